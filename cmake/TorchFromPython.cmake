@@ -1,0 +1,36 @@
+# The targets torch_cpp (for the rooms) and torch_python (for the bindings), from the torch wheel of Python_EXECUTABLE.
+#
+# find_package(Torch) is not used: on a wheel built for CUDA it asks for the whole CUDA toolkit, of which nothing is needed
+# here. Bindings use the pybind11 that torch carries, as they must agree with torch_python about it.
+execute_process(
+  COMMAND ${Python_EXECUTABLE} -c
+          "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0], end='')"
+  OUTPUT_VARIABLE TORCH_DIR ERROR_QUIET)
+if(NOT EXISTS "${TORCH_DIR}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch; install it there first (torch>=2.11,<2.14)")
+endif()
+file(STRINGS "${TORCH_DIR}/version.py" version_line REGEX "^__version__")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TORCH_VERSION "${version_line}")
+if(TORCH_VERSION VERSION_LESS 2.11 OR TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
+  message(FATAL_ERROR "torch ${TORCH_VERSION} in ${TORCH_DIR}; torch-pjrt builds against torch>=2.11,<2.14")
+endif()
+message(STATUS "torch ${TORCH_VERSION} in ${TORCH_DIR}")
+
+add_library(torch_cpp INTERFACE)
+target_include_directories(torch_cpp SYSTEM INTERFACE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
+target_link_libraries(torch_cpp INTERFACE ${TORCH_DIR}/lib/libc10.so ${TORCH_DIR}/lib/libtorch_cpu.so)
+# libtorch_cpu.so of a CUDA wheel needs libraries that only the loader finds.
+target_link_options(torch_cpp INTERFACE -Wl,--allow-shlib-undefined)
+
+add_library(torch_python INTERFACE)
+target_include_directories(torch_python SYSTEM INTERFACE ${Python_INCLUDE_DIRS})
+target_link_libraries(torch_python INTERFACE torch_cpp ${TORCH_DIR}/lib/libtorch_python.so)
+
+# Headers that nearly every torch-using file includes, compiled once: each file then takes seconds less.
+file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/torch_precompiled.cpp CONTENT "")
+add_library(torch_precompiled OBJECT ${CMAKE_CURRENT_BINARY_DIR}/torch_precompiled.cpp)
+target_link_libraries(torch_precompiled PUBLIC torch_cpp pjrt_header)
+target_include_directories(torch_precompiled PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src)
+target_precompile_headers(torch_precompiled PRIVATE
+  <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/ivalue.h> <ATen/core/stack.h> <torch/library.h>
+  <functional> <map> <memory> <optional> <string> <unordered_map> <vector>)
