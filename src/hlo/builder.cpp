@@ -1,0 +1,227 @@
+// The module's frame: names, regions, locations, parameters and results. Ops are in the builder_*.cpp beside this.
+#include "hlo/builder.h"
+
+#include <algorithm>
+
+#include "hlo/builder_text.h"
+
+namespace tpjrt::hlo {
+
+void fail(std::string_view op, const std::string& what) {
+  std::string_view dialect = op.starts_with("chlo.") || op.starts_with("func.") ? "" : "stablehlo.";
+  throw Error(cat("[", dialect, op, "] ", what));
+}
+
+std::string list(const Dims& dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+
+std::string array(const Dims& dims) {
+  if (dims.empty()) return "array<i64>";
+  std::string inner = list(dims);
+  return "array<i64: " + inner.substr(1, inner.size() - 2) + ">";
+}
+
+std::string array(const std::vector<bool>& xs) {
+  std::string text = "array<i1";
+  for (size_t i = 0; i < xs.size(); ++i) text += cat(i ? ", " : ": ", xs[i] ? "true" : "false");
+  return text + ">";
+}
+
+std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs) {
+  std::string text;
+  for (size_t i = 0; i < xs.size(); ++i) text += cat(i ? ", " : "", "[", xs[i].first, ", ", xs[i].second, "]");
+  if (!xs.empty()) text = "[" + text + "]";
+  return cat("dense<", text, "> : tensor<", xs.size(), "x2xi64>");
+}
+
+static std::string joined(const std::vector<Type>& types) {
+  std::string text;
+  for (size_t i = 0; i < types.size(); ++i) text += (i ? ", " : "") + to_string(types[i]);
+  return text;
+}
+
+static std::vector<Type> types_of(const Values& values) {
+  std::vector<Type> result;
+  for (const Value& value : values) result.push_back(value.type);
+  return result;
+}
+
+std::string types(const Values& values) { return joined(types_of(values)); }
+
+std::string signature(const Values& operands, const std::vector<Type>& results) {
+  std::string text = "(" + types(operands) + ") -> ";
+  return results.size() == 1 ? text + to_string(results[0]) : text + "(" + joined(results) + ")";
+}
+
+std::string quoted(std::string_view text) {
+  static const char* hex = "0123456789ABCDEF";
+  std::string result = "\"";
+  for (char raw : text) {
+    auto c = static_cast<unsigned char>(raw);
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += raw;
+    } else if (c < 0x20 || c == 0x7f) {
+      result += '\\';
+      result += hex[c >> 4];
+      result += hex[c & 15];
+    } else {
+      result += raw;
+    }
+  }
+  return result + "\"";
+}
+
+void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    check(dims[i] >= 0 && dims[i] < rank, op, what, " ", list(dims), " is out of range for rank ", rank);
+    check(std::find(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(i), dims[i]) ==
+              dims.begin() + static_cast<std::ptrdiff_t>(i),
+          op, what, " ", list(dims), " names a dimension twice");
+  }
+}
+
+void check_same_type(std::string_view op, const Value& a, const Value& b) {
+  check(a.type == b.type, op, "operands have different types ", to_string(a.type), " and ", to_string(b.type));
+}
+
+Dims without(const Dims& dims, const Dims& removed) {
+  Dims result;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (std::find(removed.begin(), removed.end(), static_cast<int64_t>(i)) == removed.end()) result.push_back(dims[i]);
+  }
+  return result;
+}
+
+// --- Impl ---------------------------------------------------------------------------------------------------------------
+
+Value Builder::Impl::name_value(const Type& type, std::string name) {
+  names.push_back(std::move(name));
+  return {static_cast<int32_t>(names.size() - 1), type};
+}
+
+const std::string& Builder::Impl::use(std::string_view op, const Value& value) const {
+  check(value.id >= 0 && static_cast<size_t>(value.id) < names.size(), op, "operand is not a value of this builder");
+  return names[static_cast<size_t>(value.id)];
+}
+
+std::string Builder::Impl::uses(std::string_view op, const Values& values) const {
+  std::string text;
+  for (const Value& value : values) text += (text.empty() ? "" : ", ") + use(op, value);
+  return text;
+}
+
+Values Builder::Impl::emit(const std::string& body, const std::vector<Type>& results) {
+  text.append(static_cast<size_t>(2 * indent), ' ');
+  std::string base = cat("%", ops);
+  Values values;
+  if (results.size() == 1) {
+    text += base + " = ";
+    values.push_back(name_value(results[0], base));
+  } else if (!results.empty()) {
+    text += cat(base, ":", results.size(), " = ");
+    for (size_t i = 0; i < results.size(); ++i) values.push_back(name_value(results[i], cat(base, "#", i)));
+  }
+  ++ops;
+  text += body;
+  text += location;
+  text += '\n';
+  return values;
+}
+
+std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
+                                  const std::function<void(const Values&)>& check_results) {
+  // Restores the enclosing block's text however the callback ends.
+  struct Scope {
+    Impl& impl;
+    std::string outer;
+    explicit Scope(Impl& i) : impl(i), outer(std::move(i.text)) {
+      impl.text.clear();
+      ++impl.indent;
+    }
+    ~Scope() {
+      impl.text = std::move(outer);
+      --impl.indent;
+    }
+  } scope(*this);
+
+  std::string result = "{\n";
+  Values values;
+  if (!arguments.empty()) {
+    result.append(static_cast<size_t>(2 * indent - 2), ' ');
+    result += "^bb0(";
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      std::string name = cat("%b", names.size());
+      result += cat(i ? ", " : "", name, ": ", to_string(arguments[i]));
+      values.push_back(name_value(arguments[i], name));
+    }
+    result += "):\n";
+  }
+  Values results = body(values);
+  check_results(results);
+  result += text;
+  result.append(static_cast<size_t>(2 * indent), ' ');
+  result += cat("stablehlo.return ", uses(op, results), " : ", types(results), "\n");
+  result.append(static_cast<size_t>(2 * indent - 2), ' ');
+  return result + "}";
+}
+
+std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
+                                  const std::vector<Type>& results) {
+  return region(op, arguments, body, [&](const Values& values) {
+    check(types_of(values) == results, op, "region returns (", types(values), "), expected (", joined(results), ")");
+  });
+}
+
+// --- the function -------------------------------------------------------------------------------------------------------
+
+Builder::Builder(std::string name) : impl_(new Impl) { impl_->module_name = std::move(name); }
+
+Builder::~Builder() { delete impl_; }
+
+Builder::Builder(Builder&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}
+
+Builder& Builder::operator=(Builder&& other) noexcept {
+  std::swap(impl_, other.impl_);
+  return *this;
+}
+
+Value Builder::parameter(const Type& type) {
+  impl_->parameters.push_back({type});
+  return impl_->name_value(type, cat("%arg", impl_->parameters.size() - 1));
+}
+
+void Builder::alias(int64_t parameter, int64_t result) {
+  check(parameter >= 0 && static_cast<size_t>(parameter) < impl_->parameters.size(), "func.func", "no parameter ",
+        parameter);
+  impl_->parameters[static_cast<size_t>(parameter)].alias = result;
+}
+
+std::string Builder::finish(const Values& results) {
+  std::string module = cat("module @", quoted(impl_->module_name), " {\n  func.func public @main(");
+  for (size_t i = 0; i < impl_->parameters.size(); ++i) {
+    const Impl::Parameter& parameter = impl_->parameters[i];
+    module += cat(i ? ", " : "", "%arg", i, ": ", to_string(parameter.type));
+    if (parameter.alias < 0) continue;
+    auto aliased = static_cast<size_t>(parameter.alias);
+    check(aliased < results.size(), "func.func", "parameter ", i, " aliases a missing result ", aliased);
+    check(results[aliased].type == parameter.type, "func.func", "parameter ", i, " of type ", to_string(parameter.type),
+          " aliases a result of type ", to_string(results[aliased].type));
+    module += cat(" {tf.aliasing_output = ", aliased, " : i32}");
+  }
+  module += cat(") -> (", types(results), ") {\n", impl_->text, "    return");
+  if (!results.empty()) module += cat(" ", impl_->uses("func.return", results), " : ", types(results));
+  impl_->text.clear();
+  return module + "\n  }\n}\n";
+}
+
+void Builder::set_location(std::string_view file, int64_t line) {
+  impl_->location = file.empty() ? "" : cat(" loc(", quoted(file), ":", line, ":0)");
+}
+
+int64_t Builder::size() const { return impl_->ops; }
+
+}  // namespace tpjrt::hlo

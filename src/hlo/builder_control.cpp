@@ -1,0 +1,57 @@
+// Control flow, random numbers, custom calls, barriers.
+#include "hlo/builder_text.h"
+
+namespace tpjrt::hlo {
+
+static std::vector<Type> types_of(const Values& values) {
+  std::vector<Type> result;
+  for (const Value& value : values) result.push_back(value.type);
+  return result;
+}
+
+Values Builder::while_loop(const Values& initial, const Region& condition, const Region& body) {
+  const std::vector<Type> carried = types_of(initial);
+  std::string uses = impl_->uses("while", initial);
+  std::string first = impl_->region("while", carried, condition, std::vector<Type>{{ElementType::kPred, {}}});
+  std::string second = impl_->region("while", carried, body, carried);
+  return impl_->emit(cat("\"stablehlo.while\"(", uses, ") (", first, ", ", second, ") : ", signature(initial, carried)),
+                     carried);
+}
+
+Values Builder::if_else(const Value& predicate, const Region& on_true, const Region& on_false) {
+  check(predicate.type == Type{ElementType::kPred, {}}, "if", "predicate of type ", to_string(predicate.type));
+  std::vector<Type> results;
+  std::string use = impl_->use("if", predicate);
+  std::string first = impl_->region("if", {}, on_true, [&](const Values& values) { results = types_of(values); });
+  std::string second = impl_->region("if", {}, on_false, results);
+  return impl_->emit(cat("\"stablehlo.if\"(", use, ") (", first, ", ", second, ") : ", signature({predicate}, results)),
+                     results);
+}
+
+std::pair<Value, Value> Builder::rng_bit_generator(std::string_view algorithm, const Value& state, const Type& type) {
+  check(state.element() == ElementType::kU64 && state.rank() == 1, "rng_bit_generator", "state of type ",
+        to_string(state.type));
+  check(is_integer(type.element), "rng_bit_generator", "gives integers, not ", to_string(type));
+  Values results = impl_->emit(cat("stablehlo.rng_bit_generator ", impl_->use("rng_bit_generator", state),
+                                   ", algorithm = ", algorithm, " : ", signature({state}, {state.type, type})),
+                               {state.type, type});
+  return {results[0], results[1]};
+}
+
+Values Builder::custom_call(std::string_view target, const Values& operands, const std::vector<Type>& results,
+                            const std::map<std::string, std::string>& attributes) {
+  std::string dictionary;
+  for (const auto& [key, value] : attributes) dictionary += cat(dictionary.empty() ? "" : ", ", key, " = ", value);
+  if (!dictionary.empty()) dictionary = " {" + dictionary + "}";
+  return impl_->emit(cat("stablehlo.custom_call @", quoted(target), "(", impl_->uses("custom_call", operands), ")",
+                         dictionary, " : ", signature(operands, results)),
+                     results);
+}
+
+Values Builder::optimization_barrier(const Values& xs) {
+  if (xs.empty()) return {};
+  return impl_->emit(cat("stablehlo.optimization_barrier ", impl_->uses("optimization_barrier", xs), " : ", types(xs)),
+                     types_of(xs));
+}
+
+}  // namespace tpjrt::hlo

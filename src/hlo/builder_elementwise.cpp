@@ -1,0 +1,170 @@
+// Elementwise ops. One table says which element types each op takes.
+#include <algorithm>
+
+#include "hlo/builder_text.h"
+
+namespace tpjrt::hlo {
+
+namespace {
+
+// Sets of element types.
+enum : unsigned { kBool = 1, kSigned = 2, kUnsigned = 4, kFloat = 8, kComplex = 16 };
+constexpr unsigned kInteger = kSigned | kUnsigned;
+constexpr unsigned kNumber = kInteger | kFloat | kComplex;
+constexpr unsigned kAll = kNumber | kBool;
+
+unsigned set_of(ElementType element) {
+  if (element == ElementType::kPred) return kBool;
+  if (is_signed_integer(element)) return kSigned;
+  if (is_unsigned_integer(element)) return kUnsigned;
+  return is_complex(element) ? kComplex : kFloat;
+}
+
+struct Elementwise {
+  std::string_view name;
+  unsigned operands;  // the element types it takes
+};
+
+constexpr Elementwise kUnary[] = {
+    {"abs", kSigned | kFloat | kComplex},
+    {"cbrt", kFloat | kComplex},
+    {"ceil", kFloat},
+    {"cosine", kFloat | kComplex},
+    {"count_leading_zeros", kInteger},
+    {"exponential", kFloat | kComplex},
+    {"exponential_minus_one", kFloat | kComplex},
+    {"floor", kFloat},
+    {"imag", kFloat | kComplex},
+    {"is_finite", kFloat},
+    {"log", kFloat | kComplex},
+    {"log_plus_one", kFloat | kComplex},
+    {"logistic", kFloat | kComplex},
+    {"negate", kNumber},
+    {"not", kBool | kInteger},
+    {"popcnt", kInteger},
+    {"real", kFloat | kComplex},
+    {"round_nearest_afz", kFloat},
+    {"round_nearest_even", kFloat},
+    {"rsqrt", kFloat | kComplex},
+    {"sign", kSigned | kFloat | kComplex},
+    {"sine", kFloat | kComplex},
+    {"sqrt", kFloat | kComplex},
+    {"tan", kFloat | kComplex},
+    {"tanh", kFloat | kComplex},
+};
+
+constexpr Elementwise kBinary[] = {
+    {"add", kAll},
+    {"and", kBool | kInteger},
+    {"atan2", kFloat | kComplex},
+    {"divide", kNumber},
+    {"maximum", kAll},
+    {"minimum", kAll},
+    {"multiply", kAll},
+    {"or", kBool | kInteger},
+    {"power", kNumber},
+    {"remainder", kNumber},
+    {"shift_left", kInteger},
+    {"shift_right_arithmetic", kInteger},
+    {"shift_right_logical", kInteger},
+    {"subtract", kNumber},
+    {"xor", kBool | kInteger},
+};
+
+template <size_t N>
+void check_operand(const Elementwise (&table)[N], std::string_view op, const Value& x) {
+  const auto* entry = std::find_if(table, table + N, [&](const Elementwise& e) { return e.name == op; });
+  check(entry != table + N, op, "is no elementwise op of this arity");
+  check(entry->operands & set_of(x.element()), op, "does not take ", to_string(x.type));
+}
+
+}  // namespace
+
+Value Builder::unary(std::string_view op, const Value& x) {
+  if (op.starts_with("chlo.")) {
+    check(set_of(x.element()) & (kFloat | kComplex), op, "does not take ", to_string(x.type));
+    const bool test = op == "chlo.is_inf" || op == "chlo.is_neg_inf" || op == "chlo.is_pos_inf";
+    Type result{test ? ElementType::kPred : x.element(), x.dims()};
+    return impl_->emit(cat(op, " ", impl_->use(op, x), " : ", to_string(x.type), " -> ", to_string(result)), result);
+  }
+  check_operand(kUnary, op, x);
+  Type result = x.type;
+  if (op == "is_finite") result.element = ElementType::kPred;
+  if (op == "abs" || op == "real" || op == "imag") result.element = real_element(x.element());
+  std::string types = result == x.type ? to_string(result) : signature({x}, {result});
+  return impl_->emit(cat("stablehlo.", op, " ", impl_->use(op, x), " : ", types), result);
+}
+
+Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
+  check_same_type(op, a, b);
+  if (op.starts_with("chlo.")) {
+    return impl_->emit(cat(op, " ", impl_->uses(op, {a, b}), " : ", types({a, b}), " -> ", to_string(a.type)), a.type);
+  }
+  check_operand(kBinary, op, a);
+  return impl_->emit(cat("stablehlo.", op, " ", impl_->uses(op, {a, b}), " : ", to_string(a.type)), a.type);
+}
+
+Value Builder::compare(Comparison direction, const Value& a, const Value& b) {
+  static constexpr std::string_view kDirections[] = {"EQ", "NE", "LT", "LE", "GT", "GE"};
+  check_same_type("compare", a, b);
+  check(!is_complex(a.element()) || direction <= Comparison::kNe, "compare", "complex numbers have no order");
+  const unsigned set = set_of(a.element());
+  std::string_view kind = set & (kFloat | kComplex) ? "FLOAT" : set & kSigned ? "SIGNED" : "UNSIGNED";
+  Type result{ElementType::kPred, a.dims()};
+  return impl_->emit(cat("stablehlo.compare ", kDirections[static_cast<size_t>(direction)], ", ",
+                         impl_->uses("compare", {a, b}), ", ", kind, " : ", signature({a, b}, {result})),
+                     result);
+}
+
+Value Builder::select(const Value& predicate, const Value& on_true, const Value& on_false) {
+  check_same_type("select", on_true, on_false);
+  check(predicate.element() == ElementType::kPred && (predicate.rank() == 0 || predicate.dims() == on_true.dims()),
+        "select", "predicate of type ", to_string(predicate.type), " for ", to_string(on_true.type));
+  return impl_->emit(cat("stablehlo.select ", impl_->uses("select", {predicate, on_true, on_false}), " : ",
+                         to_string(predicate.type), ", ", to_string(on_true.type)),
+                     on_true.type);
+}
+
+Value Builder::clamp(const Value& low, const Value& x, const Value& high) {
+  for (const Value& bound : {low, high}) {
+    check(bound.element() == x.element() && (bound.rank() == 0 || bound.dims() == x.dims()), "clamp", "bound of type ",
+          to_string(bound.type), " for ", to_string(x.type));
+  }
+  check(!is_complex(x.element()), "clamp", "complex numbers have no order");
+  return impl_->emit(
+      cat("stablehlo.clamp ", impl_->uses("clamp", {low, x, high}), " : ", signature({low, x, high}, {x.type})),
+      x.type);
+}
+
+Value Builder::complex(const Value& real, const Value& imag) {
+  check_same_type("complex", real, imag);
+  check(real.element() == ElementType::kF32 || real.element() == ElementType::kF64, "complex", "does not take ",
+        to_string(real.type));
+  Type result{real.element() == ElementType::kF32 ? ElementType::kC64 : ElementType::kC128, real.dims()};
+  return impl_->emit(
+      cat("stablehlo.complex ", impl_->uses("complex", {real, imag}), " : ", signature({real, imag}, {result})),
+      result);
+}
+
+Value Builder::convert(const Value& x, ElementType element) {
+  if (x.element() == element) return x;
+  Type result{element, x.dims()};
+  return impl_->emit(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result);
+}
+
+Value Builder::bitcast_convert(const Value& x, const Type& type) {
+  // A narrower result gains a last dimension, a wider one loses it.
+  const int64_t from = byte_width(x.element()), to = byte_width(type.element);
+  Dims expected = x.dims();
+  if (from > to) expected.push_back(from / to);
+  if (from < to && !expected.empty() && expected.back() == to / from) expected.pop_back();
+  check(is_complex(x.element()) == is_complex(type.element), "bitcast_convert",
+        "between complex and real: ", to_string(x.type), " to ", to_string(type));
+  check(type.dims == expected && (from >= to || x.rank() > type.rank()), "bitcast_convert", to_string(x.type), " to ",
+        to_string(type));
+  if (x.type == type) return x;
+  return impl_->emit(cat("stablehlo.bitcast_convert ", impl_->use("bitcast_convert", x), " : ", signature({x}, {type})),
+                     type);
+}
+
+}  // namespace tpjrt::hlo

@@ -1,0 +1,72 @@
+// The text that a Builder is writing, and the pieces of StableHLO syntax that its ops share. Private to src/hlo.
+#pragma once
+
+#include <sstream>
+
+#include "hlo/builder.h"
+
+namespace tpjrt::hlo {
+
+// The arguments, streamed one after the other.
+template <class... Ts>
+std::string cat(const Ts&... parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+// Throws Error("[stablehlo.add] what").
+[[noreturn]] void fail(std::string_view op, const std::string& what);
+
+// Fails when `condition` is false. The message is built from `parts` only then.
+template <class... Ts>
+void check(bool condition, std::string_view op, const Ts&... parts) {
+  if (!condition) fail(op, cat(parts...));
+}
+
+std::string list(const Dims& dims);                                               // "[0, 1]"
+std::string array(const Dims& dims);                                              // "array<i64: 0, 1>"
+std::string array(const std::vector<bool>& xs);                                   // "array<i1: true, false>"
+std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);            // dense<[[0, 1]]> : tensor<1x2xi64>
+std::string types(const Values& values);                                          // "tensor<f32>, tensor<i1>"
+std::string signature(const Values& operands, const std::vector<Type>& results);  // "(…) -> …"
+std::string quoted(std::string_view text);                                        // an MLIR string literal
+
+// Throws unless every entry is in [0, rank) and none comes twice.
+void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank);
+void check_same_type(std::string_view op, const Value& a, const Value& b);
+Dims without(const Dims& dims, const Dims& removed);  // dims with these positions dropped
+
+struct Builder::Impl {
+  struct Parameter {
+    Type type;
+    int64_t alias = -1;
+  };
+
+  std::string module_name;
+  std::vector<Parameter> parameters;
+  std::vector<std::string> names;  // by Value::id
+  std::string text;                // of the block being written
+  std::string location;            // " loc(…)" or ""
+  int64_t indent = 2;              // levels
+  int64_t ops = 0;
+
+  Value name_value(const Type& type, std::string name);
+  // The operand's SSA name. Fails when the value is not of this builder.
+  const std::string& use(std::string_view op, const Value& value) const;
+  std::string uses(std::string_view op, const Values& values) const;  // "%0, %1"
+
+  // Writes `%n = ` + body + location, and names the results.
+  Values emit(const std::string& body, const std::vector<Type>& results);
+  Value emit(const std::string& body, const Type& result) { return emit(body, std::vector<Type>{result})[0]; }
+
+  // Runs `region` with block arguments of these types and gives the text of "{ ^bb0(…): … return … }".
+  // check_results sees the region's results.
+  std::string region(std::string_view op, const std::vector<Type>& arguments, const Region& region,
+                     const std::function<void(const Values&)>& check_results);
+  // The same for a region whose results must have these types.
+  std::string region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
+                     const std::vector<Type>& results);
+};
+
+}  // namespace tpjrt::hlo

@@ -1,0 +1,62 @@
+// StableHLO tensor types: an element type and static dimensions.
+//
+// Plain values, copied freely; nothing here knows torch or PJRT. Names and spellings are those of the
+// StableHLO specification ("Types"): "f32", "i64", "ui8", "i1", "complex<f32>", "f8E4M3FN".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpjrt::hlo {
+
+enum class ElementType : uint8_t {
+  kPred,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF8E4M3FN,
+  kF8E4M3FNUZ,
+  kF8E5M2,
+  kF8E5M2FNUZ,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kC64,
+  kC128,
+};
+
+// The spelling in StableHLO text, for example "f32" or "complex<f64>".
+std::string_view spelling(ElementType element);
+// Size of one element in bytes (kPred takes one byte).
+int64_t byte_width(ElementType element);
+bool is_float(ElementType element);     // any real floating-point type, 8-bit ones included
+bool is_complex(ElementType element);
+bool is_signed_integer(ElementType element);
+bool is_unsigned_integer(ElementType element);
+bool is_integer(ElementType element);   // signed or unsigned, not kPred
+// The real part's type of a complex type; the type itself otherwise.
+ElementType real_element(ElementType element);
+
+using Dims = std::vector<int64_t>;
+
+struct Type {
+  ElementType element = ElementType::kF32;
+  Dims dims;
+
+  int64_t rank() const { return static_cast<int64_t>(dims.size()); }
+  int64_t elements() const;
+  bool operator==(const Type&) const = default;
+};
+
+// "tensor<4x4xf32>"
+std::string to_string(const Type& type);
+
+}  // namespace tpjrt::hlo
