@@ -1,0 +1,135 @@
+// Interning of tensor types, and how they are printed.
+#include "graph/type.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+
+namespace tpjrt::graph {
+
+namespace {
+
+struct Hash {
+  size_t operator()(const TensorType* type) const {
+    size_t hash = static_cast<size_t>(type->dtype);
+    auto mix = [&](int64_t value) { hash = (hash ^ static_cast<size_t>(value)) * 0x9E3779B97F4A7C15u + (hash >> 29); };
+    mix(type->rank());
+    for (int64_t size : type->sizes) mix(size);
+    for (int64_t stride : type->strides) mix(stride);
+    return hash;
+  }
+};
+
+struct Equal {
+  bool operator()(const TensorType* a, const TensorType* b) const {
+    return a->dtype == b->dtype && a->sizes == b->sizes && a->strides == b->strides;
+  }
+};
+
+std::string_view short_name(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Byte: return "u8";
+    case c10::ScalarType::Char: return "i8";
+    case c10::ScalarType::Short: return "i16";
+    case c10::ScalarType::Int: return "i32";
+    case c10::ScalarType::Long: return "i64";
+    case c10::ScalarType::UInt16: return "u16";
+    case c10::ScalarType::UInt32: return "u32";
+    case c10::ScalarType::UInt64: return "u64";
+    case c10::ScalarType::Half: return "f16";
+    case c10::ScalarType::BFloat16: return "bf16";
+    case c10::ScalarType::Float: return "f32";
+    case c10::ScalarType::Double: return "f64";
+    case c10::ScalarType::Bool: return "bool";
+    case c10::ScalarType::ComplexHalf: return "c32";
+    case c10::ScalarType::ComplexFloat: return "c64";
+    case c10::ScalarType::ComplexDouble: return "c128";
+    case c10::ScalarType::Float8_e4m3fn: return "f8e4m3fn";
+    case c10::ScalarType::Float8_e4m3fnuz: return "f8e4m3fnuz";
+    case c10::ScalarType::Float8_e5m2: return "f8e5m2";
+    case c10::ScalarType::Float8_e5m2fnuz: return "f8e5m2fnuz";
+    default: return c10::toString(dtype);
+  }
+}
+
+Sizes contiguous_strides(c10::IntArrayRef sizes) {
+  Sizes strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+void append_list(std::string& text, c10::IntArrayRef values) {
+  for (size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + std::to_string(values[i]);
+}
+
+}  // namespace
+
+int64_t TensorType::numel() const {
+  int64_t n = 1;
+  for (int64_t size : sizes) n *= size;
+  return n;
+}
+
+bool TensorType::is_contiguous() const {
+  if (numel() == 0) return true;
+  int64_t expected = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    if (sizes[i] == 1) continue;  // its stride is never used
+    if (strides[i] != expected) return false;
+    expected *= sizes[i];
+  }
+  return true;
+}
+
+Sizes TensorType::memory_order() const {
+  // A dimension of size 1 may stand anywhere: it keeps its place, so that the order is the identity whenever it can be.
+  Sizes moving;
+  for (int64_t i = 0; i < rank(); ++i) {
+    if (sizes[static_cast<size_t>(i)] != 1) moving.push_back(i);
+  }
+  std::stable_sort(moving.begin(), moving.end(), [&](int64_t a, int64_t b) {
+    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+  });
+  Sizes order;
+  for (size_t i = 0, next = 0; i < sizes.size(); ++i) {
+    order.push_back(sizes[i] == 1 ? static_cast<int64_t>(i) : moving[next++]);
+  }
+  return order;
+}
+
+TypePtr intern(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  // Leaked: types outlive every static that may hold one.
+  static auto* types = new std::unordered_set<TypePtr, Hash, Equal>;
+  static auto* mutex = new std::mutex;
+  const TensorType key{dtype, Sizes(sizes.begin(), sizes.end()), Sizes(strides.begin(), strides.end())};
+  std::lock_guard lock(*mutex);
+  auto found = types->find(&key);
+  if (found != types->end()) return *found;
+  auto owned = std::make_unique<TensorType>(key);
+  types->insert(owned.get());
+  return owned.release();
+}
+
+TypePtr intern_contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes) {
+  return intern(dtype, sizes, contiguous_strides(sizes));
+}
+
+std::string to_string(const TensorType& type) {
+  std::string text(short_name(type.dtype));
+  text += '[';
+  append_list(text, type.sizes);
+  text += ']';
+  if (!type.is_contiguous()) {
+    text += '{';
+    append_list(text, type.strides);
+    text += '}';
+  }
+  return text;
+}
+
+}  // namespace tpjrt::graph

@@ -1,0 +1,238 @@
+// torch's meanings on top of the builder: conversion, broadcasting, sums; indexing idioms and random numbers.
+#include "ops/emit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace tpjrt::ops {
+
+namespace {
+
+using hlo::Comparison;
+
+// 0, 1, …, n - 1.
+Dims first(int64_t n) {
+  Dims dims(static_cast<size_t>(n));
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+}  // namespace
+
+Type Emit::type_of(const graph::TensorType& type) const {
+  return {element_of(type.dtype), Dims(type.sizes.begin(), type.sizes.end())};
+}
+
+// --- broadcasting and conversion ----------------------------------------------------------------------------------------
+
+Value Emit::broadcast_to(const Value& x, const Dims& dims) {
+  if (x.dims() == dims) return x;
+  const int64_t offset = static_cast<int64_t>(dims.size()) - x.rank();
+  if (offset < 0) {
+    throw hlo::Error("[broadcast_to] " + hlo::to_string(x.type) + " has more dimensions than its target");
+  }
+  Dims positions = first(x.rank());
+  for (int64_t& p : positions) p += offset;
+  return broadcast_in_dim(x, dims, positions);
+}
+
+Value Emit::splat(double value, const Type& like) { return constant(value, like); }
+
+Value Emit::zeros(const Type& type) { return constant(0, type); }
+
+Value Emit::ones(const Type& type) { return constant(1, type); }
+
+Value Emit::as(const Value& x, const graph::TensorType& result) {
+  const Type type = type_of(result);
+  return broadcast_to(to(x, type.element), type.dims);
+}
+
+Value Emit::to(const Value& x, ElementType element) {
+  if (x.element() == element) return x;
+  if (element == ElementType::kPred) return compare(Comparison::kNe, x, zeros(x.type));
+  Value source = x;
+  if (hlo::is_complex(source.element()) && !hlo::is_complex(element)) {
+    source = unary("real", source);
+    if (source.element() == element) return source;
+  }
+  // A float outside the range of a narrow integer wraps in torch, as in C on most machines; convert would saturate.
+  if (hlo::is_float(source.element()) && hlo::is_integer(element) && hlo::byte_width(element) < 4) {
+    source = convert(source, ElementType::kS32);
+  }
+  return convert(source, element);
+}
+
+ElementType Emit::compute_element(ElementType element) {
+  return hlo::is_float(element) && hlo::byte_width(element) < 4 ? ElementType::kF32 : element;
+}
+
+Value Emit::unsqueeze(const Value& x, int64_t dim) {
+  Dims dims = x.dims();
+  dims.insert(dims.begin() + dim, 1);
+  return reshape(x, dims);
+}
+
+Value Emit::broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims) {
+  Dims kept;
+  for (int64_t d : first(static_cast<int64_t>(dims.size()))) {
+    if (std::find(reduced_dims.begin(), reduced_dims.end(), d) == reduced_dims.end()) kept.push_back(d);
+  }
+  return broadcast_in_dim(reduced, dims, kept);
+}
+
+// --- arithmetic ---------------------------------------------------------------------------------------------------------
+
+Value Emit::isnan(const Value& a) {
+  if (!hlo::is_float(a.element()) && !hlo::is_complex(a.element())) return constant(0, {ElementType::kPred, a.dims()});
+  return compare(Comparison::kNe, a, a);
+}
+
+namespace {
+
+// The extreme value of `element`, 0-d. High: the largest.
+Value extreme(Emit& e, ElementType element, bool high) {
+  const Type type{element, {}};
+  if (element == ElementType::kPred) return e.constant(high ? 1 : 0, type);
+  if (hlo::is_complex(element)) throw Unsupported("complex numbers have no order");
+  if (element == ElementType::kF8E4M3FN || element == ElementType::kF8E4M3FNUZ || element == ElementType::kF8E5M2FNUZ) {
+    // These have no infinity.
+    double largest = element == ElementType::kF8E4M3FN ? 448 : element == ElementType::kF8E4M3FNUZ ? 240 : 57344;
+    return e.constant(high ? largest : -largest, type);
+  }
+  if (hlo::is_float(element)) {
+    double infinity = std::numeric_limits<double>::infinity();
+    return e.constant(high ? infinity : -infinity, type);
+  }
+  const int64_t bits = 8 * hlo::byte_width(element);
+  if (hlo::is_unsigned_integer(element)) return e.constant_u64(high ? ~uint64_t{0} >> (64 - bits) : 0, type);
+  int64_t largest = std::numeric_limits<int64_t>::max() >> (64 - bits);
+  return e.constant(high ? largest : -largest - 1, type);
+}
+
+}  // namespace
+
+Value Emit::lowest(ElementType element) { return extreme(*this, element, false); }
+
+Value Emit::highest(ElementType element) { return extreme(*this, element, true); }
+
+// --- reductions ---------------------------------------------------------------------------------------------------------
+
+Value Emit::sum(const Value& x, const Dims& dims) {
+  if (dims.empty()) return x;
+  return upcast(x, [&](const Value& y) { return reduce("add", y, zeros({y.element(), {}}), dims); });
+}
+
+Value Emit::mean(const Value& x, const Dims& dims) {
+  int64_t count = 1;
+  for (int64_t d : dims) count *= x.dim(d);
+  return upcast(x, [&](const Value& y) {
+    Value total = sum(y, dims);
+    return div(total, splat(static_cast<double>(count), total.type));
+  });
+}
+
+Value Emit::max(const Value& x, const Dims& dims) {
+  return dims.empty() ? x : reduce("maximum", x, lowest(x.element()), dims);
+}
+
+Value Emit::min(const Value& x, const Dims& dims) {
+  return dims.empty() ? x : reduce("minimum", x, highest(x.element()), dims);
+}
+
+Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double initial) {
+  if (x.rank() == 0 || x.dim(dim) <= 1 || x.type.elements() == 0) return x;
+  Value identity = std::isinf(initial) ? (initial < 0 ? lowest(x.element()) : highest(x.element()))
+                                       : constant(initial, {x.element(), {}});
+  // After the step of width w, each element holds the op over the last 2w elements up to it.
+  const int64_t n = x.dim(dim);
+  const Dims none(x.dims().size(), 0), ones(x.dims().size(), 1);
+  Value running = x;
+  for (int64_t width = 1; width < n; width *= 2) {
+    Dims low = none, high = none;
+    low[static_cast<size_t>(dim)] = width;
+    high[static_cast<size_t>(dim)] = -width;
+    running = binary(op, pad(running, identity, low, high, none), running);
+  }
+  return running;
+}
+
+// --- indexing -----------------------------------------------------------------------------------------------------------
+
+Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
+  if (x.rank() == 0) return broadcast_to(x, indices.dims());
+  hlo::GatherDimensions d;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (i != dim) d.offset_dims.push_back(i);
+  }
+  d.collapsed_slice_dims = {dim};
+  d.start_index_map = {dim};
+  d.index_vector_dim = indices.rank();
+  Dims sizes = x.dims();
+  sizes[static_cast<size_t>(dim)] = std::min<int64_t>(1, x.dim(dim));
+  if (x.dim(dim) == 0 || indices.type.elements() == 0) {
+    Dims dims = x.dims();
+    dims[static_cast<size_t>(dim)] = indices.dim(0);
+    return zeros({x.element(), dims});
+  }
+  return gather(x, indices, d, sizes);
+}
+
+Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
+  if (x.rank() == 0 || indices.rank() == 0) return reshape(x, indices.dims());
+  if (indices.type.elements() == 0 || x.type.elements() == 0) return zeros({x.element(), indices.dims()});
+  // Every other dimension is a batch dimension; indices may cover only the beginning of it.
+  Dims limit = indices.dims();
+  limit[static_cast<size_t>(dim)] = x.dim(dim);
+  Value covered = slice(x, Dims(limit.size(), 0), limit, Dims(limit.size(), 1));
+  hlo::GatherDimensions d;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (i != dim) d.operand_batching_dims.push_back(i);
+  }
+  d.start_indices_batching_dims = d.operand_batching_dims;
+  d.collapsed_slice_dims = {dim};
+  d.start_index_map = {dim};
+  d.index_vector_dim = indices.rank();
+  return gather(covered, indices, d, Dims(limit.size(), 1));
+}
+
+// --- random numbers -----------------------------------------------------------------------------------------------------
+
+Value Emit::random_bits(const Call& c, const Type& type) {
+  auto state = rng_states_.try_emplace(c.rng_key.id, c.rng_key).first;
+  auto [next, bits] = rng_bit_generator("PHILOX", state->second, type);
+  state->second = next;
+  return bits;
+}
+
+Value Emit::random_uniform(const Call& c, const Type& type) {
+  // As many bits as the type can tell apart in [0.5, 1), so that 1 is never reached by rounding.
+  int64_t resolution = 24;
+  if (type.element == ElementType::kF64) resolution = 53;
+  if (type.element == ElementType::kF16) resolution = 11;
+  if (type.element == ElementType::kBF16) resolution = 8;
+  if (!hlo::is_float(type.element) || hlo::byte_width(type.element) < 2) {
+    throw Unsupported("uniform random numbers of this dtype");
+  }
+  const bool wide = resolution > 32;
+  const Type drawn{wide ? ElementType::kU64 : ElementType::kU32, type.dims};
+  Value bits = binary("shift_right_logical", random_bits(c, drawn), constant((wide ? 64 : 32) - resolution, drawn));
+  Value numbers = convert(bits, wide ? ElementType::kF64 : ElementType::kF32);
+  return convert(mul(numbers, splat(std::ldexp(1.0, static_cast<int>(-resolution)), numbers.type)), type.element);
+}
+
+Value Emit::random_normal(const Call& c, const Type& type) {
+  // Box-Muller: a radius and an angle give two numbers.
+  const ElementType element = compute_element(type.element);
+  const int64_t n = type.elements(), half = (n + 1) / 2;
+  if (n == 0) return zeros(type);
+  const Type pairs{element, {half}};
+  Value above_zero = sub(ones(pairs), random_uniform(c, pairs));
+  Value radius = sqrt(mul(splat(-2, pairs), log(above_zero)));
+  Value angle = mul(splat(2 * M_PI, pairs), random_uniform(c, pairs));
+  Value both = concatenate({mul(radius, unary("cosine", angle)), mul(radius, unary("sine", angle))}, 0);
+  return convert(reshape(slice(both, {0}, {n}, {1}), type.dims), type.element);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,81 @@
+// The builder with what every lowering rule needs: torch's dtypes, broadcasting, and a few idioms.
+//
+// Idioms (not ops) that two families share live here; what only one op needs stays in that op's rule.
+#pragma once
+
+#include "ops/call.h"
+
+namespace tpjrt::ops {
+
+class Emit : public hlo::Builder {
+ public:
+  using hlo::Builder::Builder;
+  using hlo::Builder::constant;
+
+  ElementType element(const graph::TensorType& type) const { return element_of(type.dtype); }
+  Type type_of(const graph::TensorType& type) const;
+
+  // --- broadcasting and conversion ----------------------------------------------------------------------------------
+  Value broadcast_to(const Value& x, const Dims& dims);   // torch's rules: trailing dimensions align, 1 expands
+  Value splat(double value, const Type& like);            // a constant of that type
+  Value zeros(const Type& type);
+  Value ones(const Type& type);
+  // x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to its sizes.
+  Value as(const Value& x, const graph::TensorType& result);
+  Value to(const Value& x, ElementType element);          // the conversion alone, with torch's meaning of bool
+  // The dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
+  static ElementType compute_element(ElementType element);
+  // compute on `x` in compute_element, and back: e.upcast(x, [&](Value y) { ... }).
+  template <class F>
+  Value upcast(const Value& x, F&& f) {
+    return to(f(to(x, compute_element(x.element()))), x.element());
+  }
+  Value unsqueeze(const Value& x, int64_t dim);
+  // Puts back reduced dimensions as 1 and broadcasts to `dims`.
+  Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
+
+  // --- arithmetic ---------------------------------------------------------------------------------------------------
+  Value add(const Value& a, const Value& b) { return binary("add", a, b); }
+  Value sub(const Value& a, const Value& b) { return binary("subtract", a, b); }
+  Value mul(const Value& a, const Value& b) { return binary("multiply", a, b); }
+  Value div(const Value& a, const Value& b) { return binary("divide", a, b); }
+  Value maximum(const Value& a, const Value& b) { return binary("maximum", a, b); }
+  Value minimum(const Value& a, const Value& b) { return binary("minimum", a, b); }
+  Value neg(const Value& a) { return unary("negate", a); }
+  Value logical_not(const Value& a) { return unary("not", a); }
+  Value exp(const Value& a) { return unary("exponential", a); }
+  Value log(const Value& a) { return unary("log", a); }
+  Value sqrt(const Value& a) { return unary("sqrt", a); }
+  Value rsqrt(const Value& a) { return unary("rsqrt", a); }
+  Value tanh(const Value& a) { return unary("tanh", a); }
+  Value isnan(const Value& a);
+  Value lowest(ElementType element);   // 0-d: the identity of max (-inf for floats)
+  Value highest(ElementType element);  // 0-d: the identity of min (+inf for floats)
+
+  // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
+  Value sum(const Value& x, const Dims& dims);
+  Value mean(const Value& x, const Dims& dims);
+  Value max(const Value& x, const Dims& dims);   // NaN propagates, as in torch
+  Value min(const Value& x, const Dims& dims);
+  // Running op ("add", "multiply", "maximum", …) along dim. `initial` is the op's identity; for maximum and minimum of
+  // integers any infinity will do.
+  Value cumulative(const Value& x, int64_t dim, std::string_view op, double initial);
+
+  // --- indexing -----------------------------------------------------------------------------------------------------
+  // index_select: rows of x along dim; indices is 1-d, already in range.
+  Value take(const Value& x, const Value& indices, int64_t dim);
+  // torch.gather: result has indices' sizes.
+  Value gather_along(const Value& x, const Value& indices, int64_t dim);
+
+  // --- random numbers -----------------------------------------------------------------------------------------------
+  // Uniform bits of an unsigned type from the call's key. Each use in one call draws new bits.
+  Value random_bits(const Call& c, const Type& type);
+  // Uniform in [0, 1), torch's resolution for f32 (24 bits) and f64 (53 bits).
+  Value random_uniform(const Call& c, const Type& type);
+  Value random_normal(const Call& c, const Type& type);
+
+ private:
+  std::map<int32_t, Value> rng_states_;  // by the key's id: the state after what was drawn from it
+};
+
+}  // namespace tpjrt::ops
