@@ -1,0 +1,274 @@
+// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, embedding, masked_fill.
+// Writes in the manner of torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
+#include <algorithm>
+
+#include "ops/scatter.h"
+
+namespace tpjrt::ops {
+
+void add_scatter_rules(RuleTable& rules);  // scatter.cpp
+
+namespace {
+
+Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
+
+bool is_mask(const Value& index) { return index.element() == ElementType::kPred || index.element() == ElementType::kU8; }
+
+// torch's broadcast of several shapes.
+Dims broadcast_shape(const Values& xs) {
+  Dims shape;
+  for (const Value& x : xs) {
+    if (x.dims().size() > shape.size()) shape.insert(shape.begin(), x.dims().size() - shape.size(), 1);
+    for (size_t i = 0; i < x.dims().size(); ++i) {
+      int64_t& size = shape[shape.size() - 1 - i];
+      if (size == 1) size = x.dims()[x.dims().size() - 1 - i];
+    }
+  }
+  return shape;
+}
+
+// The list of optional index tensors, broadcast and wrapped.
+TupleIndex tuple_index(Emit& e, const Values& list, const Dims& self) {
+  TupleIndex index;
+  Values given;
+  for (size_t d = 0; d < list.size(); ++d) {
+    if (!list[d]) continue;
+    if (is_mask(list[d])) throw Unsupported("an index by a mask, whose result's size depends on the data");
+    index.indexed.push_back(static_cast<int64_t>(d));
+    given.push_back(list[d]);
+  }
+  index.shape = broadcast_shape(given);
+  const ElementType element = index_element(self);
+  for (size_t i = 0; i < given.size(); ++i) {
+    Value wrapped = wrap_index(e, given[i], self[static_cast<size_t>(index.indexed[i])], element);
+    index.indices.push_back(e.broadcast_to(wrapped, index.shape));
+  }
+  if (!given.empty() && index.indexed.back() - index.indexed.front() + 1 == static_cast<int64_t>(given.size())) {
+    index.position = index.indexed.front();
+  }
+  return index;
+}
+
+// aten::index.Tensor
+Values index(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  TupleIndex index = tuple_index(e, c.tensors("indices"), self.dims());
+  if (index.indices.empty()) return {self};
+  if (self.type.elements() == 0) return {e.zeros(e.type_of(c.result()))};
+  return {gather_tuple(e, self, index)};
+}
+
+// index_put with one mask (of any rank, after any number of full dimensions): the values meet the true elements in
+// order. Their number isn't checked.
+Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, const Value& values, bool accumulate) {
+  const int64_t mask_rank = mask.rank(), rest = self.rank() - first - mask_rank;
+  const int64_t at = values.rank() - 1 - rest;  // the dimension of `values` that runs over true elements
+  // Both sides flattened to [before, masked, after].
+  Dims flat = self.dims();
+  flat.erase(flat.begin() + first, flat.begin() + first + mask_rank);
+  flat.insert(flat.begin() + first, mask.type.elements());
+  Value hit = e.reshape(e.to(mask, ElementType::kPred), {mask.type.elements()});
+  Value spread = values;
+  if (at >= 0 && values.dim(at) != 1) {
+    if (values.dim(at) == 0) return self;
+    Value before = e.cumulative(e.convert(hit, ElementType::kS32), 0, "add", 0);
+    Value order = e.sub(before, e.ones(before.type));
+    spread = e.take(values, e.clamp(e.zeros({ElementType::kS32, {}}), order,
+                                    e.constant(values.dim(at) - 1, Type{ElementType::kS32, {}})), at);
+  }
+  spread = e.broadcast_to(spread, flat);
+  Value old = e.reshape(self, flat);
+  Value updated = accumulate ? e.upcast(old, [&](const Value& x) { return e.add(x, e.convert(spread, x.element())); })
+                             : spread;
+  return e.reshape(e.select(e.broadcast_in_dim(hit, flat, {first}), updated, old), self.dims());
+}
+
+// aten::index_put, aten::_unsafe_index_put, aten::_index_put_impl
+Values index_put(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), values = e.to(c.tensor("values"), self.element());
+  Values list = c.tensors("indices");
+  if (self.type.elements() == 0) return {self};
+  int64_t given = 0, masks = 0, first = 0;
+  for (size_t d = 0; d < list.size(); ++d) {
+    if (!list[d]) continue;
+    if (++given == 1) first = static_cast<int64_t>(d);
+    masks += is_mask(list[d]);
+  }
+  if (given == 1 && masks == 1) {
+    return {put_masked(e, self, first, list[static_cast<size_t>(first)], values, c.boolean("accumulate"))};
+  }
+  TupleIndex index = tuple_index(e, list, self.dims());
+  const bool accumulate = c.boolean("accumulate");
+  if (index.indices.empty()) {
+    Value all = e.broadcast_to(values, self.dims());
+    return {accumulate ? e.add(self, all) : all};
+  }
+  Value updates = e.broadcast_to(values, tuple_result_dims(index, self.dims()));
+  return {scatter_tuple(e, self, index, updates, accumulate ? Combine::kAdd : Combine::kReplace)};
+}
+
+// aten::index_select: a 0-d self counts as one element, a 0-d index as one index.
+Values index_select(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  const int64_t dim = c.dim("dim", self.rank());
+  if (self.rank() == 0) self = e.reshape(self, {1});
+  index = e.reshape(index, {index.type.elements()});
+  return {e.reshape(e.take(self, index, dim), result.dims)};
+}
+
+// aten::gather: the index may be smaller than self in the other dimensions.
+Values gather(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  const int64_t dim = c.dim("dim", self.rank());
+  if (self.rank() == 0) self = e.reshape(self, {1});
+  if (index.rank() == 0) index = e.reshape(index, {1});
+  return {e.reshape(e.gather_along(self, index, dim), result.dims)};
+}
+
+// aten::take: indices into the flattened tensor.
+Values take(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  const int64_t n = self.type.elements();
+  Value flat = wrap_index(e, e.reshape(index, {index.type.elements()}), n, index_element({n}));
+  return {e.reshape(e.take(e.reshape(self, {n}), flat, 0), result.dims)};
+}
+
+// aten::put: writes into the flattened tensor.
+Values put(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index"), source = c.tensor("source");
+  const int64_t n = self.type.elements(), count = index.type.elements();
+  Value flat = wrap_index(e, e.reshape(index, {count}), n, index_element({n}));
+  Value written = scatter_slices(e, e.reshape(self, {n}), 0, flat, e.reshape(source, {count}),
+                                 c.boolean("accumulate") ? Combine::kAdd : Combine::kReplace);
+  return {e.reshape(written, self.dims())};
+}
+
+// aten::masked_fill.Scalar: self and mask broadcast against each other.
+Values masked_fill_scalar(Emit& e, const Call& c) {
+  const Dims dims = dims_of(c.result());
+  Value self = e.broadcast_to(c.tensor("self"), dims);
+  Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), dims);
+  return {e.select(mask, e.broadcast_to(c.scalar(e, "value", self.element()), dims), self)};
+}
+
+// aten::masked_fill.Tensor: value is 0-d.
+Values masked_fill_tensor(Emit& e, const Call& c) {
+  const Dims dims = dims_of(c.result());
+  Value self = e.broadcast_to(c.tensor("self"), dims);
+  Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), dims);
+  return {e.select(mask, e.broadcast_to(e.to(c.tensor("value"), self.element()), dims), self)};
+}
+
+// The place of every true element of the flattened mask among the true ones; one less than that of the next, elsewhere.
+Value true_order(Emit& e, const Value& mask) {
+  Value flat = e.reshape(e.to(mask, ElementType::kPred), {mask.type.elements()});
+  Value before = e.cumulative(e.convert(flat, index_element(flat.dims())), 0, "add", 0);
+  return e.sub(before, e.ones(before.type));
+}
+
+// aten::masked_scatter: the i-th true element gets source's i-th.
+Values masked_scatter(Emit& e, const Call& c) {
+  const Dims dims = dims_of(c.result());
+  Value self = e.broadcast_to(c.tensor("self"), dims), source = c.tensor("source");
+  Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), dims);
+  const int64_t n = source.type.elements();
+  if (n == 0 || self.type.elements() == 0) return {self};
+  Value order = true_order(e, mask);
+  order = e.maximum(order, e.zeros(order.type));
+  Value spread = e.reshape(e.take(e.reshape(source, {n}), order, 0), dims);
+  return {e.select(mask, e.to(spread, self.element()), self)};
+}
+
+// aten::masked_scatter_backward: the gradient at the true elements, in order; zero in what is left of source.
+Values masked_scatter_backward(Emit& e, const Call& c) {
+  Value grad = c.tensor("grad_output");
+  const Type result = e.type_of(c.result());
+  if (grad.type.elements() == 0 || result.elements() == 0) return {e.zeros(result)};
+  Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), grad.dims());
+  Value order = true_order(e, mask);
+  Value nowhere = e.constant(result.elements(), order.type);
+  Value place = e.select(e.reshape(mask, order.dims()), order, nowhere);
+  Value zeros = e.zeros({grad.element(), {result.elements()}});
+  return {e.reshape(scatter_slices(e, zeros, 0, place, e.reshape(grad, order.dims()), Combine::kReplace), result.dims)};
+}
+
+// aten::nonzero_static: the first `size` positions of nonzero elements, then fill_value.
+Values nonzero_static(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0 || self.type.elements() == 0) {
+    return {e.constant(c.integer("fill_value"), result)};
+  }
+  Value mask = e.to(self, ElementType::kPred);
+  Value order = true_order(e, mask);
+  const int64_t size = result.dims[0];
+  Value place = e.select(e.reshape(mask, order.dims()), order, e.constant(size, order.type));
+  Values columns;
+  for (int64_t d = 0; d < self.rank(); ++d) {
+    Value coordinate = e.reshape(e.iota({ElementType::kS64, self.dims()}, d), order.dims());
+    Value fill = e.constant(c.integer("fill_value"), Type{ElementType::kS64, {size}});
+    columns.push_back(e.reshape(scatter_slices(e, fill, 0, place, coordinate, Combine::kReplace), {size, 1}));
+  }
+  return {e.concatenate(columns, 1)};
+}
+
+// aten::embedding: rows of weight.
+Values embedding(Emit& e, const Call& c) {
+  Value weight = c.tensor("weight"), indices = c.tensor("indices");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  return {e.reshape(e.take(weight, e.reshape(indices, {indices.type.elements()}), 0), result.dims)};
+}
+
+// aten::embedding_dense_backward: rows of padding_idx get nothing; by frequency, a row's sum is divided by its count.
+Values embedding_dense_backward(Emit& e, const Call& c) {
+  Value grad = c.tensor("grad_output"), indices = c.tensor("indices");
+  const Type result = e.type_of(c.result());
+  const int64_t n = indices.type.elements(), rows = result.dims[0];
+  const ElementType compute = Emit::compute_element(grad.element());
+  Value zeros = e.zeros({compute, result.dims});
+  if (n == 0 || result.elements() == 0) return {e.convert(zeros, result.element)};
+  Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
+  const int64_t padding = c.integer("padding_idx");
+  if (padding >= 0) {
+    Value is_padding = e.compare(hlo::Comparison::kEq, index, e.constant(padding, index.type));
+    index = e.select(is_padding, e.constant(rows, index.type), index);  // out of range: dropped
+  }
+  Value updates = e.convert(e.reshape(grad, {n, result.dims[1]}), compute);
+  if (c.boolean("scale_grad_by_freq")) {
+    Value counts = scatter_slices(e, e.zeros({compute, {rows}}), 0, index, e.ones({compute, {n}}), Combine::kAdd);
+    Value count = e.maximum(e.take(counts, index, 0), e.ones({compute, {n}}));
+    updates = e.div(updates, e.broadcast_in_dim(count, updates.dims(), {0}));
+  }
+  return {e.convert(scatter_slices(e, zeros, 0, index, updates, Combine::kAdd), result.element)};
+}
+
+}  // namespace
+
+void add_indexing_rules(RuleTable& rules) {
+  rules.add("aten::index.Tensor", index);
+  rules.add("aten::_unsafe_index.Tensor", index);
+  rules.add("aten::index_put", index_put);
+  rules.add("aten::_unsafe_index_put", index_put);
+  rules.add("aten::_index_put_impl", index_put);
+  rules.add("aten::index_select", index_select);
+  rules.add("aten::gather", gather);
+  rules.add("aten::take", take);
+  rules.add("aten::put", put);
+  rules.add("aten::masked_fill.Scalar", masked_fill_scalar);
+  rules.add("aten::masked_fill.Tensor", masked_fill_tensor);
+  rules.add("aten::masked_scatter", masked_scatter);
+  rules.add("aten::masked_scatter_backward", masked_scatter_backward);
+  rules.add("aten::nonzero_static", nonzero_static);
+  rules.add("aten::embedding", embedding);
+  rules.add("aten::embedding_dense_backward", embedding_dense_backward);
+  add_scatter_rules(rules);
+}
+
+}  // namespace tpjrt::ops

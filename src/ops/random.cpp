@@ -1,0 +1,257 @@
+// Random numbers: torch's distributions from the call's key; the streams are not those of the CPU. Also dropout.
+#include <algorithm>
+#include <cmath>
+
+#include "ops/order.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+// In [0, 1), in the dtype that computes the result: f64 for f64 and integers of 64 bits, else f32.
+Value unit(Emit& e, const Call& c, const Type& result) {
+  const bool wide = result.element == ElementType::kF64 || result.element == ElementType::kS64;
+  return e.random_uniform(c, {wide ? ElementType::kF64 : ElementType::kF32, result.dims});
+}
+
+Value scaled(Emit& e, const Value& x, double factor, double shift) {
+  Value y = factor == 1 ? x : e.mul(x, e.splat(factor, x.type));
+  return shift == 0 ? y : e.add(y, e.splat(shift, y.type));
+}
+
+// True with the given probability, to one part in 2^32.
+Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
+  const Type type{ElementType::kU32, dims};
+  const double threshold = std::ldexp(probability, 32);
+  if (threshold >= 0x1p32) return e.ones({ElementType::kPred, dims});
+  return e.compare(hlo::Comparison::kLt, e.random_bits(c, type),
+                   e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
+}
+
+// aten::uniform: in [from, to).
+Values uniform(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const double from = c.real("from"), to = c.real("to");
+  Value u = e.random_uniform(c, result);  // with the dtype's own resolution, so that rounding never reaches 1
+  if (from == 0 && to == 1) return {u};
+  return {e.upcast(u, [&](const Value& x) { return scaled(e, x, to - from, from); })};
+}
+
+// aten::normal_functional
+Values normal(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const Type type{Emit::compute_element(result.element), result.dims};
+  if (hlo::is_complex(result.element)) throw Unsupported("random complex numbers");
+  return {e.convert(scaled(e, e.random_normal(c, type), c.real("std"), c.real("mean")), result.element)};
+}
+
+// aten::normal.Tensor_float, aten::normal.float_Tensor, aten::normal.Tensor_Tensor: mean and std broadcast.
+Values normal_tensors(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  if (hlo::is_complex(result.element)) throw Unsupported("random complex numbers");
+  const Type type{Emit::compute_element(result.element), result.dims};
+  auto operand = [&](std::string_view name) {
+    if (c.argument(name).kind == Argument::Kind::kTensor) {
+      return e.broadcast_to(e.to(c.tensor(name), type.element), type.dims);
+    }
+    return e.splat(c.real(name), type);
+  };
+  return {e.convert(e.add(operand("mean"), e.mul(operand("std"), e.random_normal(c, type))), result.element)};
+}
+
+// aten::bernoulli, aten::bernoulli.Tensor: a probability for each element.
+Values bernoulli_each(Emit& e, const Call& c, std::string_view probability) {
+  const Type result = e.type_of(c.result());
+  Value p = c.tensor(probability);
+  const bool wide = p.element() == ElementType::kF64;
+  p = e.broadcast_to(e.to(p, wide ? ElementType::kF64 : ElementType::kF32), result.dims);
+  return {e.to(e.compare(hlo::Comparison::kLt, e.random_uniform(c, p.type), p), result.element)};
+}
+
+Values bernoulli(Emit& e, const Call& c) { return bernoulli_each(e, c, "self"); }
+Values bernoulli_tensor(Emit& e, const Call& c) { return bernoulli_each(e, c, "p"); }
+
+// aten::bernoulli.p
+Values bernoulli_p(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  return {e.to(chance(e, c, c.real("p"), result.dims), result.element)};
+}
+
+// from + bits % range, with 32 bits where torch takes 32; a range of 0 means 2^64.
+Value random_integers(Emit& e, const Call& c, int64_t from, uint64_t range, const Type& result) {
+  const bool wide = range == 0 || range > UINT32_MAX;
+  const Type bits{wide ? ElementType::kU64 : ElementType::kU32, result.dims};
+  Value drawn = e.random_bits(c, bits);
+  if (range != 0) drawn = e.binary("remainder", drawn, e.constant_u64(range, bits));
+  Value integers = e.convert(drawn, ElementType::kS64);
+  if (from != 0) integers = e.add(integers, e.constant(from, integers.type));
+  return e.to(integers, result.element);
+}
+
+// The number of integers from 0 on that the dtype holds exactly.
+uint64_t exact_integers(ElementType element) {
+  switch (element) {
+    case ElementType::kPred: return 2;
+    case ElementType::kBF16: return (uint64_t{1} << 8) + 1;
+    case ElementType::kF16: return (uint64_t{1} << 11) + 1;
+    case ElementType::kF32: return (uint64_t{1} << 24) + 1;
+    case ElementType::kF64: return (uint64_t{1} << 53) + 1;
+    case ElementType::kU64: return 0;
+    default: break;
+  }
+  const int64_t bits = 8 * hlo::byte_width(element);
+  return uint64_t{1} << (hlo::is_unsigned_integer(element) ? bits : bits - 1);
+}
+
+// aten::random: every nonnegative integer that the dtype holds exactly.
+Values random(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  return {random_integers(e, c, 0, exact_integers(result.element), result)};
+}
+
+// aten::random.to: in [0, to).
+Values random_to(Emit& e, const Call& c) {
+  return {random_integers(e, c, 0, static_cast<uint64_t>(c.integer("to")), e.type_of(c.result()))};
+}
+
+// aten::random.from: in [from, to), or up to the dtype's largest integer.
+Values random_from(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const int64_t from = c.integer("from");
+  uint64_t end = c.has("to") ? static_cast<uint64_t>(c.integer("to")) : exact_integers(result.element);
+  return {random_integers(e, c, from, end - static_cast<uint64_t>(from), result)};
+}
+
+// aten::randperm: the order of random keys. 64 bits make equal keys as good as impossible.
+Values randperm(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  Value order = sort_along(e, e.random_bits(c, {ElementType::kU64, result.dims}), 0, false).indices;
+  return {e.to(order, result.element)};
+}
+
+// Standard exponential, above zero.
+Value exponential_unit(Emit& e, const Call& c, const Type& type) {
+  Value u = unit(e, c, type);
+  const double least = u.element() == ElementType::kF64 ? 0x1p-54 : 0x1p-25;
+  Value log = e.neg(e.unary("log_plus_one", e.neg(u)));
+  return e.maximum(log, e.splat(least, log.type));
+}
+
+// aten::exponential
+Values exponential(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  return {e.to(scaled(e, exponential_unit(e, c, result), 1 / c.real("lambd"), 0), result.element)};
+}
+
+// aten::geometric: the number of trials up to the first success, from 1.
+Values geometric(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  Value trials = scaled(e, exponential_unit(e, c, result), -1 / std::log1p(-c.real("p")), 0);
+  return {e.to(e.maximum(e.unary("ceil", trials), e.ones(trials.type)), result.element)};
+}
+
+// aten::cauchy
+Values cauchy(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  Value angle = scaled(e, unit(e, c, result), M_PI, -M_PI / 2);
+  Value tangent = e.div(e.unary("sine", angle), e.unary("cosine", angle));
+  return {e.to(scaled(e, tangent, c.real("sigma"), c.real("median")), result.element)};
+}
+
+// aten::log_normal
+Values log_normal(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const Type type{Emit::compute_element(result.element), result.dims};
+  Value exponent = scaled(e, e.random_normal(c, type), c.real("std"), c.real("mean"));
+  return {e.convert(e.exp(exponent), result.element)};
+}
+
+// aten::native_dropout: train=None counts as true. The mask tells what was kept.
+Values native_dropout(Emit& e, const Call& c) {
+  Value x = c.tensor("input");
+  const double p = c.real("p");
+  if (c.has("train") && !c.boolean("train")) return {x, e.ones({ElementType::kPred, x.dims()})};
+  Value mask = chance(e, c, 1 - p, x.dims());
+  Value kept = p < 1 ? e.upcast(x, [&](const Value& y) { return scaled(e, y, 1 / (1 - p), 0); }) : x;
+  return {e.select(mask, kept, e.zeros(x.type)), mask};
+}
+
+// aten::native_dropout_backward
+Values native_dropout_backward(Emit& e, const Call& c) {
+  Value grad = c.tensor("grad_output");
+  Value kept = e.upcast(grad, [&](const Value& y) { return scaled(e, y, c.real("scale"), 0); });
+  return {e.select(e.to(c.tensor("mask"), ElementType::kPred), kept, e.zeros(grad.type))};
+}
+
+// With replacement: the number of cumulative sums not above a uniform part of the total. A sum that is the whole total
+// is never counted, so what has no weight is never drawn.
+Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_t count) {
+  const int64_t rows = weights.dim(0), n = weights.dim(1);
+  Value sums = e.cumulative(weights, 1, "add", 0);
+  Value total = e.slice(sums, {0, n - 1}, {rows, n}, {1, 1});
+  const Type drawn{weights.element(), {rows, count}};
+  Value target = e.mul(e.random_uniform(c, drawn), e.broadcast_to(total, drawn.dims));
+  const Dims all{rows, count, n};
+  Value passed = e.compare(hlo::Comparison::kLe, e.broadcast_in_dim(sums, all, {0, 2}),
+                           e.broadcast_in_dim(target, all, {0, 1}));
+  Value partial = e.compare(hlo::Comparison::kLt, sums, e.broadcast_to(total, sums.dims()));
+  passed = e.binary("and", passed, e.broadcast_in_dim(partial, all, {0, 2}));
+  return e.sum(e.convert(passed, ElementType::kS64), {2});
+}
+
+// aten::multinomial. Without replacement: the weights over standard exponentials, the largest first, is such a draw.
+Values multinomial(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0) return {e.zeros(result)};
+  const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
+  Value weights = e.reshape(e.to(x, Emit::compute_element(x.element())), {rows, n});
+  if (c.boolean("replacement")) return {e.reshape(draw_with_replacement(e, c, weights, count), result.dims)};
+  Value race = e.div(weights, e.convert(exponential_unit(e, c, weights.type), weights.element()));
+  Value order = sort_along(e, race, 1, true).indices;
+  return {e.reshape(e.slice(order, {0, 0}, {rows, count}, {1, 1}), result.dims)};
+}
+
+// aten::rrelu_with_noise_functional: in training a random slope for each negative element, given as noise; in
+// evaluation their mean.
+Values rrelu_with_noise(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const double lower = c.constant_scalar("lower").toDouble(), upper = c.constant_scalar("upper").toDouble();
+  const bool training = c.boolean("training");
+  Value y = e.to(x, Emit::compute_element(x.element()));
+  Value positive = e.compare(hlo::Comparison::kGt, y, e.zeros(y.type));
+  Value slope = training ? scaled(e, e.random_uniform(c, y.type), upper - lower, lower)
+                         : e.splat((lower + upper) / 2, y.type);
+  Value out = e.to(e.select(positive, y, e.mul(y, slope)), x.element());
+  if (!training) return {out, c.tensor("noise")};
+  return {out, e.to(e.select(positive, e.ones(y.type), slope), e.element(c.result(1)))};
+}
+
+}  // namespace
+
+void add_random_rules(RuleTable& rules) {
+  rules.add("aten::uniform", uniform);
+  rules.add("aten::normal_functional", normal);
+  rules.add("aten::normal.Tensor_float", normal_tensors);
+  rules.add("aten::normal.float_Tensor", normal_tensors);
+  rules.add("aten::normal.Tensor_Tensor", normal_tensors);
+  rules.add("aten::bernoulli", bernoulli);
+  rules.add("aten::bernoulli.Tensor", bernoulli_tensor);
+  rules.add("aten::bernoulli.p", bernoulli_p);
+  rules.add("aten::random", random);
+  rules.add("aten::random.to", random_to);
+  rules.add("aten::random.from", random_from);
+  rules.add("aten::randperm", randperm);
+  rules.add("aten::randperm.generator", randperm);
+  rules.add("aten::exponential", exponential);
+  rules.add("aten::geometric", geometric);
+  rules.add("aten::cauchy", cauchy);
+  rules.add("aten::log_normal", log_normal);
+  rules.add("aten::native_dropout", native_dropout);
+  rules.add("aten::native_dropout_backward", native_dropout_backward);
+  rules.add("aten::multinomial", multinomial);
+  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise);
+}
+
+}  // namespace tpjrt::ops

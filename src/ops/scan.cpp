@@ -1,0 +1,72 @@
+// Running reductions along a dimension: cumsum, cumprod, cummax, cummin, logcumsumexp.
+#include <cmath>
+
+#include "ops/rules.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+// aten::cumsum, aten::cumprod: integers are accumulated as int64 (the result's dtype says so), small floats as f32.
+Values accumulated(Emit& e, const Call& c, std::string_view op, double initial) {
+  Value x = e.to(c.tensor("self"), e.element(c.result()));
+  if (x.rank() == 0 || x.type.elements() == 0) return {x};
+  return {e.upcast(x, [&](const Value& y) { return e.cumulative(y, c.dim("dim", y.rank()), op, initial); })};
+}
+
+Values cumsum(Emit& e, const Call& c) { return accumulated(e, c, "add", 0); }
+Values cumprod(Emit& e, const Call& c) { return accumulated(e, c, "multiply", 1); }
+
+// aten::cummax, aten::cummin: the index is that of the last equal element so far; NaN wins and stays.
+Values running_extreme(Emit& e, const Call& c, bool largest) {
+  Value x = c.tensor("self");
+  if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({ElementType::kS64, x.dims()})};
+  const int64_t dim = c.dim("dim", x.rank());
+  Value values = e.cumulative(x, dim, largest ? "maximum" : "minimum", largest ? -INFINITY : INFINITY);
+  Value reached = e.compare(hlo::Comparison::kEq, x, values);
+  if (hlo::is_float(x.element())) reached = e.binary("or", reached, e.isnan(x));
+  Value position = e.iota({ElementType::kS64, x.dims()}, dim);
+  Value indices = e.cumulative(e.select(reached, position, e.zeros(position.type)), dim, "maximum", 0);
+  return {values, indices};
+}
+
+Values cummax(Emit& e, const Call& c) { return running_extreme(e, c, true); }
+Values cummin(Emit& e, const Call& c) { return running_extreme(e, c, false); }
+
+// log(exp(a) + exp(b)), exact for infinities; NaN propagates.
+Value log_add_exp(Emit& e, const Value& a, const Value& b) {
+  Value top = e.maximum(a, b);
+  Value gap = e.neg(e.unary("abs", e.sub(a, b)));
+  Value sum = e.add(top, e.unary("log_plus_one", e.exp(gap)));
+  return e.select(e.unary("is_finite", top), sum, top);
+}
+
+// aten::logcumsumexp: log2(n) doubling steps, each combining with what lies 1, 2, 4, … before.
+Values logcumsumexp(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  if (hlo::is_complex(x.element())) throw Unsupported("logcumsumexp of complex numbers");
+  if (x.rank() == 0 || x.type.elements() == 0) return {x};
+  const auto dim = static_cast<size_t>(c.dim("dim", x.rank()));
+  return {e.upcast(x, [&](Value y) {
+    for (int64_t shift = 1; shift < y.dims()[dim]; shift *= 2) {
+      Dims low(y.dims().size(), 0), high(low), interior(low);
+      low[dim] = shift;
+      high[dim] = -shift;
+      y = log_add_exp(e, y, e.pad(y, e.lowest(y.element()), low, high, interior));
+    }
+    return y;
+  })};
+}
+
+}  // namespace
+
+void add_scan_rules(RuleTable& rules) {
+  rules.add("aten::cumsum", cumsum);
+  rules.add("aten::cumprod", cumprod);
+  rules.add("aten::cummax", cummax);
+  rules.add("aten::cummin", cummin);
+  rules.add("aten::logcumsumexp", logcumsumexp);
+  rules.add("aten::_logcumsumexp", logcumsumexp);
+}
+
+}  // namespace tpjrt::ops

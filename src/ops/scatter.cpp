@@ -1,0 +1,257 @@
+// Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce, and searches
+// in sorted sequences. For indices out of range see scatter.h.
+#include "ops/scatter.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+// Where updates go: an element at a time (scatter) or whole slices (index_*).
+using Place = Value (*)(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
+                        Combine combine);
+
+// src may be larger than index: only that corner of it counts.
+Value corner(Emit& e, const Value& src, const Value& index) {
+  if (src.dims() == index.dims()) return src;
+  return e.slice(src, Dims(src.dims().size(), 0), index.dims(), Dims(src.dims().size(), 1));
+}
+
+// A 1-d index for index_*: a 0-d one counts as one index.
+Value line(Emit& e, const Value& index) { return e.reshape(index, {index.type.elements()}); }
+
+// index_*'s source with self's rank: 0-d sources are one element.
+Value slices(Emit& e, const Value& source, const Value& self, int64_t dim, const Value& index) {
+  if (self.rank() == 0) return e.reshape(source, {source.type.elements()});
+  Dims dims = self.dims();
+  dims[static_cast<size_t>(dim)] = index.type.elements();
+  return e.reshape(source, dims);
+}
+
+// aten::scatter.src: among equal indices the last one wins.
+Values scatter_src(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = corner(e, c.tensor("src"), index);
+  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kReplace)};
+}
+
+// aten::scatter.value
+Values scatter_value(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = e.broadcast_to(c.scalar(e, "value", self.element()), index.dims());
+  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kReplace)};
+}
+
+// aten::scatter_add
+Values scatter_add(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = corner(e, c.tensor("src"), index);
+  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kAdd)};
+}
+
+Combine combine_of(const std::string& reduce) {
+  if (reduce == "add" || reduce == "sum" || reduce == "mean") return Combine::kAdd;
+  if (reduce == "multiply" || reduce == "prod") return Combine::kMultiply;
+  if (reduce == "amax") return Combine::kMaximum;
+  if (reduce == "amin") return Combine::kMinimum;
+  throw Unsupported("reduce=\"" + reduce + "\"");
+}
+
+// aten::scatter.reduce: "add" or "multiply", self included.
+Values scatter_reduce_src(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = corner(e, c.tensor("src"), index);
+  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, combine_of(c.string("reduce")))};
+}
+
+// aten::scatter.value_reduce
+Values scatter_reduce_value(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = e.broadcast_to(c.scalar(e, "value", self.element()), index.dims());
+  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, combine_of(c.string("reduce")))};
+}
+
+Value identity_of(Emit& e, Combine combine, ElementType element) {
+  switch (combine) {
+    case Combine::kMultiply: return e.ones({element, {}});
+    case Combine::kMaximum: return e.lowest(element);
+    case Combine::kMinimum: return e.highest(element);
+    default: return e.zeros({element, {}});
+  }
+}
+
+// The reductions with include_self: without it the elements that are met start from the identity. The mean of integers
+// rounds down.
+Value reduce_into(Emit& e, const Call& c, Place place, const Value& self, int64_t dim, const Value& index,
+                  const Value& src) {
+  const std::string reduce = c.string("reduce");
+  const Combine combine = combine_of(reduce);
+  const bool include_self = c.boolean("include_self");
+  Value start = e.to(self, Emit::compute_element(self.element()));
+  Value updates = e.to(src, start.element());
+  if (!include_self) {
+    Value identity = e.broadcast_to(identity_of(e, combine, start.element()), updates.dims());
+    start = place(e, start, dim, index, identity, Combine::kReplace);
+  }
+  Value result = place(e, start, dim, index, updates, combine);
+  if (reduce == "mean") {
+    const ElementType counter = hlo::is_float(start.element()) ? start.element() : ElementType::kS64;
+    Value initial = include_self ? e.ones({counter, start.dims()}) : e.zeros({counter, start.dims()});
+    Value count = place(e, initial, dim, index, e.ones({counter, updates.dims()}), Combine::kAdd);
+    count = e.convert(e.maximum(count, e.ones(count.type)), result.element());
+    Value quotient = e.div(result, count);
+    if (hlo::is_signed_integer(result.element())) {
+      Value exact = e.compare(hlo::Comparison::kEq, e.mul(quotient, count), result);
+      Value negative = e.compare(hlo::Comparison::kLt, result, e.zeros(result.type));
+      Value down = e.binary("and", negative, e.logical_not(exact));
+      quotient = e.sub(quotient, e.convert(down, result.element()));
+    }
+    result = quotient;
+  }
+  return e.to(result, self.element());
+}
+
+// aten::scatter_reduce.two: sum, prod, mean, amax, amin.
+Values scatter_reduce(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = c.tensor("index");
+  Value src = corner(e, c.tensor("src"), index);
+  return {reduce_into(e, c, scatter_along, self, c.dim("dim", self.rank()), index, src)};
+}
+
+// aten::index_reduce: prod, mean, amax, amin.
+Values index_reduce(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  const int64_t dim = c.dim("dim", self.rank());
+  return {reduce_into(e, c, scatter_slices, self, dim, index, slices(e, c.tensor("source"), self, dim, index))};
+}
+
+// aten::index_add: self + alpha * source at the indices.
+Values index_add(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  const int64_t dim = c.dim("dim", self.rank());
+  Value source = slices(e, c.tensor("source"), self, dim, index);
+  Value alpha = e.broadcast_to(c.scalar(e, "alpha", self.element()), source.dims());
+  Value updates = self.element() == ElementType::kPred ? e.binary("and", source, alpha) : e.mul(source, alpha);
+  return {scatter_slices(e, self, dim, index, updates, Combine::kAdd)};
+}
+
+// aten::index_copy
+Values index_copy(Emit& e, const Call& c) {
+  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  const int64_t dim = c.dim("dim", self.rank());
+  Value source = slices(e, c.tensor("source"), self, dim, index);
+  return {scatter_slices(e, self, dim, index, source, Combine::kReplace)};
+}
+
+// The indices only mark positions along dim, so one select writes all slices.
+Value filled(Emit& e, const Call& c, const Value& self, const Value& value) {
+  if (self.type.elements() == 0) return self;
+  const int64_t dim = c.dim("dim", self.rank());
+  const int64_t size = self.rank() == 0 ? 1 : self.dim(dim);
+  Value index = wrap_index(e, line(e, c.tensor("index")), size, index_element({size}));
+  Value none = e.zeros({ElementType::kPred, {size}});
+  Value marked = scatter_slices(e, none, 0, index, e.ones({ElementType::kPred, index.dims()}), Combine::kReplace);
+  Value mask = self.rank() == 0 ? e.reshape(marked, {}) : e.broadcast_in_dim(marked, self.dims(), {dim});
+  return e.select(mask, e.broadcast_to(value, self.dims()), self);
+}
+
+// aten::index_fill.int_Scalar
+Values index_fill_scalar(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  return {filled(e, c, self, c.scalar(e, "value", self.element()))};
+}
+
+// aten::index_fill.int_Tensor: value is 0-d.
+Values index_fill_tensor(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  return {filled(e, c, self, e.to(c.tensor("value"), self.element()))};
+}
+
+// Above this many boundaries a binary search is cheaper than comparing with all of them.
+constexpr int64_t kCompareAll = 128;
+
+// Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
+// not above it). Rows go together when `sequence` has more than one dimension. NaN is above all.
+Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
+  const int64_t n = sequence.dims().back();
+  const hlo::Comparison stops = right ? hlo::Comparison::kGt : hlo::Comparison::kGe;
+  Value flat = values, rows = sequence;
+  if (sequence.rank() == 1) {
+    flat = e.reshape(values, {1, values.type.elements()});
+    rows = e.reshape(sequence, {1, n});
+  } else {
+    const int64_t last = values.dims().back();
+    const int64_t count = last == 0 ? 0 : values.type.elements() / last;
+    flat = e.reshape(values, {count, last});
+    rows = e.reshape(sequence, {count, n});
+  }
+  const int64_t batch = flat.dim(0), width = flat.dim(1);
+  Value gap;
+  if (n <= kCompareAll) {
+    const Dims all{batch, width, n};
+    Value passed = e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}),
+                                           e.broadcast_in_dim(flat, all, {0, 1})));
+    gap = e.sum(e.convert(passed, ElementType::kS32), {2});
+  } else {
+    // The invariant: the answer lies in [low, low + remaining].
+    gap = e.zeros({ElementType::kS32, {batch, width}});
+    for (int64_t remaining = n; remaining > 0; remaining /= 2) {
+      const int64_t half = remaining - remaining / 2 - 1;
+      Value middle = e.add(gap, e.constant(half, gap.type));
+      Value inside = e.compare(hlo::Comparison::kLt, middle, e.constant(n, gap.type));
+      Value met = e.gather_along(rows, e.minimum(middle, e.constant(n - 1, gap.type)), 1);
+      Value passed = e.binary("and", inside, e.logical_not(e.compare(stops, met, flat)));
+      gap = e.select(passed, e.add(middle, e.ones(gap.type)), gap);
+    }
+  }
+  return e.reshape(gap, values.dims());
+}
+
+Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0 || sequence.type.elements() == 0) return {e.zeros(result)};
+  c10::ScalarType common = c10::promoteTypes(dtype_of(sequence.element()), dtype_of(values.element()));
+  Value gap = search(e, e.to(sequence, element_of(common)), e.to(values, element_of(common)), right);
+  return {e.convert(e.reshape(gap, result.dims), result.element)};
+}
+
+// aten::bucketize.Tensor, aten::bucketize.Scalar
+Values bucketize(Emit& e, const Call& c) {
+  Value boundaries = c.tensor("boundaries");
+  Value values = c.argument("self").kind == Argument::Kind::kTensor ? c.tensor("self")
+                                                                    : c.scalar(e, "self", boundaries.element());
+  return search_result(e, c, boundaries, values, c.boolean("right"));
+}
+
+// aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
+Values searchsorted(Emit& e, const Call& c) {
+  Value sequence = c.tensor("sorted_sequence");
+  if (auto sorter = c.optional_tensor("sorter")) {
+    sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
+  }
+  const bool right = c.boolean("right") || c.string("side") == "right";
+  Value values = c.argument("self").kind == Argument::Kind::kTensor ? c.tensor("self")
+                                                                    : c.scalar(e, "self", sequence.element());
+  return search_result(e, c, sequence, values, right);
+}
+
+}  // namespace
+
+void add_scatter_rules(RuleTable& rules) {
+  rules.add("aten::scatter.src", scatter_src);
+  rules.add("aten::scatter.value", scatter_value);
+  rules.add("aten::scatter.reduce", scatter_reduce_src);
+  rules.add("aten::scatter.value_reduce", scatter_reduce_value);
+  rules.add("aten::scatter_add", scatter_add);
+  rules.add("aten::scatter_reduce.two", scatter_reduce);
+  rules.add("aten::index_reduce", index_reduce);
+  rules.add("aten::index_add", index_add);
+  rules.add("aten::index_copy", index_copy);
+  rules.add("aten::index_fill.int_Scalar", index_fill_scalar);
+  rules.add("aten::index_fill.int_Tensor", index_fill_tensor);
+  rules.add("aten::bucketize.Tensor", bucketize);
+  rules.add("aten::bucketize.Scalar", bucketize);
+  rules.add("aten::searchsorted.Tensor", searchsorted);
+  rules.add("aten::searchsorted.Scalar", searchsorted);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,420 @@
+// Moving elements about: cat, flip, roll, padding and its backwards, triangles, diagonals, scatters into slices.
+#include <algorithm>
+
+#include "ops/rules.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+Dims zeros_of(const Value& x) { return Dims(x.dims().size(), 0); }
+Dims ones_of(const Value& x) { return Dims(x.dims().size(), 1); }
+
+// x[begin:end] along dim.
+Value cut(Emit& e, const Value& x, int64_t dim, int64_t begin, int64_t end) {
+  if (begin == 0 && end == x.dim(dim)) return x;
+  Dims start = zeros_of(x), limit = x.dims();
+  start[at(dim)] = begin;
+  limit[at(dim)] = end;
+  return e.slice(x, start, limit, ones_of(x));
+}
+
+// x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
+Value pad_dim(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0) {
+  if (low == 0 && high == 0 && interior == 0) return x;
+  Dims lows = zeros_of(x), highs = lows, interiors = lows;
+  lows[at(dim)] = low;
+  highs[at(dim)] = high;
+  interiors[at(dim)] = interior;
+  return e.pad(x, e.zeros({x.element(), {}}), lows, highs, interiors);
+}
+
+// aten::cat: empty 1-d tensors are left out, whatever the rank of the others.
+Values cat(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  Values parts;
+  for (const Value& x : c.tensors("tensors")) {
+    if (x.rank() == 1 && x.dim(0) == 0 && result.dims != Dims{0}) continue;
+    parts.push_back(e.to(x, result.element));
+  }
+  if (result.elements() == 0 || parts.empty()) return {e.zeros(result)};
+  return {parts.size() == 1 ? parts[0] : e.concatenate(parts, c.dim("dim", result.rank()))};
+}
+
+// aten::stack
+Values stack(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const int64_t dim = c.dim("dim", result.rank());
+  Values parts;
+  for (const Value& x : c.tensors("tensors")) parts.push_back(e.unsqueeze(e.to(x, result.element), dim));
+  return {parts.size() == 1 ? parts[0] : e.concatenate(parts, dim)};
+}
+
+// aten::flip: here an empty list of dims means none.
+Values flip(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  Dims dims = c.ints("dims");
+  if (dims.empty() || x.rank() == 0) return {x};
+  for (int64_t& d : dims) d += d < 0 ? x.rank() : 0;
+  return {e.reverse(x, dims)};
+}
+
+Value rolled(Emit& e, const Value& x, int64_t shift, int64_t dim) {
+  const int64_t n = x.dim(dim);
+  if (n == 0 || shift % n == 0) return x;
+  const int64_t split = n - ((shift % n) + n) % n;
+  return e.concatenate({cut(e, x, dim, split, n), cut(e, x, dim, 0, split)}, dim);
+}
+
+// aten::roll: without dims, of the flattened tensor.
+Values roll(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const Dims shifts = c.ints("shifts"), dims = c.ints("dims");
+  if (x.type.elements() == 0 || x.rank() == 0) return {x};
+  if (dims.empty()) return {e.reshape(rolled(e, e.reshape(x, {x.type.elements()}), shifts[0], 0), x.dims())};
+  for (size_t i = 0; i < dims.size(); ++i) x = rolled(e, x, shifts[i], dims[i] < 0 ? dims[i] + x.rank() : dims[i]);
+  return {x};
+}
+
+// aten::repeat: each dimension is preceded by one that counts the copies.
+Values repeat(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const Dims repeats = c.ints("repeats");
+  Dims wide, positions;
+  const int64_t extra = static_cast<int64_t>(repeats.size()) - x.rank();
+  for (int64_t i = 0; i < static_cast<int64_t>(repeats.size()); ++i) {
+    wide.push_back(repeats[at(i)]);
+    if (i < extra) continue;
+    positions.push_back(static_cast<int64_t>(wide.size()));
+    wide.push_back(x.dim(i - extra));
+  }
+  return {e.reshape(e.broadcast_in_dim(x, wide, positions), e.type_of(c.result()).dims)};
+}
+
+// aten::constant_pad_nd: pads from the last dimension on; negative pads cut.
+Values constant_pad_nd(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const Dims pad = c.ints("pad");
+  Dims low = zeros_of(x), high = low, interior = low;
+  for (size_t i = 0; 2 * i + 1 < pad.size(); ++i) {
+    low[low.size() - 1 - i] = pad[2 * i];
+    high[low.size() - 1 - i] = pad[2 * i + 1];
+  }
+  return {e.pad(x, c.scalar(e, "value", x.element()), low, high, interior)};
+}
+
+// One dimension of a reflection or replication pad, given the pads that remain after negative ones have cut x.
+using Side = Value (*)(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high);
+
+// The mirror images, without the edge itself.
+Value reflect(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
+  const int64_t n = x.dim(dim);
+  Values parts;
+  if (low > 0) parts.push_back(e.reverse(cut(e, x, dim, 1, 1 + low), {dim}));
+  parts.push_back(x);
+  if (high > 0) parts.push_back(e.reverse(cut(e, x, dim, n - 1 - high, n - 1), {dim}));
+  return parts.size() == 1 ? x : e.concatenate(parts, dim);
+}
+
+Value reflect_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
+  const int64_t n = grad.dim(dim) - low - high;
+  Value sum = cut(e, grad, dim, low, low + n);
+  if (low > 0) {
+    Value image = e.reverse(cut(e, grad, dim, 0, low), {dim});
+    sum = e.add(sum, pad_dim(e, image, dim, 1, n - 1 - low));
+  }
+  if (high > 0) {
+    Value image = e.reverse(cut(e, grad, dim, low + n, low + n + high), {dim});
+    sum = e.add(sum, pad_dim(e, image, dim, n - 1 - high, 1));
+  }
+  return sum;
+}
+
+Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
+  const int64_t n = x.dim(dim);
+  auto edge = [&](int64_t position, int64_t count) {
+    Dims dims = x.dims(), positions;
+    dims[at(dim)] = count;
+    for (int64_t d = 0; d < x.rank(); ++d) positions.push_back(d);
+    return e.broadcast_in_dim(cut(e, x, dim, position, position + 1), dims, positions);
+  };
+  Values parts;
+  if (low > 0) parts.push_back(edge(0, low));
+  parts.push_back(x);
+  if (high > 0) parts.push_back(edge(n - 1, high));
+  return parts.size() == 1 ? x : e.concatenate(parts, dim);
+}
+
+Value replicate_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
+  const int64_t n = grad.dim(dim) - low - high;
+  Value sum = cut(e, grad, dim, low, low + n);
+  Dims edge = sum.dims();
+  edge[at(dim)] = 1;
+  auto total = [&](int64_t begin, int64_t end) {
+    return e.reshape(e.sum(cut(e, grad, dim, begin, end), {dim}), edge);
+  };
+  if (low > 0) sum = e.add(sum, pad_dim(e, total(0, low), dim, 0, n - 1));
+  if (high > 0) sum = e.add(sum, pad_dim(e, total(low + n, low + n + high), dim, n - 1, 0));
+  return sum;
+}
+
+Values padded(Emit& e, const Call& c, Side side) {
+  Value x = c.tensor("self");
+  const Dims pad = c.ints("padding");
+  if (c.result().numel() == 0) return {e.zeros(e.type_of(c.result()))};
+  for (size_t i = 0; 2 * i < pad.size(); ++i) {
+    const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
+    // Padded first and cut after: a mirror image may show what a negative pad on the other side cuts away.
+    x = side(e, x, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
+    x = cut(e, x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
+  }
+  return {x};
+}
+
+Values padded_backward(Emit& e, const Call& c, Side side) {
+  Value grad = c.tensor("grad_output");
+  const Dims pad = c.ints("padding");
+  if (grad.type.elements() == 0 || c.result().numel() == 0) return {e.zeros(e.type_of(c.result()))};
+  return {e.upcast(grad, [&](Value g) {
+    for (size_t i = 0; 2 * i < pad.size(); ++i) {
+      const int64_t dim = g.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
+      g = pad_dim(e, g, dim, std::max<int64_t>(-low, 0), std::max<int64_t>(-high, 0));
+      g = side(e, g, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
+    }
+    return g;
+  })};
+}
+
+// aten::reflection_pad{1,2,3}d, aten::replication_pad{1,2,3}d, and backwards
+Values reflection_pad(Emit& e, const Call& c) { return padded(e, c, reflect); }
+Values replication_pad(Emit& e, const Call& c) { return padded(e, c, replicate); }
+Values reflection_pad_backward(Emit& e, const Call& c) { return padded_backward(e, c, reflect_backward); }
+Values replication_pad_backward(Emit& e, const Call& c) { return padded_backward(e, c, replicate_backward); }
+
+// Column minus row of each element of the last two dimensions.
+Value offsets(Emit& e, const Dims& dims) {
+  const Type type{ElementType::kS32, dims};
+  const int64_t rank = type.rank();
+  return e.sub(e.iota(type, rank - 1), e.iota(type, rank - 2));
+}
+
+Values triangle(Emit& e, const Call& c, hlo::Comparison kept) {
+  Value x = c.tensor("self");
+  Dims plane(x.dims().end() - 2, x.dims().end());
+  Value offset = offsets(e, plane);
+  const int64_t diagonal = std::clamp<int64_t>(c.integer("diagonal"), -INT32_MAX, INT32_MAX);
+  Value keep = e.compare(kept, offset, e.constant(diagonal, offset.type));
+  return {e.select(e.broadcast_to(keep, x.dims()), x, e.zeros(x.type))};
+}
+
+// aten::tril, aten::triu
+Values tril(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kLe); }
+Values triu(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kGe); }
+
+// A place for a diagonal in a larger tensor: dimensions dim1 and dim2, of sizes rows and columns.
+struct Diagonal {
+  int64_t offset, dim1, dim2, rows, columns;
+};
+
+// x, whose last dimension is the diagonal, spread over the plane; and where the plane is on the diagonal.
+std::pair<Value, Value> on_diagonal(Emit& e, const Value& x, const Diagonal& d) {
+  const int64_t last = x.rank() - 1, low = std::max<int64_t>(-d.offset, 0);
+  Value rows = pad_dim(e, x, last, low, d.rows - low - x.dim(last));
+  Dims dims = rows.dims(), positions;
+  dims.push_back(d.columns);
+  for (int64_t i = 0; i <= last; ++i) positions.push_back(i);
+  Value spread = e.broadcast_in_dim(rows, dims, positions);
+  Value offset = offsets(e, {d.rows, d.columns});
+  Value hit = e.compare(hlo::Comparison::kEq, offset, e.constant(d.offset, offset.type));
+  // From [..., rows, columns] to dim1 and dim2.
+  Dims permutation(dims.size());
+  int64_t next = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(dims.size()); ++i) {
+    permutation[at(i)] = i == d.dim1 ? last : i == d.dim2 ? last + 1 : next++;
+  }
+  return {e.transpose(spread, permutation), e.transpose(e.broadcast_to(hit, dims), permutation)};
+}
+
+Diagonal diagonal_of(const Call& c, const Dims& dims) {
+  const auto rank = static_cast<int64_t>(dims.size());
+  const int64_t dim1 = c.dim("dim1", rank), dim2 = c.dim("dim2", rank);
+  return {c.integer("offset"), dim1, dim2, dims[at(dim1)], dims[at(dim2)]};
+}
+
+// aten::diag_embed, aten::diagonal_backward: zero off the diagonal.
+Values diagonal_in_zeros(Emit& e, const Call& c, std::string_view source) {
+  const Type result = e.type_of(c.result());
+  if (c.tensor(source).type.elements() == 0) return {e.zeros(result)};
+  auto [spread, hit] = on_diagonal(e, c.tensor(source), diagonal_of(c, result.dims));
+  return {e.select(hit, spread, e.zeros(result))};
+}
+
+Values diag_embed(Emit& e, const Call& c) { return diagonal_in_zeros(e, c, "self"); }
+Values diagonal_backward(Emit& e, const Call& c) { return diagonal_in_zeros(e, c, "grad_output"); }
+
+// aten::diagonal_scatter
+Values diagonal_scatter(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  Value src = e.to(c.tensor("src"), x.element());
+  if (src.type.elements() == 0) return {x};
+  auto [spread, hit] = on_diagonal(e, src, diagonal_of(c, x.dims()));
+  return {e.select(hit, spread, x)};
+}
+
+// A slice's start and end, wrapped and clamped as torch does.
+std::pair<int64_t, int64_t> slice_bounds(const Call& c, int64_t size) {
+  auto wrapped = [&](std::string_view name, int64_t otherwise) {
+    const int64_t i = c.has(name) ? c.integer(name) : otherwise;
+    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
+  };
+  const int64_t start = wrapped("start", 0);
+  return {start, std::max(start, wrapped("end", size))};
+}
+
+int64_t index_in(const Call& c, int64_t size) {
+  const int64_t index = c.integer("index");
+  return index < 0 ? index + size : index;
+}
+
+// The part of `dims` that lies at start, start + step, … along dim gets x; the rest is zero.
+Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t start, int64_t step) {
+  if (x.type.elements() == 0) return e.zeros({x.element(), dims});
+  const int64_t span = (x.dim(dim) - 1) * step + 1;
+  return pad_dim(e, x, dim, start, dims[at(dim)] - start - span, step - 1);
+}
+
+// aten::select_backward
+Values select_backward(Emit& e, const Call& c) {
+  const Dims dims = e.type_of(c.result()).dims;
+  const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
+  Value grad = e.unsqueeze(c.tensor("grad_output"), dim);
+  return {placed(e, grad, dims, dim, index_in(c, dims[at(dim)]), 1)};
+}
+
+// aten::slice_backward
+Values slice_backward(Emit& e, const Call& c) {
+  const Dims dims = e.type_of(c.result()).dims;
+  const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
+  const auto [start, end] = slice_bounds(c, dims[at(dim)]);
+  return {placed(e, c.tensor("grad_output"), dims, dim, start, c.integer("step"))};
+}
+
+// self with src at start, start + step, … along dim.
+Value written(Emit& e, const Value& self, const Value& src, int64_t dim, int64_t start, int64_t step) {
+  if (src.type.elements() == 0) return self;
+  if (src.dims() == self.dims()) return src;
+  if (step == 1) {
+    const Type index{ElementType::kS64, {}};
+    Values starts(self.dims().size(), e.zeros(index));
+    starts[at(dim)] = e.constant(start, index);
+    return e.dynamic_update_slice(self, src, starts);
+  }
+  Value hit = placed(e, e.ones({ElementType::kPred, src.dims()}), self.dims(), dim, start, step);
+  return e.select(hit, placed(e, src, self.dims(), dim, start, step), self);
+}
+
+// aten::select_scatter
+Values select_scatter(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value src = e.unsqueeze(e.to(c.tensor("src"), self.element()), dim);
+  return {written(e, self, src, dim, index_in(c, self.dim(dim)), 1)};
+}
+
+// aten::slice_scatter: src may broadcast.
+Values slice_scatter(Emit& e, const Call& c) {
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank()), step = c.integer("step");
+  const auto [start, end] = slice_bounds(c, self.dim(dim));
+  Dims dims = self.dims();
+  dims[at(dim)] = (end - start + step - 1) / step;
+  Value src = e.broadcast_to(e.to(c.tensor("src"), self.element()), dims);
+  return {written(e, self, src, dim, start, step)};
+}
+
+// aten::unfold_backward: the windows' gradients, each put back where it was read, and summed. Windows that don't overlap
+// are one reshape; otherwise there is a term for each place in a window, or for each window if those are fewer.
+Values unfold_backward(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  Value grad = c.tensor("grad_in");  // the window's elements lie in the last dimension
+  if (result.dims.empty()) return {e.reshape(grad, {})};
+  const int64_t dim = c.dim("dim", result.rank()), size = c.integer("size"), step = c.integer("step");
+  const int64_t windows = grad.dim(dim), last = grad.rank() - 1;
+  if (grad.type.elements() == 0) return {e.zeros(result)};
+  // [..., windows, size, ...]
+  Dims permutation;
+  for (int64_t d = 0; d < last; ++d) {
+    permutation.push_back(d);
+    if (d == dim) permutation.push_back(last);
+  }
+  Value apart = e.transpose(grad, permutation);
+  if (size <= step) {
+    Dims together = result.dims;
+    together[at(dim)] = windows * step;
+    Value whole = e.reshape(pad_dim(e, apart, dim + 1, 0, step - size), together);
+    return {pad_dim(e, whole, dim, 0, result.dims[at(dim)] - windows * step)};
+  }
+  Value sum;
+  for (int64_t i = 0; i < std::min(size, windows); ++i) {
+    const bool by_place = size <= windows;
+    const int64_t split = by_place ? dim + 1 : dim;
+    Dims dims = result.dims;
+    dims[at(dim)] = by_place ? windows : size;
+    Value part = e.reshape(cut(e, apart, split, i, i + 1), dims);
+    Value term = placed(e, part, result.dims, dim, by_place ? i : i * step, by_place ? step : 1);
+    sum = sum ? e.add(sum, term) : term;
+  }
+  return {sum};
+}
+
+// aten::unsafe_split.Tensor, aten::unsafe_split_with_sizes: the sizes are those of the results.
+Values unsafe_split(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const int64_t dim = c.dim("dim", x.rank());
+  Values parts;
+  int64_t begin = 0;
+  for (size_t i = 0; i < c.results.size(); ++i) {
+    const int64_t size = c.result(i).sizes[at(dim)];
+    parts.push_back(cut(e, x, dim, begin, begin + size));
+    begin += size;
+  }
+  return parts;
+}
+
+// aten::_reshape_copy
+Values reshape_copy(Emit& e, const Call& c) { return {e.reshape(c.tensor("self"), e.type_of(c.result()).dims)}; }
+
+}  // namespace
+
+void add_shape_rules(RuleTable& rules) {
+  rules.add("aten::cat", cat);
+  rules.add("aten::stack", stack);
+  rules.add("aten::flip", flip);
+  rules.add("aten::roll", roll);
+  rules.add("aten::repeat", repeat);
+  rules.add("aten::constant_pad_nd", constant_pad_nd);
+  for (const char* n : {"1d", "2d", "3d"}) {
+    const std::string rank = n;
+    rules.add("aten::reflection_pad" + rank, reflection_pad);
+    rules.add("aten::reflection_pad" + rank + "_backward", reflection_pad_backward);
+    rules.add("aten::replication_pad" + rank, replication_pad);
+    rules.add("aten::replication_pad" + rank + "_backward", replication_pad_backward);
+  }
+  rules.add("aten::tril", tril);
+  rules.add("aten::triu", triu);
+  rules.add("aten::diag_embed", diag_embed);
+  rules.add("aten::diagonal_backward", diagonal_backward);
+  rules.add("aten::diagonal_scatter", diagonal_scatter);
+  rules.add("aten::select_backward", select_backward);
+  rules.add("aten::slice_backward", slice_backward);
+  rules.add("aten::select_scatter", select_scatter);
+  rules.add("aten::slice_scatter", slice_scatter);
+  rules.add("aten::unfold_backward", unfold_backward);
+  rules.add("aten::unsafe_split.Tensor", unsafe_split);
+  rules.add("aten::unsafe_split_with_sizes", unsafe_split);
+  rules.add("aten::_reshape_copy", reshape_copy);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,155 @@
+// Sorting and order statistics: sort, topk, kthvalue, median, mode.
+#include <cmath>
+
+#include "ops/order.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+constexpr ElementType kIndex = ElementType::kS64;
+
+// x[..., position, ...] with dim dropped; the position is known now.
+Value pick(Emit& e, const Value& x, int64_t dim, int64_t position) {
+  Dims start(x.dims().size(), 0), limit = x.dims(), strides(x.dims().size(), 1), rest = x.dims();
+  start[static_cast<size_t>(dim)] = position;
+  limit[static_cast<size_t>(dim)] = position + 1;
+  rest.erase(rest.begin() + dim);
+  return e.reshape(e.slice(x, start, limit, strides), rest);
+}
+
+// The same with a position for each slice: positions has x's shape without dim.
+Value pick_each(Emit& e, const Value& x, int64_t dim, const Value& positions) {
+  return e.reshape(e.gather_along(x, e.unsqueeze(positions, dim), dim), positions.dims());
+}
+
+Values reshaped(Emit& e, const Call& c, const Value& values, const Value& indices) {
+  const Dims dims = e.type_of(c.result()).dims;
+  return {e.reshape(values, dims), e.reshape(indices, dims)};
+}
+
+// aten::sort, aten::sort.stable: always stable.
+Values sort(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({kIndex, x.dims()})};
+  Sorted sorted = sort_along(e, x, c.dim("dim", x.rank()), c.boolean("descending"));
+  return {sorted.values, sorted.indices};
+}
+
+// aten::topk: always sorted. The single largest or smallest element needs no sort.
+Values topk(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  const Type result = e.type_of(c.result());
+  if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
+  if (result.elements() == 0) return {e.zeros(result), e.zeros({kIndex, result.dims})};
+  const int64_t dim = c.dim("dim", x.rank()), k = c.integer("k");
+  Sorted sorted = sort_along(e, x, dim, c.boolean("largest"));
+  Dims start(x.dims().size(), 0), limit = x.dims(), strides(x.dims().size(), 1);
+  limit[static_cast<size_t>(dim)] = k;
+  return {e.slice(sorted.values, start, limit, strides), e.slice(sorted.indices, start, limit, strides)};
+}
+
+// aten::kthvalue: the k-th smallest, counted from 1.
+Values kthvalue(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
+  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
+  const int64_t dim = c.dim("dim", x.rank()), k = c.integer("k");
+  Sorted sorted = sort_along(e, x, dim, false);
+  return reshaped(e, c, pick(e, sorted.values, dim, k - 1), pick(e, sorted.indices, dim, k - 1));
+}
+
+// The lower median along dim. NaN is the answer when there is one, or counts as absent.
+Sorted median_along(Emit& e, const Value& x, int64_t dim, bool ignore_nan) {
+  const int64_t n = x.dim(dim);
+  Sorted sorted = sort_along(e, x, dim, false);
+  if (!hlo::is_float(x.element())) {
+    return {pick(e, sorted.values, dim, (n - 1) / 2), pick(e, sorted.indices, dim, (n - 1) / 2)};
+  }
+  Value numbers = e.sum(e.convert(e.logical_not(e.isnan(x)), kIndex), {dim});  // those that aren't NaN come first
+  Value position;
+  if (ignore_nan) {
+    Value before = e.maximum(e.sub(numbers, e.ones(numbers.type)), e.zeros(numbers.type));
+    position = e.div(before, e.constant(2, numbers.type));
+  } else {
+    Value complete = e.compare(hlo::Comparison::kEq, numbers, e.constant(n, numbers.type));
+    position = e.select(complete, e.constant((n - 1) / 2, numbers.type), numbers);
+  }
+  return {pick_each(e, sorted.values, dim, position), pick_each(e, sorted.indices, dim, position)};
+}
+
+Values median_all(Emit& e, const Call& c, bool ignore_nan) {
+  Value x = c.tensor("self");
+  const int64_t n = x.type.elements();
+  if (n == 0) {
+    if (!hlo::is_float(x.element())) throw Unsupported("the median of no integers");
+    return {e.splat(NAN, {x.element(), {}})};
+  }
+  return {median_along(e, e.reshape(x, {n}), 0, ignore_nan).values};
+}
+
+Values median_dim(Emit& e, const Call& c, bool ignore_nan) {
+  Value x = c.tensor("self");
+  if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
+  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
+  Sorted found = median_along(e, x, c.dim("dim", x.rank()), ignore_nan);
+  return reshaped(e, c, found.values, found.indices);
+}
+
+// aten::median, aten::median.dim, aten::nanmedian, aten::nanmedian.dim
+Values median(Emit& e, const Call& c) { return median_all(e, c, false); }
+Values nanmedian(Emit& e, const Call& c) { return median_all(e, c, true); }
+Values median_of_dim(Emit& e, const Call& c) { return median_dim(e, c, false); }
+Values nanmedian_of_dim(Emit& e, const Call& c) { return median_dim(e, c, true); }
+
+// aten::mode: the smallest of the most frequent values, and the last place where it is.
+Values mode(Emit& e, const Call& c) {
+  Value x = c.tensor("self");
+  if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
+  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
+  const int64_t dim = c.dim("dim", x.rank()), n = x.dim(dim);
+  Sorted sorted = sort_along(e, x, dim, false);
+  // A run starts where an element differs from the one before it.
+  Dims low(x.dims().size(), 0), high = low, interior = low;
+  low[static_cast<size_t>(dim)] = 1;
+  high[static_cast<size_t>(dim)] = -1;
+  Value place = e.iota({kIndex, x.dims()}, dim);
+  Value before = e.pad(sorted.values, e.zeros({x.element(), {}}), low, high, interior);
+  Value starts = e.compare(hlo::Comparison::kNe, sorted.values, before);
+  Value start = e.cumulative(e.select(starts, place, e.zeros(place.type)), dim, "maximum", 0);
+  Value length = e.sub(place, start);
+  Value longest = e.broadcast_reduced(e.max(length, {dim}), {dim}, x.dims());
+  Value first = e.select(e.compare(hlo::Comparison::kEq, length, longest), place, e.constant(n, place.type));
+  Value position = e.min(first, {dim});
+  return reshaped(e, c, pick_each(e, sorted.values, dim, position), pick_each(e, sorted.indices, dim, position));
+}
+
+}  // namespace
+
+Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending) {
+  auto before = [&](const Values& arguments) -> Values {
+    const Value &a = arguments[0], &b = arguments[1];
+    Value ordered = e.compare(descending ? hlo::Comparison::kGt : hlo::Comparison::kLt, a, b);
+    if (!hlo::is_float(a.element())) return {ordered};
+    Value apart = descending ? e.binary("and", e.isnan(a), e.logical_not(e.isnan(b)))
+                             : e.binary("and", e.isnan(b), e.logical_not(e.isnan(a)));
+    return {e.binary("or", ordered, apart)};
+  };
+  const ElementType narrow = x.dim(dim) <= INT32_MAX ? ElementType::kS32 : kIndex;
+  Values sorted = e.sort({x, e.iota({narrow, x.dims()}, dim)}, dim, true, before);
+  return {sorted[0], e.convert(sorted[1], kIndex)};
+}
+
+void add_sorting_rules(RuleTable& rules) {
+  rules.add("aten::sort", sort);
+  rules.add("aten::sort.stable", sort);
+  rules.add("aten::topk", topk);
+  rules.add("aten::kthvalue", kthvalue);
+  rules.add("aten::median", median);
+  rules.add("aten::median.dim", median_of_dim);
+  rules.add("aten::nanmedian", nanmedian);
+  rules.add("aten::nanmedian.dim", nanmedian_of_dim);
+  rules.add("aten::mode", mode);
+}
+
+}  // namespace tpjrt::ops
