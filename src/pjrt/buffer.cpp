@@ -1,0 +1,138 @@
+// Buffers: waiting for them and reading them.
+#include "pjrt/buffer.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "pjrt/client.h"
+#include "pjrt/element_type.h"
+#include "pjrt/event.h"
+
+namespace tpjrt::pjrt {
+
+namespace {
+
+size_t dense_size(PJRT_Buffer_Type element_type, const std::vector<int64_t>& dims) {
+  size_t size = byte_width(element_type);
+  for (int64_t dim : dims) size *= static_cast<size_t>(dim);
+  return size;
+}
+
+Event ready_event(const Api& api, PJRT_Buffer* buffer) {
+  TPJRT_ARGS(PJRT_Buffer_ReadyEvent, args);
+  args.buffer = buffer;
+  TPJRT_CALL(api, PJRT_Buffer_ReadyEvent, args);
+  return Event(api, args.event);
+}
+
+}  // namespace
+
+BufferType::BufferType(PJRT_Buffer_Type element_type, std::vector<int64_t> dims)
+    : element_type(element_type), dims(std::move(dims)), size_in_bytes(dense_size(element_type, this->dims)) {}
+
+Buffer::Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::shared_ptr<const BufferType> type,
+               size_t device_index)
+    : client_(std::move(client)), handle_(handle), type_(std::move(type)), device_index_(device_index) {}
+
+Buffer::~Buffer() {
+  TPJRT_ARGS(PJRT_Buffer_Destroy, args);
+  args.buffer = handle_;
+  api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
+}
+
+const Api& Buffer::api() const { return client_->api(); }
+
+void Buffer::await() const {
+  if (ready_.load(std::memory_order_acquire)) return;
+  ready_event(api(), handle_).await();
+  ready_.store(true, std::memory_order_release);
+}
+
+bool Buffer::is_ready() const {
+  return ready_.load(std::memory_order_acquire) || ready_event(api(), handle_).is_ready();
+}
+
+const void* Buffer::host_pointer() const {
+  if (!client_->is_host_memory()) return nullptr;
+  await();
+  if (api().has(&PJRT_Api::PJRT_Buffer_UnsafePointer)) {
+    TPJRT_ARGS(PJRT_Buffer_UnsafePointer, args);
+    args.buffer = handle_;
+    TPJRT_CALL(api(), PJRT_Buffer_UnsafePointer, args);
+    return reinterpret_cast<const void*>(args.buffer_pointer);
+  }
+  TPJRT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
+  args.buffer = handle_;
+  TPJRT_CALL(api(), PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
+  return args.device_memory_ptr;
+}
+
+void Buffer::copy_to_host(void* dst, size_t bytes) const {
+  // With no destination the C API would answer the size instead.
+  if (size_in_bytes() == 0) return await();
+  // Without a layout the copy has the device's, which need not be row-major.
+  std::vector<int64_t> minor_to_major(dims().size());
+  std::iota(minor_to_major.rbegin(), minor_to_major.rend(), 0);
+  PJRT_Buffer_MemoryLayout layout{};
+  layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
+  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  layout.tiled.minor_to_major = minor_to_major.data();
+  layout.tiled.minor_to_major_size = minor_to_major.size();
+
+  TPJRT_ARGS(PJRT_Buffer_ToHostBuffer, args);
+  args.src = handle_;
+  args.host_layout = &layout;
+  args.dst = dst;
+  args.dst_size = bytes;
+  TPJRT_CALL(api(), PJRT_Buffer_ToHostBuffer, args);
+  Event(api(), args.event).await();
+}
+
+void Buffer::copy_raw_to_host(void* dst, size_t offset, size_t bytes) const {
+  if (offset > size_in_bytes() || bytes > size_in_bytes() - offset) {
+    throw Error(ErrorCode::kOutOfRange, "PJRT_Buffer_CopyRawToHost",
+                std::to_string(bytes) + " bytes from offset " + std::to_string(offset) + " of a buffer of " +
+                    std::to_string(size_in_bytes()));
+  }
+  if (bytes == 0) return await();
+  if (const void* data = host_pointer()) {
+    std::memcpy(dst, static_cast<const char*>(data) + offset, bytes);
+    return;
+  }
+  if (api().has(&PJRT_Api::PJRT_Buffer_CopyRawToHost)) {
+    try {
+      TPJRT_ARGS(PJRT_Buffer_CopyRawToHost, args);
+      args.buffer = handle_;
+      args.dst = dst;
+      args.offset = static_cast<int64_t>(offset);
+      args.transfer_size = static_cast<int64_t>(bytes);
+      TPJRT_CALL(api(), PJRT_Buffer_CopyRawToHost, args);
+      return Event(api(), args.event).await();
+    } catch (const Error& error) {
+      // Some plugins have the function only to say so.
+      if (error.code != ErrorCode::kUnimplemented) throw;
+    }
+  }
+  std::vector<char> whole(size_in_bytes());
+  copy_to_host(whole.data(), whole.size());
+  std::memcpy(dst, whole.data() + offset, bytes);
+}
+
+bool Buffer::is_deleted() const {
+  TPJRT_ARGS(PJRT_Buffer_IsDeleted, args);
+  args.buffer = handle_;
+  TPJRT_CALL(api(), PJRT_Buffer_IsDeleted, args);
+  return args.is_deleted;
+}
+
+std::shared_ptr<Buffer> Buffer::copy_to_device(size_t device_index) const {
+  TPJRT_ARGS(PJRT_Buffer_CopyToDevice, args);
+  args.buffer = handle_;
+  args.dst_device = client_->devices().at(device_index).handle;
+  TPJRT_CALL(api(), PJRT_Buffer_CopyToDevice, args);
+  return std::make_shared<Buffer>(client_, args.dst_buffer, type_, device_index);
+}
+
+}  // namespace tpjrt::pjrt

@@ -1,0 +1,73 @@
+// An array in a device's memory.
+//
+// A Buffer owns its PJRT_Buffer and keeps the client alive. It is made by Client::buffer_from_host and
+// Executable::execute, is shared by shared_ptr, and may be used from any thread. Its data may still be on the way: await()
+// waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction are left.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "pjrt/api.h"
+
+namespace tpjrt::pjrt {
+
+class Client;
+
+// Immutable and shared, so that wrapping a result of a known type costs no more than its handle.
+struct BufferType {
+  BufferType(PJRT_Buffer_Type element_type, std::vector<int64_t> dims);
+  PJRT_Buffer_Type element_type;
+  std::vector<int64_t> dims;
+  size_t size_in_bytes;  // dense, in host memory
+};
+
+class Buffer {
+ public:
+  // Takes ownership of `handle`, a buffer of `client` on its device number `device_index`.
+  Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::shared_ptr<const BufferType> type,
+         size_t device_index);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  PJRT_Buffer* handle() const { return handle_; }
+  const std::shared_ptr<const BufferType>& type() const { return type_; }
+  PJRT_Buffer_Type element_type() const { return type_->element_type; }
+  const std::vector<int64_t>& dims() const { return type_->dims; }
+  size_t size_in_bytes() const { return type_->size_in_bytes; }
+  // Index into Client::devices().
+  size_t device_index() const { return device_index_; }
+  const Client& client() const { return *client_; }
+
+  // Blocks until the data is there. Throws what the computation failed with, each time it is asked.
+  void await() const;
+  // Is the data there, or known to have failed?
+  bool is_ready() const;
+  // Where the data lies, dense and row-major, after await(); null where device memory is not the host's. The address
+  // stays valid and the same until the Buffer is destroyed or donated. Of an empty buffer it may be anything.
+  const void* host_pointer() const;
+  // Copies the data, dense and row-major, and waits for it. `bytes` is size_in_bytes() or more.
+  void copy_to_host(void* dst, size_t bytes) const;
+  // Copies `bytes` bytes from `offset` on. Costs a copy of the whole where the plugin can't do a part.
+  void copy_raw_to_host(void* dst, size_t offset, size_t bytes) const;
+  // Was it donated to an execution?
+  bool is_deleted() const;
+  // A copy on another device of the same client; does not wait. On its own device it copies or throws
+  // Error, as the plugin likes.
+  std::shared_ptr<Buffer> copy_to_device(size_t device_index) const;
+
+ private:
+  const Api& api() const;
+
+  std::shared_ptr<const Client> client_;
+  PJRT_Buffer* handle_;
+  std::shared_ptr<const BufferType> type_;
+  size_t device_index_;
+  mutable std::atomic<bool> ready_{false};  // seen to be there, without error: await() need not ask again
+};
+
+}  // namespace tpjrt::pjrt

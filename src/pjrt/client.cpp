@@ -1,0 +1,188 @@
+// Making a client, and making buffers and executables on it.
+#include "pjrt/client.h"
+
+#include <utility>
+
+#include "pjrt/compile_options.h"
+#include "pjrt/element_type.h"
+#include "pjrt/event.h"
+
+namespace tpjrt::pjrt {
+
+namespace {
+
+PJRT_NamedValue named_value(const std::string& name, const OptionValue& option) {
+  PJRT_NamedValue value{};
+  value.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+  value.name = name.data();
+  value.name_size = name.size();
+  value.value_size = 1;
+  if (const auto* text = std::get_if<std::string>(&option)) {
+    value.type = PJRT_NamedValue_kString;
+    value.string_value = text->data();
+    value.value_size = text->size();
+  } else if (const auto* flag = std::get_if<bool>(&option)) {
+    value.type = PJRT_NamedValue_kBool;
+    value.bool_value = *flag;
+  } else if (const auto* integer = std::get_if<int64_t>(&option)) {
+    value.type = PJRT_NamedValue_kInt64;
+    value.int64_value = *integer;
+  } else {
+    value.type = PJRT_NamedValue_kFloat;
+    value.float_value = std::get<float>(option);
+  }
+  return value;
+}
+
+// Plugins abort at an element type that they don't know, and read through any pointer.
+void check_array(const void* data, const BufferType& type) {
+  const auto refuse = [](const std::string& message) {
+    throw Error(ErrorCode::kInvalidArgument, "PJRT_Client_BufferFromHostBuffer", message);
+  };
+  if (byte_width(type.element_type) == 0) {
+    refuse("element type " + std::to_string(type.element_type) + " has no size in host memory");
+  }
+  for (int64_t dim : type.dims) {
+    if (dim < 0) refuse("a dimension of size " + std::to_string(dim));
+  }
+  if (data == nullptr && type.size_in_bytes != 0) refuse("null data for an array that is not empty");
+}
+
+PJRT_HostBufferSemantics to_pjrt(HostBufferSemantics semantics) {
+  switch (semantics) {
+    case HostBufferSemantics::kZeroCopyImmutable: return PJRT_HostBufferSemantics_kImmutableZeroCopy;
+    case HostBufferSemantics::kZeroCopyMutable: return PJRT_HostBufferSemantics_kMutableZeroCopy;
+    case HostBufferSemantics::kCopy: break;
+  }
+  return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+}
+
+}  // namespace
+
+std::shared_ptr<Client> Client::create(const Api& api, const std::map<std::string, OptionValue>& options) {
+  std::vector<PJRT_NamedValue> values;
+  for (const auto& [name, option] : options) values.push_back(named_value(name, option));
+  TPJRT_ARGS(PJRT_Client_Create, args);
+  args.create_options = values.data();
+  args.num_options = values.size();
+
+  std::shared_ptr<Client> client(new Client(api));
+  TPJRT_CALL(api, PJRT_Client_Create, args);
+  client->handle_ = args.client;
+
+  TPJRT_ARGS(PJRT_Client_PlatformName, name);
+  name.client = args.client;
+  TPJRT_CALL(api, PJRT_Client_PlatformName, name);
+  client->platform_name_.assign(name.platform_name, name.platform_name_size);
+
+  TPJRT_ARGS(PJRT_Client_PlatformVersion, version);
+  version.client = args.client;
+  TPJRT_CALL(api, PJRT_Client_PlatformVersion, version);
+  client->platform_version_.assign(version.platform_version, version.platform_version_size);
+
+  TPJRT_ARGS(PJRT_Client_AddressableDevices, devices);
+  devices.client = args.client;
+  TPJRT_CALL(api, PJRT_Client_AddressableDevices, devices);
+  for (size_t i = 0; i < devices.num_addressable_devices; ++i) {
+    client->devices_.push_back(describe(api, devices.addressable_devices[i]));
+  }
+  client->is_host_memory_ = client->ask_is_host_memory();
+  return client;
+}
+
+Client::~Client() {
+  if (handle_ == nullptr) return;
+  TPJRT_ARGS(PJRT_Client_Destroy, args);
+  args.client = handle_;
+  api_.call_noexcept(&PJRT_Api::PJRT_Client_Destroy, args);
+}
+
+bool Client::ask_is_host_memory() {
+  const bool can_point =
+      api_.has(&PJRT_Api::PJRT_Buffer_UnsafePointer) || api_.has(&PJRT_Api::PJRT_Buffer_OpaqueDeviceMemoryDataPointer);
+  if (devices_.empty() || !can_point || !api_.has(&PJRT_Api::PJRT_Buffer_IsOnCpu)) return false;
+  const float zero = 0;
+  const auto buffer = buffer_from_host(&zero, PJRT_Buffer_Type_F32, {}, HostBufferSemantics::kCopy, 0, {});
+  TPJRT_ARGS(PJRT_Buffer_IsOnCpu, args);
+  args.buffer = buffer->handle();
+  TPJRT_CALL(api_, PJRT_Buffer_IsOnCpu, args);
+  return args.is_on_cpu;
+}
+
+std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, PJRT_Buffer_Type type, std::span<const int64_t> dims,
+                                                 HostBufferSemantics semantics, size_t device_index,
+                                                 std::function<void()> release) {
+  return buffer_from_host(data,
+                          std::make_shared<const BufferType>(type, std::vector<int64_t>(dims.begin(), dims.end())),
+                          semantics, device_index, std::move(release));
+}
+
+std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_ptr<const BufferType> type,
+                                                 HostBufferSemantics semantics, size_t device_index,
+                                                 std::function<void()> release) {
+  // Runtimes refuse a null pointer or not as they like; an empty array has nothing to read.
+  alignas(kZeroCopyAlignment) static char nothing[kZeroCopyAlignment];
+  TPJRT_ARGS(PJRT_Client_BufferFromHostBuffer, args);
+  args.client = handle_;
+  args.data = type->size_in_bytes == 0 ? nothing : data;
+  args.type = type->element_type;
+  args.dims = type->dims.data();
+  args.num_dims = type->dims.size();
+  args.host_buffer_semantics = to_pjrt(semantics);
+  try {
+    check_array(data, *type);
+    args.device = devices_.at(device_index).handle;
+    TPJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
+    const Event done(api_, args.done_with_host_buffer);
+    auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(type), device_index);
+    if (!release) return buffer;
+    if (semantics == HostBufferSemantics::kCopy) {
+      std::exchange(release, nullptr)();
+    } else {
+      done.on_ready(std::move(release));
+      release = nullptr;  // it is the event's now
+    }
+    return buffer;
+  } catch (...) {
+    if (release) release();
+    throw;
+  }
+}
+
+std::string Client::serialized_options(const CompileOptions& options) const {
+  return serialize(options, devices_.at(static_cast<size_t>(options.device_ordinal)).id);
+}
+
+std::shared_ptr<Executable> Client::compile(const std::string& stablehlo, const CompileOptions& options) {
+  const std::string serialized = serialized_options(options);
+  const std::string format = "mlir";
+  PJRT_Program program{};
+  program.struct_size = PJRT_Program_STRUCT_SIZE;
+  program.code = const_cast<char*>(stablehlo.data());  // only read: the field is an output of other functions
+  program.code_size = stablehlo.size();
+  program.format = format.data();
+  program.format_size = format.size();
+
+  TPJRT_ARGS(PJRT_Client_Compile, args);
+  args.client = handle_;
+  args.program = &program;
+  args.compile_options = serialized.data();
+  args.compile_options_size = serialized.size();
+  TPJRT_CALL(api_, PJRT_Client_Compile, args);
+  return std::make_shared<Executable>(shared_from_this(), args.executable, static_cast<size_t>(options.device_ordinal));
+}
+
+std::shared_ptr<Executable> Client::deserialize(const std::string& serialized, const CompileOptions& options) {
+  const std::string overridden = serialized_options(options);
+  TPJRT_ARGS(PJRT_Executable_DeserializeAndLoad, args);
+  args.client = handle_;
+  args.serialized_executable = serialized.data();
+  args.serialized_executable_size = serialized.size();
+  args.overridden_serialized_compile_options = overridden.data();
+  args.overridden_serialized_compile_options_size = overridden.size();
+  TPJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args);
+  return std::make_shared<Executable>(shared_from_this(), args.loaded_executable,
+                                      static_cast<size_t>(options.device_ordinal));
+}
+
+}  // namespace tpjrt::pjrt

@@ -1,0 +1,86 @@
+// A client: one plugin's devices, and what makes buffers and executables on them.
+//
+// Everything made by a client keeps it alive. Its owner should leak it rather than let it die while the process exits:
+// runtimes have threads, and plugins' globals may be gone by then. May be used from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "pjrt/api.h"
+#include "pjrt/buffer.h"
+#include "pjrt/device.h"
+#include "pjrt/executable.h"
+
+namespace tpjrt::pjrt {
+
+// What buffer_from_host may do with the memory it is given. On devices with a memory of their own, both zero-copy modes
+// mean: read until the transfer is done.
+enum class HostBufferSemantics {
+  kCopy,               // read during the call only
+  kZeroCopyImmutable,  // aliased and never written; the caller doesn't write it until `release` runs
+  kZeroCopyMutable,    // aliased; an execution that the buffer is donated to writes its result there
+};
+
+using OptionValue = std::variant<std::string, bool, int64_t, float>;
+
+class Client : public std::enable_shared_from_this<Client> {
+ public:
+  // `options` are the plugin's own, for example {"memory_fraction", 0.5f} on a GPU and {"cpu_device_count", 1} (an
+  // int64_t) on the CPU, which has 4 devices otherwise. An unknown one is ignored or an Error, as the plugin likes.
+  static std::shared_ptr<Client> create(const Api& api, const std::map<std::string, OptionValue>& options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const Api& api() const { return api_; }
+  PJRT_Client* handle() const { return handle_; }
+  const std::string& platform_name() const { return platform_name_; }  // "cpu", "cuda"
+  const std::string& platform_version() const { return platform_version_; }
+  // Those this process can use. device_index and device_ordinal everywhere in this room are indices into it.
+  const std::vector<Device>& devices() const { return devices_; }
+  // Is device memory the host's? Then buffers have a host_pointer() and zero-copy is what it says.
+  bool is_host_memory() const { return is_host_memory_; }
+
+  // Zero-copy needs this alignment of `data`; memory that lacks it is silently copied (then nothing is updated in
+  // place, and `release` runs as soon as the copy is made). Buffer::host_pointer() tells which it was.
+  static constexpr size_t kZeroCopyAlignment = 64;
+
+  // A buffer with a copy of, or over, dense row-major host memory. `release` may be empty. It runs exactly once, when
+  // the runtime no longer uses the memory: on return for kCopy, else on any thread, perhaps before this returns. If this
+  // throws, `release` has run. `data` may be null where the array is empty.
+  std::shared_ptr<Buffer> buffer_from_host(const void* data, PJRT_Buffer_Type type, std::span<const int64_t> dims,
+                                           HostBufferSemantics semantics, size_t device_index,
+                                           std::function<void()> release);
+  // The same for a type that is at hand, which saves making one.
+  std::shared_ptr<Buffer> buffer_from_host(const void* data, std::shared_ptr<const BufferType> type,
+                                           HostBufferSemantics semantics, size_t device_index,
+                                           std::function<void()> release);
+
+  // Compiles StableHLO, as text or bytecode. Throws Error with the compiler's message.
+  std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options = {});
+  // Loads what Executable::serialize gave, in this or another process with the same plugin. Throws Error. Treat what it is
+  // given as trusted: a plugin runs it.
+  std::shared_ptr<Executable> deserialize(const std::string& serialized, const CompileOptions& options = {});
+
+ private:
+  explicit Client(const Api& api) : api_(api) {}
+  std::string serialized_options(const CompileOptions& options) const;
+  // Finds out by asking a small buffer.
+  bool ask_is_host_memory();
+
+  const Api& api_;
+  PJRT_Client* handle_ = nullptr;
+  std::string platform_name_;
+  std::string platform_version_;
+  std::vector<Device> devices_;
+  bool is_host_memory_ = false;
+};
+
+}  // namespace tpjrt::pjrt

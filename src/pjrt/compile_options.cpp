@@ -1,0 +1,77 @@
+// CompileOptionsProto by hand. Field numbers are those of xla/pjrt/proto/compile_options.proto and xla/xla_data.proto.
+#include "pjrt/compile_options.h"
+
+#include <cstring>
+
+namespace tpjrt::pjrt {
+
+namespace {
+
+// One protobuf message under construction.
+class Message {
+ public:
+  void integer(int field, int64_t value) {
+    tag(field, 0);
+    varint(static_cast<uint64_t>(value));
+  }
+  void real(int field, double value) {
+    tag(field, 1);
+    char bytes[sizeof value];  // little-endian, as every host we run on
+    std::memcpy(bytes, &value, sizeof value);
+    bytes_.append(bytes, sizeof value);
+  }
+  void text(int field, const std::string& value) {
+    tag(field, 2);
+    varint(value.size());
+    bytes_ += value;
+  }
+  void message(int field, const Message& value) { text(field, value.bytes_); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void tag(int field, int wire_type) { varint(static_cast<uint64_t>(field << 3 | wire_type)); }
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+Message option_override(const std::variant<std::string, bool, int64_t, double>& value) {
+  Message message;  // OptionOverrideProto
+  if (const auto* text = std::get_if<std::string>(&value)) message.text(1, *text);
+  if (const auto* flag = std::get_if<bool>(&value)) message.integer(2, *flag);
+  if (const auto* integer = std::get_if<int64_t>(&value)) message.integer(3, *integer);
+  if (const auto* real = std::get_if<double>(&value)) message.real(4, *real);
+  return message;
+}
+
+}  // namespace
+
+std::string serialize(const CompileOptions& options, int device_id) {
+  Message replicas;  // DeviceAssignmentProto.ComputationDevice
+  replicas.integer(1, device_id);
+
+  Message assignment;  // DeviceAssignmentProto
+  assignment.integer(1, 1);
+  assignment.integer(2, 1);
+  assignment.message(3, replicas);
+
+  Message build;                // ExecutableBuildOptionsProto
+  build.integer(1, device_id);  // device_ordinal
+  build.integer(4, 1);          // num_replicas
+  build.integer(5, 1);          // num_partitions
+  build.message(9, assignment);
+
+  Message compile;  // CompileOptionsProto
+  compile.message(3, build);
+  for (const auto& [name, value] : options.overrides) {
+    Message entry;  // of map env_option_overrides
+    entry.text(1, name);
+    entry.message(2, option_override(value));
+    compile.message(7, entry);
+  }
+  return compile.bytes();
+}
+
+}  // namespace tpjrt::pjrt

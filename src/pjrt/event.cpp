@@ -1,0 +1,63 @@
+// PJRT_Event.
+#include "pjrt/event.h"
+
+#include <memory>
+#include <utility>
+
+namespace tpjrt::pjrt {
+
+Event::~Event() {
+  if (event_ == nullptr) return;
+  TPJRT_ARGS(PJRT_Event_Destroy, args);
+  args.event = event_;
+  api_->call_noexcept(&PJRT_Api::PJRT_Event_Destroy, args);
+}
+
+Event::Event(Event&& other) noexcept : api_(other.api_), event_(std::exchange(other.event_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(api_, other.api_);
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+void Event::await() const {
+  if (event_ == nullptr) return;
+  TPJRT_ARGS(PJRT_Event_Await, args);
+  args.event = event_;
+  TPJRT_CALL(*api_, PJRT_Event_Await, args);
+}
+
+bool Event::is_ready() const {
+  if (event_ == nullptr) return true;
+  TPJRT_ARGS(PJRT_Event_IsReady, args);
+  args.event = event_;
+  TPJRT_CALL(*api_, PJRT_Event_IsReady, args);
+  return args.is_ready;
+}
+
+void Event::on_ready(std::function<void()>&& callback) const {
+  if (event_ == nullptr) return callback();
+  struct Pending {
+    const Api* api;
+    std::function<void()> callback;
+  };
+  auto pending = std::make_unique<Pending>(Pending{api_, std::move(callback)});
+  TPJRT_ARGS(PJRT_Event_OnReady, args);
+  args.event = event_;
+  args.user_arg = pending.get();
+  args.callback = [](PJRT_Error* error, void* user_arg) {
+    std::unique_ptr<Pending> pending(static_cast<Pending*>(user_arg));
+    if (error != nullptr) pending->api->destroy(error);
+    pending->callback();
+  };
+  try {
+    TPJRT_CALL(*api_, PJRT_Event_OnReady, args);
+  } catch (...) {
+    callback = std::move(pending->callback);
+    throw;
+  }
+  static_cast<void>(pending.release());  // the callback owns it now, or has freed it by now
+}
+
+}  // namespace tpjrt::pjrt

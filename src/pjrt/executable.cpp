@@ -1,0 +1,162 @@
+// Executables: what they return, running them, storing them.
+#include "pjrt/executable.h"
+
+#include <array>
+#include <utility>
+
+#include "pjrt/client.h"
+#include "pjrt/hlo_text.h"
+
+namespace tpjrt::pjrt {
+
+namespace {
+
+std::vector<std::shared_ptr<const BufferType>> ask_result_types(const Api& api, PJRT_Executable* executable) {
+  TPJRT_ARGS(PJRT_Executable_NumOutputs, count);
+  count.executable = executable;
+  TPJRT_CALL(api, PJRT_Executable_NumOutputs, count);
+
+  TPJRT_ARGS(PJRT_Executable_OutputElementTypes, elements);
+  elements.executable = executable;
+  TPJRT_CALL(api, PJRT_Executable_OutputElementTypes, elements);
+
+  TPJRT_ARGS(PJRT_Executable_OutputDimensions, dimensions);
+  dimensions.executable = executable;
+  TPJRT_CALL(api, PJRT_Executable_OutputDimensions, dimensions);
+
+  std::vector<std::shared_ptr<const BufferType>> types;
+  const int64_t* dims = dimensions.dims;
+  for (size_t i = 0; i < count.num_outputs; ++i) {
+    const size_t rank = dimensions.dim_sizes[i];
+    types.push_back(
+        std::make_shared<const BufferType>(elements.output_types[i], std::vector<int64_t>(dims, dims + rank)));
+    dims += rank;
+  }
+  return types;
+}
+
+void destroy_executable(const Api& api, PJRT_Executable* executable) {
+  TPJRT_ARGS(PJRT_Executable_Destroy, args);
+  args.executable = executable;
+  api.call_noexcept(&PJRT_Api::PJRT_Executable_Destroy, args);
+}
+
+void destroy_loaded(const Api& api, PJRT_LoadedExecutable* executable) {
+  TPJRT_ARGS(PJRT_LoadedExecutable_Destroy, args);
+  args.executable = executable;
+  api.call_noexcept(&PJRT_Api::PJRT_LoadedExecutable_Destroy, args);
+}
+
+// Room for the results' handles: on the stack for nearly every program.
+class Handles {
+ public:
+  explicit Handles(size_t count) {
+    if (count > few_.size()) {
+      many_.resize(count);
+      data_ = many_.data();
+    } else {
+      data_ = few_.data();
+    }
+  }
+  PJRT_Buffer** data() const { return data_; }
+
+ private:
+  std::array<PJRT_Buffer*, 128> few_;
+  std::vector<PJRT_Buffer*> many_;
+  PJRT_Buffer** data_;
+};
+
+}  // namespace
+
+Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle, size_t device_index)
+    : client_(std::move(client)), handle_(handle), device_index_(device_index) {
+  try {
+    TPJRT_ARGS(PJRT_LoadedExecutable_GetExecutable, args);
+    args.loaded_executable = handle_;
+    TPJRT_CALL(api(), PJRT_LoadedExecutable_GetExecutable, args);
+    executable_ = args.executable;
+    result_types_ = ask_result_types(api(), executable_);
+  } catch (...) {
+    if (executable_ != nullptr) destroy_executable(api(), executable_);
+    destroy_loaded(api(), handle_);
+    throw;
+  }
+}
+
+Executable::~Executable() {
+  destroy_executable(api(), executable_);
+  destroy_loaded(api(), handle_);
+}
+
+const Api& Executable::api() const { return client_->api(); }
+
+void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                         std::vector<std::shared_ptr<Buffer>>& results) const {
+  PJRT_ExecuteOptions options{};
+  options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
+  options.non_donatable_input_indices = non_donatable.data();
+  options.num_non_donatable_input_indices = non_donatable.size();
+
+  const Handles handles(num_results());
+  PJRT_Buffer* const* argument_list = arguments.data();
+  PJRT_Buffer** result_list = handles.data();
+  TPJRT_ARGS(PJRT_LoadedExecutable_Execute, args);
+  args.executable = handle_;
+  args.options = &options;
+  args.argument_lists = &argument_list;
+  args.num_devices = 1;
+  args.num_args = arguments.size();
+  args.output_lists = &result_list;
+  TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
+
+  results.resize(num_results());
+  for (size_t i = 0; i < num_results(); ++i) {
+    results[i] = std::make_shared<Buffer>(client_, result_list[i], result_types_[i], device_index_);
+  }
+}
+
+std::string Executable::name() const {
+  TPJRT_ARGS(PJRT_Executable_Name, args);
+  args.executable = executable_;
+  TPJRT_CALL(api(), PJRT_Executable_Name, args);
+  return std::string(args.executable_name, args.executable_name_size);
+}
+
+std::string Executable::serialize() const {
+  TPJRT_ARGS(PJRT_Executable_Serialize, args);
+  args.executable = executable_;
+  TPJRT_CALL(api(), PJRT_Executable_Serialize, args);
+  std::string bytes(args.serialized_bytes, args.serialized_bytes_size);
+  args.serialized_executable_deleter(args.serialized_executable);
+  return bytes;
+}
+
+size_t Executable::code_size() const {
+  TPJRT_ARGS(PJRT_Executable_SizeOfGeneratedCodeInBytes, args);
+  args.executable = executable_;
+  api().call_noexcept(&PJRT_Api::PJRT_Executable_SizeOfGeneratedCodeInBytes, args);
+  return args.size_in_bytes > 0 ? static_cast<size_t>(args.size_in_bytes) : 0;
+}
+
+std::string Executable::optimized_program(std::string& format) const {
+  PJRT_Program program{};
+  program.struct_size = PJRT_Program_STRUCT_SIZE;
+  TPJRT_ARGS(PJRT_Executable_OptimizedProgram, args);
+  args.executable = executable_;
+  args.program = &program;
+  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // the size
+  std::string code(program.code_size, '\0');
+  program.code = code.data();
+  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // the program
+  code.resize(program.code_size);
+  format.assign(program.format, program.format_size);
+  return code;
+}
+
+std::string Executable::optimized_hlo() const {
+  std::string format;
+  const std::string program = optimized_program(format);
+  return hlo_text(program, format);
+}
+
+}  // namespace tpjrt::pjrt

@@ -1,0 +1,71 @@
+// A compiled program, loaded on one device.
+//
+// Made by Client::compile and Client::deserialize, shared by shared_ptr, keeps its client alive, may be used from any
+// thread, by several at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "pjrt/api.h"
+#include "pjrt/buffer.h"
+
+namespace tpjrt::pjrt {
+
+class Client;
+
+struct CompileOptions {
+  int device_ordinal = 0;  // index into Client::devices()
+  // Settings of XLA for this program alone, by their names as flags, such as {"xla_cpu_enable_fast_math", true}. An
+  // unknown one fails the compile.
+  std::map<std::string, std::variant<std::string, bool, int64_t, double>> overrides;
+};
+
+class Executable {
+ public:
+  // Takes ownership of `handle`. Use Client::compile.
+  Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle, size_t device_index);
+  ~Executable();
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  // Starts the program and puts a buffer for each result into `results`, whose former content is dropped at the end; where
+  // the plugin executes asynchronously they are not ready yet. An argument that the program aliases to a result
+  // (tf.aliasing_output) is donated, and deleted on return, unless its index is in `non_donatable`: then the runtime copies it.
+  // One buffer given twice can't be donated. Throws Error for arguments that don't fit, but plugins look at little more
+  // than sizes: a wrong element type of the same size goes unseen. What fails while the program runs may be thrown here
+  // or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted.
+  void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+               std::vector<std::shared_ptr<Buffer>>& results) const;
+
+  size_t num_results() const { return result_types_.size(); }
+  const std::vector<std::shared_ptr<const BufferType>>& result_types() const { return result_types_; }
+  size_t device_index() const { return device_index_; }
+  const Client& client() const { return *client_; }
+  // The name of the module.
+  std::string name() const;
+  // For Client::deserialize. Throws Error with kUnimplemented where the plugin can't.
+  std::string serialize() const;
+  // Bytes of machine code, as far as the plugin tells; 0 where it doesn't.
+  size_t code_size() const;
+  // The program after XLA's passes: a serialized HloModuleProto, or what else `format` says ("hlo_with_config", "mlir").
+  std::string optimized_program(std::string& format) const;
+  // The same as readable text, for people to read, not to parse (see pjrt/hlo_text.h).
+  std::string optimized_hlo() const;
+
+ private:
+  const Api& api() const;
+
+  std::shared_ptr<const Client> client_;
+  PJRT_LoadedExecutable* handle_;
+  PJRT_Executable* executable_ = nullptr;
+  size_t device_index_;
+  std::vector<std::shared_ptr<const BufferType>> result_types_;
+};
+
+}  // namespace tpjrt::pjrt
