@@ -1,0 +1,93 @@
+"""How a measurement is taken and what it says: two ways of doing the same thing, in turns, as a ratio."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import statistics
+import time
+from collections.abc import Callable
+
+
+@dataclasses.dataclass
+class Result:
+    """One line of the table. A ratio is ours / reference; a result without a target is for information."""
+
+    name: str
+    ours: float
+    reference: float
+    ratio: float
+    target: float | None
+    unit: str = "s"
+    against: str = "eager CPU"
+    ratio_of_best: float | None = None
+
+    @property
+    def passed(self) -> bool | None:
+        return None if self.target is None else self.ratio <= self.target
+
+
+def seconds(work: Callable[[], object], repeat: int) -> float:
+    """Wall time of one call, over `repeat` calls in a row."""
+    start = time.perf_counter()
+    for _ in range(repeat):
+        work()
+    return (time.perf_counter() - start) / repeat
+
+
+def repeat_for(work: Callable[[], object], duration: float = 0.02) -> int:
+    """How often to call `work` in a row so that the clock's own cost and its jitter don't matter."""
+    return max(1, int(duration / max(seconds(work, 1), 1e-7)))
+
+
+def compare(
+    name: str,
+    ours: Callable[[], object],
+    reference: Callable[[], object],
+    target: float | None,
+    *,
+    against: str = "eager CPU",
+    rounds: int = 25,
+    warm: int = 3,
+    per: int = 1,
+) -> Result:
+    """Times both in turns (A B A B …): the ratio is the median of the rounds' ratios, as a busy machine meets both.
+
+    Each call does its work `per` times, for what is too short to be called alone.
+    """
+    for _ in range(warm):
+        ours()
+        reference()
+    counts = [repeat_for(ours), repeat_for(reference)]
+
+    def timed() -> tuple[float, float]:
+        return seconds(ours, counts[0]) / per, seconds(reference, counts[1]) / per
+
+    return compare_timed(name, timed, target, against=against, rounds=rounds)
+
+
+def compare_timed(
+    name: str, timed: Callable[[], tuple[float, float]], target: float | None, *, against: str, rounds: int = 25
+) -> Result:
+    """As compare(), for what takes its own time: `timed` returns (ours, reference) in seconds."""
+    gc.collect()
+    gc.disable()
+    try:
+        pairs = [timed() for _ in range(rounds)]
+    finally:
+        gc.enable()
+    ours, reference = zip(*pairs, strict=True)
+    return Result(
+        name,
+        statistics.median(ours),
+        statistics.median(reference),
+        statistics.median(a / b for a, b in pairs),
+        target,
+        against=against,
+        ratio_of_best=min(ours) / min(reference),
+    )
+
+
+def count(name: str, counted: int, allowed: int, unit: str) -> Result:
+    """A result that is a number of something, not a time."""
+    return Result(name, counted, allowed, counted, allowed, unit=unit, against="allowed")
