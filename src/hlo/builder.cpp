@@ -96,7 +96,7 @@ Dims without(const Dims& dims, const Dims& removed) {
   return result;
 }
 
-// --- Impl ---------------------------------------------------------------------------------------------------------------
+// --- Impl -----------------------------------------------------------------------------------------------------------
 
 Value Builder::Impl::name_value(const Type& type, std::string name) {
   names.push_back(std::move(name));
@@ -176,7 +176,7 @@ std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& 
   });
 }
 
-// --- the function -------------------------------------------------------------------------------------------------------
+// --- the function ---------------------------------------------------------------------------------------------------
 
 Builder::Builder(std::string name) : impl_(new Impl) { impl_->module_name = std::move(name); }
 

@@ -25,7 +25,7 @@ Type Emit::type_of(const graph::TensorType& type) const {
   return {element_of(type.dtype), Dims(type.sizes.begin(), type.sizes.end())};
 }
 
-// --- broadcasting and conversion ----------------------------------------------------------------------------------------
+// --- broadcasting and conversion ------------------------------------------------------------------------------------
 
 Value Emit::broadcast_to(const Value& x, const Dims& dims) {
   if (x.dims() == dims) return x;
@@ -82,7 +82,7 @@ Value Emit::broadcast_reduced(const Value& reduced, const Dims& reduced_dims, co
   return broadcast_in_dim(reduced, dims, kept);
 }
 
-// --- arithmetic ---------------------------------------------------------------------------------------------------------
+// --- arithmetic -----------------------------------------------------------------------------------------------------
 
 Value Emit::isnan(const Value& a) {
   if (!hlo::is_float(a.element()) && !hlo::is_complex(a.element())) return constant(0, {ElementType::kPred, a.dims()});
@@ -117,7 +117,7 @@ Value Emit::lowest(ElementType element) { return extreme(*this, element, false);
 
 Value Emit::highest(ElementType element) { return extreme(*this, element, true); }
 
-// --- reductions ---------------------------------------------------------------------------------------------------------
+// --- reductions -----------------------------------------------------------------------------------------------------
 
 Value Emit::sum(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
@@ -158,7 +158,7 @@ Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double 
   return running;
 }
 
-// --- indexing -----------------------------------------------------------------------------------------------------------
+// --- indexing -------------------------------------------------------------------------------------------------------
 
 Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
   if (x.rank() == 0) return broadcast_to(x, indices.dims());
@@ -197,7 +197,7 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   return gather(covered, indices, d, Dims(limit.size(), 1));
 }
 
-// --- random numbers -----------------------------------------------------------------------------------------------------
+// --- random numbers -------------------------------------------------------------------------------------------------
 
 Value Emit::random_bits(const Call& c, const Type& type) {
   auto state = rng_states_.try_emplace(c.rng_key.id, c.rng_key).first;

@@ -1,0 +1,204 @@
+// Pointwise arithmetic of two and three operands: add, mul, pow, lerp, hypot, xlogy, …; and the whole family's table.
+#include <cmath>
+#include <limits>
+
+#include "ops/pointwise.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+// x times the Scalar `name`, which most often is 1.
+Expression scaled(const Pointwise& k, const Call& c, const Expression& x, std::string_view name) {
+  return is_now(c, name, 1) ? x : x * k.scalar(name);
+}
+
+// aten::add: self + alpha * other; of bools, or.
+Values add(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("self") + scaled(k, c, k("other"), "alpha"));
+}
+
+// aten::sub: self - alpha * other.
+Values sub(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("self") - scaled(k, c, k("other"), "alpha"));
+}
+
+// aten::rsub: other - alpha * self.
+Values rsub(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("other") - scaled(k, c, k("self"), "alpha"));
+}
+
+// aten::pow: exponents that are common numbers are multiplied out, as torch does.
+Values pow(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  if (k.element == ElementType::kPred) throw Unsupported("pow of bools");
+  Expression x = k("self");
+  if (is_now(c, "exponent", 2)) return k.give(x * x);
+  if (is_now(c, "exponent", 3)) return k.give(x * x * x);
+  if (!hlo::is_integer(k.element)) {
+    if (is_now(c, "exponent", 1)) return k.give(x);
+    if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
+    if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
+    if (is_now(c, "exponent", -1)) return k.give(1 / x);
+    if (is_now(c, "exponent", -2)) return k.give(1 / (x * x));
+  }
+  return k.give(x.apply("power", k("exponent")));
+}
+
+// aten::addcmul: self + value * tensor1 * tensor2.
+Values addcmul(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("self") + scaled(k, c, k("tensor1"), "value") * k("tensor2"));
+}
+
+// aten::addcdiv: self + value * tensor1 / tensor2.
+Values addcdiv(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("self") + scaled(k, c, k("tensor1"), "value") / k("tensor2"));
+}
+
+// aten::lerp: from the nearer end, so that weights 0 and 1 give the ends exactly.
+Values lerp(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression start = k("self"), end = k("end"), weight = k("weight");
+  Expression size = hlo::is_complex(k.element) ? weight.unary("abs") : abs(weight);
+  return k.give(where(size < 0.5, start + weight * (end - start), end - (end - start) * (1 - weight)));
+}
+
+// aten::hypot: without overflow of the squares.
+Values hypot(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression a = abs(k("self")), b = abs(k("other"));
+  Expression high = maximum(a, b), low = minimum(a, b), ratio = low / high;
+  Expression length = where(high == 0, high, high * (1 + ratio * ratio).unary("sqrt"));
+  const double infinity = std::numeric_limits<double>::infinity();
+  return k.give(where((a == infinity) | (b == infinity), infinity, length));
+}
+
+// aten::logaddexp and aten::logaddexp2: log(base^a + base^b) without overflow.
+template <bool base_two>
+Values logaddexp(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  if (!is_floating(k)) throw Unsupported("logaddexp of complex numbers");
+  Expression a = k("self"), b = k("other");
+  const double scale = base_two ? M_LN2 : 1;
+  Expression sum = maximum(a, b) + log1p(exp(-(abs(a - b) * scale))) / scale;
+  // Equal infinities have no difference.
+  return k.give(where((a == b) & (abs(a) == std::numeric_limits<double>::infinity()), a, sum));
+}
+
+// aten::xlogy and aten::special_xlog1py: x * log(y), and 0 where x is 0 unless y is NaN.
+template <OpName logarithm>
+Values xlogy(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self"), y = k("other");
+  return k.give(where(isnan(y), y, where(x == 0, 0, x * y.unary(logarithm))));
+}
+
+// aten::copysign: the size of self with the sign of other, that of -0.0 and of NaN included.
+Values copysign(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression size = abs(k("self"));
+  return k.give(where(signbit(k("other")), -size, size));
+}
+
+// aten::ldexp: self * 2^other.
+Values ldexp(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression power = k("other");
+  return k.give(k("self") * power.number(2).apply("power", power));
+}
+
+// aten::heaviside.
+Values heaviside(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self");
+  Expression step = where(x > x.number(0), x.number(1), x.number(0));
+  return k.give(where(x == x.number(0), k("values"), step));
+}
+
+// aten::nextafter: steps are those of the dtype itself.
+Values nextafter(Emit& e, const Call& c) {
+  Pointwise k(e, c, e.element(c.result()));
+  return k.give(k("self").apply("chlo.next_after", k("other")));
+}
+
+// Euclid's algorithm, for all elements until the last is done.
+Expression greatest_common_divisor(const Expression& a, const Expression& b) {
+  Emit& e = *a.e;
+  const bool is_signed = hlo::is_signed_integer(a.value.element());
+  auto size = [&](const Expression& x) { return is_signed ? abs(x).value : x.value; };
+  auto remaining = [&](const Value& y) { return Expression{&e, y} != 0; };
+  Values result = e.while_loop(
+      {size(a), size(b)},
+      [&](const Values& state) -> Values {
+        Dims all(state[1].dims().size());
+        for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+        return {e.reduce("or", remaining(state[1]).value, e.constant(0, {ElementType::kPred, {}}), all)};
+      },
+      [&](const Values& state) -> Values {
+        Expression x{&e, state[0]}, y{&e, state[1]}, left = remaining(state[1]);
+        return {where(left, y, x).value, where(left, x.apply("remainder", where(left, y, y.number(1))), y).value};
+      });
+  return a.with(result[0]);
+}
+
+// aten::gcd.
+Values gcd(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(greatest_common_divisor(k("self"), k("other")));
+}
+
+// aten::lcm.
+Values lcm(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression a = k("self"), b = k("other"), divisor = greatest_common_divisor(a, b);
+  Expression multiple = a / where(divisor == 0, 1, divisor) * b;
+  return k.give(hlo::is_signed_integer(k.element) ? abs(multiple) : multiple);
+}
+
+}  // namespace
+
+void add_arithmetic_rules(RuleTable& rules) {
+  for (auto overload : {"aten::add.Tensor", "aten::add.Scalar"}) rules.add(overload, add);
+  rules.add("aten::addcdiv", addcdiv);
+  rules.add("aten::addcmul", addcmul);
+  rules.add("aten::atan2", binary_rule<"atan2">);
+  for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign);
+  rules.add("aten::gcd", gcd);
+  rules.add("aten::heaviside", heaviside);
+  rules.add("aten::hypot", hypot);
+  rules.add("aten::lcm", lcm);
+  rules.add("aten::ldexp.Tensor", ldexp);
+  for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add(overload, lerp);
+  rules.add("aten::logaddexp", logaddexp<false>);
+  rules.add("aten::logaddexp2", logaddexp<true>);
+  for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
+  rules.add("aten::nextafter", nextafter);
+  for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {
+    rules.add(overload, pow);
+  }
+  for (auto overload : {"aten::rsub.Tensor", "aten::rsub.Scalar"}) rules.add(overload, rsub);
+  for (auto overload : {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar",
+                        "aten::special_xlog1py.self_scalar"}) {
+    rules.add(overload, xlogy<"log_plus_one">);
+  }
+  for (auto overload : {"aten::sub.Tensor", "aten::sub.Scalar"}) rules.add(overload, sub);
+  for (auto overload : {"aten::xlogy.Tensor", "aten::xlogy.Scalar_Other", "aten::xlogy.Scalar_Self"}) {
+    rules.add(overload, xlogy<"log">);
+  }
+}
+
+void add_pointwise_rules(RuleTable& rules) {
+  add_unary_rules(rules);
+  add_arithmetic_rules(rules);
+  add_division_rules(rules);
+  add_comparison_rules(rules);
+  add_bitwise_rules(rules);
+  add_conversion_rules(rules);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,161 @@
+// Special functions: erf, gamma, zeta and Bessel families. What has no sound expansion here has no rule and runs on the
+// host.
+#include <ATen/native/Math.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/pointwise.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
+Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
+
+// aten::digamma: the pole at zero has the sign of -x; the others are NaN.
+Expression digamma(const Expression& x) {
+  return where(x == 0, where(signbit(x), kInfinity, x.number(-kInfinity)), x.unary("chlo.digamma"));
+}
+
+Values digamma_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(digamma(k("self")));
+}
+
+// aten::polygamma: the n-th derivative of digamma, (-1)^(n+1) n! zeta(n + 1, x).
+Values polygamma(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self");
+  const auto n = static_cast<double>(c.integer("n"));
+  if (n == 0) return k.give(digamma(x));
+  Expression series = x.number(n + 1).apply("chlo.zeta", x);
+  return k.give(series * (std::fmod(n, 2) == 0 ? -std::tgamma(n + 1) : std::tgamma(n + 1)));
+}
+
+// aten::mvlgamma: the log of the multivariate gamma function.
+Values mvlgamma(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self");
+  const int64_t p = c.integer("p");
+  Expression sum = lgamma(x);
+  for (int64_t j = 1; j < p; ++j) sum = sum + lgamma(x - static_cast<double>(j) / 2);
+  return k.give(sum + static_cast<double>(p * (p - 1)) / 4 * std::log(M_PI));
+}
+
+// exp(x^2) erfc(x). Where erfc vanishes, its asymptotic series.
+Expression erfcx(const Expression& x) {
+  Expression square = x * x, inverse = 0.5 / square, series = x.number(1);
+  for (int n = 10; n >= 1; --n) series = 1 - series * inverse * (2 * n - 1);
+  Expression far = series / (x * std::sqrt(M_PI));
+  return where(x > 10, far, exp(minimum(square, square.number(700))) * erfc(minimum(x, x.number(10))));
+}
+
+// erfcx amplifies the error of its argument's square: f32 goes by f64.
+Values erfcx_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c, ElementType::kF64);
+  Expression x = k("self");
+  return k.give(where(x < -26.7, kInfinity, erfcx(x)));
+}
+
+// aten::special_log_ndtr: the log of the normal distribution function, through erfcx in its lower tail.
+Values log_ndtr(Emit& e, const Call& c) {
+  Pointwise k(e, c, ElementType::kF64);
+  Expression x = k("self"), t = x * M_SQRT1_2;
+  Expression tail = log(erfcx(-minimum(t, t.number(0))) * 0.5) - t * t;
+  return k.give(where(x < -1, tail, log1p(erfc(t) * -0.5)));
+}
+
+// aten::special_entr: -x log(x).
+Values entr(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self");
+  return k.give(where(x > 0, -(x * log(x)), where(isnan(x), x, where(x == 0, x.number(0), x.number(-kInfinity)))));
+}
+
+// aten::sinc.
+Values sinc(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self"), angle = x * M_PI;
+  return k.give(where(x == 0, 1, angle.unary("sine") / angle));
+}
+
+// aten::logit: eps keeps the argument away from 0 and 1.
+Values logit(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self");
+  if (c.has("eps")) x = minimum(maximum(x, c.real("eps")), 1 - c.real("eps"));
+  return k.give(log(x / (1 - x)));
+}
+
+// aten::logit_backward: outside of [eps, 1 - eps] 0, or NaN where no eps is given.
+Values logit_backward(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self"), slope = k("grad_output") / (x * (1 - x));
+  const double eps = c.has("eps") ? c.real("eps") : 0;
+  return k.give(where((x < eps) | (x > 1 - eps), c.has("eps") ? 0 : kNan, slope));
+}
+
+// Clenshaw's sum of a Chebyshev series, as cephes' chbevl: coefficients from the highest order down.
+Expression chebyshev(const Expression& x, const std::tuple<const double*, size_t>& series) {
+  const auto [coefficients, count] = series;
+  const bool single = x.value.element() == ElementType::kF32;
+  Expression b0 = x.number(0), b1 = b0, b2 = b0;
+  for (size_t i = 0; i < count; ++i) {
+    if (single && std::abs(coefficients[i]) < 1e-12) continue;  // beyond f32, and all at the beginning
+    b2 = b1;
+    b1 = b0;
+    b0 = x * b1 - b2 + coefficients[i];
+  }
+  return (b0 - b2) * 0.5;
+}
+
+// aten::i0, special_i0e, special_i1, special_i1e: modified Bessel functions by two series, on [0, 8] and beyond. Those
+// with e are scaled by exp(-|x|).
+template <int order, bool scaled>
+Values bessel_i(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self"), size = abs(x);
+  Expression near = size / 2 - 2, far = 32 / size - 2;
+  Expression value = x;
+  if constexpr (order == 0) {
+    value = where(size <= 8, chebyshev(near, chebyshev_coefficients_i0e_A<double>()),
+                  chebyshev(far, chebyshev_coefficients_i0e_B<double>()) / size.unary("sqrt"));
+  } else {
+    value = where(size <= 8, chebyshev(near, chebyshev_coefficients_i1e_A<double>()) * size,
+                  chebyshev(far, chebyshev_coefficients_i1e_B<double>()) / size.unary("sqrt"));
+    value = where(x < 0, -value, value);
+  }
+  return k.give(scaled ? value : value * exp(size));
+}
+
+}  // namespace
+
+void add_special_rules(RuleTable& rules) {
+  rules.add("aten::digamma", digamma_rule);
+  rules.add("aten::erf", unary_rule<"chlo.erf">);
+  rules.add("aten::erfc", unary_rule<"chlo.erfc">);
+  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">);
+  rules.add("aten::i0", bessel_i<0, false>);
+  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">);
+  rules.add("aten::logit", logit);
+  rules.add("aten::logit_backward", logit_backward);
+  rules.add("aten::mvlgamma", mvlgamma);
+  rules.add("aten::polygamma", polygamma);
+  rules.add("aten::sinc", sinc);
+  rules.add("aten::special_entr", entr);
+  rules.add("aten::special_erfcx", erfcx_rule);
+  rules.add("aten::special_i0e", bessel_i<0, true>);
+  rules.add("aten::special_i1", bessel_i<1, false>);
+  rules.add("aten::special_i1e", bessel_i<1, true>);
+  rules.add("aten::special_log_ndtr", log_ndtr);
+  for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
+    rules.add(overload, binary_rule<"chlo.zeta">);
+  }
+}
+
+}  // namespace tpjrt::ops
