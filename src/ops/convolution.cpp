@@ -1,0 +1,188 @@
+// Convolutions of 1, 2 and 3 spatial dimensions, transposed ones, and their backward.
+//
+// All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
+// gradient) and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is the
+// first and the third. Everything is logically NCHW: batch 0, feature 1. `convolve` alone decides what executes it.
+#include <numeric>
+
+#include "ops/precision.h"
+#include "ops/rules.h"
+
+namespace tpjrt::ops {
+namespace {
+
+struct Geometry {
+  size_t spatial;  // how many spatial dimensions
+  Dims stride, padding, dilation;
+  int64_t groups;
+  bool transposed;
+};
+
+Geometry geometry_of(const Call& c) {
+  Geometry g;
+  g.spatial = c.type("input").sizes.size() - 2;
+  auto list = [&](std::string_view name) {
+    Dims values = c.ints(name);
+    return values.size() == 1 ? Dims(g.spatial, values[0]) : values;
+  };
+  g.stride = list("stride");
+  g.padding = list("padding");
+  g.dilation = list("dilation");
+  g.groups = c.integer("groups");
+  g.transposed = c.boolean("transposed");
+  return g;
+}
+
+// One convolution as StableHLO states it. This is the place for a second implementation.
+Value convolve(Emit& e, const Value& lhs, const Value& rhs, const hlo::ConvolutionDimensions& dims,
+               const hlo::ConvolutionWindow& window) {
+  return e.convolution(lhs, rhs, dims, window, lhs.element(), precision_of(lhs.element()));
+}
+
+hlo::ConvolutionDimensions plain_dimensions(size_t spatial) {
+  hlo::ConvolutionDimensions d;
+  d.input_spatial.resize(spatial);
+  std::iota(d.input_spatial.begin(), d.input_spatial.end(), 2);
+  d.kernel_spatial = d.output_spatial = d.input_spatial;
+  return d;
+}
+
+// What is padded above so that a window of `taps` moved in steps over `size` elements with `low` below gives `out`.
+int64_t high_padding(int64_t size, int64_t low, int64_t taps, int64_t step, int64_t out) {
+  return (out - 1) * step + taps - size - low;
+}
+
+// Result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
+Value forward(Emit& e, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
+  hlo::ConvolutionWindow window;
+  window.strides = g.stride;
+  window.rhs_dilation = g.dilation;
+  window.lhs_dilation = Dims(g.spatial, 1);
+  window.feature_groups = g.groups;
+  for (size_t i = 0; i < g.spatial; ++i) {
+    int64_t taps = g.dilation[i] * (w.dims()[i + 2] - 1) + 1, low = g.padding[i];
+    int64_t high = high_padding(x.dims()[i + 2], low, taps, g.stride[i], out[i + 2]);
+    // Symmetric where the window allows, since that is what libraries expect.
+    if (high <= low && low - high < g.stride[i]) high = low;
+    window.padding.emplace_back(low, high);
+  }
+  return convolve(e, x, w, plain_dimensions(g.spatial), window);
+}
+
+// The weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I, k...].
+Value swap_features(Emit& e, const Value& w, int64_t groups) {
+  if (groups == 1) return w;
+  const int64_t per_group = w.dim(0) / groups, inputs = w.dim(1);
+  Dims split = w.dims(), joined = w.dims();
+  split[0] = per_group;
+  split.insert(split.begin(), groups);
+  Dims order(split.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[1]);
+  joined[0] = per_group;
+  joined[1] = groups * inputs;
+  return e.reshape(e.transpose(e.reshape(w, split), order), joined);
+}
+
+// Gradient [N, I, in...] of the input, from y [N, O, ...] and w [O, I / groups, k...]: y is spread by the stride and
+// convolved with the reversed kernel.
+Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g, const Dims& in) {
+  hlo::ConvolutionWindow window;
+  window.strides = Dims(g.spatial, 1);
+  window.lhs_dilation = g.stride;
+  window.rhs_dilation = g.dilation;
+  window.feature_groups = g.groups;
+  for (size_t i = 0; i < g.spatial; ++i) {
+    int64_t taps = g.dilation[i] * (w.dims()[i + 2] - 1) + 1, low = taps - 1 - g.padding[i];
+    int64_t spread = (y.dims()[i + 2] - 1) * g.stride[i] + 1;
+    window.padding.emplace_back(low, high_padding(spread, low, taps, 1, in[i + 2]));
+  }
+  hlo::ConvolutionDimensions dims = plain_dimensions(g.spatial);
+  dims.kernel_input_feature = 0;
+  dims.kernel_output_feature = 1;
+  return convolve(e, y, e.reverse(swap_features(e, w, g.groups), dims.kernel_spatial), dims, window);
+}
+
+// Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...]: the batch is what is contracted,
+// and stride and dilation change places.
+Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g, const Dims& kernel) {
+  hlo::ConvolutionWindow window;
+  window.strides = g.dilation;
+  window.lhs_dilation = Dims(g.spatial, 1);
+  window.rhs_dilation = g.stride;
+  window.batch_groups = g.groups;
+  for (size_t i = 0; i < g.spatial; ++i) {
+    int64_t taps = g.stride[i] * (y.dims()[i + 2] - 1) + 1, low = g.padding[i];
+    window.padding.emplace_back(low, high_padding(x.dims()[i + 2], low, taps, g.dilation[i], kernel[i + 2]));
+  }
+  hlo::ConvolutionDimensions dims = plain_dimensions(g.spatial);
+  dims.input_batch = 1;
+  dims.input_feature = 0;
+  dims.kernel_input_feature = 0;
+  dims.kernel_output_feature = 1;
+  dims.output_batch = 1;
+  dims.output_feature = 0;
+  return convolve(e, x, y, dims, window);
+}
+
+bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
+
+// aten::convolution: the weight of a transposed one is [I, O / groups, k...], that of the convolution it reverses.
+Values convolution(Emit& e, const Call& c) {
+  Value x = c.tensor("input"), w = c.tensor("weight");
+  const Geometry g = geometry_of(c);
+  const Type out = e.type_of(c.result());
+  Value y;
+  if (empty(x, w)) {
+    y = e.zeros(out);
+  } else {
+    y = g.transposed ? input_gradient(e, x, w, g, out.dims) : forward(e, x, w, g, out.dims);
+  }
+  if (auto bias = c.optional_tensor("bias")) {
+    ElementType wide = Emit::compute_element(out.element);
+    y = e.add(e.to(y, wide), e.broadcast_in_dim(e.to(*bias, wide), out.dims, {1}));
+  }
+  return {e.as(y, c.result())};
+}
+
+// aten::convolution_backward: gradients of input, weight and bias, those that output_mask asks for.
+Values convolution_backward(Emit& e, const Call& c) {
+  Value dy = c.tensor("grad_output"), x = c.tensor("input"), w = c.tensor("weight");
+  const Geometry g = geometry_of(c);
+  auto wanted = [&](size_t i) { return c.results.at(i) != nullptr; };
+  Values grads(3);
+  if (wanted(0)) {
+    if (empty(dy, w))
+      grads[0] = e.zeros(x.type);
+    else if (g.transposed)
+      grads[0] = forward(e, dy, w, g, x.dims());
+    else
+      grads[0] = input_gradient(e, dy, w, g, x.dims());
+  }
+  if (wanted(1)) {
+    if (empty(dy, x))
+      grads[1] = e.zeros(w.type);
+    else if (g.transposed)
+      grads[1] = weight_gradient(e, dy, x, g, w.dims());
+    else
+      grads[1] = weight_gradient(e, x, dy, g, w.dims());
+  }
+  if (wanted(2)) {
+    Dims all_but_features = plain_dimensions(g.spatial).input_spatial;
+    all_but_features.insert(all_but_features.begin(), 0);
+    grads[2] = e.sum(dy, all_but_features);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    if (wanted(i)) grads[i] = e.as(grads[i], c.result(i));
+  }
+  return grads;
+}
+
+}  // namespace
+
+void add_convolution_rules(RuleTable& rules) {
+  rules.add("aten::convolution", convolution);
+  rules.add("aten::convolution_backward", convolution_backward);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,113 @@
+// Matrix products: mm, bmm, mv, dot and the forms that add to a tensor.
+//
+// Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
+// CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
+#include "ops/precision.h"
+#include "ops/rules.h"
+
+namespace tpjrt::ops {
+namespace {
+
+// The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
+Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+  ElementType in = a.element(), out = Emit::compute_element(in);
+  if (hlo::is_integer(in)) out = e.element(c.result());
+  if (in == ElementType::kPred || b.element() != in) throw Unsupported("matrix product of these dtypes");
+  return e.dot_general(a, b, dims, out, precision_of(in));
+}
+
+Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
+  return {e.as(product(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
+}
+
+// beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included.
+Values plus(Emit& e, const Call& c, const Value& product) {
+  Type type{product.element(), e.type_of(c.result()).dims};
+  auto term = [&](std::string_view factor, const Value& x) -> Value {
+    c10::Scalar value = c.constant_scalar(factor);
+    if (value.equal(0)) return {};
+    Value full = e.broadcast_to(e.to(x, type.element), type.dims);
+    return value.equal(1) ? full : e.mul(full, e.broadcast_to(c.scalar(e, factor, type.element), type.dims));
+  };
+  Value x = term("alpha", product), self = term("beta", c.tensor("self"));
+  if (!x) x = e.zeros(type);
+  return {e.as(self ? e.add(x, self) : x, c.result())};
+}
+
+// aten::mm; mm.dtype gives a wider result, _int_mm multiplies int8 into int32.
+Values mm(Emit& e, const Call& c) { return matrix(e, c, "self", "mat2"); }
+
+// aten::bmm
+Values bmm(Emit& e, const Call& c) {
+  return {e.as(product(e, c, c.tensor("self"), c.tensor("mat2"), {{0}, {0}, {2}, {1}}), c.result())};
+}
+
+// aten::mv
+Values mv(Emit& e, const Call& c) { return matrix(e, c, "self", "vec"); }
+
+// aten::dot: complex numbers are not conjugated.
+Values dot(Emit& e, const Call& c) {
+  return {e.as(product(e, c, c.tensor("self"), c.tensor("tensor"), {{}, {}, {0}, {0}}), c.result())};
+}
+
+// aten::vdot: the first vector is conjugated.
+Values vdot(Emit& e, const Call& c) {
+  Value a = c.tensor("self");
+  if (hlo::is_complex(a.element())) a = e.complex(e.unary("real", a), e.neg(e.unary("imag", a)));
+  return {e.as(product(e, c, a, c.tensor("other"), {{}, {}, {0}, {0}}), c.result())};
+}
+
+// aten::addmm
+Values addmm(Emit& e, const Call& c) {
+  return plus(e, c, product(e, c, c.tensor("mat1"), c.tensor("mat2"), {{}, {}, {1}, {0}}));
+}
+
+// aten::addmv
+Values addmv(Emit& e, const Call& c) {
+  return plus(e, c, product(e, c, c.tensor("mat"), c.tensor("vec"), {{}, {}, {1}, {0}}));
+}
+
+// aten::baddbmm
+Values baddbmm(Emit& e, const Call& c) {
+  return plus(e, c, product(e, c, c.tensor("batch1"), c.tensor("batch2"), {{0}, {0}, {2}, {1}}));
+}
+
+// aten::addbmm: the batch is summed over, so it is one more contracted dimension.
+Values addbmm(Emit& e, const Call& c) {
+  return plus(e, c, product(e, c, c.tensor("batch1"), c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}));
+}
+
+// aten::addr: an outer product is an elementwise one; of bools it is "and", added by "or".
+Values addr(Emit& e, const Call& c) {
+  ElementType element = Emit::compute_element(e.element(c.result()));
+  Value a = e.to(c.tensor("vec1"), element), b = e.to(c.tensor("vec2"), element);
+  Dims dims{a.dim(0), b.dim(0)};
+  a = e.broadcast_in_dim(a, dims, {0});
+  b = e.broadcast_in_dim(b, dims, {1});
+  if (element != ElementType::kPred) return plus(e, c, e.mul(a, b));
+  Value x = e.binary("and", e.binary("and", a, b), e.broadcast_to(c.scalar(e, "alpha", element), dims));
+  Value self = e.broadcast_to(e.to(c.tensor("self"), element), dims);
+  return {e.binary("or", x, e.binary("and", self, e.broadcast_to(c.scalar(e, "beta", element), dims)))};
+}
+
+}  // namespace
+
+void add_matmul_rules(RuleTable& rules) {
+  rules.add("aten::mm", mm);
+  rules.add("aten::mm.dtype", mm);
+  rules.add("aten::_int_mm", mm);
+  rules.add("aten::bmm", bmm);
+  rules.add("aten::bmm.dtype", bmm);
+  rules.add("aten::mv", mv);
+  rules.add("aten::dot", dot);
+  rules.add("aten::vdot", vdot);
+  rules.add("aten::addmm", addmm);
+  rules.add("aten::addmm.dtype", addmm);
+  rules.add("aten::addmv", addmv);
+  rules.add("aten::baddbmm", baddbmm);
+  rules.add("aten::baddbmm.dtype", baddbmm);
+  rules.add("aten::addbmm", addbmm);
+  rules.add("aten::addr", addr);
+}
+
+}  // namespace tpjrt::ops
