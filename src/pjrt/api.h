@@ -67,7 +67,8 @@ class Api {
   void destroy(PJRT_Error* error) const noexcept;
 
   // The extension of that type, or null. The struct behind it begins with a PJRT_Extension_Base; a field of it is
-  // present only within its struct_size. PJRT_Extension_Type's values are stable, so `type` may be later than our header.
+  // present only within its struct_size. PJRT_Extension_Type's values are stable, so `type` may be later than our
+  // header.
   const PJRT_Extension_Base* extension(int type) const;
 
  private:

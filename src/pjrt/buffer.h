@@ -1,8 +1,9 @@
 // An array in a device's memory.
 //
 // A Buffer owns its PJRT_Buffer and keeps the client alive. It is made by Client::buffer_from_host and
-// Executable::execute, is shared by shared_ptr, and may be used from any thread. Its data may still be on the way: await()
-// waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction are left.
+// Executable::execute, is shared by shared_ptr, and may be used from any thread. Its data may still be on the way:
+// await() waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction
+// are left.
 #pragma once
 
 #include <atomic>

@@ -53,8 +53,8 @@ class Client : public std::enable_shared_from_this<Client> {
   static constexpr size_t kZeroCopyAlignment = 64;
 
   // A buffer with a copy of, or over, dense row-major host memory. `release` may be empty. It runs exactly once, when
-  // the runtime no longer uses the memory: on return for kCopy, else on any thread, perhaps before this returns. If this
-  // throws, `release` has run. `data` may be null where the array is empty.
+  // the runtime no longer uses the memory: on return for kCopy, else on any thread, perhaps before this returns. If
+  // this throws, `release` has run. `data` may be null where the array is empty.
   std::shared_ptr<Buffer> buffer_from_host(const void* data, PJRT_Buffer_Type type, std::span<const int64_t> dims,
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);
@@ -65,8 +65,8 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // Compiles StableHLO, as text or bytecode. Throws Error with the compiler's message.
   std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options = {});
-  // Loads what Executable::serialize gave, in this or another process with the same plugin. Throws Error. Treat what it is
-  // given as trusted: a plugin runs it.
+  // Loads what Executable::serialize gave, in this or another process with the same plugin. Throws Error. Treat what it
+  // is given as trusted: a plugin runs it.
   std::shared_ptr<Executable> deserialize(const std::string& serialized, const CompileOptions& options = {});
 
  private:

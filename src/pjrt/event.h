@@ -1,7 +1,7 @@
 // A PJRT_Event: something the runtime will have done, or failed to do.
 //
-// Owns the handle. Destroying an Event neither waits nor cancels what was registered with on_ready. Movable; one Event is
-// used by one thread at a time.
+// Owns the handle. Destroying an Event neither waits nor cancels what was registered with on_ready. Movable; one Event
+// is used by one thread at a time.
 #pragma once
 
 #include <functional>

@@ -34,12 +34,12 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Starts the program and puts a buffer for each result into `results`, whose former content is dropped at the end; where
-  // the plugin executes asynchronously they are not ready yet. An argument that the program aliases to a result
-  // (tf.aliasing_output) is donated, and deleted on return, unless its index is in `non_donatable`: then the runtime copies it.
-  // One buffer given twice can't be donated. Throws Error for arguments that don't fit, but plugins look at little more
-  // than sizes: a wrong element type of the same size goes unseen. What fails while the program runs may be thrown here
-  // or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted.
+  // Starts the program and puts a buffer for each result into `results`, whose former content is dropped at the end;
+  // where the plugin executes asynchronously they are not ready yet. An argument that the program aliases to a result
+  // (tf.aliasing_output) is donated, and deleted on return, unless its index is in `non_donatable`: then the runtime
+  // copies it. One buffer given twice can't be donated. Throws Error for arguments that don't fit, but plugins look at
+  // little more than sizes: a wrong element type of the same size goes unseen. What fails while the program runs may be
+  // thrown here or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted.
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                std::vector<std::shared_ptr<Buffer>>& results) const;
 
@@ -53,7 +53,8 @@ class Executable {
   std::string serialize() const;
   // Bytes of machine code, as far as the plugin tells; 0 where it doesn't.
   size_t code_size() const;
-  // The program after XLA's passes: a serialized HloModuleProto, or what else `format` says ("hlo_with_config", "mlir").
+  // The program after XLA's passes: a serialized HloModuleProto, or what else `format` says ("hlo_with_config",
+  // "mlir").
   std::string optimized_program(std::string& format) const;
   // The same as readable text, for people to read, not to parse (see pjrt/hlo_text.h).
   std::string optimized_hlo() const;

@@ -3,6 +3,9 @@
 
 #include "test_client.h"
 
+// The address sanitizer would end the process where an allocation fails.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace tpjrt::pjrt::test {
 namespace {
 

@@ -1,0 +1,132 @@
+"""Finds the PJRT plugins on this machine, and chooses among them.
+
+A plugin is a shared library that exports GetPjrtApi. Wheels announce theirs by an entry point in the group
+`xla_plugins` or `jax_plugins`, whose value is a package with the library beside its `__init__.py`; JAX also takes any
+package within the namespace package `jax_plugins`, so we do too. No plugin package is imported: their code may want
+jax, or act at import.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUPS = ("xla_plugins", "jax_plugins")
+VARIABLE = "TORCH_PJRT_PLUGIN"
+CURE = f"Install one (`pip install xla-cpu-pjrt`), or set {VARIABLE} to the name or the path of one."
+ACCELERATORS = ("cuda", "rocm", "gpu", "tpu")
+
+
+class PluginNotFoundError(RuntimeError):
+    """There is no such plugin, or none at all. Says what there is, and the cure."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    name: str  # the entry point's, such as "xla_cpu_pjrt" and "xla_cuda13"
+    path: str  # of the shared library
+    source: str  # how it was found: "xla_plugins", "jax_plugins" or "path"
+
+
+def find_plugins() -> dict[str, Plugin]:
+    """Every plugin that is installed, by name. Where two have one name, the first found counts."""
+    found: dict[str, Plugin] = {}
+    for name, directory, source in _announced():
+        library = None if name in found else _library(directory, name)
+        if library is not None:
+            found[name] = Plugin(name, str(library), source)
+    return found
+
+
+def resolve(name_or_path: str) -> Plugin:
+    """The plugin with this name, or whose name alone contains it ("cuda"), or in the shared library at this path."""
+    if os.sep in name_or_path or name_or_path.endswith(".so"):
+        path = Path(name_or_path).expanduser()
+        if not path.is_file():
+            raise PluginNotFoundError(f"there is no PJRT plugin at '{name_or_path}': no such file. {CURE}")
+        return Plugin(path.stem, str(path.absolute()), "path")
+    found = find_plugins()
+    if name_or_path in found:
+        return found[name_or_path]
+    close = [plugin for name, plugin in found.items() if name_or_path and name_or_path in name]
+    if len(close) == 1:
+        return close[0]
+    what = f"'{name_or_path}' could be any of {_names(close)}" if close else f"no PJRT plugin is named '{name_or_path}'"
+    raise PluginNotFoundError(f"{what}; {_installed(found)}. {CURE}")
+
+
+def default() -> list[Plugin]:
+    """The plugins to try, the best first: those for accelerators, then xla_cpu_pjrt, then the rest.
+
+    An accelerator's plugin may be installed where there is no such device: making its client fails then, and the next
+    is to be tried. TORCH_PJRT_PLUGIN leaves no choice: its plugin is the only one.
+    """
+    if chosen := os.environ.get(VARIABLE):
+        try:
+            return [resolve(chosen)]
+        except PluginNotFoundError as error:
+            raise PluginNotFoundError(f"{VARIABLE}={chosen}: {error}") from None
+    plugins = sorted(find_plugins().values(), key=_preference)
+    if not plugins:
+        raise PluginNotFoundError(f"no PJRT plugin was found. {CURE}")
+    return plugins
+
+
+def _preference(plugin: Plugin) -> tuple[int, str]:
+    if any(word in plugin.name.lower() for word in ACCELERATORS):
+        return 0, plugin.name
+    return (1 if plugin.name == "xla_cpu_pjrt" else 2), plugin.name
+
+
+def _announced() -> Iterator[tuple[str, Path, str]]:
+    """(name, folder of its package, how it was found) of all that may be plugins."""
+    import importlib.metadata  # costs more than the rest of this module together
+
+    for group in GROUPS:
+        for entry_point in importlib.metadata.entry_points(group=group):
+            for directory in _package_directories(entry_point.module):
+                yield entry_point.name, directory, group
+    for parent in _package_directories("jax_plugins"):
+        for directory in sorted(parent.iterdir()) if parent.is_dir() else []:
+            if directory.is_dir() and directory.name.isidentifier():
+                yield directory.name, directory, "jax_plugins"
+
+
+def _package_directories(module: str) -> list[Path]:
+    """Where a package lies; several places for a namespace package. Imports nothing, not even its parents."""
+    import importlib.machinery
+
+    top, *inner = module.split(".")
+    spec = importlib.machinery.PathFinder.find_spec(top)
+    locations = [Path(location) for location in spec.submodule_search_locations or []] if spec else []
+    return [directory for location in locations if (directory := location.joinpath(*inner)).is_dir()]
+
+
+def _library(directory: Path, name: str) -> Path | None:
+    """The shared library in the folder that is a plugin; the likeliest names are looked at first."""
+
+    def unlikely(library: Path) -> tuple[bool, bool, str]:
+        stem = library.stem.lower()
+        return stem != name, not ("pjrt" in stem or "plugin" in stem), stem
+
+    return next((library for library in sorted(directory.glob("*.so"), key=unlikely) if _is_plugin(library)), None)
+
+
+def _is_plugin(library: Path) -> bool:
+    """Does it export GetPjrtApi? Tells by the name's bytes: loading it would start it."""
+    try:
+        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(b"\0GetPjrtApi\0") >= 0
+    except (OSError, ValueError):  # unreadable, or empty
+        return False
+
+
+def _names(plugins: list[Plugin]) -> str:
+    return ", ".join(f"'{plugin.name}'" for plugin in plugins)
+
+
+def _installed(found: dict[str, Plugin]) -> str:
+    return f"installed: {_names(list(found.values()))}" if found else "none is installed"
