@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 
@@ -108,7 +109,13 @@ const Api& Api::load(const std::string& path) {
 
 const PJRT_Extension_Base* Api::extension(int type) const {
   const PJRT_Extension_Base* extension = table_->extension_start;
-  while (extension != nullptr && static_cast<int>(extension->type) != type) extension = extension->next;
+  for (; extension != nullptr; extension = extension->next) {
+    // Read as the integer that it is: a type of a later API is no value of our enum.
+    int found = 0;
+    static_assert(sizeof found == sizeof extension->type);
+    std::memcpy(&found, &extension->type, sizeof found);
+    if (found == type) break;
+  }
   return extension;
 }
 
