@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import subprocess
 from pathlib import Path
 
 import torch
+
+from torch_pjrt import _C
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,21 +30,13 @@ def commit() -> str:
     return result.stdout.strip() or "unknown"
 
 
-def plugin_path() -> str:
-    """The plugin of bare PJRT: the one that TORCH_PJRT_PLUGIN names by path, else that of the wheel xla-cpu-pjrt."""
-    named = os.environ.get("TORCH_PJRT_PLUGIN", "")
-    if named.endswith(".so"):
-        return named
-    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("bench: no plugin; install xla-cpu-pjrt or set TORCH_PJRT_PLUGIN to a plugin's .so")
-    return str(Path(spec.submodule_search_locations[0]) / "xla_cpu_pjrt.so")
-
-
-def plugin_version() -> str:
-    if os.environ.get("TORCH_PJRT_PLUGIN", "").endswith(".so"):
-        return "named by path"
-    return f"xla-cpu-pjrt {importlib.metadata.version('xla-cpu-pjrt')}"
+def plugin() -> str:
+    """The plugin that runs the measurements: its name and what it says of its version."""
+    name, path = _C.plugin()
+    wheel = ""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        wheel = f" {importlib.metadata.version(name)}"
+    return f"{name or Path(path).name}{wheel}, {_C.platform_version()}"
 
 
 def facts() -> dict[str, object]:
@@ -53,8 +46,8 @@ def facts() -> dict[str, object]:
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "plugin": plugin_version(),
-        "plugin_path": Path(plugin_path()).name,
+        "device": ", ".join(sorted(set(_C.device_kinds()))),
+        "plugin": plugin(),
         "commit": commit(),
         "load_before": os.getloadavg()[0],
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -23,7 +23,7 @@ KNOWS: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
     "device": ({"graph"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
-    "python": ({"device", "engine"}, {"torch", "python"}),
+    "python": ({"graph", "device", "engine"}, {"torch", "python"}),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<ours>[^"]+)"|<(?P<theirs>[^>]+)>)')
