@@ -65,7 +65,8 @@ Span span_of(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (hlo::is_complex(result.element)) throw Unsupported("linspace of complex numbers");
   Span span{{Emit::compute_element(result.element), result.dims},
-            c.constant_scalar("start").toDouble(), c.constant_scalar("end").toDouble()};
+            c.constant_scalar("start").toDouble(),
+            c.constant_scalar("end").toDouble()};
   if (!hlo::is_float(result.element)) {
     span.type.element = ElementType::kF64;
     span.start = std::trunc(span.start);

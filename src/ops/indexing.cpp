@@ -12,7 +12,9 @@ namespace {
 
 Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
 
-bool is_mask(const Value& index) { return index.element() == ElementType::kPred || index.element() == ElementType::kU8; }
+bool is_mask(const Value& index) {
+  return index.element() == ElementType::kPred || index.element() == ElementType::kU8;
+}
 
 // torch's broadcast of several shapes.
 Dims broadcast_shape(const Values& xs) {
@@ -73,13 +75,15 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
     if (values.dim(at) == 0) return self;
     Value before = e.cumulative(e.convert(hit, ElementType::kS32), 0, "add", 0);
     Value order = e.sub(before, e.ones(before.type));
-    spread = e.take(values, e.clamp(e.zeros({ElementType::kS32, {}}), order,
-                                    e.constant(values.dim(at) - 1, Type{ElementType::kS32, {}})), at);
+    spread = e.take(
+        values,
+        e.clamp(e.zeros({ElementType::kS32, {}}), order, e.constant(values.dim(at) - 1, Type{ElementType::kS32, {}})),
+        at);
   }
   spread = e.broadcast_to(spread, flat);
   Value old = e.reshape(self, flat);
-  Value updated = accumulate ? e.upcast(old, [&](const Value& x) { return e.add(x, e.convert(spread, x.element())); })
-                             : spread;
+  Value updated =
+      accumulate ? e.upcast(old, [&](const Value& x) { return e.add(x, e.convert(spread, x.element())); }) : spread;
   return e.reshape(e.select(e.broadcast_in_dim(hit, flat, {first}), updated, old), self.dims());
 }
 

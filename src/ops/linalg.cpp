@@ -73,8 +73,7 @@ Values linalg_solve_triangular(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
   Value a = with_batch_of(e, c.tensor("self"), result.dims), b = with_batch_of(e, c.tensor("B"), result.dims);
-  return {e.triangular_solve(a, b, c.boolean("left"), !c.boolean("upper"), c.boolean("unitriangular"),
-                             "NO_TRANSPOSE")};
+  return {e.triangular_solve(a, b, c.boolean("left"), !c.boolean("upper"), c.boolean("unitriangular"), "NO_TRANSPOSE")};
 }
 
 // aten::triangular_solve: self is the right-hand side. The second result is A, with the batch of the first.
@@ -85,7 +84,8 @@ Values triangular_solve(Emit& e, const Call& c) {
   if (result.elements() == 0) return {e.zeros(result), a};
   Value wide = with_batch_of(e, a, result.dims);
   return {e.triangular_solve(wide, b, true, !c.boolean("upper"), c.boolean("unitriangular"),
-                             c.boolean("transpose") ? "TRANSPOSE" : "NO_TRANSPOSE"), a};
+                             c.boolean("transpose") ? "TRANSPOSE" : "NO_TRANSPOSE"),
+          a};
 }
 
 // Solves A X = b, where A's Cholesky factor is given.
@@ -179,9 +179,9 @@ Values cdist_backward(Emit& e, const Call& c) {
     term = e.select(widest, e.mul(g, sign), e.zeros(g.type));
   } else {
     if (p < 1) zero = e.binary("or", zero, e.compare(hlo::Comparison::kEq, gap, e.zeros(gap.type)));
-    Value ratio = p == 2 ? e.div(gap, d)
-                         : e.div(e.binary("power", gap, e.splat(p - 1, gap.type)),
-                                 e.binary("power", d, e.splat(p - 1, d.type)));
+    Value ratio =
+        p == 2 ? e.div(gap, d)
+               : e.div(e.binary("power", gap, e.splat(p - 1, gap.type)), e.binary("power", d, e.splat(p - 1, d.type)));
     term = e.select(zero, e.zeros(g.type), e.mul(e.mul(g, sign), ratio));
   }
   return {e.reshape(e.sum(term, {last - 1}), result.dims)};

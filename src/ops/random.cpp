@@ -1,5 +1,6 @@
 // Random numbers: torch's distributions from the call's key; the streams are not those of the CPU. Also dropout.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ops/order.h"
@@ -122,12 +123,19 @@ Values random_from(Emit& e, const Call& c) {
   return {random_integers(e, c, from, end - static_cast<uint64_t>(from), result)};
 }
 
-// aten::randperm: the order of random keys. 64 bits make equal keys as good as impossible.
+// aten::randperm, aten::randperm.generator: positions ordered by random numbers of which they are the low bits, so that
+// they come back with one sort. At least 32 bits stay random.
 Values randperm(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  if (result.elements() == 0) return {e.zeros(result)};
-  Value order = sort_along(e, e.random_bits(c, {ElementType::kU64, result.dims}), 0, false).indices;
-  return {e.to(order, result.element)};
+  const int64_t n = result.elements();
+  if (n == 0) return {e.zeros(result)};
+  if (n > UINT32_MAX) throw Unsupported("a permutation of more than 2^32 elements");
+  const Type keys{ElementType::kU64, result.dims};
+  Value low = e.constant_u64(std::bit_ceil(static_cast<uint64_t>(n)) - 1, keys);
+  Value high = e.binary("and", e.random_bits(c, keys), e.unary("not", low));
+  auto before = [&](const Values& pair) -> Values { return {e.compare(hlo::Comparison::kLt, pair[0], pair[1])}; };
+  Value sorted = e.sort({e.binary("or", high, e.iota(keys, 0))}, 0, false, before)[0];
+  return {e.to(e.convert(e.binary("and", sorted, low), ElementType::kS64), result.element)};
 }
 
 // Standard exponential, above zero.
@@ -193,8 +201,8 @@ Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_
   const Type drawn{weights.element(), {rows, count}};
   Value target = e.mul(e.random_uniform(c, drawn), e.broadcast_to(total, drawn.dims));
   const Dims all{rows, count, n};
-  Value passed = e.compare(hlo::Comparison::kLe, e.broadcast_in_dim(sums, all, {0, 2}),
-                           e.broadcast_in_dim(target, all, {0, 1}));
+  Value passed =
+      e.compare(hlo::Comparison::kLe, e.broadcast_in_dim(sums, all, {0, 2}), e.broadcast_in_dim(target, all, {0, 1}));
   Value partial = e.compare(hlo::Comparison::kLt, sums, e.broadcast_to(total, sums.dims()));
   passed = e.binary("and", passed, e.broadcast_in_dim(partial, all, {0, 2}));
   return e.sum(e.convert(passed, ElementType::kS64), {2});
@@ -221,8 +229,8 @@ Values rrelu_with_noise(Emit& e, const Call& c) {
   const bool training = c.boolean("training");
   Value y = e.to(x, Emit::compute_element(x.element()));
   Value positive = e.compare(hlo::Comparison::kGt, y, e.zeros(y.type));
-  Value slope = training ? scaled(e, e.random_uniform(c, y.type), upper - lower, lower)
-                         : e.splat((lower + upper) / 2, y.type);
+  Value slope =
+      training ? scaled(e, e.random_uniform(c, y.type), upper - lower, lower) : e.splat((lower + upper) / 2, y.type);
   Value out = e.to(e.select(positive, y, e.mul(y, slope)), x.element());
   if (!training) return {out, c.tensor("noise")};
   return {out, e.to(e.select(positive, e.ones(y.type), slope), e.element(c.result(1)))};

@@ -248,9 +248,8 @@ Values upsample(Emit& e, const Call& c) {
   const bool nearest = method == Method::kNearest || method == Method::kNearestExact;
   if (!nearest && !hlo::is_float(x.element())) throw Unsupported("interpolation of integers");
   auto along = [&](const Value& y) {
-    return each_axis(c, y, x.dims(), result.dims, method, [&](const Value& z, int64_t dim, const Taps& taps, int64_t) {
-      return resample(e, z, dim, taps);
-    });
+    return each_axis(c, y, x.dims(), result.dims, method,
+                     [&](const Value& z, int64_t dim, const Taps& taps, int64_t) { return resample(e, z, dim, taps); });
   };
   return {nearest ? along(x) : e.upcast(x, along)};
 }

@@ -33,7 +33,7 @@ Values running_extreme(Emit& e, const Call& c, bool largest) {
 Values cummax(Emit& e, const Call& c) { return running_extreme(e, c, true); }
 Values cummin(Emit& e, const Call& c) { return running_extreme(e, c, false); }
 
-// log(exp(a) + exp(b)), exact for infinities; NaN propagates.
+// log(exp(a) + exp(b)) of scalars, exact for infinities; NaN propagates.
 Value log_add_exp(Emit& e, const Value& a, const Value& b) {
   Value top = e.maximum(a, b);
   Value gap = e.neg(e.unary("abs", e.sub(a, b)));
@@ -41,20 +41,20 @@ Value log_add_exp(Emit& e, const Value& a, const Value& b) {
   return e.select(e.unary("is_finite", top), sum, top);
 }
 
-// aten::logcumsumexp: log2(n) doubling steps, each combining with what lies 1, 2, 4, … before.
+// aten::logcumsumexp: a window that ends at each element and begins before the first.
 Values logcumsumexp(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   if (hlo::is_complex(x.element())) throw Unsupported("logcumsumexp of complex numbers");
   if (x.rank() == 0 || x.type.elements() == 0) return {x};
   const auto dim = static_cast<size_t>(c.dim("dim", x.rank()));
-  return {e.upcast(x, [&](Value y) {
-    for (int64_t shift = 1; shift < y.dims()[dim]; shift *= 2) {
-      Dims low(y.dims().size(), 0), high(low), interior(low);
-      low[dim] = shift;
-      high[dim] = -shift;
-      y = log_add_exp(e, y, e.pad(y, e.lowest(y.element()), low, high, interior));
-    }
-    return y;
+  const Dims ones(x.dims().size(), 1);
+  hlo::Window window{ones, ones, ones, ones, {}};
+  window.padding.resize(ones.size());
+  window.dimensions[dim] = x.dims()[dim];
+  window.padding[dim] = {x.dims()[dim] - 1, 0};
+  return {e.upcast(x, [&](const Value& y) {
+    auto body = [&](const Values& pair) -> Values { return {log_add_exp(e, pair[0], pair[1])}; };
+    return e.reduce_window({y}, {e.lowest(y.element())}, window, body)[0];
   })};
 }
 

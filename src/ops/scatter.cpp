@@ -188,8 +188,8 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   Value gap;
   if (n <= kCompareAll) {
     const Dims all{batch, width, n};
-    Value passed = e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}),
-                                           e.broadcast_in_dim(flat, all, {0, 1})));
+    Value passed =
+        e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}), e.broadcast_in_dim(flat, all, {0, 1})));
     gap = e.sum(e.convert(passed, ElementType::kS32), {2});
   } else {
     // The invariant: the answer lies in [low, low + remaining].
@@ -214,12 +214,18 @@ Values search_result(Emit& e, const Call& c, const Value& sequence, const Value&
   return {e.convert(e.reshape(gap, result.dims), result.element)};
 }
 
+// The argument "self", which may be a Scalar: then in the sequence's dtype, but a float keeps its fraction.
+Value sought(Emit& e, const Call& c, ElementType sequence) {
+  const Argument& self = c.argument("self");
+  if (self.kind == Argument::Kind::kTensor) return c.tensor("self");
+  const bool fraction = self.scalars.at(0).isFloatingPoint() && !hlo::is_float(sequence);
+  return c.scalar(e, "self", fraction ? ElementType::kF32 : sequence);
+}
+
 // aten::bucketize.Tensor, aten::bucketize.Scalar
 Values bucketize(Emit& e, const Call& c) {
   Value boundaries = c.tensor("boundaries");
-  Value values = c.argument("self").kind == Argument::Kind::kTensor ? c.tensor("self")
-                                                                    : c.scalar(e, "self", boundaries.element());
-  return search_result(e, c, boundaries, values, c.boolean("right"));
+  return search_result(e, c, boundaries, sought(e, c, boundaries.element()), c.boolean("right"));
 }
 
 // aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
@@ -229,9 +235,7 @@ Values searchsorted(Emit& e, const Call& c) {
     sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
   }
   const bool right = c.boolean("right") || c.string("side") == "right";
-  Value values = c.argument("self").kind == Argument::Kind::kTensor ? c.tensor("self")
-                                                                    : c.scalar(e, "self", sequence.element());
-  return search_result(e, c, sequence, values, right);
+  return search_result(e, c, sequence, sought(e, c, sequence.element()), right);
 }
 
 }  // namespace

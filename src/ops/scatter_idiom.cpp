@@ -77,8 +77,8 @@ Value scatter_along(Emit& e, const Value& self, int64_t dim, const Value& index,
 Value scatter_slices(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                      Combine combine) {
   if (self.rank() == 0) {
-    Value flat = scatter_slices(e, e.reshape(self, {1}), 0, index, e.reshape(updates, {updates.type.elements()}),
-                                combine);
+    Value flat =
+        scatter_slices(e, e.reshape(self, {1}), 0, index, e.reshape(updates, {updates.type.elements()}), combine);
     return e.reshape(flat, {});
   }
   hlo::ScatterDimensions dimensions;

@@ -1,9 +1,11 @@
-// Moving elements about: cat, flip, roll, padding and its backwards, triangles, diagonals, scatters into slices.
+// Moving elements about: cat, flip, roll, repeat, triangles, diagonals, scatters into slices. Padding is in padding.cpp.
 #include <algorithm>
 
 #include "ops/rules.h"
 
 namespace tpjrt::ops {
+
+void add_padding_rules(RuleTable& rules);  // padding.cpp
 
 namespace {
 
@@ -92,106 +94,6 @@ Values repeat(Emit& e, const Call& c) {
   }
   return {e.reshape(e.broadcast_in_dim(x, wide, positions), e.type_of(c.result()).dims)};
 }
-
-// aten::constant_pad_nd: pads from the last dimension on; negative pads cut.
-Values constant_pad_nd(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
-  const Dims pad = c.ints("pad");
-  Dims low = zeros_of(x), high = low, interior = low;
-  for (size_t i = 0; 2 * i + 1 < pad.size(); ++i) {
-    low[low.size() - 1 - i] = pad[2 * i];
-    high[low.size() - 1 - i] = pad[2 * i + 1];
-  }
-  return {e.pad(x, c.scalar(e, "value", x.element()), low, high, interior)};
-}
-
-// One dimension of a reflection or replication pad, given the pads that remain after negative ones have cut x.
-using Side = Value (*)(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high);
-
-// The mirror images, without the edge itself.
-Value reflect(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
-  const int64_t n = x.dim(dim);
-  Values parts;
-  if (low > 0) parts.push_back(e.reverse(cut(e, x, dim, 1, 1 + low), {dim}));
-  parts.push_back(x);
-  if (high > 0) parts.push_back(e.reverse(cut(e, x, dim, n - 1 - high, n - 1), {dim}));
-  return parts.size() == 1 ? x : e.concatenate(parts, dim);
-}
-
-Value reflect_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
-  const int64_t n = grad.dim(dim) - low - high;
-  Value sum = cut(e, grad, dim, low, low + n);
-  if (low > 0) {
-    Value image = e.reverse(cut(e, grad, dim, 0, low), {dim});
-    sum = e.add(sum, pad_dim(e, image, dim, 1, n - 1 - low));
-  }
-  if (high > 0) {
-    Value image = e.reverse(cut(e, grad, dim, low + n, low + n + high), {dim});
-    sum = e.add(sum, pad_dim(e, image, dim, n - 1 - high, 1));
-  }
-  return sum;
-}
-
-Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
-  const int64_t n = x.dim(dim);
-  auto edge = [&](int64_t position, int64_t count) {
-    Dims dims = x.dims(), positions;
-    dims[at(dim)] = count;
-    for (int64_t d = 0; d < x.rank(); ++d) positions.push_back(d);
-    return e.broadcast_in_dim(cut(e, x, dim, position, position + 1), dims, positions);
-  };
-  Values parts;
-  if (low > 0) parts.push_back(edge(0, low));
-  parts.push_back(x);
-  if (high > 0) parts.push_back(edge(n - 1, high));
-  return parts.size() == 1 ? x : e.concatenate(parts, dim);
-}
-
-Value replicate_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
-  const int64_t n = grad.dim(dim) - low - high;
-  Value sum = cut(e, grad, dim, low, low + n);
-  Dims edge = sum.dims();
-  edge[at(dim)] = 1;
-  auto total = [&](int64_t begin, int64_t end) {
-    return e.reshape(e.sum(cut(e, grad, dim, begin, end), {dim}), edge);
-  };
-  if (low > 0) sum = e.add(sum, pad_dim(e, total(0, low), dim, 0, n - 1));
-  if (high > 0) sum = e.add(sum, pad_dim(e, total(low + n, low + n + high), dim, n - 1, 0));
-  return sum;
-}
-
-Values padded(Emit& e, const Call& c, Side side) {
-  Value x = c.tensor("self");
-  const Dims pad = c.ints("padding");
-  if (c.result().numel() == 0) return {e.zeros(e.type_of(c.result()))};
-  for (size_t i = 0; 2 * i < pad.size(); ++i) {
-    const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
-    // Padded first and cut after: a mirror image may show what a negative pad on the other side cuts away.
-    x = side(e, x, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
-    x = cut(e, x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
-  }
-  return {x};
-}
-
-Values padded_backward(Emit& e, const Call& c, Side side) {
-  Value grad = c.tensor("grad_output");
-  const Dims pad = c.ints("padding");
-  if (grad.type.elements() == 0 || c.result().numel() == 0) return {e.zeros(e.type_of(c.result()))};
-  return {e.upcast(grad, [&](Value g) {
-    for (size_t i = 0; 2 * i < pad.size(); ++i) {
-      const int64_t dim = g.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
-      g = pad_dim(e, g, dim, std::max<int64_t>(-low, 0), std::max<int64_t>(-high, 0));
-      g = side(e, g, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
-    }
-    return g;
-  })};
-}
-
-// aten::reflection_pad{1,2,3}d, aten::replication_pad{1,2,3}d, and backwards
-Values reflection_pad(Emit& e, const Call& c) { return padded(e, c, reflect); }
-Values replication_pad(Emit& e, const Call& c) { return padded(e, c, replicate); }
-Values reflection_pad_backward(Emit& e, const Call& c) { return padded_backward(e, c, reflect_backward); }
-Values replication_pad_backward(Emit& e, const Call& c) { return padded_backward(e, c, replicate_backward); }
 
 // Column minus row of each element of the last two dimensions.
 Value offsets(Emit& e, const Dims& dims) {
@@ -394,14 +296,6 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::flip", flip);
   rules.add("aten::roll", roll);
   rules.add("aten::repeat", repeat);
-  rules.add("aten::constant_pad_nd", constant_pad_nd);
-  for (const char* n : {"1d", "2d", "3d"}) {
-    const std::string rank = n;
-    rules.add("aten::reflection_pad" + rank, reflection_pad);
-    rules.add("aten::reflection_pad" + rank + "_backward", reflection_pad_backward);
-    rules.add("aten::replication_pad" + rank, replication_pad);
-    rules.add("aten::replication_pad" + rank + "_backward", replication_pad_backward);
-  }
   rules.add("aten::tril", tril);
   rules.add("aten::triu", triu);
   rules.add("aten::diag_embed", diag_embed);
@@ -415,6 +309,7 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::unsafe_split.Tensor", unsafe_split);
   rules.add("aten::unsafe_split_with_sizes", unsafe_split);
   rules.add("aten::_reshape_copy", reshape_copy);
+  add_padding_rules(rules);
 }
 
 }  // namespace tpjrt::ops
