@@ -58,18 +58,6 @@ Values prelu_backward(Emit& e, const Call& c) {
   return k.give(where(x > 0, g, k("weight") * g), where(x > 0, 0, x * g));
 }
 
-// aten::rrelu_with_noise_functional: noise is the slope where x <= 0 and 1 elsewhere; eval uses the mean slope.
-Values rrelu_with_noise(Emit& e, const Call& c) {
-  Elementwise k(e, c);
-  Expression x = k("self"), low = k.scalar("lower"), high = k.scalar("upper");
-  if (!c.boolean("training")) {
-    return {e.as(where(x <= 0, x * ((low + high) / 2), x).value, c.result()), c.tensor("noise")};
-  }
-  Expression drawn = low + (high - low) * k.lift(e.random_uniform(c, {ElementType::kF32, x.value.dims()}));
-  Expression noise = where(x <= 0, drawn, 1 + low * 0);
-  return k.give(x * noise, noise);
-}
-
 // aten::hardtanh: max first, so that max_val wins when the bounds are crossed.
 Values hardtanh(Emit& e, const Call& c) {
   Elementwise k(e, c);
@@ -391,7 +379,6 @@ void add_activation_rules(RuleTable& rules) {
   rules.add("aten::leaky_relu_backward", leaky_relu_backward);
   rules.add("aten::_prelu_kernel", prelu);
   rules.add("aten::_prelu_kernel_backward", prelu_backward);
-  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise);
   rules.add("aten::hardtanh", hardtanh);
   rules.add("aten::hardtanh_backward", hardtanh_backward);
   rules.add("aten::hardsigmoid", hardsigmoid);

@@ -52,6 +52,7 @@ struct Argument {
   std::vector<bool> wrapped_number;          // of `tensors`: came from a Python number
   std::vector<c10::Scalar> scalars;          // kScalar, kScalarList: the values seen now
   Values scalar_values;                      // and as 0-d inputs of the graph (f64, s64, kPred or c128); used unless pinned
+  bool varies = false;                       // kScalar: was seen to change, `scalars` is one value of many
   std::vector<bool>* pinned = nullptr;       // set by constant_scalar(): a new value then means a new program
   std::vector<int64_t> ints;                 // kInt, kBool (0 or 1), kIntList, kBoolList. dtype: c10::ScalarType as int
   std::vector<double> doubles;               // kDouble, kDoubleList

@@ -154,7 +154,7 @@ struct NegativeLogLikelihood {
   }
 };
 
-// aten::nll_loss_forward, nll_loss2d_forward: total_weight is 0 without a reduction.
+// aten::nll_loss_forward, nll_loss2d_forward: without a reduction total_weight is 0, except that of a single target.
 Values nll_loss_forward(Emit& e, const Call& c) {
   NegativeLogLikelihood n(e, c);
   Value x = e.to(c.tensor("self"), n.scores.element), target = n.target();
@@ -165,7 +165,7 @@ Values nll_loss_forward(Emit& e, const Call& c) {
   Expression loss = where(kept, -(weights * weights.with(e.reshape(picked, n.targets.dims))), 0);
   Dims all = all_dims(loss.value);
   const int64_t reduction = c.integer("reduction");
-  if (reduction == kNone) return {e.as(loss.value, c.result()), e.zeros(e.type_of(c.result(1)))};
+  if (reduction == kNone && !all.empty()) return {e.as(loss.value, c.result()), e.zeros(e.type_of(c.result(1)))};
   Value total = e.sum(loss.value, all), weight = e.sum(weights.value, all);
   return {e.as(reduction == kMean ? e.div(total, weight) : total, c.result()), e.as(weight, c.result(1))};
 }

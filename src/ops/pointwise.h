@@ -27,13 +27,12 @@ class Pointwise : public Elementwise {
 // For rules without an operand of their own choice.
 inline bool is_floating(const Pointwise& k) { return hlo::is_float(k.element); }
 
-// Is the Scalar this value now? Then it is pinned: the rule may emit a shorter program for it. Any other value is left
-// to vary.
+// Is the Scalar this value now, and not seen to change? Then it is pinned: the rule may emit a shorter program for it.
+// Any other value is left to vary.
 inline bool is_now(const Call& c, std::string_view name, double value) {
   const Argument& a = c.argument(name);
-  if (a.kind != Argument::Kind::kScalar || a.scalars.at(0).isComplex() || a.scalars.at(0).toDouble() != value) {
-    return false;
-  }
+  if (a.kind != Argument::Kind::kScalar || a.varies || a.scalars.at(0).isComplex()) return false;
+  if (a.scalars[0].toDouble() != value) return false;
   c.constant_scalar(name);
   return true;
 }
@@ -66,6 +65,8 @@ inline Expression isnan(const Expression& x) { return x != x; }
 inline Expression operator!(const Expression& p) { return p.unary("not"); }
 // Is the sign bit of a float set?
 Expression signbit(const Expression& x);
+// Is p true for any element? 0-d, for the condition of a loop.
+Value any(const Expression& p);
 
 // One function a file.
 void add_unary_rules(RuleTable& rules);       // pointwise_unary.cpp

@@ -31,20 +31,53 @@ Values rsub(Emit& e, const Call& c) {
   return k.give(k("other") - scaled(k, c, k("self"), "alpha"));
 }
 
+// x^n by squaring. Wraps as the product of n numbers does.
+Expression whole_power(const Expression& x, int64_t n) {
+  Expression result = x.number(1), square = x;
+  for (bool first = true; n > 0; n /= 2) {
+    if (n % 2 == 1) result = first ? square : result * square;
+    first = first && n % 2 == 0;
+    if (n > 1) square = square * square;
+  }
+  return result;
+}
+
+// The same with a tensor of exponents, until the largest is used up: XLA's own integer power reads six bits of it.
+// A negative exponent gives 0, but for 1 and -1.
+Expression integer_power(const Expression& x, const Expression& n) {
+  Emit& e = *x.e;
+  auto lift = [&](const Value& value) { return Expression{&e, value}; };
+  Values last = e.while_loop(
+      {x.number(1).value, x.value, n.value}, [&](const Values& state) -> Values { return {any(lift(state[2]) > 0)}; },
+      [&](const Values& state) -> Values {
+        Expression result = lift(state[0]), square = lift(state[1]), left = lift(state[2]);
+        Expression odd = left.apply("and", left.number(1)) == 1;
+        return {where(odd & (left > 0), result * square, result).value, (square * square).value,
+                left.apply("shift_right_logical", where(left > 0, left.number(1), left.number(0))).value};
+      });
+  Expression power = lift(last[0]);
+  if (!hlo::is_signed_integer(x.value.element())) return power;
+  Expression odd = n.apply("and", n.number(1)) == 1;
+  Expression inverse = where(x == 1, 1, where(x == -1, where(odd, -1, x.number(1)), x.number(0)));
+  return where(n < 0, inverse, power);
+}
+
 // aten::pow: exponents that are common numbers are multiplied out, as torch does.
 Values pow(Emit& e, const Call& c) {
   Pointwise k(e, c);
   if (k.element == ElementType::kPred) throw Unsupported("pow of bools");
   Expression x = k("self");
-  if (is_now(c, "exponent", 2)) return k.give(x * x);
-  if (is_now(c, "exponent", 3)) return k.give(x * x * x);
-  if (!hlo::is_integer(k.element)) {
-    if (is_now(c, "exponent", 1)) return k.give(x);
-    if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
-    if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
-    if (is_now(c, "exponent", -1)) return k.give(1 / x);
-    if (is_now(c, "exponent", -2)) return k.give(1 / (x * x));
+  if (hlo::is_integer(k.element)) {
+    const bool is_number = c.argument("exponent").kind == Argument::Kind::kScalar;
+    const int64_t n = is_number && !c.argument("exponent").varies ? c.constant_scalar("exponent").toLong() : -1;
+    return k.give(n >= 0 ? whole_power(x, n) : integer_power(x, k("exponent")));
   }
+  for (int n : {1, 2, 3}) {
+    if (is_now(c, "exponent", n)) return k.give(whole_power(x, n));
+    if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
+  }
+  if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
+  if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
   return k.give(x.apply("power", k("exponent")));
 }
 
@@ -75,7 +108,8 @@ Values hypot(Emit& e, const Call& c) {
   Expression high = maximum(a, b), low = minimum(a, b), ratio = low / high;
   Expression length = where(high == 0, high, high * (1 + ratio * ratio).unary("sqrt"));
   const double infinity = std::numeric_limits<double>::infinity();
-  return k.give(where((a == infinity) | (b == infinity), infinity, length));
+  // Said apart: NaN in one operand, that either is infinite even then.
+  return k.give(where((a == infinity) | (b == infinity), infinity, where(isnan(a) | isnan(b), a + b, length)));
 }
 
 // aten::logaddexp and aten::logaddexp2: log(base^a + base^b) without overflow.
@@ -133,12 +167,7 @@ Expression greatest_common_divisor(const Expression& a, const Expression& b) {
   auto size = [&](const Expression& x) { return is_signed ? abs(x).value : x.value; };
   auto remaining = [&](const Value& y) { return Expression{&e, y} != 0; };
   Values result = e.while_loop(
-      {size(a), size(b)},
-      [&](const Values& state) -> Values {
-        Dims all(state[1].dims().size());
-        for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
-        return {e.reduce("or", remaining(state[1]).value, e.constant(0, {ElementType::kPred, {}}), all)};
-      },
+      {size(a), size(b)}, [&](const Values& state) -> Values { return {any(remaining(state[1]))}; },
       [&](const Values& state) -> Values {
         Expression x{&e, state[0]}, y{&e, state[1]}, left = remaining(state[1]);
         return {where(left, y, x).value, where(left, x.apply("remainder", where(left, y, y.number(1))), y).value};
@@ -152,9 +181,10 @@ Values gcd(Emit& e, const Call& c) {
   return k.give(greatest_common_divisor(k("self"), k("other")));
 }
 
-// aten::lcm.
+// aten::lcm: narrow integers are multiplied as int, as in C.
 Values lcm(Emit& e, const Call& c) {
-  Pointwise k(e, c);
+  const ElementType element = e.element(c.result());
+  Pointwise k(e, c, hlo::byte_width(element) < 4 ? ElementType::kS32 : element);
   Expression a = k("self"), b = k("other"), divisor = greatest_common_divisor(a, b);
   Expression multiple = a / where(divisor == 0, 1, divisor) * b;
   return k.give(hlo::is_signed_integer(k.element) ? abs(multiple) : multiple);
@@ -182,8 +212,8 @@ void add_arithmetic_rules(RuleTable& rules) {
     rules.add(overload, pow);
   }
   for (auto overload : {"aten::rsub.Tensor", "aten::rsub.Scalar"}) rules.add(overload, rsub);
-  for (auto overload : {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar",
-                        "aten::special_xlog1py.self_scalar"}) {
+  for (auto overload :
+       {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar", "aten::special_xlog1py.self_scalar"}) {
     rules.add(overload, xlogy<"log_plus_one">);
   }
   for (auto overload : {"aten::sub.Tensor", "aten::sub.Scalar"}) rules.add(overload, sub);

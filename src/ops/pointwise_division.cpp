@@ -5,27 +5,30 @@ namespace tpjrt::ops {
 
 namespace {
 
-// The remainder with the sign of b. The one with the sign of a is StableHLO's.
-Expression floor_remainder(const Expression& a, const Expression& b) {
-  Expression r = a.apply("remainder", b);
-  Expression differs = (r < 0).apply(hlo::Comparison::kNe, b < 0);
-  return where((r != 0) & differs, r + b, r);
+// The remainder r of a / b has the sign of a; the flooring quotient and its remainder differ from it where that is not
+// the sign of b.
+Expression is_above_floor(const Expression& r, const Expression& b) {
+  return (r != 0) & (r < 0).apply(hlo::Comparison::kNe, b < 0);
 }
 
-// Exact for floats as in Python: a - b * q is the remainder above, and q is a whole number even where a / b rounds up to
-// the next one.
+Expression floor_remainder(const Expression& a, const Expression& b) {
+  Expression r = a.apply("remainder", b);
+  return where(is_above_floor(r, b), r + b, r);
+}
+
+// Exact for floats as in Python: a - r is a whole multiple of b, even where a / b rounds up to the next number.
 Expression floor_quotient(const Expression& a, const Expression& b) {
+  Expression r = a.apply("remainder", b), above = is_above_floor(r, b);
   if (!hlo::is_float(a.value.element())) {
-    Expression q = a / b, r = a.apply("remainder", b);
-    Expression differs = (r < 0).apply(hlo::Comparison::kNe, b < 0);
-    return where((r != 0) & differs, q - 1, q);
+    Expression q = a / b;
+    return where(above, q - 1, q);
   }
-  Expression exact = (a - floor_remainder(a, b)) / b;
-  Expression floor = exact.unary("floor");
-  Expression whole = where((exact - floor) > 0.5, floor + 1, floor);
+  Expression multiple = (a - r) / b, q = where(above, multiple - 1, multiple);
+  Expression floor = q.unary("floor");
+  Expression whole = where((q - floor) > 0.5, floor + 1, floor);
   Expression quotient = a / b;
-  Expression zero = where(signbit(quotient), -0.0, where(isnan(quotient), quotient, 0));
-  return where(b == 0, quotient, where(exact == 0, zero, whole));
+  Expression zero = where(signbit(quotient), -0.0, quotient.number(0));
+  return where(b == 0, quotient, where(q == 0, zero, whole));
 }
 
 // aten::div: rounding_mode None, "trunc" or "floor".

@@ -14,6 +14,12 @@ Expression signbit(const Expression& x) {
   return x.with(bits) < 0;
 }
 
+Value any(const Expression& p) {
+  Dims all(p.value.dims().size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+  return p.e->reduce("or", p.value, p.e->constant(0, {ElementType::kPred, {}}), all);
+}
+
 namespace {
 
 // aten::abs: complex numbers give their modulus.
@@ -24,13 +30,13 @@ Values abs(Emit& e, const Call& c) {
   return unary_rule<"abs">(e, c);
 }
 
-// aten::sign: NaN gives 0. aten::sgn: the same, and z / |z| of complex numbers.
+// aten::sign: NaN and -0.0 give 0. aten::sgn: the same, and z / |z| of complex numbers.
 Values sign(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
   if (k.element == ElementType::kPred) return k.give(x);
   if (hlo::is_unsigned_integer(k.element)) return k.give(x != 0);
-  if (is_floating(k)) return k.give(where(isnan(x), 0, x.unary("sign")));
+  if (is_floating(k)) return k.give(where(x < 0, -1, where(x > 0, x.number(1), x.number(0))));
   return k.give(x.unary("sign"));
 }
 
@@ -60,7 +66,11 @@ Values exp2(Emit& e, const Call& c) {
 template <int base>
 Values logarithm(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(log(k("self")) / std::log(static_cast<double>(base)));
+  const double unit = std::log(static_cast<double>(base));
+  Expression x = log(k("self"));
+  if (!hlo::is_complex(k.element)) return k.give(x / unit);
+  // Part by part: the quotient of two complex numbers is NaN where one part is infinite.
+  return k.give(x.with(e.complex((x.unary("real") / unit).value, (x.unary("imag") / unit).value)));
 }
 
 // aten::deg2rad and aten::rad2deg.

@@ -35,6 +35,7 @@ Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
 const RuleTable& RuleTable::instance() {
   static const RuleTable table = [] {
     RuleTable rules;
+    add_view_rules(rules);
     add_pointwise_rules(rules);
     add_activation_rules(rules);
     add_special_rules(rules);

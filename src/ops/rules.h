@@ -37,6 +37,7 @@ class RuleTable {
 };
 
 // One function a family, each at the end of its file.
+void add_view_rules(RuleTable& rules);           // this project's own nodes: pjrt::view, pjrt::write, …
 void add_pointwise_rules(RuleTable& rules);      // pointwise_arithmetic.cpp, … arithmetic, comparison, logic, bits
 void add_activation_rules(RuleTable& rules);     // relu, gelu, softmax, … and their backwards
 void add_special_rules(RuleTable& rules);        // erf, lgamma, digamma, bessel, …

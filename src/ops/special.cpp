@@ -27,14 +27,47 @@ Values digamma_rule(Emit& e, const Call& c) {
   return k.give(digamma(k("self")));
 }
 
+// The Hurwitz zeta function, the sum of (q + i)^-s. chlo.zeta is for positive q: the terms before that are added one by
+// one. The poles are +inf in torch: s = 1, and q zero or a negative whole number.
+Expression zeta(const Expression& s, const Expression& q) {
+  constexpr double kFarthest = -1000;  // gives NaN below
+  Emit& e = *q.e;
+  auto lift = [&](const Value& value) { return Expression{&e, value}; };
+  Expression is_pole = (s == 1) | ((q <= 0) & (q == q.unary("floor")) & (s > 1));
+  Expression start = where(is_pole | (q < kFarthest), q.number(1), q);
+  Values end = e.while_loop(
+      {start.value, q.number(0).value},
+      [&](const Values& state) -> Values { return {any(lift(state[0]) < 0)}; },
+      [&](const Values& state) -> Values {
+        Expression at = lift(state[0]), sum = lift(state[1]), negative = at < 0;
+        return {where(negative, at + 1, at).value, where(negative, sum + at.apply("power", -s), sum).value};
+      });
+  Expression value = lift(end[1]) + s.apply("chlo.zeta", lift(end[0]));
+  return where(is_pole, kInfinity, where((s < 1) | (q < kFarthest), kNan, value));
+}
+
+// aten::special_zeta.
+Values zeta_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(zeta(k("self"), k("other")));
+}
+
+// The derivative of digamma. Arguments below 0.5 are reflected: pi^2 / sin(pi x)^2 - trigamma(1 - x).
+Expression trigamma(const Expression& x) {
+  const Expression reflected = x < 0.5;
+  Expression y = where(reflected, 1 - x, x), sine = (x * M_PI).unary("sine");
+  Expression value = y.number(2).apply("chlo.zeta", y);
+  return where(reflected, M_PI * M_PI / (sine * sine) - value, value);
+}
+
 // aten::polygamma: the n-th derivative of digamma, (-1)^(n+1) n! zeta(n + 1, x).
 Values polygamma(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
   const auto n = static_cast<double>(c.integer("n"));
   if (n == 0) return k.give(digamma(x));
-  Expression series = x.number(n + 1).apply("chlo.zeta", x);
-  return k.give(series * (std::fmod(n, 2) == 0 ? -std::tgamma(n + 1) : std::tgamma(n + 1)));
+  if (n == 1) return k.give(trigamma(x));
+  return k.give(zeta(x.number(n + 1), x) * (std::fmod(n, 2) == 0 ? -std::tgamma(n + 1) : std::tgamma(n + 1)));
 }
 
 // aten::mvlgamma: the log of the multivariate gamma function.
@@ -154,7 +187,7 @@ void add_special_rules(RuleTable& rules) {
   rules.add("aten::special_i1e", bessel_i<1, true>);
   rules.add("aten::special_log_ndtr", log_ndtr);
   for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
-    rules.add(overload, binary_rule<"chlo.zeta">);
+    rules.add(overload, zeta_rule);
   }
 }
 

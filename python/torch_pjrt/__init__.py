@@ -1,0 +1,82 @@
+"""PyTorch programs, unmodified, on every XLA device.
+
+``import torch`` is enough: the ``torch.backends`` entry point loads this package, after which ``device="pjrt"`` works.
+The functions here tell what the device does; the device's own module is ``torch.pjrt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C, device_module, plugins, registration
+from torch_pjrt.trace import to_graph, to_stablehlo
+
+__version__ = "0.1.0"
+__all__ = ["init", "metrics", "reset_metrics", "strict_mode", "sync", "to_graph", "to_stablehlo"]
+
+
+def init(plugin: str | None = None) -> None:
+    """Starts the PJRT client now, instead of at the first use of data.
+
+    Args:
+        plugin: name of an installed plugin or path of a shared library; default: a GPU plugin that finds a device, else
+            ``xla-cpu-pjrt``.
+
+    Raises:
+        torch_pjrt.plugins.PluginNotFoundError: no such plugin.
+        RuntimeError: the plugin can't be loaded or is too old, or another one is running already.
+    """
+    if plugin is None:
+        _C.device_count()
+        return
+    found = plugins.resolve(plugin)
+    _C.init(found.name, str(found.path))
+
+
+def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
+    """Runs what is pending for ``tensors`` (default: everything). Does not wait for the device: see
+    ``torch.pjrt.synchronize``."""
+    if tensors is None:
+        _C.sync_all()
+    else:
+        _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors))
+
+
+def metrics() -> dict[str, Any]:
+    """What was counted since the start or the last ``reset_metrics()``.
+
+    ``ops_recorded``, ``graphs_compiled``, ``executions``, ``syncs``, ``nodes_executed``; ``host_fallbacks``: a dict from
+    op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
+    ``execute_seconds`` (in PJRT's execute call).
+    """
+    return dict(_C.metrics())
+
+
+def reset_metrics() -> None:
+    """Sets every count back to zero."""
+    _C.reset_metrics()
+
+
+class strict_mode:
+    """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``. ``TORCH_PJRT_STRICT=1`` does the same
+    for a whole process."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+
+    def __enter__(self) -> None:
+        self.before = _C.strict()
+        _C.set_strict(self.enabled)
+
+    def __exit__(self, *exception: object) -> None:
+        _C.set_strict(self.before)
+
+
+def _autoload() -> None:
+    """The entry point of group ``torch.backends``: torch calls it at the end of ``import torch``."""
+
+
+registration.register(device_module)

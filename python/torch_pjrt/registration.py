@@ -1,0 +1,52 @@
+"""Makes "pjrt" known to torch: the device's name, its module, its methods, and what the C++ core asks of Python."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C, plugins
+
+
+def _plugin_choices() -> list[tuple[str, str]]:
+    return [(plugin.name, str(plugin.path)) for plugin in plugins.default()]
+
+
+def _decompose(name: str, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """PyTorch's own decomposition of an op, run on the arguments; NotImplemented where it has none."""
+    from torch._decomp import decomposition_table  # imported late: it costs as much as the rest of the package
+
+    namespace, _, base = name.partition("::")
+    op = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    decomposition = decomposition_table.get(op)
+    if decomposition is None:
+        return NotImplemented
+    result = decomposition(*args, **kwargs)
+    return tuple(result) if isinstance(result, (tuple, list)) and len(op._schema.returns) > 1 else result
+
+
+def _print_from_the_host() -> None:
+    """Printing indexes and masks its tensor; on the device each of these would be compiled. torch does the same for its
+    other lazy devices, by a list of names."""
+    import torch._tensor_str as tensor_str
+
+    inner = tensor_str._tensor_str
+
+    def _tensor_str(self: torch.Tensor, indent: int) -> str:
+        return inner(self.cpu() if self.device.type == "pjrt" else self, indent)
+
+    tensor_str._tensor_str = _tensor_str
+
+
+def register(module: ModuleType) -> None:
+    _C.set_python_sources(_plugin_choices, _decompose)
+    torch.utils.rename_privateuse1_backend("pjrt")
+    torch._register_device_module("pjrt", module)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _print_from_the_host()
+    # Work in flight ends before the interpreter takes its modules apart.
+    atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))

@@ -1,0 +1,29 @@
+// What is counted while recording, for torch_pjrt.metrics(). The engine has counters of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace tpjrt::device {
+
+struct Counters {
+  std::atomic<uint64_t> ops_recorded{0};
+  std::atomic<uint64_t> host_transfer_bytes{0};
+
+  bool count_fallback(const std::string& op);  // true the first time this process sees the op
+  std::map<std::string, uint64_t> fallbacks() const;
+  void reset();
+
+ private:
+  mutable std::mutex lock_;
+  std::map<std::string, uint64_t> fallbacks_;
+  std::set<std::string> warned_;  // survives reset(): a warning is given once
+};
+
+Counters& counters();
+
+}  // namespace tpjrt::device

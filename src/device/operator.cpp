@@ -1,0 +1,167 @@
+// Which overloads are boxed, and what their schemas say.
+#include "device/operator.h"
+
+#include <ATen/core/enum_tag.h>
+#include <torch/library.h>
+
+#include <string_view>
+#include <unordered_set>
+
+#include "device/recorder.h"
+
+namespace tpjrt::device {
+namespace {
+
+using c10::DispatchKey;
+
+bool is_tensor(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) return is_tensor(*optional->getElementType());
+  return type.kind() == c10::TypeKind::TensorType;
+}
+bool is_tensor_list(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) return is_tensor_list(*optional->getElementType());
+  const auto* list = type.castRaw<c10::ListType>();
+  return list && is_tensor(*list->getElementType());
+}
+const c10::Type& without_optional(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) return *optional->getElementType();
+  return type;
+}
+
+// Ops that write arguments without saying so in their schema (Note [Schemas that lie]).
+bool writes_silently(std::string_view name, size_t argument) {
+  if (name == "aten::native_batch_norm") return argument == 3 || argument == 4;
+  if (name == "aten::batch_norm_update_stats") return argument == 1 || argument == 2;
+  if (name == "aten::batch_norm_gather_stats" || name == "aten::batch_norm_gather_stats_with_counts") {
+    return argument == 3 || argument == 4;
+  }
+  return false;
+}
+
+ArgumentKind kind_of(const c10::Type& declared) {
+  if (is_tensor(declared)) return ArgumentKind::kTensor;
+  if (is_tensor_list(declared)) return ArgumentKind::kTensorList;
+  const c10::Type& type = without_optional(declared);
+  if (type.kind() == c10::TypeKind::NumberType) return ArgumentKind::kNumber;
+  if (type.kind() == c10::TypeKind::GeneratorType) return ArgumentKind::kGenerator;
+  if (const auto* list = type.castRaw<c10::ListType>()) {
+    if (list->getElementType()->kind() == c10::TypeKind::NumberType) return ArgumentKind::kNumberList;
+  }
+  return ArgumentKind::kConstant;
+}
+
+bool any_return_aliases_unwritten(const c10::FunctionSchema& schema) {
+  for (const auto& result : schema.returns()) {
+    if (result.alias_info() && !result.alias_info()->isWrite()) return true;
+  }
+  return false;
+}
+
+bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+// CompositeExplicit overloads that must stay composite although rule 9 would box them, with the reason.
+bool stays_composite(std::string_view base) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "clone", "lift", "lift_fresh", "_lazy_clone",                    // end in copy_, which shares values
+      "_convolution", "convolution_overrideable", "convolution_backward_overrideable",  // end in convolution
+      "_unsafe_view", "repeat", "_reshape_copy",                       // end in views and copies
+      "_coalesced", "_is_all_true", "_is_any_true", "_linalg_check_errors",  // read data
+      "_new_zeros_with_same_feature_meta", "new_empty_strided",        // factories
+      "_to_copy",
+  };
+  return kNames.contains(base) || starts_with(base, "set_") || starts_with(base, "resize") ||
+         starts_with(base, "_functional_") || starts_with(base, "_test") || base.find("sparse") != base.npos ||
+         base.find("coalesce") != base.npos;
+}
+
+bool takes_device(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (without_optional(*argument.type()).kind() == c10::TypeKind::DeviceObjType) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
+  const auto& schema = handle.schema();
+  name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+  returns = schema.returns().size();
+  bool reads_tensor = false;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& declared = schema.arguments()[i];
+    OperatorArgument argument;
+    argument.kind = kind_of(*declared.type());
+    argument.written = (declared.alias_info() && declared.alias_info()->isWrite()) || writes_silently(name, i);
+    argument.may_be_on_cpu = argument.kind == ArgumentKind::kTensorList && declared.name() == "indices";
+    if (argument.kind == ArgumentKind::kTensor || argument.kind == ArgumentKind::kTensorList) {
+      reads_tensor |= !argument.written || !declared.is_out();
+    }
+    random |= argument.kind == ArgumentKind::kGenerator;
+    writes |= argument.written;
+    arguments.push_back(argument);
+  }
+  random |= handle.hasTag(at::Tag::nondeterministic_seeded);
+  numbers_are_types = !reads_tensor;
+}
+
+Boxing boxing(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  const std::string_view full = schema.name();
+  if (!starts_with(full, "aten::")) return Boxing::kDefault;  // custom ops reach the fallback by themselves
+  const std::string_view base = full.substr(6);
+  const bool composite_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  const bool non_functional = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+  // 0. Implicit composites carry autograd: boxing them would cut it. silu's and mish's backward are implicit but are
+  //    only reached below autograd, and taken apart they cost five nodes.
+  if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
+    return base == "silu_backward" || base == "mish_backward" ? Boxing::kRecord : Boxing::kDefault;
+  }
+  // 1. Views are native view functions, or composites of those.
+  if (!schema.is_mutable() && any_return_aliases_unwritten(schema)) return Boxing::kDefault;
+  // 2. (a!) is metadata here, not data.
+  if (op.hasTag(at::Tag::inplace_view)) return Boxing::kDefault;
+  // 3. Nothing to record.
+  bool tensor_result = false;
+  bool tensor_argument = false;
+  for (const auto& result : schema.returns()) tensor_result |= is_tensor(*result.type()) || is_tensor_list(*result.type());
+  for (const auto& argument : schema.arguments()) {
+    const c10::Type& type = *argument.type();
+    if (type.kind() == c10::TypeKind::StorageType || type.kind() == c10::TypeKind::StreamObjType) return Boxing::kDefault;
+    tensor_argument |= is_tensor(type) || is_tensor_list(type);
+  }
+  if (!tensor_result && !schema.is_mutable()) return Boxing::kDefault;
+  // 4. Copies of views. 5. Factories.
+  if (op.hasTag(at::Tag::view_copy) || !tensor_argument) return Boxing::kDefault;
+  // 6. out= of a composite: the functional op is recorded and copied.
+  bool has_out = false;
+  for (const auto& argument : schema.arguments()) has_out |= argument.is_out();
+  if (composite_explicit && has_out) return Boxing::kDefault;
+  // 7. Conversions and *_like factories end in empty and copy_.
+  if (takes_device(schema)) return Boxing::kDefault;
+  // 8. Structured ops would arrive as empty and op.out. 9. Composites would arrive in pieces.
+  if (non_functional) return Boxing::kRecord;
+  if (composite_explicit) {
+    if (base == "copy_") return Boxing::kOwn;
+    return stays_composite(base) ? Boxing::kDefault : Boxing::kRecord;
+  }
+  // A. The backend fallback.
+  return Boxing::kDefault;
+}
+
+void register_recorder() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  static auto* registrations = new std::vector<c10::RegistrationHandleRAII>;
+  registrations->push_back(dispatcher.registerFallback(
+      DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&record_fallback>(), "torch_pjrt recorder"));
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || boxing(*op) != Boxing::kRecord) continue;
+    registrations->push_back(dispatcher.registerImpl(
+        name, DispatchKey::PrivateUse1,
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Recorder>(*op)),
+        std::nullopt, nullptr, "torch_pjrt recorder"));
+  }
+}
+
+}  // namespace tpjrt::device

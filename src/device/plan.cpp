@@ -1,0 +1,208 @@
+// The cold half of recording: from a call's arguments to its plan.
+#include "device/plan.h"
+
+#include <c10/util/flat_hash_map.h>
+
+#include "device/access.h"
+#include "device/engine.h"
+#include "device/location.h"
+#include "device/meta.h"
+#include "device/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+using graph::Parameter;
+using graph::Signature;
+using graph::TypePtr;
+using Entry = Parameter::Entry;
+
+auto& plans() {
+  static auto* table = new ska::flat_hash_map<uint64_t, Plan*>;
+  return *table;
+}
+
+// Dense, as the storage of a fresh result must be; anything else (rare) is taken as row-major.
+TypePtr dense_type(const at::Tensor& meta) {
+  if (meta.is_non_overlapping_and_dense()) return type_of(meta);
+  return graph::intern_contiguous(meta.scalar_type(), meta.sizes());
+}
+
+// Writes the arguments down as the signature's parameters.
+class Describer {
+ public:
+  Describer(const Operator& op, const c10::IValue* values, Signature& signature) : signature_(signature) {
+    const auto& declared = op.op.schema().arguments();
+    for (size_t i = 0; i < op.arguments.size(); ++i) {
+      Parameter parameter;
+      parameter.name = declared[i].name();
+      describe(op.arguments[i], values[i], parameter);
+      signature.parameters.push_back(std::move(parameter));
+    }
+  }
+
+  std::vector<bool> written;  // by operand
+
+ private:
+  Entry describe(const OperatorArgument& argument, const c10::IValue& value) {
+    Entry entry;
+    if (value.isNone() || !value.toTensor().defined()) return entry;
+    const at::Tensor& tensor = value.toTensor();
+    entry.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (!is_pjrt(tensor)) {
+      entry.source = Entry::Source::kNumber;
+      entry.index = signature_.numbers++;
+      entry.type = graph::intern_contiguous(tensor.scalar_type(), {});
+      return entry;
+    }
+    entry.source = Entry::Source::kOperand;
+    entry.index = static_cast<uint32_t>(signature_.operands.size());
+    entry.type = type_of(tensor);
+    signature_.operands.push_back(entry.type);
+    written.push_back(argument.written);
+    return entry;
+  }
+
+  void describe(const OperatorArgument& argument, const c10::IValue& value, Parameter& parameter) {
+    const bool given = !value.isNone();
+    if (argument.kind == ArgumentKind::kTensor) {
+      parameter.kind = Parameter::Kind::kTensor;
+      parameter.entries.push_back(describe(argument, value));
+    } else if (argument.kind == ArgumentKind::kTensorList && given) {
+      parameter.kind = Parameter::Kind::kTensorList;
+      for (const c10::IValue& element : value.toListRef()) parameter.entries.push_back(describe(argument, element));
+    } else if ((argument.kind == ArgumentKind::kNumber || argument.kind == ArgumentKind::kNumberList) && given) {
+      const bool list = argument.kind == ArgumentKind::kNumberList;
+      parameter.kind = list ? Parameter::Kind::kNumberList : Parameter::Kind::kNumber;
+      parameter.first = signature_.numbers;
+      parameter.count = list ? static_cast<uint32_t>(value.toListRef().size()) : 1;
+      signature_.numbers += parameter.count;
+    } else if (argument.kind != ArgumentKind::kGenerator) {
+      parameter.constant = value;
+    }
+  }
+
+  Signature& signature_;
+};
+
+void use_host(Plan& plan, std::string reason) {
+  plan.on_host = true;
+  plan.host_reason = std::move(reason);
+}
+
+// Reads Meta's results off the stack: which are arguments handed back, which are new.
+void describe_returns(const Operator& op, const torch::jit::Stack& stack, const std::vector<at::Tensor>& operands,
+                      Plan& plan) {
+  Signature& signature = plan.signature;
+  const auto argument_behind = [&](const at::Tensor& tensor) -> int64_t {
+    for (size_t p = 0; p < signature.parameters.size(); ++p) {
+      for (const Entry& entry : signature.parameters[p].entries) {
+        if (entry.source == Entry::Source::kOperand && operands[entry.index].is_same(tensor)) return static_cast<int64_t>(p);
+      }
+    }
+    return -1;
+  };
+  const auto fresh = [&](const at::Tensor& tensor) {
+    if (tensor.layout() != c10::kStrided || tensor.is_quantized()) {
+      use_host(plan, "its result is no dense strided tensor");
+      return;
+    }
+    signature.results.push_back(dense_type(tensor));
+  };
+  for (const c10::IValue& value : stack) {
+    Plan::Return result;
+    result.first = static_cast<uint32_t>(signature.results.size());
+    if (value.isTensor()) {
+      const at::Tensor& tensor = value.toTensor();
+      if (!tensor.defined()) {
+        result.kind = Plan::Return::Kind::kUndefined;
+        signature.results.push_back(nullptr);
+      } else if (const int64_t argument = argument_behind(tensor); argument >= 0) {
+        result.kind = Plan::Return::Kind::kArgument;
+        result.first = static_cast<uint32_t>(argument);
+      } else {
+        fresh(tensor);
+      }
+    } else if (value.isTensorList()) {
+      const auto list = value.toTensorList();
+      if (!list.empty() && argument_behind(list[0]) >= 0) {
+        result.kind = Plan::Return::Kind::kArgument;
+        result.first = static_cast<uint32_t>(argument_behind(list[0]));
+      } else {
+        result.kind = Plan::Return::Kind::kFreshList;
+        result.count = static_cast<uint32_t>(list.size());
+        for (const at::Tensor& tensor : list) fresh(tensor);
+      }
+    } else {
+      use_host(plan, "it returns something that is no tensor");
+    }
+    plan.returns.push_back(result);
+  }
+  if (op.returns != plan.returns.size()) use_host(plan, "its Meta kernel gives another number of results");
+}
+
+}  // namespace
+
+Plan* find_plan(const Arguments& arguments, uint64_t hash) {
+  const auto it = plans().find(hash);
+  if (it == plans().end()) return nullptr;
+  for (Plan* plan = it->second; plan; plan = plan->next) {
+    if (plan->key.size() == arguments.key.size() &&
+        std::equal(plan->key.begin(), plan->key.end(), arguments.key.begin())) {
+      return plan;
+    }
+  }
+  return nullptr;
+}
+
+Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash) {
+  Plan*& slot = plans()[hash];
+  for (Plan* other = slot; other; other = other->next) {
+    if (other->key == plan->key) return other;
+  }
+  plan->next = slot;
+  return slot = plan.release();
+}
+
+std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments) {
+  auto plan = std::make_unique<Plan>();
+  plan->key.assign(arguments.key.begin(), arguments.key.end());
+  Signature& signature = plan->signature;
+  signature.name = op.name;
+  signature.op = op.op;
+  signature.device = arguments.device;
+  signature.random = op.random;
+  const Describer call(op, values, signature);
+  Location location = user_location();
+  signature.file = std::move(location.file);
+  signature.line = location.line;
+
+  std::vector<at::Tensor> operands;
+  for (const TypePtr type : signature.operands) operands.push_back(meta_tensor(type, false));
+  for (const Parameter& parameter : signature.parameters) {
+    for (const Entry& entry : parameter.entries) {
+      if (entry.wrapped_number && entry.source == Entry::Source::kOperand) operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  }
+  torch::jit::Stack stack =
+      make_stack(signature, arguments.numbers, [&](uint32_t operand) { return operands[operand]; });
+  run_meta(op.op, stack);
+  describe_returns(op, stack, operands, *plan);
+  if (signature.random) signature.numbers += 2;
+  for (uint32_t i = 0; i < operands.size(); ++i) {
+    if (!call.written[i]) continue;
+    const at::Tensor& meta = operands[i];
+    Plan::Write write{i, static_cast<uint32_t>(signature.results.size()), false};
+    write.resized = meta.sizes() != c10::IntArrayRef(signature.operands[i]->sizes);
+    signature.mutated.push_back(i);
+    signature.results.push_back(write.resized ? dense_type(meta) : signature.operands[i]);
+    plan->writes.push_back(write);
+  }
+  if (!plan->on_host) {
+    std::string reason;
+    if (!engine().lowers(signature, arguments.numbers, reason)) use_host(*plan, std::move(reason));
+  }
+  return plan;
+}
+
+}  // namespace tpjrt::device

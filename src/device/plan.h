@@ -1,0 +1,46 @@
+// What the recorder knows of a call it has seen: its signature, and how its results become tensors.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/arguments.h"
+#include "graph/signature.h"
+
+namespace tpjrt::device {
+
+struct Plan {
+  // One return of the schema.
+  struct Return {
+    enum class Kind : uint8_t { kFresh, kFreshList, kArgument, kUndefined };
+    Kind kind = Kind::kFresh;
+    uint32_t first = 0;  // result index, or the argument's index for kArgument
+    uint32_t count = 1;
+  };
+  // One mutated tensor: operand `operand` gets result `result` as its new value, after being resized if Meta did.
+  struct Write {
+    uint32_t operand = 0;
+    uint32_t result = 0;
+    bool resized = false;
+  };
+
+  graph::Signature signature;
+  std::vector<Return> returns;
+  std::vector<Write> writes;
+  bool on_host = false;     // the op can't be lowered: the graph is cut and the host runs it
+  std::string host_reason;
+
+  std::vector<uint64_t> key;
+  Plan* next = nullptr;     // same hash
+};
+
+// Under graph_lock(). Null when the call was never seen.
+Plan* find_plan(const Arguments& arguments, uint64_t hash);
+// Keeps the plan; if another thread was faster, its plan. Under graph_lock().
+Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
+
+// Runs Meta and asks the engine. Throws what Meta throws. Not under graph_lock().
+std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);
+
+}  // namespace tpjrt::device

@@ -1,0 +1,165 @@
+// The hot half of recording: from a call on the stack to a node and its tensors.
+#include "device/recorder.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <c10/util/flat_hash_map.h>
+
+#include "device/access.h"
+#include "device/arguments.h"
+#include "device/counters.h"
+#include "device/generator.h"
+#include "device/host.h"
+#include "device/plan.h"
+#include "device/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+using graph::Value;
+
+// What TensorIterator checks on the CPU and Meta can't see: memory that is written twice, or read while it is written.
+void check_overlap(const Operator& op, const Arguments& arguments, const c10::IValue* values) {
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    if (!op.arguments[i].written || op.arguments[i].kind != ArgumentKind::kTensor || !values[i].isTensor()) continue;
+    const at::Tensor& written = values[i].toTensor();
+    if (!written.defined()) continue;
+    at::assert_no_internal_overlap(written);
+    for (const at::Tensor* operand : arguments.operands) {
+      if (operand->is_same(written) || !operand->is_alias_of(written)) continue;
+      at::assert_no_partial_overlap(written, *operand);
+    }
+  }
+}
+
+at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceIndex device) {
+  graph::TypePtr type = node->signature->results[index];
+  if (!type) return {};
+  at::Tensor tensor = make_tensor(type, device);
+  storage_of(tensor)->cell.bind(Value{node, index});
+  return tensor;
+}
+
+// A mutated argument that Meta resized (an `out=` of the wrong size) gets a storage value of the new size at once.
+void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
+  const auto nbytes = static_cast<size_t>(type->numel()) * c10::elementSize(type->dtype);
+  storage_of(tensor)->set_nbytes(std::max(nbytes, storage_of(tensor)->nbytes()));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
+}
+
+// Under graph_lock(). `results` get the fresh tensors.
+void emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
+          c10::SmallVectorImpl<at::Tensor>& results) {
+  c10::SmallVector<Value, 8> operands;
+  for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
+  c10::SmallVector<graph::Number, 4> numbers(arguments.numbers.begin(), arguments.numbers.end());
+  if (plan.signature.random) {
+    const auto [seed, offset] = next_key(generator, arguments.device);
+    numbers.push_back(graph::Number::key(seed));
+    numbers.push_back(graph::Number::key(offset));
+  }
+  const graph::NodePtr node = graph::make_node(&plan.signature, operands, numbers);
+  const auto fresh = static_cast<uint32_t>(plan.signature.results.size() - plan.writes.size());
+  for (uint32_t i = 0; i < fresh; ++i) results.push_back(make_bound(node, i, arguments.device));
+  for (const Plan::Write& w : plan.writes) {
+    const at::Tensor& tensor = *arguments.operands[w.operand];
+    if (w.resized) resize_written(tensor, plan.signature.results[w.result]);
+    write(tensor, Value{node, w.result});
+  }
+}
+
+void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at::Tensor>& results,
+                  torch::jit::Stack& stack) {
+  const size_t first = stack.size() - op.arguments.size();
+  if (plan.returns.size() == 1 && plan.returns[0].kind == Plan::Return::Kind::kFresh) {  // nearly every call
+    stack.resize(first);
+    stack.emplace_back(std::move(results[0]));
+    return;
+  }
+  torch::jit::Stack returns;
+  returns.reserve(plan.returns.size());
+  for (const Plan::Return& value : plan.returns) {
+    switch (value.kind) {
+      case Plan::Return::Kind::kFresh:
+      case Plan::Return::Kind::kUndefined: returns.emplace_back(std::move(results[value.first])); break;
+      case Plan::Return::Kind::kArgument: returns.push_back(stack[first + value.first]); break;
+      case Plan::Return::Kind::kFreshList: {
+        c10::List<at::Tensor> list;
+        list.reserve(value.count);
+        for (uint32_t i = 0; i < value.count; ++i) list.push_back(std::move(results[value.first + i]));
+        returns.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+  stack.resize(first);
+  for (c10::IValue& value : returns) stack.push_back(std::move(value));
+}
+
+std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue* values) {
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    if (op.arguments[i].kind == ArgumentKind::kGenerator && !values[i].isNone()) return values[i].toGenerator();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void record(const Operator& op, torch::jit::Stack& stack) {
+  c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
+  Arguments arguments;
+  flatten(op, values, arguments);
+  if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {
+    run_on_host(op, stack, arguments.recordable ? "no argument is on the device" : "an argument can't be recorded");
+    return;
+  }
+  if (op.writes) check_overlap(op, arguments, values);
+  const uint64_t hash = arguments.hash();
+  std::optional<at::Generator> generator;
+  if (op.random) generator = generator_of(op, values);
+  c10::SmallVector<at::Tensor, 4> results;
+  Plan* plan = nullptr;
+  {
+    std::lock_guard lock(graph::graph_lock());
+    plan = find_plan(arguments, hash);
+    if (plan && !plan->on_host) emit(*plan, arguments, generator, results);
+  }
+  if (C10_UNLIKELY(!plan)) {
+    std::unique_ptr<Plan> fresh;
+    try {
+      fresh = make_plan(op, values, arguments);
+    } catch (const std::exception& error) {
+      // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
+      run_on_host_after_meta(op, stack, std::current_exception());
+      return;
+    }
+    std::lock_guard lock(graph::graph_lock());
+    plan = keep_plan(std::move(fresh), hash);
+    if (!plan->on_host) emit(*plan, arguments, generator, results);
+  }
+  if (plan->on_host) {
+    run_on_host(op, stack, plan->host_reason.c_str());
+    return;
+  }
+  counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+  push_returns(op, *plan, results, stack);
+}
+
+void Recorder::operator()(const c10::OperatorHandle& /*op*/, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  record(operator_, *stack);
+}
+
+void record_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static thread_local ska::flat_hash_map<const c10::FunctionSchema*, const Operator*> known;
+  const Operator*& entry = known[&op.schema()];
+  if (!entry) {
+    static auto* lock = new std::mutex;
+    static auto* operators = new std::map<const c10::FunctionSchema*, std::unique_ptr<Operator>>;
+    std::lock_guard guard(*lock);
+    auto& slot = (*operators)[&op.schema()];
+    if (!slot) slot = std::make_unique<Operator>(op);
+    entry = slot.get();
+  }
+  record(*entry, *stack);
+}
+
+}  // namespace tpjrt::device

@@ -1,0 +1,52 @@
+// The points where rooms above plug in: the engine, the source of user locations; and the counters.
+#include "device/counters.h"
+#include "device/engine.h"
+#include "device/location.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+namespace tpjrt::device {
+namespace {
+std::atomic<Engine*> installed_engine{nullptr};
+std::atomic<LocationSource> location_source{nullptr};
+}  // namespace
+
+Engine& engine() {
+  Engine* engine = installed_engine;
+  TORCH_INTERNAL_ASSERT(engine, "pjrt: no engine is installed");
+  return *engine;
+}
+void install_engine(Engine* engine) { installed_engine = engine; }
+
+void install_location_source(LocationSource source) { location_source = source; }
+Location user_location() {
+  const LocationSource source = location_source;
+  return source ? source() : Location{};
+}
+
+Counters& counters() {
+  static auto* instance = new Counters;
+  return *instance;
+}
+
+bool Counters::count_fallback(const std::string& op) {
+  std::lock_guard guard(lock_);
+  fallbacks_[op]++;
+  return warned_.insert(op).second;
+}
+
+std::map<std::string, uint64_t> Counters::fallbacks() const {
+  std::lock_guard guard(lock_);
+  return fallbacks_;
+}
+
+void Counters::reset() {
+  std::lock_guard guard(lock_);
+  fallbacks_.clear();
+  ops_recorded = 0;
+  host_transfer_bytes = 0;
+}
+
+}  // namespace tpjrt::device

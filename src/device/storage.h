@@ -1,0 +1,45 @@
+// The storage of a "pjrt" tensor: a cell of the lazy graph under a plain c10::StorageImpl.
+//
+// Only the storage is lazy; tensors above it are ordinary TensorImpls. The value's type states the *form* of the memory:
+// dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads the value
+// itself; any other tensor reads it through a view node and writes it through a write node (access.h).
+//
+// The data pointer is a unique address in a mapping that can't be read: equality and null checks behave as usual, and
+// a kernel that mistakes the memory for the host's faults at once instead of reading garbage.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include "graph/node.h"
+
+namespace tpjrt::device {
+
+inline constexpr c10::DeviceType kPjrt = c10::DeviceType::PrivateUse1;
+
+class LazyStorage final : public c10::StorageImpl {
+ public:
+  LazyStorage(size_t nbytes, c10::DeviceIndex device);
+  ~LazyStorage() override;
+  void release_resources() override;
+
+  graph::Cell cell;  // under graph::graph_lock()
+
+ private:
+  void drop();
+};
+
+// The allocator that marks storages as ours. Its allocations are addresses without memory behind them.
+c10::Allocator* allocator();
+// Makes c10 create LazyStorage for this device type, whoever asks (at::empty, unpickling, …).
+void install_storage();
+
+bool is_pjrt(const at::Tensor& tensor);
+// Throws for a storage that is not ours.
+LazyStorage* storage_of(const at::Tensor& tensor);
+LazyStorage* storage_of(const c10::Storage& storage);
+
+// A tensor with a storage of its own, not yet bound to a value.
+at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device);
+
+}  // namespace tpjrt::device

@@ -1,0 +1,265 @@
+// Choosing a lowering: rule, functional partner, elements of a list, decomposition.
+#include "engine/call_lowering.h"
+
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <unordered_map>
+
+#include "device/access.h"
+#include "device/host.h"
+#include "device/meta.h"
+#include "device/storage.h"
+#include "engine/emit_call.h"
+#include "engine/errors.h"
+#include "ops/partner.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using graph::Parameter;
+using graph::Signature;
+using graph::TypePtr;
+using Entry = Parameter::Entry;
+using Part = CallLowering::Part;
+
+std::atomic<Decomposer> python_decomposer{nullptr};
+
+// Rewrites the outer call's parameters for another operator. `element` picks one entry of each list; -1 keeps lists.
+class PartBuilder {
+ public:
+  PartBuilder(const Signature& outer, const ops::Partner& partner, int64_t element)
+      : outer_(outer), partner_(partner), element_(element) {}
+
+  Part build(c10::ArrayRef<Number> numbers) {
+    part_.signature = std::make_unique<Signature>();
+    Signature& inner = *part_.signature;
+    inner.name = ops::full_name(partner_.op);
+    inner.op = partner_.op;
+    inner.device = outer_.device;
+    inner.random = outer_.random;
+    inner.file = outer_.file;
+    inner.line = outer_.line;
+    const auto& declared = partner_.op.schema().arguments();
+    for (size_t i = 0; i < declared.size(); ++i) {
+      const int64_t source = partner_.arguments[i];
+      Parameter parameter = source < 0 ? default_of(declared[i]) : moved(outer_.parameters[static_cast<size_t>(source)]);
+      parameter.name = declared[i].name();
+      inner.parameters.push_back(std::move(parameter));
+    }
+    inner.numbers = static_cast<uint32_t>(part_.numbers.size());
+    infer_results(inner, numbers);
+    if (inner.random) inner.numbers += 2;
+    return std::move(part_);
+  }
+
+ private:
+  static Parameter default_of(const c10::Argument& declared) {
+    Parameter parameter;
+    parameter.constant = *declared.default_value();
+    return parameter;
+  }
+
+  Entry moved(Entry entry) {
+    if (entry.source == Entry::Source::kOperand) {
+      part_.operands.push_back(entry.index);
+      part_.signature->operands.push_back(entry.type);
+      entry.index = static_cast<uint32_t>(part_.operands.size() - 1);
+    } else if (entry.source == Entry::Source::kNumber) {
+      part_.numbers.push_back(entry.index);
+      entry.index = static_cast<uint32_t>(part_.numbers.size() - 1);
+    }
+    return entry;
+  }
+
+  Parameter moved(const Parameter& outer) {
+    Parameter inner = outer;
+    if (element_ >= 0 && inner.kind == Parameter::Kind::kTensorList) {
+      inner.kind = Parameter::Kind::kTensor;
+      inner.entries = {inner.entries.at(static_cast<size_t>(element_))};
+    }
+    for (Entry& entry : inner.entries) entry = moved(entry);
+    if (inner.kind == Parameter::Kind::kNumber || inner.kind == Parameter::Kind::kNumberList) {
+      uint32_t first = inner.first;
+      uint32_t count = inner.count;
+      if (element_ >= 0 && inner.kind == Parameter::Kind::kNumberList) {
+        first += static_cast<uint32_t>(element_);
+        count = 1;
+        inner.kind = Parameter::Kind::kNumber;
+      }
+      inner.first = static_cast<uint32_t>(part_.numbers.size());
+      inner.count = count;
+      for (uint32_t k = 0; k < count; ++k) part_.numbers.push_back(first + k);
+    }
+    return inner;
+  }
+
+  void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
+    std::vector<Number> mine;
+    for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
+    torch::jit::Stack stack = device::make_stack(inner, mine, [&](uint32_t operand) {
+      return device::meta_tensor(inner.operands[operand], false);
+    });
+    device::run_meta(*inner.op, stack);
+    const auto add = [&](const at::Tensor& meta) {
+      inner.results.push_back(!meta.defined() ? nullptr
+                                              : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
+    };
+    for (const c10::IValue& value : stack) {
+      if (value.isTensor()) {
+        add(value.toTensor());
+      } else if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+      }
+    }
+  }
+
+  const Signature& outer_;
+  const ops::Partner& partner_;
+  int64_t element_;
+  Part part_;
+};
+
+// Every part's results, one after the other, are the outer results.
+bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers, uint32_t first_result,
+              std::string& reason) {
+  const auto count = static_cast<uint32_t>(part.signature->results.size());
+  if (first_result + count > outer.results.size()) return false;
+  for (uint32_t i = 0; i < count; ++i) part.results.push_back(first_result + i);
+  std::vector<Number> mine;
+  for (const uint32_t index : part.numbers) mine.push_back(numbers[index]);
+  if (!find_lowering(*part.signature, mine, reason)) return false;
+  lowering.parts.push_back(std::move(part));
+  return true;
+}
+
+bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                      std::string& reason) {
+  const auto partner = ops::functional_partner(*signature.op);
+  if (!partner) return false;
+  Part part = PartBuilder(signature, *partner, -1).build(numbers);
+  return part.signature->results.size() == signature.results.size() &&
+         add_part(lowering, signature, std::move(part), numbers, 0, reason);
+}
+
+bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                      std::string& reason) {
+  const auto partner = ops::element_partner(*signature.op);
+  if (!partner) return false;
+  for (uint32_t i = 0; i < signature.results.size(); ++i) {
+    Part part = PartBuilder(signature, *partner, i).build(numbers);
+    if (part.signature->results.size() != 1 || !add_part(lowering, signature, std::move(part), numbers, i, reason)) {
+      lowering.parts.clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+// Runs PyTorch's decomposition on placeholders through the recorder itself, and keeps the nodes.
+bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                            std::string& reason) {
+  // A decomposition that (indirectly) calls itself would never end.
+  static thread_local int depth = 0;
+  if (depth > 16) {
+    reason = "its decomposition does not end";
+    return false;
+  }
+  struct Depth {
+    Depth() { ++depth; }
+    ~Depth() { --depth; }
+  } guard;
+  std::vector<at::Tensor> tensors;
+  for (const TypePtr type : signature.operands) {
+    at::Tensor tensor = device::make_tensor(type, signature.device);
+    lowering.placeholders.push_back(graph::make_leaf(type, nullptr));
+    std::lock_guard lock(graph::graph_lock());
+    device::storage_of(tensor)->cell.bind({lowering.placeholders.back(), 0});
+    tensors.push_back(std::move(tensor));
+  }
+  torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
+  try {
+    device::BelowEverything below;
+    const Decomposer decomposer = python_decomposer;
+    if (!decomposer || !decomposer(*signature.op, stack)) {
+      if (!signature.op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+        reason = "it has no lowering rule and no decomposition";
+        return false;
+      }
+      // A backend without kernels gets the composite one.
+      signature.op->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &stack);
+    }
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    reason = "its decomposition can't be traced: " + what.substr(0, what.find('\n'));
+    return false;
+  }
+  std::lock_guard lock(graph::graph_lock());
+  const size_t fresh = signature.results.size() - signature.mutated.size();
+  const auto keep = [&](const at::Tensor& tensor) {
+    if (lowering.results.size() == fresh) return;
+    lowering.results.push_back(tensor.defined() && device::is_pjrt(tensor) ? device::read(tensor) : graph::Value{});
+  };
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      keep(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) keep(tensor);
+    } else if (value.isNone()) {
+      keep({});
+    }
+  }
+  for (const uint32_t operand : signature.mutated) lowering.results.push_back(device::read(tensors[operand]));
+  for (size_t i = 0; i < lowering.results.size(); ++i) {
+    if (static_cast<bool>(lowering.results[i]) != (signature.results[i] != nullptr)) {
+      reason = "its decomposition gives other results than its Meta kernel";
+      return false;
+    }
+  }
+  if (lowering.results.size() != signature.results.size()) {
+    reason = "its decomposition gives another number of results";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void install_decomposer(Decomposer decomposer) { python_decomposer = decomposer; }
+
+const CallLowering& lowering_of(const Signature& signature) {
+  if (!signature.lowering) {  // this project's own nodes are not asked for when they are recorded
+    auto lowering = std::make_shared<CallLowering>();
+    lowering->rule = ops::RuleTable::instance().find(signature.name);
+    if (!lowering->rule) throw InternalError("no lowering for " + signature.name);
+    signature.lowering = lowering;
+  }
+  return *static_cast<const CallLowering*>(signature.lowering.get());
+}
+
+bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+  auto lowering = std::make_shared<CallLowering>();
+  std::string why;
+  lowering->rule = ops::RuleTable::instance().find(signature.name);
+  if (lowering->rule) {
+    signature.lowering = lowering;
+    if (try_emit(signature, numbers, why)) return true;
+    lowering->rule = nullptr;
+  }
+  if (lower_by_partner(*lowering, signature, numbers, why) || lower_by_element(*lowering, signature, numbers, why)) {
+    signature.lowering = lowering;
+    return true;
+  }
+  lowering->parts.clear();
+  std::string second;
+  if (lower_by_decomposition(*lowering, signature, numbers, second)) {
+    signature.lowering = lowering;
+    if (try_emit(signature, numbers, second)) return true;
+  }
+  signature.lowering = nullptr;
+  reason = why.empty() ? second : why;
+  return false;
+}
+
+}  // namespace tpjrt::engine

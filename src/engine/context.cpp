@@ -1,0 +1,102 @@
+// Starting the client, and the small services of the engine.
+#include "engine/context.h"
+
+#include <c10/util/Exception.h>
+
+#include "engine/call_lowering.h"
+#include "engine/emit_program.h"
+#include "engine/errors.h"
+
+namespace tpjrt::engine {
+
+void Metrics::reset() {
+  graphs_compiled = executions = syncs = nodes_executed = 0;
+  compile_ns = prepare_ns = execute_ns = 0;
+}
+
+Context& Context::instance() {
+  static auto* context = new Context;  // leaked: plugins' threads outlive static destructors
+  return *context;
+}
+
+void Context::install(PluginSource plugins, GilRelease gil) {
+  plugin_source_ = plugins;
+  gil_release_ = gil;
+  device::install_engine(this);
+}
+
+void Context::without_gil(const std::function<void()>& work) {
+  if (gil_release_) {
+    gil_release_(work);
+  } else {
+    work();
+  }
+}
+
+void Context::init(const PluginChoice& plugin) {
+  without_gil([&] {
+    std::lock_guard guard(start_lock_);
+    TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (", plugin_.path,
+                ") is running already, and a process has one; choose the plugin before the first use of the device");
+    if (client_) return;
+    client_ = pjrt::Client::create(pjrt::Api::load(plugin.path));
+    plugin_ = plugin;
+  });
+}
+
+pjrt::Client& Context::client() {
+  if (client_) return *client_;
+  TORCH_INTERNAL_ASSERT(plugin_source_, "torch_pjrt: no plugin source");
+  std::string failures;
+  for (const PluginChoice& choice : plugin_source_()) {
+    try {
+      init(choice);
+      if (!client_->devices().empty()) return *client_;
+      failures += "\n  " + choice.name + ": no device";
+      client_.reset();
+    } catch (const std::exception& error) {
+      failures += "\n  " + choice.name + " (" + choice.path + "): " + error.what();
+    }
+  }
+  TORCH_CHECK(false, "torch_pjrt: no PJRT plugin could be started:", failures);
+}
+
+const PluginChoice& Context::plugin() {
+  client();
+  return plugin_;
+}
+
+c10::DeviceIndex Context::device_count() { return static_cast<c10::DeviceIndex>(client().devices().size()); }
+
+bool Context::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {
+  return find_lowering(signature, numbers, reason);
+}
+
+void Context::wait(c10::DeviceIndex device) {
+  without_gil([&] {
+    std::shared_ptr<pjrt::Buffer> last;
+    {
+      std::lock_guard guard(lock_);
+      const auto it = last_.find(static_cast<size_t>(std::max<int>(device, 0)));
+      if (it != last_.end()) last = it->second.lock();
+    }
+    if (last && !last->is_deleted()) last->await();
+  });
+}
+
+std::string Context::stablehlo(const std::vector<graph::Value>& results) {
+  std::string text;
+  without_gil([&] {
+    std::lock_guard guard(lock_);
+    Walk walk;
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      walk_values(results, walk);
+    }
+    std::vector<NumberSlot> slots = programs_.slots_for(walk);
+    text = emit_program(walk, slots).text;
+  });
+  return text;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,93 @@
+// The one owner of the client, the programs and the counters: the engine behind the device.
+//
+// Locks: `lock_` serialises syncs (recursive: a lowering may record, and recording may sync); graph_lock() is taken inside
+// it for moments. The GIL is never waited for while `lock_` is held by a thread that did not have it before: whoever syncs
+// lets go of the GIL first.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/engine.h"
+#include "engine/program.h"
+#include "pjrt/client.h"
+
+namespace tpjrt::engine {
+
+struct Metrics {
+  std::atomic<uint64_t> graphs_compiled{0}, executions{0}, syncs{0};
+  std::atomic<uint64_t> nodes_executed{0};
+  std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
+  void reset();
+};
+
+// One plugin that may serve the device, in order of preference.
+struct PluginChoice {
+  std::string name, path;
+};
+// Finds plugins; throws with the cure when there are none. Installed by the Python room.
+using PluginSource = std::vector<PluginChoice> (*)();
+// Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
+using GilRelease = void (*)(const std::function<void()>& work);
+
+class Context final : public device::Engine {
+ public:
+  static Context& instance();
+
+  void install(PluginSource plugins, GilRelease gil);
+  // Starts the client now, with this plugin. Throws when one is running already from another plugin.
+  void init(const PluginChoice& plugin);
+  bool started() const { return client_ != nullptr; }
+  pjrt::Client& client();
+  const PluginChoice& plugin();
+
+  // device::Engine
+  c10::DeviceIndex device_count() override;
+  void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) override;
+  graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
+  at::Tensor host_view(const graph::Value& leaf) override;
+  void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
+  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
+  void wait(c10::DeviceIndex device) override;
+
+  // Runs everything that is pending anywhere.
+  void sync_all();
+  // The module that a sync of these values would compile.
+  std::string stablehlo(const std::vector<graph::Value>& results);
+  // For the benchmarks: all of a sync up to the call of execute.
+  int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
+
+  Metrics metrics;
+
+ private:
+  Context() = default;
+  void run(const char* cause, c10::ArrayRef<graph::Cell*> cells);
+  Program* compile(const Walk& walk);
+  void bind(const Walk& walk, const Program& program);
+  void execute(const Walk& walk, const Program& program);
+  void settle(const Walk& walk, const Program& program);
+  void without_gil(const std::function<void()>& work);
+
+  std::recursive_mutex lock_;
+  std::mutex start_lock_;
+  PluginSource plugin_source_ = nullptr;
+  GilRelease gil_release_ = nullptr;
+  PluginChoice plugin_;
+  std::shared_ptr<pjrt::Client> client_;
+  ProgramCache programs_;
+
+  // Reused by every sync, so that a known graph allocates nothing here.
+  Walk walk_;
+  std::vector<PJRT_Buffer*> arguments_;
+  std::vector<int64_t> kept_;   // arguments that must not be donated
+  std::vector<double> doubles_;
+  std::vector<int64_t> integers_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
+  std::map<size_t, std::weak_ptr<pjrt::Buffer>> last_;  // by device: what wait() waits for
+};
+
+}  // namespace tpjrt::engine

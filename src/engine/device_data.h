@@ -1,0 +1,24 @@
+// A leaf's data: a PJRT buffer that holds a storage's memory.
+#pragma once
+
+#include <memory>
+
+#include "graph/node.h"
+#include "pjrt/buffer.h"
+
+namespace tpjrt::engine {
+
+struct DeviceData final : graph::Data {
+  explicit DeviceData(std::shared_ptr<pjrt::Buffer> buffer) : buffer(std::move(buffer)) {}
+  std::shared_ptr<pjrt::Buffer> buffer;
+  // Views of this memory that were handed to the host and are still alive keep `buffer` in more hands than this one:
+  // then it is never donated.
+  bool is_shared() const { return buffer.use_count() > 1; }
+};
+
+inline const DeviceData& data_of(const graph::Node& leaf) { return static_cast<const DeviceData&>(*leaf.data); }
+
+PJRT_Buffer_Type buffer_type(c10::ScalarType dtype);
+std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type);
+
+}  // namespace tpjrt::engine

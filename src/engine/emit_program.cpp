@@ -1,0 +1,140 @@
+// Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
+#include "engine/emit_program.h"
+
+#include <unordered_map>
+
+#include "engine/emit_call.h"
+#include "engine/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using hlo::Dims;
+using hlo::ElementType;
+using hlo::Type;
+using hlo::Value;
+using hlo::Values;
+using ops::Emit;
+
+// Note [Buffers]: a buffer is the storage's memory as torch lays it out: dense, its dimensions in memory order.
+struct MemoryForm {
+  Type type;      // of the buffer
+  Dims to_memory, from_memory;  // permutations
+};
+
+MemoryForm memory_form(const graph::TensorType& type) {
+  const auto order = type.memory_order();
+  MemoryForm form;
+  form.type.element = ops::element_of(type.dtype);
+  form.to_memory.assign(order.begin(), order.end());
+  form.from_memory.resize(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    form.type.dims.push_back(type.sizes[static_cast<size_t>(order[i])]);
+    form.from_memory[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return form;
+}
+
+// The promoted numbers, packed into two arguments.
+class PackedNumbers {
+ public:
+  PackedNumbers(Emit& e, const std::vector<NumberSlot>& slots) : e_(e) {
+    for (const NumberSlot& slot : slots) {
+      if (!slot.promoted) continue;
+      doubles += slot.constant.kind == Number::Kind::kComplex ? 2 : slot.constant.kind == Number::Kind::kDouble ? 1 : 0;
+      integers += slot.constant.kind != Number::Kind::kComplex && slot.constant.kind != Number::Kind::kDouble;
+    }
+    if (doubles) packed_doubles_ = e.parameter({ElementType::kF64, {static_cast<int64_t>(doubles)}});
+    if (integers) packed_integers_ = e.parameter({ElementType::kS64, {static_cast<int64_t>(integers)}});
+  }
+
+  Value value(const NumberSlot& slot) {
+    if (!slot.promoted) return constant_of(e_, slot.constant);
+    switch (slot.constant.kind) {
+      case Number::Kind::kDouble: return next(packed_doubles_, next_double_);
+      case Number::Kind::kComplex: {
+        Value real = next(packed_doubles_, next_double_);
+        return e_.complex(real, next(packed_doubles_, next_double_));
+      }
+      case Number::Kind::kBool: {
+        Value bits = next(packed_integers_, next_integer_);
+        return e_.to(bits, ElementType::kPred);
+      }
+      default: return next(packed_integers_, next_integer_);
+    }
+  }
+
+  size_t doubles = 0, integers = 0;
+
+ private:
+  Value next(const Value& packed, int64_t& position) {
+    const int64_t i = position++;
+    return e_.reshape(e_.slice(packed, {i}, {i + 1}, {1}), {});
+  }
+
+  Emit& e_;
+  Value packed_doubles_, packed_integers_;
+  int64_t next_double_ = 0, next_integer_ = 0;
+};
+
+Value random_key(Emit& e, const Value& seed, const Value& offset) {
+  Value pair = e.concatenate({e.reshape(seed, {1}), e.reshape(offset, {1})}, 0);
+  return e.bitcast_convert(pair, {ElementType::kU64, {2}});
+}
+
+}  // namespace
+
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
+  Emit e("graph");
+  Values leaves;
+  for (const graph::NodePtr& leaf : walk.leaves) {
+    const MemoryForm form = memory_form(*leaf->leaf_type);
+    leaves.push_back(e.parameter(form.type));
+  }
+  PackedNumbers packed(e, slots);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type).from_memory);
+  }
+  std::vector<Values> done(walk.nodes.size());
+  const auto lowered = [&](const graph::Value& value) -> const Value& {
+    return value.node->is_leaf() ? leaves[value.node->local] : done[value.node->local][value.index];
+  };
+  size_t slot = 0;
+  std::vector<char> pins(slots.size(), 0);
+  for (const graph::Node* node : walk.nodes) {
+    const graph::Signature& signature = *node->signature;
+    if (!signature.file.empty()) e.set_location(signature.file, signature.line);
+    Values operands;
+    for (const graph::Value& operand : node->operands) operands.push_back(lowered(operand));
+    std::vector<LoweredNumber> numbers;
+    for (size_t i = 0; i < node->numbers.size(); ++i, ++slot) {
+      numbers.push_back({node->numbers[i], packed.value(slots[slot]), slots[slot].promoted,
+                         reinterpret_cast<bool*>(&pins[slot])});
+    }
+    Value key;
+    if (signature.random) {
+      key = random_key(e, numbers[numbers.size() - 2].value, numbers.back().value);
+      numbers.resize(numbers.size() - 2);
+    }
+    done[node->local] = emit_call(e, signature, operands, numbers, key);
+    e.set_location("", 0);
+  }
+  bool again = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!pins[i]) continue;
+    again |= slots[i].promoted;
+    slots[i].pinned = true;
+    slots[i].promoted = false;
+  }
+  if (again) return emit_program(walk, slots);
+  Values results;
+  for (const graph::Value& value : walk.results) {
+    const MemoryForm form = memory_form(*value.type());
+    results.push_back(e.transpose(lowered(value), form.to_memory));
+  }
+  for (const Walk::Alias& alias : walk.aliases) e.alias(alias.leaf, alias.result);
+  return {e.finish(results), packed.doubles, packed.integers};
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,21 @@
+// From a walk to the text of a StableHLO module.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/program.h"
+#include "engine/walk.h"
+
+namespace tpjrt::engine {
+
+struct EmittedProgram {
+  std::string text;
+  size_t doubles = 0, integers = 0;  // lengths of the packed arguments, which come last; absent when 0
+};
+
+// `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
+// text is emitted again without).
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots);
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,68 @@
+// Matching graphs to programs.
+#include "engine/program.h"
+
+#include <algorithm>
+
+namespace tpjrt::engine {
+
+using graph::Number;
+
+bool Program::accepts(const std::vector<Number>& numbers) const {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].promoted && !(slots[i].constant == numbers[i])) return false;
+  }
+  return true;
+}
+
+Program* ProgramCache::find(const Walk& walk) {
+  const auto it = programs_.find(walk.hash);
+  if (it == programs_.end()) return nullptr;
+  for (const auto& program : it->second) {
+    if (program->tape == walk.tape && program->accepts(walk.numbers)) return program.get();
+  }
+  return nullptr;
+}
+
+std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
+  std::vector<NumberSlot> slots;
+  for (const Number& number : walk.numbers) slots.push_back({number, number.kind == Number::Kind::kKey, false});
+  const auto it = programs_.find(walk.hash);
+  if (it == programs_.end()) return slots;
+  for (const auto& program : it->second) {
+    if (program->tape != walk.tape) continue;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const NumberSlot& seen = program->slots[i];
+      const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
+      // A number of another kind has another signature, so kinds agree here.
+      slots[i].promoted |= seen.promoted || (changed && !seen.pinned);
+      slots[i].pinned |= seen.pinned;
+    }
+  }
+  return slots;
+}
+
+Program* ProgramCache::insert(uint64_t hash, std::unique_ptr<Program> program) {
+  auto& bucket = programs_[hash];
+  // The new program serves every graph that a narrower one serves.
+  const auto narrower = [&](const std::unique_ptr<Program>& other) {
+    if (other->tape != program->tape) return false;
+    for (size_t i = 0; i < other->slots.size(); ++i) {
+      const bool wider = program->slots[i].promoted ||
+                         (!other->slots[i].promoted && other->slots[i].constant == program->slots[i].constant);
+      if (!wider) return false;
+    }
+    return true;
+  };
+  count_ -= static_cast<size_t>(std::count_if(bucket.begin(), bucket.end(), narrower));
+  bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
+  bucket.push_back(std::move(program));
+  ++count_;
+  return bucket.back().get();
+}
+
+void ProgramCache::clear() {
+  programs_.clear();
+  count_ = 0;
+}
+
+}  // namespace tpjrt::engine

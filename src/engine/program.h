@@ -1,0 +1,52 @@
+// A compiled graph, and the cache of them.
+//
+// Note [Values that vary]: a program is found by its tape, then by its numbers. Each number of the graph is either a
+// constant of the program or, once it was seen to change, an element of one of two packed arguments (f64, s64). A graph
+// that differs in constants only is compiled once more with exactly those numbers promoted, and that program replaces
+// the narrower one. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/walk.h"
+#include "pjrt/executable.h"
+
+namespace tpjrt::engine {
+
+struct NumberSlot {
+  graph::Number constant;     // when not promoted
+  bool promoted = false;
+  bool pinned = false;
+};
+
+struct Program {
+  std::vector<uint64_t> tape;
+  std::vector<NumberSlot> slots;
+  size_t doubles = 0, integers = 0;          // promoted numbers of each kind
+  std::vector<graph::TypePtr> result_types;
+  std::vector<Walk::Alias> aliases;
+  std::shared_ptr<pjrt::Executable> executable;
+
+  bool accepts(const std::vector<graph::Number>& numbers) const;
+};
+
+class ProgramCache {
+ public:
+  // Under the engine's lock.
+  Program* find(const Walk& walk);
+  // Which numbers the next program for this tape should take as arguments.
+  std::vector<NumberSlot> slots_for(const Walk& walk) const;
+  Program* insert(uint64_t hash, std::unique_ptr<Program> program);
+  size_t size() const { return count_; }
+  void clear();
+
+ private:
+  std::unordered_map<uint64_t, std::vector<std::unique_ptr<Program>>> programs_;
+  size_t count_ = 0;
+};
+
+}  // namespace tpjrt::engine

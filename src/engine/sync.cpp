@@ -1,0 +1,189 @@
+// Running what is pending: walk, find or compile the program, bind, execute, settle.
+#include <c10/util/Exception.h>
+
+#include <chrono>
+
+#include "engine/context.h"
+#include "engine/device_data.h"
+#include "engine/emit_program.h"
+#include "engine/refusal.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Cell;
+using graph::Link;
+using graph::Node;
+using graph::Number;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool any_pending(c10::ArrayRef<Cell*> cells) {
+  for (const Cell* cell : cells) {
+    if (cell->value() && !cell->value().node->is_leaf()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    if (!any_pending(cells)) return;
+  }
+  without_gil([&] {
+    std::lock_guard guard(lock_);
+    run(cause, cells);
+  });
+}
+
+void Context::sync_all() {
+  without_gil([&] {
+    std::lock_guard guard(lock_);
+    for (;;) {
+      Cell* pending = nullptr;
+      {
+        std::lock_guard graph_guard(graph::graph_lock());
+        const auto components = graph::live_components();
+        if (components.empty()) return;
+        pending = static_cast<Cell*>(components.front()->cells.next);
+      }
+      run("torch_pjrt.sync", {pending});
+    }
+  });
+}
+
+void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
+  // The buffers of this call: a nested sync (a lowering that records and reads) has its own.
+  Walk walk;
+  std::swap(walk, walk_);
+  const int64_t start = now_ns();
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    engine::walk(cells, walk);
+  }
+  if (walk.empty()) return;
+  metrics.syncs++;
+  Program* program = programs_.find(walk);
+  const int64_t found = now_ns();
+  metrics.prepare_ns += found - start;
+  if (!program) program = compile(walk);
+  const int64_t bound = now_ns();
+  bind(walk, *program);
+  metrics.prepare_ns += now_ns() - bound;
+  execute(walk, *program);
+  settle(walk, *program);
+  packed_.clear();
+  walk.clear();
+  std::swap(walk, walk_);
+}
+
+Program* Context::compile(const Walk& walk) {
+  const int64_t start = now_ns();
+  auto program = std::make_unique<Program>();
+  program->tape = walk.tape;
+  program->slots = programs_.slots_for(walk);
+  EmittedProgram emitted = emit_program(walk, program->slots);
+  program->doubles = emitted.doubles;
+  program->integers = emitted.integers;
+  program->aliases = walk.aliases;
+  for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  pjrt::CompileOptions options;
+  options.device_ordinal = walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device;
+  try {
+    program->executable = client().compile(emitted.text, options);
+  } catch (const pjrt::Error& error) {
+    throw_refusal(client(), walk, error);
+  }
+  metrics.graphs_compiled++;
+  metrics.compile_ns += now_ns() - start;
+  return programs_.insert(walk.hash, std::move(program));
+}
+
+void Context::bind(const Walk& walk, const Program& program) {
+  arguments_.clear();
+  kept_.clear();
+  packed_.clear();
+  for (const graph::NodePtr& leaf : walk.leaves) arguments_.push_back(data_of(*leaf).buffer->handle());
+  for (const Walk::Alias& alias : program.aliases) {
+    const graph::NodePtr& leaf = walk.leaves[alias.leaf];
+    // Only this graph and the walk itself hold it: nobody can read it afterwards.
+    const bool free = leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
+    if (!free) kept_.push_back(alias.leaf);
+  }
+  if (program.doubles + program.integers == 0) return;
+  doubles_.clear();
+  integers_.clear();
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    if (!program.slots[i].promoted) continue;
+    const Number& number = walk.numbers[i];
+    if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
+      doubles_.push_back(number.as_double());
+      if (number.kind == Number::Kind::kComplex) doubles_.push_back(number.imaginary);
+    } else {
+      integers_.push_back(number.as_int());
+    }
+  }
+  const auto device = program.executable->device_index();
+  const auto pack = [&](const void* data, PJRT_Buffer_Type type, size_t count) {
+    const int64_t dims[] = {static_cast<int64_t>(count)};
+    packed_.push_back(client().buffer_from_host(data, type, dims, pjrt::HostBufferSemantics::kCopy, device, {}));
+    arguments_.push_back(packed_.back()->handle());
+  };
+  if (program.doubles) pack(doubles_.data(), PJRT_Buffer_Type_F64, doubles_.size());
+  if (program.integers) pack(integers_.data(), PJRT_Buffer_Type_S64, integers_.size());
+}
+
+void Context::execute(const Walk& walk, const Program& program) {
+  const int64_t start = now_ns();
+  program.executable->execute(arguments_, kept_, outputs_);
+  metrics.executions++;
+  metrics.nodes_executed += walk.nodes.size();
+  metrics.execute_ns += now_ns() - start;
+  if (!outputs_.empty()) last_[program.executable->device_index()] = outputs_.back();
+}
+
+// The results become leaves; cells that held them hold those, and the nodes are let go.
+void Context::settle(const Walk& walk, const Program& program) {
+  std::vector<graph::Value> released;  // freed after the lock
+  std::lock_guard graph_guard(graph::graph_lock());
+  for (size_t i = 0; i < walk.results.size(); ++i) {
+    Node& node = *walk.results[i].node;
+    if (node.leaves.empty()) node.leaves.resize(node.signature->results.size());
+    node.leaves[walk.results[i].index] =
+        graph::make_leaf(program.result_types[i], std::make_shared<DeviceData>(std::move(outputs_[i])));
+  }
+  outputs_.clear();
+  for (const graph::Value& result : walk.results) {
+    graph::Component* root = graph::Component::root(result.node->component.get());
+    for (Link* link = root->cells.next; link != &root->cells;) {
+      auto* cell = static_cast<Cell*>(link);
+      link = link->next;
+      const graph::Value& value = cell->value();
+      if (value.node->leaves.empty() || !value.node->leaves[value.index]) continue;
+      released.push_back(value);
+      cell->bind({value.node->leaves[value.index], 0});
+    }
+  }
+}
+
+int64_t Context::prepare_only(c10::ArrayRef<Cell*> cells) {
+  std::lock_guard guard(lock_);
+  const int64_t start = now_ns();
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    engine::walk(cells, walk_);
+  }
+  Program* program = programs_.find(walk_);
+  TORCH_CHECK(program, "the graph is not known yet: sync it once first");
+  bind(walk_, *program);
+  const int64_t spent = now_ns() - start;
+  packed_.clear();
+  walk_.clear();
+  return spent;
+}
+
+}  // namespace tpjrt::engine

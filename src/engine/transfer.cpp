@@ -1,0 +1,104 @@
+// Between host memory and device buffers.
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "engine/context.h"
+#include "engine/device_data.h"
+
+namespace tpjrt::engine {
+
+PJRT_Buffer_Type buffer_type(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kBool: return PJRT_Buffer_Type_PRED;
+    case c10::kChar: return PJRT_Buffer_Type_S8;
+    case c10::kShort: return PJRT_Buffer_Type_S16;
+    case c10::kInt: return PJRT_Buffer_Type_S32;
+    case c10::kLong: return PJRT_Buffer_Type_S64;
+    case c10::kByte: return PJRT_Buffer_Type_U8;
+    case c10::kUInt16: return PJRT_Buffer_Type_U16;
+    case c10::kUInt32: return PJRT_Buffer_Type_U32;
+    case c10::kUInt64: return PJRT_Buffer_Type_U64;
+    case c10::kHalf: return PJRT_Buffer_Type_F16;
+    case c10::kBFloat16: return PJRT_Buffer_Type_BF16;
+    case c10::kFloat: return PJRT_Buffer_Type_F32;
+    case c10::kDouble: return PJRT_Buffer_Type_F64;
+    case c10::kComplexFloat: return PJRT_Buffer_Type_C64;
+    case c10::kComplexDouble: return PJRT_Buffer_Type_C128;
+    case c10::kFloat8_e4m3fn: return PJRT_Buffer_Type_F8E4M3FN;
+    case c10::kFloat8_e4m3fnuz: return PJRT_Buffer_Type_F8E4M3FNUZ;
+    case c10::kFloat8_e5m2: return PJRT_Buffer_Type_F8E5M2;
+    case c10::kFloat8_e5m2fnuz: return PJRT_Buffer_Type_F8E5M2FNUZ;
+    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "pjrt: dtype ", dtype, " is not supported by XLA");
+  }
+}
+
+std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type) {
+  std::vector<int64_t> dims;
+  for (const int64_t axis : type.memory_order()) dims.push_back(type.sizes[static_cast<size_t>(axis)]);
+  return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
+}
+
+graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+  TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
+  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  const auto type = buffer_type(*form);
+  at::Tensor source = dense;
+  c10::Storage storage = source.storage();
+  owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
+  const auto aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % pjrt::Client::kZeroCopyAlignment == 0;
+  };
+  std::shared_ptr<pjrt::Buffer> buffer;
+  if (client().is_host_memory() && (!owned || !aligned(source.const_data_ptr()))) {
+    // A copy of our own, which the runtime then uses in place.
+    source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
+    std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
+    storage = source.storage();
+  }
+  if (client().is_host_memory() && source.nbytes() > 0) {
+    // Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
+    void* data = source.mutable_data_ptr();
+    auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+    buffer = client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
+                                       static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+  } else {
+    buffer = client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                       static_cast<size_t>(device), {});
+  }
+  return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer))), 0};
+}
+
+at::Tensor Context::host_view(const graph::Value& leaf) {
+  const graph::TensorType& form = *leaf.type();
+  const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
+  std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
+  at::Tensor view;
+  without_gil([&] {
+    buffer->await();
+    if (client().is_host_memory() && form.numel() > 0) {
+      void* data = const_cast<void*>(buffer->host_pointer());
+      view = at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
+      return;
+    }
+    view = at::empty_strided(form.sizes, form.strides, options);
+    if (form.numel() > 0) buffer->copy_to_host(view.mutable_data_ptr(), view.nbytes());
+  });
+  return view;
+}
+
+void Context::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
+  std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
+  without_gil([&] {
+    buffer->await();
+    if (client().is_host_memory()) {
+      std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
+    } else {
+      buffer->copy_raw_to_host(to, static_cast<size_t>(offset), static_cast<size_t>(nbytes));
+    }
+  });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,189 @@
+// Walking components: the hot half of a sync.
+#include "engine/walk.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Cell;
+using graph::Component;
+using graph::Link;
+using graph::Node;
+using graph::Value;
+
+// Tape words: what follows is told by the lowest two bits, so that no two graphs give the same words.
+enum Word : uint64_t { kNode = 0, kOperand = 1, kLeaf = 2, kResult = 3 };
+
+class Walker {
+ public:
+  explicit Walker(Walk& out) : out_(out), mark_(++last_mark_) {}
+
+  void visit(Node* root) {
+    if (root->is_leaf()) {
+      (void)leaf(root);
+      return;
+    }
+    if (root->mark == mark_) return;
+    root->mark = mark_;
+    stack_.push_back({root, 0});
+    while (!stack_.empty()) {
+      Frame& frame = stack_.back();
+      if (frame.next == frame.node->operands.size()) {
+        emit(frame.node);
+        stack_.pop_back();
+        continue;
+      }
+      Value& operand = frame.node->operands[frame.next++];
+      Node* node = operand.node.get();
+      if (!node->leaves.empty()) node = graph::settle(operand).node.get();
+      if (node->mark == mark_) continue;
+      if (node->is_leaf()) {
+        (void)leaf(node);
+        continue;
+      }
+      node->mark = mark_;
+      stack_.push_back({node, 0});
+    }
+  }
+
+  void result(const Value& value) {
+    out_.tape.push_back(reference(value) << 2 | kResult);
+    out_.results.push_back(value);
+  }
+
+ private:
+  struct Frame {
+    Node* node;
+    size_t next;
+  };
+
+  uint32_t leaf(Node* node) {
+    if (node->mark == mark_) return node->local;
+    if (!node->data) throw DependsOnData("its result depends on data, which is not there while a graph is traced");
+    node->mark = mark_;
+    node->local = static_cast<uint32_t>(out_.leaves.size());
+    node->uses = 0;
+    out_.leaves.push_back(graph::NodePtr::reclaim_copy(node));
+    out_.tape.push_back(reinterpret_cast<uint64_t>(node->leaf_type) << 2 | kLeaf);
+    return node->local;
+  }
+
+  static uint64_t reference(const Value& value) {
+    return static_cast<uint64_t>(value.node->local) << 20 | static_cast<uint64_t>(value.index) << 1 |
+           static_cast<uint64_t>(value.node->is_leaf());
+  }
+
+  void emit(Node* node) {
+    node->local = static_cast<uint32_t>(out_.nodes.size());
+    out_.nodes.push_back(node);
+    out_.tape.push_back(reinterpret_cast<uint64_t>(node->signature) << 2 | kNode);
+    for (const Value& operand : node->operands) {
+      if (operand.node->is_leaf()) operand.node->uses++;
+      out_.tape.push_back(reference(operand) << 2 | kOperand);
+    }
+    out_.numbers.insert(out_.numbers.end(), node->numbers.begin(), node->numbers.end());
+  }
+
+  Walk& out_;
+  uint64_t mark_;
+  std::vector<Frame> stack_;
+  static uint64_t last_mark_;  // under the engine's lock
+};
+
+uint64_t Walker::last_mark_ = 0;
+
+void finish(Walk& out) {
+  for (const Walk::Alias& alias : out.aliases) {
+    out.tape.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
+  }
+  uint64_t hash = out.tape.size();
+  for (const uint64_t word : out.tape) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 32;
+  }
+  out.hash = hash;
+}
+
+// Finds leaves of the walk by address alone: a cell's previous leaf may be gone.
+class LeafIndex {
+ public:
+  explicit LeafIndex(const Walk& walk) {
+    for (uint32_t i = 0; i < walk.leaves.size(); ++i) by_address_.emplace_back(walk.leaves[i].get(), i);
+    std::sort(by_address_.begin(), by_address_.end());
+  }
+  // Gives each leaf out once.
+  std::optional<uint32_t> take(const Node* leaf) {
+    const auto it = std::lower_bound(by_address_.begin(), by_address_.end(), std::pair<const Node*, uint32_t>(leaf, 0));
+    if (it == by_address_.end() || it->first != leaf || it->second == kTaken) return std::nullopt;
+    return std::exchange(it->second, kTaken);
+  }
+
+ private:
+  static constexpr uint32_t kTaken = ~uint32_t{0};
+  std::vector<std::pair<const Node*, uint32_t>> by_address_;
+};
+
+// A result may be written over the memory of the leaf that its storage held before: an update in place.
+void find_aliases(const std::vector<Cell*>& held, Walk& out) {
+  LeafIndex leaves(out);
+  uint32_t result = 0;
+  for (const Cell* cell : held) {
+    if (!(out.results[result] == cell->value())) ++result;
+    const Node* previous = cell->previous_leaf();
+    if (!previous || (!out.aliases.empty() && out.aliases.back().result == result)) continue;
+    const auto leaf = leaves.take(previous);
+    if (leaf && out.leaves[*leaf]->leaf_type == cell->value().type()) out.aliases.push_back({*leaf, result});
+  }
+}
+
+}  // namespace
+
+void Walk::clear() {
+  nodes.clear();
+  leaves.clear();
+  results.clear();
+  numbers.clear();
+  aliases.clear();
+  tape.clear();
+}
+
+void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
+  out.clear();
+  std::vector<Component*> roots;
+  for (Cell* cell : cells) {
+    const Value& value = cell->value();
+    if (!value || value.node->is_leaf()) continue;
+    Component* root = Component::root(value.node->component.get());
+    if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
+  }
+  std::vector<Cell*> held;
+  for (Component* root : roots) {
+    for (Link* link = root->cells.next; link != &root->cells; link = link->next) held.push_back(static_cast<Cell*>(link));
+  }
+  std::sort(held.begin(), held.end(), [](const Cell* a, const Cell* b) {
+    const Value &x = a->value(), &y = b->value();
+    return x.node->id != y.node->id ? x.node->id < y.node->id : x.index < y.index;
+  });
+  Walker walker(out);
+  for (Cell* cell : held) walker.visit(cell->value().node.get());
+  for (Cell* cell : held) {
+    if (out.results.empty() || !(out.results.back() == cell->value())) walker.result(cell->value());
+  }
+  find_aliases(held, out);
+  finish(out);
+}
+
+void walk_values(const std::vector<Value>& results, Walk& out) {
+  out.clear();
+  Walker walker(out);
+  for (const Value& value : results) walker.visit(value.node.get());
+  for (const Value& value : results) walker.result(value);
+  finish(out);
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,37 @@
+// One look at everything a sync has to run: the nodes in order, the leaves they read, and a tape that says it all in words.
+//
+// Note [Tape]: the tape states the graph exactly (signatures by address, operands by position, leaf types, results,
+// buffers to reuse) except for numbers. Two graphs have equal tapes if and only if one program serves both, up to numbers
+// that the program holds as constants. Hashing the tape is the graph's hash, comparing it is the structural equality.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/node.h"
+
+namespace tpjrt::engine {
+
+struct Walk {
+  std::vector<graph::Node*> nodes;         // pending, operands first
+  std::vector<graph::NodePtr> leaves;      // the program's arguments
+  std::vector<graph::Value> results;       // kept alive; what cells hold, in recording order
+  std::vector<graph::Number> numbers;      // of all nodes, in order
+  struct Alias {
+    uint32_t leaf, result;                 // the result may be written over the leaf's memory
+  };
+  std::vector<Alias> aliases;
+  std::vector<uint64_t> tape;
+  uint64_t hash = 0;
+
+  bool empty() const { return results.empty(); }
+  void clear();
+};
+
+// Collects the components of these cells. Under graph_lock() and the engine's lock. Throws DependsOnData when the value
+// rests on a placeholder.
+void walk(c10::ArrayRef<graph::Cell*> cells, Walk& out);
+// The same for the graph below `results` alone, whatever else their components hold.
+void walk_values(const std::vector<graph::Value>& results, Walk& out);
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,148 @@
+// The lazy graph: construction, components, and destruction without recursion.
+#include "graph/node.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace tpjrt::graph {
+
+std::mutex& graph_lock() {
+  static auto* lock = new std::mutex;  // outlives static destructors: tensors may die at interpreter exit
+  return *lock;
+}
+
+Component* Component::root(Component* component) {
+  while (component->parent) {
+    if (component->parent->parent) component->parent = component->parent->parent;
+    component = component->parent.get();
+  }
+  return component;
+}
+
+Component* Component::join(Component* a, Component* b) {
+  if (a == b) return a;
+  if (a->nodes < b->nodes) std::swap(a, b);
+  if (b->cells.listed()) {
+    Link* first = b->cells.next;
+    Link* last = b->cells.previous;
+    b->cells.previous = b->cells.next = &b->cells;
+    first->previous = a->cells.previous;
+    a->cells.previous->next = first;
+    last->next = &a->cells;
+    a->cells.previous = last;
+  }
+  a->nodes += b->nodes;
+  b->parent = ComponentPtr::reclaim_copy(a);
+  return a;
+}
+
+Component::~Component() {
+  // A chain of parents can be long; take it apart here instead of recursively.
+  ComponentPtr above = std::move(parent);
+  while (above && above.use_count() == 1) above = std::move(above->parent);
+}
+
+// Operands are let go through a queue of the thread: a chain of a million nodes must not recurse.
+Node::~Node() {
+  static thread_local std::vector<Value>* queue = nullptr;
+  if (operands.empty()) return;
+  if (queue) {
+    for (Value& operand : operands) {
+      if (!operand.node->is_leaf()) queue->push_back(std::move(operand));
+    }
+    return;
+  }
+  std::vector<Value> mine;
+  queue = &mine;
+  for (Value& operand : operands) mine.push_back(std::move(operand));
+  while (!mine.empty()) {
+    Value value = std::move(mine.back());
+    mine.pop_back();
+  }
+  queue = nullptr;
+}
+
+Cell::~Cell() {
+  if (listed()) unlink();
+}
+
+void Cell::bind(Value value) {
+  if (value_.is_leaf()) previous_leaf_ = value_.node.get();
+  if (listed()) unlink();
+  value_ = std::move(value);
+  if (!value_) return;
+  if (value_.node->is_leaf()) {
+    previous_leaf_ = nullptr;
+    return;
+  }
+  insert_before(Component::root(value_.node->component.get())->cells);
+}
+
+const Value& settle(Value& value) {
+  if (value.node && !value.node->leaves.empty() && value.node->leaves[value.index]) {
+    value = Value{value.node->leaves[value.index], 0};
+  }
+  return value;
+}
+
+namespace {
+
+// Every component ever made and still alive; dead entries are swept when their number may have doubled.
+struct Registry {
+  std::vector<c10::weak_intrusive_ptr<Component>> entries;
+  size_t sweep_at = 1024;
+
+  void add(const ComponentPtr& component) {
+    entries.emplace_back(component);
+    if (entries.size() < sweep_at) return;
+    std::erase_if(entries, [](const auto& entry) { return entry.expired(); });
+    sweep_at = std::max<size_t>(1024, 2 * entries.size());
+  }
+};
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+}  // namespace
+
+std::vector<ComponentPtr> live_components() {
+  std::vector<ComponentPtr> live;
+  for (const auto& entry : registry().entries) {
+    ComponentPtr component = entry.lock();
+    if (component && !component->parent && component->cells.listed()) live.push_back(std::move(component));
+  }
+  return live;
+}
+
+NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
+                  c10::SmallVectorImpl<Number>& numbers) {
+  static uint64_t next_id = 0;  // under graph_lock()
+  auto node = c10::make_intrusive<Node>(signature, ++next_id);
+  Component* component = nullptr;
+  node->operands.reserve(operands.size());
+  for (Value& operand : operands) {
+    settle(operand);
+    if (Component* other = operand.node->component.get()) {
+      other = Component::root(other);
+      component = component ? Component::join(component, other) : other;
+    }
+    node->operands.push_back(std::move(operand));
+  }
+  node->numbers.append(numbers.begin(), numbers.end());
+  if (component) {
+    node->component = ComponentPtr::reclaim_copy(component);
+  } else {
+    node->component = c10::make_intrusive<Component>();
+    registry().add(node->component);
+  }
+  Component::root(node->component.get())->nodes++;
+  return node;
+}
+
+NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data) {
+  return c10::make_intrusive<Node>(type, std::move(data));
+}
+
+}  // namespace tpjrt::graph

@@ -1,0 +1,138 @@
+// Printing and checking graphs.
+#include "graph/print.h"
+
+#include <sstream>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace tpjrt::graph {
+namespace {
+
+std::vector<const Node*> in_order(const std::vector<Value>& results) {
+  std::vector<const Node*> order;
+  std::unordered_map<const Node*, bool> seen;
+  std::vector<std::pair<const Node*, size_t>> stack;
+  for (const Value& value : results) {
+    if (!value || !seen.emplace(value.node.get(), true).second) continue;
+    stack.emplace_back(value.node.get(), 0);
+    while (!stack.empty()) {
+      auto& [node, next] = stack.back();
+      if (next == node->operands.size()) {
+        order.push_back(node);
+        stack.pop_back();
+        continue;
+      }
+      const Node* operand = node->operands[next++].node.get();
+      if (seen.emplace(operand, true).second) stack.emplace_back(operand, 0);
+    }
+  }
+  return order;
+}
+
+class Printer {
+ public:
+  std::string print(const std::vector<Value>& results) {
+    for (const Node* node : in_order(results)) line(*node);
+    out_ << "return";
+    for (size_t i = 0; i < results.size(); ++i) out_ << (i ? ", " : " ") << name(results[i]);
+    out_ << "\n";
+    return out_.str();
+  }
+
+ private:
+  std::string name(const Value& value) {
+    if (!value) return "none";
+    std::string text = "%" + std::to_string(names_.at(value.node.get()));
+    if (!value.node->is_leaf() && value.node->signature->results.size() > 1) text += "." + std::to_string(value.index);
+    return text;
+  }
+
+  std::string text(const Node& node, const Parameter::Entry& entry) {
+    switch (entry.source) {
+      case Parameter::Entry::Source::kUndefined: return "none";
+      case Parameter::Entry::Source::kOperand: return name(node.operands[entry.index]);
+      case Parameter::Entry::Source::kNumber: break;
+    }
+    return text(node.numbers[entry.index]);
+  }
+
+  static std::string text(const Number& number) {
+    std::ostringstream out;
+    out << c10::IValue(number.scalar());
+    return out.str();
+  }
+
+  std::string text(const Node& node, const Parameter& parameter) {
+    std::string list;
+    switch (parameter.kind) {
+      case Parameter::Kind::kConstant: {
+        std::ostringstream out;
+        out << parameter.constant;
+        return out.str();
+      }
+      case Parameter::Kind::kTensor: return text(node, parameter.entries.at(0));
+      case Parameter::Kind::kNumber: return text(node.numbers[parameter.first]);
+      case Parameter::Kind::kTensorList:
+        for (const auto& entry : parameter.entries) list += (list.empty() ? "" : ", ") + text(node, entry);
+        break;
+      case Parameter::Kind::kNumberList:
+        for (uint32_t i = 0; i < parameter.count; ++i) {
+          list += (list.empty() ? "" : ", ") + text(node.numbers[parameter.first + i]);
+        }
+        break;
+    }
+    return "[" + list + "]";
+  }
+
+  void line(const Node& node) {
+    const size_t number = names_.size();
+    names_.emplace(&node, number);
+    out_ << "%" << number << " = ";
+    if (node.is_leaf()) {
+      out_ << to_string(*node.leaf_type) << (node.data ? " leaf\n" : " placeholder\n");
+      return;
+    }
+    const Signature& signature = *node.signature;
+    for (size_t i = 0; i < signature.results.size(); ++i) {
+      out_ << (i ? ", " : "") << (signature.results[i] ? to_string(*signature.results[i]) : "none");
+    }
+    out_ << " " << signature.name << "(";
+    for (size_t i = 0; i < signature.parameters.size(); ++i) {
+      const Parameter& parameter = signature.parameters[i];
+      out_ << (i ? ", " : "") << parameter.name << "=" << text(node, parameter);
+    }
+    out_ << ")";
+    if (!signature.file.empty()) out_ << "  # " << signature.file << ":" << signature.line;
+    out_ << "\n";
+  }
+
+  std::ostringstream out_;
+  std::unordered_map<const Node*, size_t> names_;
+};
+
+}  // namespace
+
+std::string print(const std::vector<Value>& results) { return Printer().print(results); }
+
+void check(const std::vector<Value>& results) {
+  const auto wrong = [&](const Node& node, const std::string& what) {
+    throw std::logic_error("malformed graph: " + node.signature->name + " " + what + "\n" + print(results));
+  };
+  for (const Node* node : in_order(results)) {
+    if (node->is_leaf()) continue;
+    const Signature& signature = *node->signature;
+    if (node->operands.size() != signature.operands.size()) wrong(*node, "has another number of operands");
+    if (node->numbers.size() != signature.numbers) wrong(*node, "has another number of numbers");
+    for (size_t i = 0; i < node->operands.size(); ++i) {
+      const Value& operand = node->operands[i];
+      if (!operand || !operand.type()) wrong(*node, "reads nothing as operand " + std::to_string(i));
+      if (operand.node->id >= node->id) wrong(*node, "reads a later node");
+      if (operand.type()->dtype != signature.operands[i]->dtype || operand.type()->sizes != signature.operands[i]->sizes) {
+        wrong(*node, "has an operand " + std::to_string(i) + " of type " + to_string(*operand.type()) + ", expected " +
+                         to_string(*signature.operands[i]));
+      }
+    }
+  }
+}
+
+}  // namespace tpjrt::graph

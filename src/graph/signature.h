@@ -1,0 +1,64 @@
+// What a node calls: an operator with its attributes and its operand and result types, but no values.
+//
+// Signatures are interned by the recorder: one address per distinct call for the life of the process. Two nodes do the
+// same computation when their signatures are the same pointer, their operands are, and their numbers are equal.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/type.h"
+
+namespace tpjrt::graph {
+
+// How one schema argument is stated in a node.
+struct Parameter {
+  enum class Kind : uint8_t {
+    kConstant,    // `constant` holds it: None, int, float, bool, list, dtype, string, …
+    kTensor,      // operand `first`
+    kTensorList,  // operands [first, first + count), -1 entries for undefined ones: see `entries`
+    kNumber,      // a Scalar: number `first`
+    kNumberList,  // numbers [first, first + count)
+  };
+  // One tensor of kTensor / kTensorList.
+  struct Entry {
+    enum class Source : uint8_t { kUndefined, kOperand, kNumber };  // kNumber: a 0-dim CPU tensor taken by value
+    Source source = Source::kUndefined;
+    uint32_t index = 0;  // into the node's operands or numbers
+    TypePtr type = nullptr;
+    bool wrapped_number = false;
+  };
+  std::string name;
+  Kind kind = Kind::kConstant;
+  c10::IValue constant;
+  std::vector<Entry> entries;
+  uint32_t first = 0, count = 0;
+};
+
+struct Signature {
+  std::string name;                          // "aten::add.Tensor", "pjrt::view"
+  std::optional<c10::OperatorHandle> op;     // none for the nodes of this project ("pjrt::…")
+  std::vector<Parameter> parameters;         // in schema order
+  std::vector<TypePtr> operands;             // types of the node's tensor operands
+  std::vector<TypePtr> results;              // fresh results, then the new values of mutated arguments; null: undefined
+  uint32_t numbers = 0;                      // how many numbers a node of this signature has
+  int8_t device = 0;                         // index of the device the operands and results live on
+  bool random = false;                       // the last two numbers are the random key
+  std::vector<uint32_t> mutated;             // operand indices whose new values are the last results, in order
+
+  std::string file;  // the user's line that first recorded it
+  int line = 0;
+
+  // Owned by the engine: how the call is lowered. Written once, before the signature is published.
+  mutable std::shared_ptr<const void> lowering;
+};
+
+using SignaturePtr = const Signature*;
+
+}  // namespace tpjrt::graph

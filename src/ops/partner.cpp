@@ -1,0 +1,129 @@
+// Finding functional and per-element partners in the dispatcher's schemas.
+#include "ops/partner.h"
+
+#include <map>
+#include <string_view>
+
+namespace tpjrt::ops {
+namespace {
+
+using c10::FunctionSchema;
+using c10::OperatorHandle;
+
+const std::vector<OperatorHandle>& overloads(const std::string& base) {
+  static const auto* table = [] {
+    auto* all = new std::map<std::string, std::vector<OperatorHandle>>;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      if (const auto op = dispatcher.findSchema(name)) (*all)[name.name].push_back(*op);
+    }
+    return all;
+  }();
+  static const std::vector<OperatorHandle> none;
+  const auto it = table->find(base);
+  return it == table->end() ? none : it->second;
+}
+
+bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+bool ends_with(std::string_view text, std::string_view suffix) {
+  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
+}
+
+std::vector<size_t> inputs_of(const FunctionSchema& schema) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (!schema.arguments()[i].is_out()) kept.push_back(i);
+  }
+  return kept;
+}
+
+// A mutated Tensor (a!) may be Tensor? in the partner and the other way round; otherwise types are the same.
+bool same_kind(const c10::Type& a, const c10::Type& b) {
+  const auto strip = [](const c10::Type& type) -> std::string {
+    if (const auto* optional = type.castRaw<c10::OptionalType>()) return optional->getElementType()->str();
+    return type.str();
+  };
+  return strip(a) == strip(b);
+}
+
+std::optional<Partner> match(const FunctionSchema& original, const std::vector<OperatorHandle>& candidates) {
+  const std::vector<size_t> inputs = inputs_of(original);
+  const OperatorHandle* best = nullptr;
+  for (const OperatorHandle& candidate : candidates) {
+    const FunctionSchema& schema = candidate.schema();
+    if (schema.is_mutable() || schema.arguments().size() != inputs.size()) continue;
+    bool fits = true;
+    for (size_t i = 0; i < inputs.size() && fits; ++i) {
+      fits = same_kind(*schema.arguments()[i].type(), *original.arguments()[inputs[i]].type());
+    }
+    if (fits && (!best || schema.overload_name() == original.overload_name())) best = &candidate;
+  }
+  if (!best) return std::nullopt;
+  Partner partner{*best, {}};
+  for (const size_t i : inputs) partner.arguments.push_back(static_cast<int64_t>(i));
+  return partner;
+}
+
+// What one element of a list argument is called as.
+std::string element_kind(const c10::Type& type) {
+  const c10::Type* inner = &type;
+  if (const auto* optional = inner->castRaw<c10::OptionalType>()) inner = optional->getElementType().get();
+  if (const auto* list = inner->castRaw<c10::ListType>()) inner = list->getElementType().get();
+  return inner->str();
+}
+
+}  // namespace
+
+std::string full_name(const OperatorHandle& op) {
+  const FunctionSchema& schema = op.schema();
+  return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+}
+
+std::optional<Partner> functional_partner(const OperatorHandle& op) {
+  const FunctionSchema& schema = op.schema();
+  if (!schema.is_mutable()) return std::nullopt;
+  const std::string& name = schema.name();
+  std::vector<std::string> bases;
+  if (ends_with(name, "_") && !ends_with(name, "__")) {
+    const std::string stem = name.substr(0, name.size() - 1);
+    bases = {stem + "_functional", stem};
+  } else {
+    bases = {name, name + "_functional"};
+  }
+  for (const std::string& base : bases) {
+    if (auto partner = match(schema, overloads(base))) return partner;
+  }
+  return std::nullopt;
+}
+
+std::optional<Partner> element_partner(const OperatorHandle& op) {
+  constexpr std::string_view kPrefix = "aten::_foreach_";
+  const FunctionSchema& schema = op.schema();
+  if (!starts_with(schema.name(), kPrefix) || schema.is_mutable()) return std::nullopt;
+  std::string base = schema.name().substr(kPrefix.size());
+  // maximum and minimum have no Scalar overload; clamp_min and clamp_max are the same functions.
+  if (starts_with(schema.overload_name(), "Scalar")) {
+    if (base == "maximum") base = "clamp_min";
+    if (base == "minimum") base = "clamp_max";
+  }
+  const auto& given = schema.arguments();
+  for (const OperatorHandle& candidate : overloads("aten::" + base)) {
+    const auto& wanted = candidate.schema().arguments();
+    if (candidate.schema().is_mutable() || wanted.size() < given.size()) continue;
+    Partner partner{candidate, {}};
+    bool fits = true;
+    for (size_t i = 0; i < wanted.size() && fits; ++i) {
+      if (i < given.size()) {
+        fits = element_kind(*given[i].type()) == wanted[i].type()->str();
+        partner.arguments.push_back(static_cast<int64_t>(i));
+      } else {
+        fits = wanted[i].default_value().has_value();
+        partner.arguments.push_back(-1);
+      }
+    }
+    if (fits) return partner;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tpjrt::ops

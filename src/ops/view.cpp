@@ -1,0 +1,259 @@
+// This project's own nodes: reading and writing a storage's memory through sizes, strides and an offset.
+//
+// Note [Strided access]: a base value is dense, so in memory order it is a flat array of N elements. A view of it
+// whose dimensions, sorted by stride s1 > s2 > … > sk, don't overlap is a box in that array reshaped to
+// [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. Where the box would
+// cross a boundary of that grid, or the offset is not known, the grid is laid over the part that starts at the offset. Only
+// overlapping views (unfold) need a gather.
+#include <algorithm>
+#include <numeric>
+
+#include "ops/rules.h"
+
+namespace tpjrt::ops {
+namespace {
+
+int64_t product(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
+
+// --- memory of one dtype seen as another ------------------------------------------------------------------------------
+
+Value complex_to_reals(Emit& e, const Value& flat) {
+  const int64_t n = flat.dim(0);
+  Value re = e.reshape(e.unary("real", flat), {n, 1});
+  Value im = e.reshape(e.unary("imag", flat), {n, 1});
+  return e.reshape(e.concatenate({re, im}, 1), {2 * n});
+}
+Value reals_to_complex(Emit& e, const Value& flat) {
+  const int64_t n = flat.dim(0) / 2;
+  Value pairs = e.reshape(flat, {n, 2});
+  const auto part = [&](int64_t i) { return e.reshape(e.slice(pairs, {0, i}, {n, i + 1}, {1, 1}), {n}); };
+  return e.complex(part(0), part(1));
+}
+
+Value reinterpret(Emit& e, const Value& flat, ElementType to) {
+  const ElementType from = flat.element();
+  if (from == to) return flat;
+  if (hlo::is_complex(from)) return reinterpret(e, complex_to_reals(e, flat), to);
+  if (hlo::is_complex(to)) return reals_to_complex(e, reinterpret(e, flat, hlo::real_element(to)));
+  if (from == ElementType::kPred) return reinterpret(e, e.convert(flat, ElementType::kU8), to);
+  if (to == ElementType::kPred) return e.to(reinterpret(e, flat, ElementType::kU8), to);
+  const int64_t before = hlo::byte_width(from);
+  const int64_t after = hlo::byte_width(to);
+  const int64_t n = flat.dim(0);
+  if (before == after) return e.bitcast_convert(flat, {to, {n}});
+  if (before > after) return e.reshape(e.bitcast_convert(flat, {to, {n, before / after}}), {n * before / after});
+  const int64_t ratio = after / before;
+  const int64_t whole = n / ratio;
+  Value used = whole * ratio == n ? flat : e.slice(flat, {0}, {whole * ratio}, {1});
+  return e.bitcast_convert(e.reshape(used, {whole, ratio}), {to, {whole}});
+}
+
+// The base's memory, flat, in its own dtype.
+Value memory_of(Emit& e, const Value& base, const graph::TensorType& form) {
+  const auto order = form.memory_order();
+  Value ordered = e.transpose(base, Dims(order.begin(), order.end()));
+  return e.reshape(ordered, {product(ordered.dims())});
+}
+// And back.
+Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
+  const auto order = form.memory_order();
+  Dims ordered, back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    ordered.push_back(form.sizes[static_cast<size_t>(order[i])]);
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return e.transpose(e.reshape(flat, ordered), back);
+}
+
+// --- the grid ---------------------------------------------------------------------------------------------------------
+
+struct Grid {
+  std::vector<size_t> axes;  // of the view, by stride, largest first; those of size 1 or stride 0 are left out
+  Dims sizes, strides;       // of those axes
+  bool overlapping = false;
+  int64_t span = 1;          // elements from the first to the last one
+};
+
+Grid grid_of(const Dims& sizes, const Dims& strides) {
+  Grid grid;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && strides[i] != 0) grid.axes.push_back(i);
+  }
+  std::stable_sort(grid.axes.begin(), grid.axes.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+  for (size_t i = 0; i < grid.axes.size(); ++i) {
+    const size_t axis = grid.axes[i];
+    grid.sizes.push_back(sizes[axis]);
+    grid.strides.push_back(strides[axis]);
+    grid.span += (sizes[axis] - 1) * strides[axis];
+    if (i == 0) continue;
+    const int64_t outer = grid.strides[i - 1];
+    grid.overlapping |= outer % strides[axis] != 0 || sizes[axis] > outer / strides[axis];
+  }
+  return grid;
+}
+
+// The shape [⌈n/s1⌉, s1/s2, …, sk] of the grid over n elements.
+Dims grid_shape(const Grid& grid, int64_t n) {
+  Dims shape;
+  int64_t outer = 0;
+  for (size_t i = 0; i < grid.strides.size(); ++i) {
+    const int64_t stride = grid.strides[i];
+    shape.push_back(i == 0 ? (n + stride - 1) / stride : outer / stride);
+    outer = stride;
+  }
+  shape.push_back(outer == 0 ? n : outer);
+  return shape;
+}
+
+// Where `offset` lies in the grid; empty when the box crosses a boundary there.
+Dims start_in(const Grid& grid, const Dims& shape, int64_t offset) {
+  Dims start;
+  for (size_t i = 0; i < grid.strides.size(); ++i) {
+    start.push_back(offset / grid.strides[i]);
+    offset %= grid.strides[i];
+    if (start[i] + grid.sizes[i] > shape[i]) return {};
+  }
+  start.push_back(offset);
+  return start;
+}
+
+Value over_grid(Emit& e, const Value& flat, const Dims& shape) {
+  const int64_t missing = product(shape) - flat.dim(0);
+  Value whole = missing == 0 ? flat : e.pad(flat, e.zeros({flat.element(), {}}), {0}, {missing}, {0});
+  return e.reshape(whole, shape);
+}
+
+// The box [start, start + sizes) of the grid, without the last, single coordinate.
+Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start) {
+  Dims limit = start;
+  for (size_t i = 0; i < grid.sizes.size(); ++i) limit[i] += grid.sizes[i];
+  limit.back() += 1;
+  return e.reshape(e.slice(gridded, start, limit, Dims(start.size(), 1)), grid.sizes);
+}
+
+// From the axes in grid order to the view's own, with the broadcast ones put back.
+Value to_view(Emit& e, const Value& boxed, const Grid& grid, const Dims& sizes) {
+  Dims axes;
+  for (const size_t axis : grid.axes) axes.push_back(static_cast<int64_t>(axis));
+  Dims by_axis(axes.size());
+  std::iota(by_axis.begin(), by_axis.end(), 0);
+  std::sort(by_axis.begin(), by_axis.end(), [&](int64_t a, int64_t b) { return axes[static_cast<size_t>(a)] < axes[static_cast<size_t>(b)]; });
+  Value ordered = e.transpose(boxed, by_axis);
+  std::sort(axes.begin(), axes.end());
+  bool broadcasts = false;
+  Dims kept;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const bool has_axis = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(i));
+    broadcasts |= !has_axis && sizes[i] != 1;
+  }
+  if (!broadcasts) return e.reshape(ordered, sizes);
+  return e.broadcast_in_dim(ordered, sizes, axes);
+}
+
+// The inverse for an update, which has no broadcast axes of more than one element.
+Value to_box(Emit& e, const Value& update, const Grid& grid) {
+  Dims order, present;
+  for (const size_t axis : grid.axes) order.push_back(static_cast<int64_t>(axis));
+  for (int64_t i = 0; i < update.rank(); ++i) {
+    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  }
+  return e.reshape(e.transpose(update, order), grid.sizes);
+}
+
+Value flat_positions(Emit& e, const Dims& sizes, const Dims& strides, const Value& offset) {
+  const Type type{ElementType::kS64, sizes};
+  Value positions = e.broadcast_in_dim(offset, sizes, {});
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1 || strides[i] == 0) continue;
+    Value step = e.mul(e.iota(type, static_cast<int64_t>(i)), e.constant(strides[i], type));
+    positions = e.add(positions, step);
+  }
+  return positions;
+}
+
+struct Access {
+  Grid grid;
+  Value offset;        // 0-d s64
+  int64_t known = 0;   // its value, unless it varies
+  bool varies = false;
+};
+
+Access access_of(Emit& e, const Call& c) {
+  const Argument& offset = c.argument("offset");
+  Access access{grid_of(c.ints("sizes"), c.ints("strides")), c.scalar(e, "offset", ElementType::kS64),
+                offset.scalars.at(0).toLong(), offset.varies};
+  return access;
+}
+
+// --- rules ------------------------------------------------------------------------------------------------------------
+
+// Memory that was never written.
+Values empty(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result()))}; }
+
+// Another dtype, or other strides of the same values.
+Values convert(Emit& e, const Call& c) { return {e.as(c.tensor("input"), c.result())}; }
+
+Values view(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const Dims sizes = c.ints("sizes");
+  if (result.elements() == 0) return {e.zeros(result)};
+  Value flat = reinterpret(e, memory_of(e, c.tensor("base"), c.type("base")), result.element);
+  const Access a = access_of(e, c);
+  if (a.grid.overlapping) {
+    Value positions = flat_positions(e, sizes, c.ints("strides"), a.offset);
+    return {e.reshape(e.take(flat, e.reshape(positions, {result.elements()}), 0), sizes)};
+  }
+  if (!a.varies) {
+    const Dims shape = grid_shape(a.grid, flat.dim(0));
+    const Dims start = start_in(a.grid, shape, a.known);
+    if (!start.empty()) return {to_view(e, box(e, over_grid(e, flat, shape), a.grid, start), a.grid, sizes)};
+  }
+  Value part = e.dynamic_slice(flat, {a.offset}, {a.grid.span});
+  const Dims shape = grid_shape(a.grid, a.grid.span);
+  return {to_view(e, box(e, over_grid(e, part, shape), a.grid, Dims(shape.size(), 0)), a.grid, sizes)};
+}
+
+// The base with `update` written over the view's place.
+Values write(Emit& e, const Call& c) {
+  const graph::TensorType& form = c.type("base");
+  Value update = c.tensor("update");
+  const Value base = memory_of(e, c.tensor("base"), form);
+  const Value flat = reinterpret(e, base, update.element());
+  const int64_t n = flat.dim(0);
+  const Access a = access_of(e, c);
+  if (a.grid.overlapping) throw Unsupported("it writes through a view that overlaps itself");
+  const auto put = [&](const Value& target, const Dims& shape, const Dims& start) {
+    Value boxed = to_box(e, update, a.grid);
+    Dims with_last = boxed.dims();
+    with_last.push_back(1);
+    Values starts;
+    for (const int64_t s : start) starts.push_back(e.constant(s, Type{ElementType::kS64, {}}));
+    Value written = e.dynamic_update_slice(over_grid(e, target, shape), e.reshape(boxed, with_last), starts);
+    Value all = e.reshape(written, {product(shape)});
+    return all.dim(0) == target.dim(0) ? all : e.slice(all, {0}, {target.dim(0)}, {1});
+  };
+  Value changed;
+  const Dims shape = grid_shape(a.grid, n);
+  const Dims start = a.varies ? Dims{} : start_in(a.grid, shape, a.known);
+  if (!start.empty()) {
+    changed = put(flat, shape, start);
+  } else {
+    Value part = e.dynamic_slice(flat, {a.offset}, {a.grid.span});
+    const Dims inner = grid_shape(a.grid, a.grid.span);
+    changed = e.dynamic_update_slice(flat, put(part, inner, Dims(inner.size(), 0)), {a.offset});
+  }
+  Value back = reinterpret(e, changed, base.element());
+  if (back.dim(0) < base.dim(0)) back = e.concatenate({back, e.slice(base, {back.dim(0)}, {base.dim(0)}, {1})}, 0);
+  return {from_memory(e, back, form)};
+}
+
+}  // namespace
+
+void add_view_rules(RuleTable& rules) {
+  rules.add("pjrt::empty", empty);
+  rules.add("pjrt::convert", convert);
+  rules.add("pjrt::view", view);
+  rules.add("pjrt::write", write);
+}
+
+}  // namespace tpjrt::ops

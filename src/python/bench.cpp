@@ -1,0 +1,84 @@
+// Loops for ./dev bench: recording from C++, syncs up to execute, and the same program through bare PJRT.
+#include "python/bench.h"
+
+#include <ATen/ops/add.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+
+#include "device/storage.h"
+#include "engine/context.h"
+#include "engine/device_data.h"
+
+namespace py = pybind11;
+
+namespace tpjrt::python {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Nanoseconds a call of x + y, results dropped at once.
+double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
+  py::gil_scoped_release release;
+  const int64_t start = now_ns();
+  for (int64_t i = 0; i < count; ++i) at::add(x, y);
+  return static_cast<double>(now_ns() - start) / static_cast<double>(count);
+}
+
+// A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait.
+class BareProgram {
+ public:
+  explicit BareProgram(const std::string& text) : executable_(engine::Context::instance().client().compile(text)) {}
+
+  // Uploads the arguments once; they are kept and never donated.
+  void set_arguments(const std::vector<at::Tensor>& tensors) {
+    auto& client = engine::Context::instance().client();
+    buffers_.clear();
+    tensors_ = tensors;
+    for (const at::Tensor& tensor : tensors) {
+      const auto dims = tensor.sizes().vec();
+      buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()), dims,
+                                                 pjrt::HostBufferSemantics::kCopy, 0, {}));
+    }
+  }
+
+  // Seconds of one execution, waiting for its results.
+  double execute() {
+    py::gil_scoped_release release;
+    std::vector<PJRT_Buffer*> arguments;
+    std::vector<int64_t> kept;
+    for (const auto& buffer : buffers_) {
+      kept.push_back(static_cast<int64_t>(arguments.size()));
+      arguments.push_back(buffer->handle());
+    }
+    const int64_t start = now_ns();
+    executable_->execute(arguments, kept, results_);
+    for (const auto& result : results_) result->await();
+    return static_cast<double>(now_ns() - start) * 1e-9;
+  }
+
+ private:
+  std::shared_ptr<pjrt::Executable> executable_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> buffers_, results_;
+  std::vector<at::Tensor> tensors_;
+};
+
+}  // namespace
+
+void bind_bench(py::module_& m) {
+  m.def("_bench_add", &add_loop, "x + y in a C++ loop; nanoseconds a call");
+  m.def("_bench_prepare",
+        [](const at::Tensor& tensor) {
+          return engine::Context::instance().prepare_only({&device::storage_of(tensor)->cell});
+        },
+        "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
+  py::class_<BareProgram>(m, "BareProgram", "a StableHLO program through bare PJRT, for comparison")
+      .def(py::init<const std::string&>())
+      .def("set_arguments", &BareProgram::set_arguments)
+      .def("execute", &BareProgram::execute);
+}
+
+}  // namespace tpjrt::python

@@ -1,0 +1,8 @@
+// Measurements that have to be made in C++, and the bare PJRT runner they are held against.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace tpjrt::python {
+void bind_bench(pybind11::module_& m);
+}

@@ -1,0 +1,116 @@
+// Calls from the core into Python.
+#include "python/interpreter.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device/location.h"
+#include "engine/call_lowering.h"
+#include "engine/context.h"
+
+namespace py = pybind11;
+
+namespace tpjrt::python {
+namespace {
+
+// Leaked: they may be asked for while the interpreter goes down.
+py::function* plugins_source = nullptr;
+py::function* decompose_source = nullptr;
+
+std::vector<engine::PluginChoice> plugins() {
+  py::gil_scoped_acquire gil;
+  TORCH_CHECK(plugins_source, "torch_pjrt is not imported");
+  std::vector<engine::PluginChoice> choices;
+  for (const auto& [name, path] : (*plugins_source)().cast<std::vector<std::pair<std::string, std::string>>>()) {
+    choices.push_back({name, path});
+  }
+  return choices;
+}
+
+bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  py::gil_scoped_acquire gil;
+  if (!decompose_source) return false;
+  const auto& schema = op.schema();
+  py::list args;
+  py::dict kwargs;
+  const size_t first = stack.size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& argument = schema.arguments()[i];
+    py::object value = torch::jit::toPyObject(stack[first + i]);
+    // A dtype travels as an int in a stack.
+    const c10::Type* type = argument.real_type().get();
+    const auto* optional = type->castRaw<c10::OptionalType>();
+    if (optional) type = optional->getElementType().get();
+    if (type->kind() == c10::TypeKind::ScalarTypeType && !stack[first + i].isNone()) {
+      value = py::reinterpret_borrow<py::object>(
+          reinterpret_cast<PyObject*>(torch::getTHPDtype(stack[first + i].toScalarType())));
+    }
+    if (argument.kwarg_only()) {
+      kwargs[py::str(argument.name())] = value;
+    } else {
+      args.append(value);
+    }
+  }
+  py::object result = (*decompose_source)(schema.name(), schema.overload_name(), args, kwargs);
+  if (result.ptr() == Py_NotImplemented) return false;
+  stack.resize(first);
+  if (schema.returns().size() == 1 || !py::isinstance<py::tuple>(result)) {
+    stack.push_back(torch::jit::toIValue(result, schema.returns().at(0).type()));
+    return true;
+  }
+  const auto results = result.cast<py::tuple>();
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    py::object one = results[i];
+    stack.push_back(one.is_none() ? c10::IValue(at::Tensor()) : torch::jit::toIValue(one, schema.returns()[i].type()));
+  }
+  return true;
+}
+
+bool is_library(const std::string& file) {
+  return file.find("/torch/") != std::string::npos || file.find("/torch_pjrt/") != std::string::npos ||
+         file.starts_with("<frozen");
+}
+
+device::Location user_location() {
+  if (!Py_IsInitialized()) return {};
+  py::gil_scoped_acquire gil;
+  device::Location location;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    std::string file = py::reinterpret_borrow<py::object>(code->co_filename).cast<std::string>();
+    Py_DECREF(code);
+    const bool found = !is_library(file);
+    if (found) location = {std::move(file), PyFrame_GetLineNumber(frame)};
+    PyFrameObject* back = found ? nullptr : PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  return location;
+}
+
+void without_gil(const std::function<void()>& work) {
+  if (Py_IsInitialized() && PyGILState_Check()) {
+    py::gil_scoped_release release;
+    work();
+  } else {
+    work();
+  }
+}
+
+}  // namespace
+
+void set_python_sources(py::function plugins_function, py::function decompose_function) {
+  plugins_source = new py::function(std::move(plugins_function));
+  decompose_source = new py::function(std::move(decompose_function));
+}
+
+void install_interpreter() {
+  device::install_location_source(&user_location);
+  engine::install_decomposer(&decompose);
+  engine::Context::instance().install(&plugins, &without_gil);
+}
+
+}  // namespace tpjrt::python

@@ -1,0 +1,101 @@
+// torch_pjrt._C: bindings, no logic.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device/access.h"
+#include "device/counters.h"
+#include "device/generator.h"
+#include "device/guard.h"
+#include "device/host.h"
+#include "device/register.h"
+#include "device/storage.h"
+#include "engine/context.h"
+#include "graph/print.h"
+#include "python/bench.h"
+#include "python/interpreter.h"
+
+namespace py = pybind11;
+
+namespace tpjrt::python {
+namespace {
+
+std::vector<graph::Value> values_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<graph::Value> values;
+  std::lock_guard lock(graph::graph_lock());
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
+    values.push_back(device::read(tensor));
+  }
+  return values;
+}
+
+std::vector<graph::Cell*> cells_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<graph::Cell*> cells;
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
+    cells.push_back(&device::storage_of(tensor)->cell);
+  }
+  return cells;
+}
+
+py::dict metrics() {
+  auto& engine = engine::Context::instance().metrics;
+  auto& device = device::counters();
+  py::dict result;
+  result["ops_recorded"] = device.ops_recorded.load();
+  result["graphs_compiled"] = engine.graphs_compiled.load();
+  result["executions"] = engine.executions.load();
+  result["host_fallbacks"] = device.fallbacks();
+  result["syncs"] = engine.syncs.load();
+  result["nodes_executed"] = engine.nodes_executed.load();
+  result["host_transfer_bytes"] = device.host_transfer_bytes.load();
+  result["compile_seconds"] = static_cast<double>(engine.compile_ns.load()) * 1e-9;
+  result["prepare_seconds"] = static_cast<double>(engine.prepare_ns.load()) * 1e-9;
+  result["execute_seconds"] = static_cast<double>(engine.execute_ns.load()) * 1e-9;
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "The C++ core of torch_pjrt.";
+  device::register_device();
+  install_interpreter();
+  auto& context = engine::Context::instance();
+  m.def("set_python_sources", &set_python_sources, "callbacks of the package: plugins() and decompose(op, args, kwargs)");
+  m.def("init", [&context](const std::string& name, const std::string& path) { context.init({name, path}); });
+  m.def("is_initialized", [&context] { return context.started(); });
+  m.def("platform_name", [&context] { return context.client().platform_name(); });
+  m.def("platform_version", [&context] { return context.client().platform_version(); });
+  m.def("plugin", [&context] { return std::make_pair(context.plugin().name, context.plugin().path); });
+  m.def("device_count", [&context] { return static_cast<int>(context.device_count()); });
+  m.def("device_kinds", [&context] {
+    std::vector<std::string> kinds;
+    for (const auto& device : context.client().devices()) kinds.push_back(device.kind);
+    return kinds;
+  });
+  m.def("current_device", [] { return static_cast<int>(device::current_device()); });
+  m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
+  m.def("synchronize", [&context](int index) { context.wait(static_cast<c10::DeviceIndex>(index)); });
+  m.def("sync", [&context](const std::vector<at::Tensor>& tensors) { context.sync(cells_of(tensors), "torch_pjrt.sync"); });
+  m.def("sync_all", [&context] { context.sync_all(); });
+  m.def("stablehlo", [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
+  m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
+  m.def("is_pending", [](const at::Tensor& tensor) {
+    std::lock_guard lock(graph::graph_lock());
+    const graph::Value& value = device::storage_of(tensor)->cell.value();
+    return value && !value.is_leaf();
+  });
+  m.def("metrics", &metrics);
+  m.def("reset_metrics", [&context] {
+    context.metrics.reset();
+    device::counters().reset();
+  });
+  m.def("default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); });
+  m.def("strict", &device::strict);
+  m.def("set_strict", &device::set_strict);
+  bind_bench(m);
+}
+
+}  // namespace tpjrt::python
