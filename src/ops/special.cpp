@@ -36,8 +36,7 @@ Expression zeta(const Expression& s, const Expression& q) {
   Expression is_pole = (s == 1) | ((q <= 0) & (q == q.unary("floor")) & (s > 1));
   Expression start = where(is_pole | (q < kFarthest), q.number(1), q);
   Values end = e.while_loop(
-      {start.value, q.number(0).value},
-      [&](const Values& state) -> Values { return {any(lift(state[0]) < 0)}; },
+      {start.value, q.number(0).value}, [&](const Values& state) -> Values { return {any(lift(state[0]) < 0)}; },
       [&](const Values& state) -> Values {
         Expression at = lift(state[0]), sum = lift(state[1]), negative = at < 0;
         return {where(negative, at + 1, at).value, where(negative, sum + at.apply("power", -s), sum).value};
