@@ -55,9 +55,16 @@ class PartBuilder {
   }
 
  private:
-  static Parameter default_of(const c10::Argument& declared) {
+  // A factory's options come from what it writes to; Meta then needs no memory.
+  Parameter default_of(const c10::Argument& declared) const {
     Parameter parameter;
-    parameter.constant = *declared.default_value();
+    if (declared.name() == "dtype" && outer_.mutated.size() == 1) {
+      parameter.constant = static_cast<int64_t>(outer_.results.back()->dtype);
+    } else if (declared.name() == "device") {
+      parameter.constant = c10::Device(c10::kMeta);
+    } else {
+      parameter.constant = declared.default_value().value_or(c10::IValue());
+    }
     return parameter;
   }
 

@@ -46,21 +46,30 @@ bool same_kind(const c10::Type& a, const c10::Type& b) {
   return strip(a) == strip(b);
 }
 
+// What a factory's out= overload takes from `out` and its functional partner from these.
+bool is_option(const c10::Argument& argument) {
+  const std::string& name = argument.name();
+  return name == "dtype" || name == "layout" || name == "device" || name == "pin_memory";
+}
+
 std::optional<Partner> match(const FunctionSchema& original, const std::vector<OperatorHandle>& candidates) {
   const std::vector<size_t> inputs = inputs_of(original);
   const OperatorHandle* best = nullptr;
   for (const OperatorHandle& candidate : candidates) {
     const FunctionSchema& schema = candidate.schema();
-    if (schema.is_mutable() || schema.arguments().size() != inputs.size()) continue;
+    if (schema.is_mutable() || schema.arguments().size() < inputs.size()) continue;
     bool fits = true;
+    for (size_t i = inputs.size(); i < schema.arguments().size(); ++i) fits &= is_option(schema.arguments()[i]);
     for (size_t i = 0; i < inputs.size() && fits; ++i) {
       fits = same_kind(*schema.arguments()[i].type(), *original.arguments()[inputs[i]].type());
     }
+    if (best && best->schema().arguments().size() < schema.arguments().size()) continue;
     if (fits && (!best || schema.overload_name() == original.overload_name())) best = &candidate;
   }
   if (!best) return std::nullopt;
   Partner partner{*best, {}};
   for (const size_t i : inputs) partner.arguments.push_back(static_cast<int64_t>(i));
+  partner.arguments.resize(best->schema().arguments().size(), -1);
   return partner;
 }
 

@@ -274,11 +274,11 @@ Values max_pool_backward(Emit& e, const Call& c) {
   check_plane(p);
   if (p.taps() > kUnrolledTaps) return {scatter_to_planes(e, dy, indices, in, spatial)};
   Value y = e.to(dy, Emit::compute_element(dy.element())), zero = e.zeros(y.type), total;
-  Value starts = window_starts(e, p, false);
-  indices = e.to(indices, ElementType::kS32);
+  Value starts = e.broadcast_to(window_starts(e, p, false), y.dims());
+  Value offset = e.sub(e.to(indices, ElementType::kS32), starts);
   for_each_tap(p, [&](const Dims& tap) {
-    Value i = e.broadcast_to(e.add(starts, e.constant(tap_offset(p, tap), starts.type)), y.dims());
-    Value chosen = e.select(e.compare(hlo::Comparison::kEq, indices, i), y, zero);
+    Value here = e.constant(tap_offset(p, tap), offset.type);
+    Value chosen = e.select(e.compare(hlo::Comparison::kEq, offset, here), y, zero);
     Value part = place_tap(e, chosen, p, tap);
     total = total ? e.add(total, part) : part;
   });

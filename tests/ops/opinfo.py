@@ -1,0 +1,72 @@
+"""Running PyTorch's OpInfo samples on the device and on the CPU, and comparing everything a user can see."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils import _pytree as pytree
+
+DEVICE = "pjrt"
+
+# Draw random numbers, or show memory that was never written: only types are compared.
+UNPREDICTABLE = {
+    "bernoulli", "cauchy", "dropout", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric",
+    "log_normal", "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout", "nn.functional.dropout",
+    "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout",
+    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu",
+    "nn.functional.multi_head_attention_forward", "normal", "pca_lowrank", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "svd_lowrank", "torch.ops.aten._flash_attention_forward", "uniform", "randperm",
+}  # fmt: skip
+
+OPS: dict[str, OpInfo] = {f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}": op for op in op_db}
+
+
+def to_device(tree: Any) -> Any:
+    """Copies on the device; what requires grad still does."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(DEVICE).requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, move, tree)
+
+
+def on_device(sample: SampleInput) -> SampleInput:
+    """The sample with its tensors, and any device argument, on the device."""
+    kwargs = {k: (DEVICE if k == "device" else v) for k, v in sample.kwargs.items()}
+    return SampleInput(to_device(sample.input), args=to_device(tuple(sample.args)), kwargs=to_device(kwargs))
+
+
+def samples(op: OpInfo, dtype: torch.dtype, count: int, requires_grad: bool = False) -> Iterator[SampleInput]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), count)
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def assert_same(actual: Any, expected: Any, values: bool = True, strides: bool = False) -> None:
+    """Same tree, dtypes, shapes and (within torch.testing's tolerance for float32, a little wider) values."""
+    actual_leaves, expected_leaves = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
+    assert len(actual_leaves) == len(expected_leaves)
+    for a, e in zip(actual_leaves, expected_leaves, strict=True):
+        if not isinstance(e, torch.Tensor):
+            assert a == e or (a != a and e != e) or not values, f"{a} != {e}"
+            continue
+        assert a.dtype == e.dtype, f"dtype {a.dtype}, on the CPU {e.dtype}"
+        assert a.shape == e.shape, f"shape {tuple(a.shape)}, on the CPU {tuple(e.shape)}"
+        if strides:
+            assert a.stride() == e.stride(), f"strides {a.stride()}, on the CPU {e.stride()}"
+        if not values:
+            continue
+        rtol, atol = (2e-4, 2e-5) if e.dtype in (torch.float32, torch.complex64) else (None, None)
+        if e.dtype in (torch.float16, torch.bfloat16):
+            rtol, atol = (2e-2, 2e-2) if e.dtype == torch.bfloat16 else (5e-3, 5e-3)
+        torch.testing.assert_close(a.detach().cpu(), e.detach(), rtol=rtol, atol=atol, equal_nan=True)

@@ -1,0 +1,72 @@
+"""Every OpInfo entry: forward, backward and in place, against CPU eager."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ops.opinfo import OPS, UNPREDICTABLE, assert_same, on_device, samples, tensors
+
+# More samples an op find more, and take longer; CI takes the first few.
+COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "3"))
+
+
+def run(op: Any, sample: Any, function: Any = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return (function or op.op)(sample.input, *sample.args, **sample.kwargs)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_forward(name: str) -> None:
+    op = OPS[name]
+    dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else next(iter(op.supported_dtypes("cpu")))
+    for sample in samples(op, dtype, COUNT):
+        moved = on_device(sample)
+        expected = run(op, sample)
+        assert_same(run(op, moved), expected, values=op.name not in UNPREDICTABLE)
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_autograd])
+def test_backward(name: str) -> None:
+    op = OPS[name]
+    if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
+        pytest.skip("random results, or no float32 kernel on the CPU: there are no gradients to compare")
+    for sample in samples(op, torch.float32, COUNT, requires_grad=True):
+        moved = on_device(sample)
+        gradients = []
+        for one in (sample, moved):
+            results = [t for t in tensors(run(op, one)) if t.requires_grad]
+            leaves = [t for t in tensors((one.input, one.args, one.kwargs)) if t.requires_grad]
+            if not results or not leaves:
+                gradients.append([])
+                continue
+            grads = [torch.linspace(0.5, 1.5, t.numel()).reshape(t.shape).to(t.dtype).to(t.device) for t in results]
+            gradients.append(torch.autograd.grad(results, leaves, grads, allow_unused=True))
+        assert_same(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.inplace_variant])
+def test_inplace(name: str) -> None:
+    op = OPS[name]
+    if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
+        pytest.skip("random results, or no float32 kernel on the CPU")
+    for sample in samples(op, torch.float32, COUNT):
+        if sample.broadcasts_input:
+            continue
+        moved = on_device(sample)
+        view = sample.input if not isinstance(sample.input, torch.Tensor) else sample.input.clone()
+        sample.input = view
+        try:
+            expected = run(op, sample, op.inplace_variant)
+        except RuntimeError:
+            with pytest.raises((RuntimeError, TypeError, IndexError)):
+                run(op, moved, op.inplace_variant)
+            continue
+        result = run(op, moved, op.inplace_variant)
+        assert_same(result, expected)
+        assert_same(moved.input, sample.input)
