@@ -1,8 +1,8 @@
 // Convolutions of 1, 2 and 3 spatial dimensions, transposed ones, and their backward.
 //
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
-// gradient) and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is the
-// first and the third. Everything is logically NCHW: batch 0, feature 1. `convolve` alone decides what executes it.
+// gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
+// the first and the third. Everything is logically NCHW: batch 0, feature 1. `convolve` alone decides what executes it.
 #include <numeric>
 
 #include "ops/precision.h"

@@ -275,7 +275,8 @@ Values max_pool_backward(Emit& e, const Call& c) {
   if (p.taps() > kUnrolledTaps) return {scatter_to_planes(e, dy, indices, in, spatial)};
   Value y = e.to(dy, Emit::compute_element(dy.element())), zero = e.zeros(y.type), total;
   Value starts = e.broadcast_to(window_starts(e, p, false), y.dims());
-  Value offset = e.sub(e.to(indices, ElementType::kS32), starts);
+  // Without the barrier every tap computes the offsets again.
+  Value offset = e.optimization_barrier({e.sub(e.to(indices, ElementType::kS32), starts)})[0];
   for_each_tap(p, [&](const Dims& tap) {
     Value here = e.constant(tap_offset(p, tap), offset.type);
     Value chosen = e.select(e.compare(hlo::Comparison::kEq, offset, here), y, zero);
