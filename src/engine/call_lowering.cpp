@@ -167,16 +167,18 @@ bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::A
 // Runs PyTorch's decomposition on placeholders through the recorder itself, and keeps the nodes.
 bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                             std::string& reason) {
-  // A decomposition that (indirectly) calls itself would never end.
-  static thread_local int depth = 0;
-  if (depth > 16) {
-    reason = "its decomposition does not end";
-    return false;
+  // A decomposition that comes back to the same call would never end.
+  static thread_local std::vector<const Signature*> under_way;
+  for (const Signature* outer : under_way) {
+    if (outer->name == signature.name && outer->operands == signature.operands) {
+      reason = "its decomposition ends in itself";
+      return false;
+    }
   }
-  struct Depth {
-    Depth() { ++depth; }
-    ~Depth() { --depth; }
-  } guard;
+  struct UnderWay {
+    explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
+    ~UnderWay() { under_way.pop_back(); }
+  } guard(&signature);
   std::vector<at::Tensor> tensors;
   for (const TypePtr type : signature.operands) {
     at::Tensor tensor = device::make_tensor(type, signature.device);

@@ -3,11 +3,27 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "engine/call_lowering.h"
 #include "engine/emit_program.h"
 #include "engine/errors.h"
 
 namespace tpjrt::engine {
+
+namespace {
+
+// The CPU plugin shows four devices by default, each with threads of its own; a CPU is one device here unless
+// TORCH_PJRT_CPU_DEVICES says otherwise. Plugins for other hardware may refuse options they don't know.
+std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
+  const pjrt::Api& api = pjrt::Api::load(plugin.path);
+  if (plugin.path.find("cpu") == std::string::npos) return pjrt::Client::create(api);
+  const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
+  return pjrt::Client::create(api, {{"cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1}}});
+}
+
+}  // namespace
 
 void Metrics::reset() {
   graphs_compiled = executions = syncs = nodes_executed = 0;
@@ -39,7 +55,7 @@ void Context::init(const PluginChoice& plugin) {
     TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (", plugin_.path,
                 ") is running already, and a process has one; choose the plugin before the first use of the device");
     if (client_) return;
-    client_ = pjrt::Client::create(pjrt::Api::load(plugin.path));
+    client_ = create_client(plugin);
     plugin_ = plugin;
   });
 }
@@ -82,6 +98,14 @@ void Context::wait(c10::DeviceIndex device) {
     }
     if (last && !last->is_deleted()) last->await();
   });
+}
+
+pjrt::CompileOptions Context::compile_options(int device_ordinal) {
+  pjrt::CompileOptions options;
+  options.device_ordinal = device_ordinal;
+  // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
+  if (client().platform_name() == "cpu") options.overrides["xla_cpu_enable_fast_min_max"] = false;
+  return options;
 }
 
 std::string Context::stablehlo(const std::vector<graph::Value>& results) {

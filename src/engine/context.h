@@ -54,6 +54,8 @@ class Context final : public device::Engine {
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void wait(c10::DeviceIndex device) override;
 
+  // How programs are compiled for this client.
+  pjrt::CompileOptions compile_options(int device_ordinal);
   // Runs everything that is pending anywhere.
   void sync_all();
   // The module that a sync of these values would compile.

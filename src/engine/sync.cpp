@@ -91,8 +91,7 @@ Program* Context::compile(const Walk& walk) {
   program->integers = emitted.integers;
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
-  pjrt::CompileOptions options;
-  options.device_ordinal = walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device;
+  const pjrt::CompileOptions options = compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device);
   try {
     program->executable = client().compile(emitted.text, options);
   } catch (const pjrt::Error& error) {

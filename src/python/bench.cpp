@@ -31,7 +31,8 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 // A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait.
 class BareProgram {
  public:
-  explicit BareProgram(const std::string& text) : executable_(engine::Context::instance().client().compile(text)) {}
+  explicit BareProgram(const std::string& text) : executable_(engine::Context::instance().client().compile(
+            text, engine::Context::instance().compile_options(0))) {}
 
   // Uploads the arguments once; they are kept and never donated.
   void set_arguments(const std::vector<at::Tensor>& tensors) {
