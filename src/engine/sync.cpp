@@ -6,6 +6,7 @@
 #include "engine/context.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
+#include "engine/errors.h"
 #include "engine/refusal.h"
 
 namespace tpjrt::engine {
@@ -21,10 +22,16 @@ int64_t now_ns() {
 }
 
 bool any_pending(c10::ArrayRef<Cell*> cells) {
+  bool any = false;
   for (const Cell* cell : cells) {
-    if (cell->value() && !cell->value().node->is_leaf()) return true;
+    const graph::Value& value = cell->value();
+    if (!value) continue;
+    any |= !value.is_leaf();
+    if (value.is_leaf() && !value.node->data) {
+      throw DependsOnData("its result depends on data, which is not there while a graph is traced");
+    }
   }
-  return false;
+  return any;
 }
 
 }  // namespace
