@@ -17,6 +17,8 @@ namespace {
 // The CPU plugin shows four devices by default, each with threads of its own; a CPU is one device here unless
 // TORCH_PJRT_CPU_DEVICES says otherwise. Plugins for other hardware may refuse options they don't know.
 std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
+  // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
   if (plugin.path.find("cpu") == std::string::npos) return pjrt::Client::create(api);
   const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");

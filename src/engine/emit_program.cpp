@@ -78,9 +78,18 @@ class PackedNumbers {
   int64_t next_double_ = 0, next_integer_ = 0;
 };
 
+// The state of a draw: an own key for each (seed, offset), by SplitMix64, and a counter that begins at 0. Were the offset
+// the counter, successive draws would show the same numbers, shifted.
 Value random_key(Emit& e, const Value& seed, const Value& offset) {
-  Value pair = e.concatenate({e.reshape(seed, {1}), e.reshape(offset, {1})}, 0);
-  return e.bitcast_convert(pair, {ElementType::kU64, {2}});
+  const Type word{ElementType::kU64, {}};
+  const auto mixed = [&](const Value& x, int64_t shift, uint64_t factor) {
+    Value y = e.binary("xor", x, e.binary("shift_right_logical", x, e.constant(shift, word)));
+    return factor ? e.mul(y, e.constant_u64(factor, word)) : y;
+  };
+  Value step = e.mul(e.bitcast_convert(offset, word), e.constant_u64(0x9E3779B97F4A7C15, word));
+  Value key = e.add(e.bitcast_convert(seed, word), step);
+  key = mixed(mixed(mixed(key, 30, 0xBF58476D1CE4E5B9), 27, 0x94D049BB133111EB), 31, 0);
+  return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
 }  // namespace

@@ -54,9 +54,8 @@ void Context::sync_all() {
       Cell* pending = nullptr;
       {
         std::lock_guard graph_guard(graph::graph_lock());
-        const auto components = graph::live_components();
-        if (components.empty()) return;
-        pending = static_cast<Cell*>(components.front()->cells.next);
+        pending = Cell::any_pending();
+        if (!pending) return;
       }
       run("torch_pjrt.sync", {pending});
     }

@@ -1,7 +1,6 @@
 // The lazy graph: construction, components, and destruction without recursion.
 #include "graph/node.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,10 @@ Component::~Component() {
 
 // Operands are let go through a queue of the thread: a chain of a million nodes must not recurse.
 Node::~Node() {
+  bool last_holder = false;
+  for (const Value& operand : operands) last_holder |= !operand.node->is_leaf() && operand.node.use_count() <= operands.size();
+  if (!last_holder) return;
   static thread_local std::vector<Value>* queue = nullptr;
-  if (operands.empty()) return;
   if (queue) {
     for (Value& operand : operands) {
       if (!operand.node->is_leaf()) queue->push_back(std::move(operand));
@@ -63,13 +64,24 @@ Node::~Node() {
   queue = nullptr;
 }
 
-Cell::~Cell() {
-  if (listed()) unlink();
+Cell::~Cell() { unlist(); }
+
+Cell::Everywhere& Cell::all() {
+  static auto* ring = new Everywhere(nullptr);
+  return *ring;
+}
+
+Cell* Cell::any_pending() { return all().listed() ? static_cast<Everywhere*>(all().next)->cell : nullptr; }
+
+void Cell::unlist() {
+  if (!listed()) return;
+  unlink();
+  everywhere_.unlink();
 }
 
 void Cell::bind(Value value) {
   if (value_.is_leaf()) previous_leaf_ = value_.node.get();
-  if (listed()) unlink();
+  unlist();
   value_ = std::move(value);
   if (!value_) return;
   if (value_.node->is_leaf()) {
@@ -77,6 +89,7 @@ void Cell::bind(Value value) {
     return;
   }
   insert_before(Component::root(value_.node->component.get())->cells);
+  everywhere_.insert_before(all());
 }
 
 const Value& settle(Value& value) {
@@ -84,36 +97,6 @@ const Value& settle(Value& value) {
     value = Value{value.node->leaves[value.index], 0};
   }
   return value;
-}
-
-namespace {
-
-// Every component ever made and still alive; dead entries are swept when their number may have doubled.
-struct Registry {
-  std::vector<c10::weak_intrusive_ptr<Component>> entries;
-  size_t sweep_at = 1024;
-
-  void add(const ComponentPtr& component) {
-    entries.emplace_back(component);
-    if (entries.size() < sweep_at) return;
-    std::erase_if(entries, [](const auto& entry) { return entry.expired(); });
-    sweep_at = std::max<size_t>(1024, 2 * entries.size());
-  }
-};
-Registry& registry() {
-  static auto* instance = new Registry;
-  return *instance;
-}
-
-}  // namespace
-
-std::vector<ComponentPtr> live_components() {
-  std::vector<ComponentPtr> live;
-  for (const auto& entry : registry().entries) {
-    ComponentPtr component = entry.lock();
-    if (component && !component->parent && component->cells.listed()) live.push_back(std::move(component));
-  }
-  return live;
 }
 
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
@@ -135,7 +118,6 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
     node->component = ComponentPtr::reclaim_copy(component);
   } else {
     node->component = c10::make_intrusive<Component>();
-    registry().add(node->component);
   }
   Component::root(node->component.get())->nodes++;
   return node;

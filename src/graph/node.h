@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "graph/number.h"
 #include "graph/signature.h"
@@ -101,7 +100,8 @@ class Node final : public c10::intrusive_ptr_target {
   uint32_t uses = 0;   // of a leaf: operands seen in that walk
 };
 
-// Holds a storage's value. Not movable: it is a member of the component's ring.
+// Holds a storage's value. Not movable: while the value is pending it is a member of two rings, its component's and
+// that of all pending cells.
 class Cell : public Link {
  public:
   Cell() = default;
@@ -111,8 +111,18 @@ class Cell : public Link {
   void bind(Value value);
   // The leaf this cell held before its pending value: what an in-place update may overwrite. Compared, never followed.
   const Node* previous_leaf() const { return previous_leaf_; }
+  // Some cell with a pending value, or null. Under graph_lock().
+  static Cell* any_pending();
 
  private:
+  struct Everywhere : Link {
+    explicit Everywhere(Cell* cell) : cell(cell) {}
+    Cell* cell;
+  };
+  static Everywhere& all();
+  void unlist();
+
+  Everywhere everywhere_{this};
   Value value_;
   const Node* previous_leaf_ = nullptr;
 };
@@ -123,9 +133,6 @@ std::mutex& graph_lock();
 // Records a node; the operands are moved in. Under graph_lock().
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<Number>& numbers);
 NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data);
-
-// Components that may have something pending, for a sync of everything. Under graph_lock().
-std::vector<ComponentPtr> live_components();
 
 // If the value was executed meanwhile, its leaf; else itself. Under graph_lock().
 const Value& settle(Value& value);

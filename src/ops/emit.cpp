@@ -145,17 +145,14 @@ Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double 
   if (x.rank() == 0 || x.dim(dim) <= 1 || x.type.elements() == 0) return x;
   Value identity = std::isinf(initial) ? (initial < 0 ? lowest(x.element()) : highest(x.element()))
                                        : constant(initial, {x.element(), {}});
-  // After the step of width w, each element holds the op over the last 2w elements up to it.
-  const int64_t n = x.dim(dim);
-  const Dims none(x.dims().size(), 0), ones(x.dims().size(), 1);
-  Value running = x;
-  for (int64_t width = 1; width < n; width *= 2) {
-    Dims low = none, high = none;
-    low[static_cast<size_t>(dim)] = width;
-    high[static_cast<size_t>(dim)] = -width;
-    running = binary(op, pad(running, identity, low, high, none), running);
-  }
-  return running;
+  // A window that ends at each element and begins before the first.
+  const Dims ones(x.dims().size(), 1);
+  hlo::Window window{ones, ones, ones, ones, {}};
+  window.padding.resize(ones.size());
+  window.dimensions[static_cast<size_t>(dim)] = x.dim(dim);
+  window.padding[static_cast<size_t>(dim)] = {x.dim(dim) - 1, 0};
+  auto body = [&](const Values& pair) -> Values { return {binary(op, pair[0], pair[1])}; };
+  return reduce_window({x}, {identity}, window, body)[0];
 }
 
 // --- indexing -------------------------------------------------------------------------------------------------------
@@ -200,10 +197,16 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
 // --- random numbers -------------------------------------------------------------------------------------------------
 
 Value Emit::random_bits(const Call& c, const Type& type) {
+  // Words of 64 bits, taken apart: drawing narrower types costs as much a number, other algorithms far more (XLA:CPU).
+  const int64_t n = type.elements(), parts = 8 / hlo::byte_width(type.element), words = (n + parts - 1) / parts;
   auto state = rng_states_.try_emplace(c.rng_key.id, c.rng_key).first;
-  auto [next, bits] = rng_bit_generator("PHILOX", state->second, type);
+  auto [next, bits] = rng_bit_generator("THREE_FRY", state->second, {ElementType::kU64, {words}});
   state->second = next;
-  return bits;
+  if (parts > 1) {
+    bits = reshape(bitcast_convert(bits, {type.element, {words, parts}}), {words * parts});
+    bits = slice(bits, {0}, {n}, {1});
+  }
+  return reshape(bits, type.dims);
 }
 
 Value Emit::random_uniform(const Call& c, const Type& type) {

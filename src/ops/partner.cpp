@@ -61,7 +61,10 @@ std::optional<Partner> match(const FunctionSchema& original, const std::vector<O
     bool fits = true;
     for (size_t i = inputs.size(); i < schema.arguments().size(); ++i) fits &= is_option(schema.arguments()[i]);
     for (size_t i = 0; i < inputs.size() && fits; ++i) {
-      fits = same_kind(*schema.arguments()[i].type(), *original.arguments()[inputs[i]].type());
+      const c10::Argument& wanted = schema.arguments()[i];
+      const c10::Argument& given = original.arguments()[inputs[i]];
+      // A dtype's type is int: eye(n, m) is no eye(n, dtype).
+      fits = same_kind(*wanted.type(), *given.type()) && is_option(wanted) == is_option(given);
     }
     if (best && best->schema().arguments().size() < schema.arguments().size()) continue;
     if (fits && (!best || schema.overload_name() == original.overload_name())) best = &candidate;

@@ -25,7 +25,8 @@ Value complex_to_reals(Emit& e, const Value& flat) {
 }
 Value reals_to_complex(Emit& e, const Value& flat) {
   const int64_t n = flat.dim(0) / 2;
-  Value pairs = e.reshape(flat, {n, 2});
+  Value even = 2 * n == flat.dim(0) ? flat : e.slice(flat, {0}, {2 * n}, {1});
+  Value pairs = e.reshape(even, {n, 2});
   const auto part = [&](int64_t i) { return e.reshape(e.slice(pairs, {0, i}, {n, i + 1}, {1, 1}), {n}); };
   return e.complex(part(0), part(1));
 }
@@ -41,10 +42,12 @@ Value reinterpret(Emit& e, const Value& flat, ElementType to) {
   const int64_t after = hlo::byte_width(to);
   const int64_t n = flat.dim(0);
   if (before == after) return e.bitcast_convert(flat, {to, {n}});
-  if (before > after) return e.reshape(e.bitcast_convert(flat, {to, {n, before / after}}), {n * before / after});
+  // The barrier: XLA's simplifier folds two bitcasts in a row into one, of the wrong shape where the widths differ.
+  const Value bits = e.optimization_barrier({flat})[0];
+  if (before > after) return e.reshape(e.bitcast_convert(bits, {to, {n, before / after}}), {n * before / after});
   const int64_t ratio = after / before;
   const int64_t whole = n / ratio;
-  Value used = whole * ratio == n ? flat : e.slice(flat, {0}, {whole * ratio}, {1});
+  Value used = whole * ratio == n ? bits : e.slice(bits, {0}, {whole * ratio}, {1});
   return e.bitcast_convert(e.reshape(used, {whole, ratio}), {to, {whole}});
 }
 
