@@ -25,7 +25,7 @@ from measure import Result  # noqa: E402
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
-MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "models"]
+MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
 OUT = ROOT / "bench" / "out"
 
 
