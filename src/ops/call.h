@@ -38,6 +38,11 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The user's mistake, in what PyTorch's Meta kernel lets pass: the op runs on the host, whose kernel says what is wrong.
+struct Mistake : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 ElementType element_of(c10::ScalarType dtype);  // throws Unsupported for quantized and other dtypes without a counterpart
 c10::ScalarType dtype_of(ElementType element);
 

@@ -30,6 +30,9 @@ Geometry geometry_of(const Call& c) {
   g.dilation = list("dilation");
   g.groups = c.integer("groups");
   g.transposed = c.boolean("transposed");
+  for (const int64_t padding : g.padding) {
+    if (padding < 0) throw Mistake("negative padding");
+  }
   return g;
 }
 

@@ -179,6 +179,7 @@ Value true_order(Emit& e, const Value& mask) {
 // aten::masked_scatter: the i-th true element gets source's i-th.
 Values masked_scatter(Emit& e, const Call& c) {
   const Dims dims = dims_of(c.result());
+  if (c.tensor("mask").element() != ElementType::kPred) throw Mistake("the mask is not boolean");
   Value self = e.broadcast_to(c.tensor("self"), dims), source = c.tensor("source");
   Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), dims);
   const int64_t n = source.type.elements();

@@ -15,6 +15,7 @@ Values copy(Emit& e, const Call& c) { return {e.as(c.tensor("src"), c.result())}
 
 // aten::complex.
 Values complex(Emit& e, const Call& c) {
+  if (c.tensor("real").element() != c.tensor("imag").element()) throw Mistake("real and imag differ in dtype");
   Pointwise k(e, c, hlo::real_element(e.element(c.result())));
   return {e.complex(k("real").value, k("imag").value)};
 }

@@ -33,6 +33,7 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
 Values uniform(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const double from = c.real("from"), to = c.real("to");
+  if (!(from <= to)) throw Mistake("from is above to");
   Value u = e.random_uniform(c, result);  // with the dtype's own resolution, so that rounding never reaches 1
   if (from == 0 && to == 1) return {u};
   return {e.upcast(u, [&](const Value& x) { return scaled(e, x, to - from, from); })};
@@ -212,6 +213,9 @@ Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_
 Values multinomial(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Type result = e.type_of(c.result());
+  if (!hlo::is_float(x.element())) throw Mistake("probabilities are floats");
+  if (c.integer("num_samples") <= 0) throw Mistake("no samples are asked for");
+  if (x.dims().back() >= 1 << 24) throw Mistake("too many categories");
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
   Value weights = e.reshape(e.to(x, Emit::compute_element(x.element())), {rows, n});
