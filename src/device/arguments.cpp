@@ -185,6 +185,13 @@ uint64_t Arguments::hash() const {
   return h;
 }
 
+void Arguments::add_numbers_to_key() {
+  for (const Number& number : numbers) {
+    key.push_back(number.bits);
+    key.push_back(std::bit_cast<uint64_t>(number.imaginary));
+  }
+}
+
 void flatten(const Operator& op, c10::IValue* values, Arguments& out) {
   out.key.push_back(reinterpret_cast<uint64_t>(&op));
   out.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));

@@ -18,6 +18,8 @@ struct Arguments {
   bool recordable = true;  // false: an argument has a form that no node can state; the host runs the call
 
   uint64_t hash() const;
+  // Makes the numbers' values part of the key, for calls whose lowering holds them.
+  void add_numbers_to_key();
 };
 
 // `values` are the call's arguments on the stack. Arguments with a lazy conjugate or negative bit are resolved in place,

@@ -111,17 +111,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  LazyStorage* storage = storage_of(self);
-  graph::Value leaf;
-  {
-    std::lock_guard lock(graph::graph_lock());
-    if (!storage->cell.value()) read(self);
-  }
-  engine().sync({&storage->cell}, "aten::_local_scalar_dense");
-  {
-    std::lock_guard lock(graph::graph_lock());
-    leaf = storage->cell.value();
-  }
+  const graph::Value leaf = ready_leaf(self, "aten::_local_scalar_dense");
   at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());
   engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());

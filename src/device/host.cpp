@@ -172,8 +172,8 @@ void set_strict(bool on) { strict_flag() = on; }
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
   TORCH_CHECK(!strict(), "[", op.name, "] would run on the host", at_line(user_location()), ": ", reason,
               " (an error because strict mode is on: TORCH_PJRT_STRICT=1)");
+  HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
   note(op, reason);
-  HostCall(op, stack).run();
 }
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
@@ -190,18 +190,20 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
   note(op, "its result's shape depends on data, or it has no Meta kernel");
 }
 
-at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
+graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   LazyStorage* storage = storage_of(tensor);
-  graph::Value leaf;
-  {
-    std::lock_guard lock(graph::graph_lock());
-    if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
+  for (;;) {
+    {
+      std::lock_guard lock(graph::graph_lock());
+      if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
+      if (storage->cell.value().is_leaf()) return storage->cell.value();
+    }
+    engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf
   }
-  engine().sync({&storage->cell}, cause);
-  {
-    std::lock_guard lock(graph::graph_lock());
-    leaf = storage->cell.value();
-  }
+}
+
+at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
+  const graph::Value leaf = ready_leaf(tensor, cause);
   at::Tensor base = engine().host_view(leaf);
   const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
   auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));

@@ -10,6 +10,7 @@
 #include <exception>
 
 #include "device/operator.h"
+#include "graph/node.h"
 
 namespace tpjrt::device {
 
@@ -17,6 +18,8 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 // After the Meta kernel threw: runs on the host, where a user's mistake raises PyTorch's own error.
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error);
 
+// The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
+graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
 // The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory.
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.

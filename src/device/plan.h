@@ -31,6 +31,9 @@ struct Plan {
   bool on_host = false;     // the op can't be lowered: the graph is cut and the host runs it
   std::string host_reason;
 
+  // Calls of this key have a plan for each value of their numbers; nothing else is filled in here.
+  bool by_value = false;
+
   std::vector<uint64_t> key;
   Plan* next = nullptr;     // same hash
 };

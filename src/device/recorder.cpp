@@ -113,14 +113,21 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     return;
   }
   if (op.writes) check_overlap(op, arguments, values);
-  const uint64_t hash = arguments.hash();
+  uint64_t hash = arguments.hash();
   std::optional<at::Generator> generator;
   if (op.random) generator = generator_of(op, values);
   c10::SmallVector<at::Tensor, 4> results;
   Plan* plan = nullptr;
+  bool by_value = false;
   {
     std::lock_guard lock(graph::graph_lock());
     plan = find_plan(arguments, hash);
+    if (C10_UNLIKELY(plan && plan->by_value)) {
+      by_value = true;
+      arguments.add_numbers_to_key();
+      hash = arguments.hash();
+      plan = find_plan(arguments, hash);
+    }
     if (plan && !plan->on_host) emit(*plan, arguments, generator, results);
   }
   if (C10_UNLIKELY(!plan)) {
@@ -133,6 +140,15 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       return;
     }
     std::lock_guard lock(graph::graph_lock());
+    if (fresh->signature.lowering_holds_numbers && !by_value) {
+      auto stub = std::make_unique<Plan>();
+      stub->by_value = true;
+      stub->key = fresh->key;
+      keep_plan(std::move(stub), hash);
+      arguments.add_numbers_to_key();
+      hash = arguments.hash();
+      fresh->key.assign(arguments.key.begin(), arguments.key.end());
+    }
     plan = keep_plan(std::move(fresh), hash);
     if (!plan->on_host) emit(*plan, arguments, generator, results);
   }

@@ -137,6 +137,7 @@ bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::Ar
   std::vector<Number> mine;
   for (const uint32_t index : part.numbers) mine.push_back(numbers[index]);
   if (!find_lowering(*part.signature, mine, reason)) return false;
+  outer.lowering_holds_numbers |= part.signature->lowering_holds_numbers;
   lowering.parts.push_back(std::move(part));
   return true;
 }
@@ -264,9 +265,11 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, st
   std::string second;
   if (lower_by_decomposition(*lowering, signature, numbers, second)) {
     signature.lowering = lowering;
+    signature.lowering_holds_numbers = !numbers.empty();
     if (try_emit(signature, numbers, second)) return true;
   }
   signature.lowering = nullptr;
+  signature.lowering_holds_numbers = false;
   reason = why.empty() ? second : why;
   return false;
 }

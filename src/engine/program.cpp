@@ -25,7 +25,17 @@ Program* ProgramCache::find(const Walk& walk) {
 
 std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
   std::vector<NumberSlot> slots;
-  for (const Number& number : walk.numbers) slots.push_back({number, number.kind == Number::Kind::kKey, false});
+  std::unordered_map<graph::SignaturePtr, size_t> occurrences;
+  for (const graph::Node* node : walk.nodes) {
+    const size_t occurrence = occurrences[node->signature]++;
+    const auto last = last_numbers_.find(node->signature);
+    const bool known = last != last_numbers_.end() && occurrence < last->second.size();
+    for (size_t i = 0; i < node->numbers.size(); ++i) {
+      const Number& number = node->numbers[i];
+      const bool changed = known && !(last->second[occurrence][i] == number);
+      slots.push_back({number, number.kind == Number::Kind::kKey || changed, false});
+    }
+  }
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return slots;
   for (const auto& program : it->second) {
@@ -39,6 +49,18 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
     }
   }
   return slots;
+}
+
+void ProgramCache::remember(const Walk& walk) {
+  std::unordered_map<graph::SignaturePtr, size_t> occurrences;
+  for (const graph::Node* node : walk.nodes) {
+    // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
+    if (node->numbers.empty() || !node->signature->op) continue;
+    auto& seen = last_numbers_[node->signature];
+    const size_t occurrence = occurrences[node->signature]++;
+    if (occurrence == seen.size()) seen.emplace_back();
+    seen[occurrence].assign(node->numbers.begin(), node->numbers.end());
+  }
 }
 
 Program* ProgramCache::insert(uint64_t hash, std::unique_ptr<Program> program) {

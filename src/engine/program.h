@@ -3,7 +3,9 @@
 // Note [Values that vary]: a program is found by its tape, then by its numbers. Each number of the graph is either a
 // constant of the program or, once it was seen to change, an element of one of two packed arguments (f64, s64). A graph
 // that differs in constants only is compiled once more with exactly those numbers promoted, and that program replaces
-// the narrower one. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
+// the narrower one. A number of an ATen call that differs from what the same call held in the last program compiled with
+// it is promoted at once: an optimizer's first step, which also makes its state, is another graph than its second, and the
+// third must not compile. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
 #pragma once
 
 #include <memory>
@@ -40,12 +42,16 @@ class ProgramCache {
   Program* find(const Walk& walk);
   // Which numbers the next program for this tape should take as arguments.
   std::vector<NumberSlot> slots_for(const Walk& walk) const;
+  // Takes down the numbers of a graph that is being compiled.
+  void remember(const Walk& walk);
   Program* insert(uint64_t hash, std::unique_ptr<Program> program);
   size_t size() const { return count_; }
   void clear();
 
  private:
   std::unordered_map<uint64_t, std::vector<std::unique_ptr<Program>>> programs_;
+  // By call and by its how-manieth occurrence in the graph.
+  std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
   size_t count_ = 0;
 };
 

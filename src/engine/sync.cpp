@@ -92,6 +92,7 @@ Program* Context::compile(const Walk& walk) {
   auto program = std::make_unique<Program>();
   program->tape = walk.tape;
   program->slots = programs_.slots_for(walk);
+  programs_.remember(walk);
   EmittedProgram emitted = emit_program(walk, program->slots);
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;

@@ -57,6 +57,8 @@ struct Signature {
 
   // Owned by the engine: how the call is lowered. Written once, before the signature is published.
   mutable std::shared_ptr<const void> lowering;
+  // It was traced with the numbers of the first such call, so it is right for those only (a decomposition).
+  mutable bool lowering_holds_numbers = false;
 };
 
 using SignaturePtr = const Signature*;

@@ -42,6 +42,7 @@ const RuleTable& RuleTable::instance() {
     add_reduction_rules(rules);
     add_matmul_rules(rules);
     add_linalg_rules(rules);
+    add_fft_rules(rules);
     add_convolution_rules(rules);
     add_pooling_rules(rules);
     add_normalization_rules(rules);
