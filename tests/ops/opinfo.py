@@ -28,6 +28,11 @@ UNPREDICTABLE = {
 UNSUPPORTED: dict[str, str] = {
     "chalf": "XLA has no complex type of two 16-bit floats",
     "to_sparse": "the device holds strided tensors only",
+    "sparse.sampled_addmm": "sparse CSR layout: the device holds strided tensors only",
+    "sparse.mm.reduce": "sparse CSR layout: the device holds strided tensors only",
+    **dict.fromkeys(
+        ("torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
+         "nn.functional.batch_norm.without_cudnn"), "PyTorch has samples for CUDA alone: nothing to compare with"),
     **dict.fromkeys(
         ("jiterator_unary", "jiterator_binary", "jiterator_4inputs_with_extra_args", "jiterator_binary_return_by_ref",
          "jiterator_2inputs_2outputs"), "jiterator compiles CUDA source text; PyTorch has it for CUDA and ROCm only"),
@@ -46,7 +51,15 @@ def to_device(tree: Any) -> Any:
     """Copies on the device; what requires grad still does."""
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().to(DEVICE).requires_grad_(tensor.requires_grad)
+        plain = tensor.detach()
+        whole = plain.untyped_storage().nbytes() // max(1, plain.itemsize)
+        if plain.layout == torch.strided and whole != plain.numel() and not plain.is_conj() and not plain.is_neg():
+            # A view: the memory around it goes along.
+            memory = torch.as_strided(plain, (whole,), (1,), 0).to(DEVICE)
+            moved = memory.as_strided(plain.size(), plain.stride(), plain.storage_offset())
+        else:
+            moved = plain.to(DEVICE)
+        return moved.requires_grad_(tensor.requires_grad)
 
     return pytree.tree_map_only(torch.Tensor, move, tree)
 
