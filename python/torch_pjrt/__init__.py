@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import torch
 
-from torch_pjrt import _C, device_module, plugins, registration
-from torch_pjrt.trace import to_graph, to_stablehlo
+def _autoload() -> None:
+    """The entry point of group ``torch.backends``. torch asks for it at the end of ``import torch``, which may be the one
+    below: so it stands first."""
+
+
+import torch  # noqa: E402
+
+from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
+from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = ["init", "metrics", "reset_metrics", "strict_mode", "sync", "to_graph", "to_stablehlo"]
@@ -73,10 +79,6 @@ class strict_mode:
 
     def __exit__(self, *exception: object) -> None:
         _C.set_strict(self.before)
-
-
-def _autoload() -> None:
-    """The entry point of group ``torch.backends``: torch calls it at the end of ``import torch``."""
 
 
 registration.register(device_module)

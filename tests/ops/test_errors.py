@@ -1,0 +1,96 @@
+"""The user's mistakes: OpInfo's error inputs raise what the CPU raises."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
+from torch.utils import _pytree as pytree
+
+from tests.ops.opinfo import DEVICE, OPS, UNSUPPORTED
+from tests.ops.test_opinfo import run
+
+# Raised by other checks than the CPU's, in other words or as another type.
+OTHERWISE: dict[str, str] = {
+    "narrow_copy": "narrow's checks: they name the dimension as an IndexError, and a negative length",
+}
+
+# Not raised: (ops, a part of what the CPU says, why).
+ACCEPTED: list[tuple[set[str], str, str]] = [
+    ({"gather", "scatter", "scatter_add"}, "is out of bounds for dimension", "looking at indices would be a sync"),
+    ({"multinomial"}, "probability|probabilities", "looking at probabilities would be a sync"),
+    (
+        {"cat", "gather", "kthvalue", "masked_select", "take"},
+        "some elements of the input tensor and the written-to tensor refer to a single memory location",
+        "operands are values: an out that is an input gets the right result",
+    ),
+    (
+        {"aminmax", "complex", "multinomial"},
+        "out tensor to have dtype|for argument 'out'|Long tensor out",
+        "out of another dtype gets the converted result, as with most ops",
+    ),
+]
+
+
+def is_accepted(name: str, error: Exception) -> bool:
+    return any(name in ops and re.search(words, str(error)) for ops, words, _ in ACCEPTED)
+
+
+def move(tree: Any) -> Any:
+    """The tree on the device; tensors that share memory still do."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def move_tensor(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return tensor
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in storages:
+            storages[storage.data_ptr()] = torch.empty(0, dtype=tensor.dtype).set_(storage).to(DEVICE)
+        moved = storages[storage.data_ptr()].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return moved.requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, move_tensor, tree)
+
+
+def move_sample(sample: SampleInput) -> SampleInput:
+    kwargs = {k: (DEVICE if k == "device" else v) for k, v in sample.kwargs.items()}
+    value, args, kwargs = move((sample.input, tuple(sample.args), kwargs))
+    return SampleInput(value, args=args, kwargs=kwargs)
+
+
+def raised(op: Any, sample: Any) -> Exception | None:
+    try:
+        run(op, sample)
+    except Exception as error:
+        return error
+    return None
+
+
+def error_inputs(op: Any) -> list[ErrorInput]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(op.error_inputs("cpu"))
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.error_inputs_func is not None])
+def test_errors(name: str) -> None:
+    if name in UNSUPPORTED:
+        pytest.skip(UNSUPPORTED[name])
+    op = OPS[name]
+    for wrong in error_inputs(op):
+        moved = move_sample(wrong.sample_input)
+        expected = raised(op, wrong.sample_input)
+        if expected is None:
+            continue
+        error = raised(op, moved)
+        if error is None and is_accepted(name, expected):
+            continue
+        assert error is not None, f"nothing raised; on the CPU {expected!r}"
+        if name in OTHERWISE:
+            continue
+        assert isinstance(error, type(expected)), f"{error!r}, on the CPU {expected!r}"
+        assert re.search(wrong.error_regex, str(error)), f"{error!r}, on the CPU {expected!r}"
