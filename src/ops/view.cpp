@@ -1,14 +1,15 @@
 // This project's own nodes: reading and writing a storage's memory through sizes, strides and an offset.
 //
 // Note [Strided access]: a base value is dense, so in memory order it is a flat array of N elements. A view of it
-// whose dimensions, sorted by stride s1 > s2 > … > sk, don't overlap is a box in that array reshaped to
+// whose strides s1 > s2 > … > sk divide one another and whose dimensions don't overlap is a box in that array reshaped to
 // [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. Where the box would
-// cross a boundary of that grid, or the offset is not known, the grid is laid over the part that starts at the offset. Only
-// overlapping views (unfold) need a gather.
+// cross a boundary of that grid, or the offset is not known, the grid is laid over the part that starts at the offset. Views
+// off any grid (unfold, which overlaps; the diagonals of a batch) are read by a gather and written by a scatter.
 #include <algorithm>
 #include <numeric>
 
 #include "ops/rules.h"
+#include "ops/scatter.h"
 
 namespace tpjrt::ops {
 namespace {
@@ -73,7 +74,7 @@ Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
 struct Grid {
   std::vector<size_t> axes;  // of the view, by stride, largest first; those of size 1 or stride 0 are left out
   Dims sizes, strides;       // of those axes
-  bool overlapping = false;
+  bool off_grid = false;
   int64_t span = 1;          // elements from the first to the last one
 };
 
@@ -90,7 +91,7 @@ Grid grid_of(const Dims& sizes, const Dims& strides) {
     grid.span += (sizes[axis] - 1) * strides[axis];
     if (i == 0) continue;
     const int64_t outer = grid.strides[i - 1];
-    grid.overlapping |= outer % strides[axis] != 0 || sizes[axis] > outer / strides[axis];
+    grid.off_grid |= outer % strides[axis] != 0 || sizes[axis] > outer / strides[axis];
   }
   return grid;
 }
@@ -202,7 +203,7 @@ Values view(Emit& e, const Call& c) {
   if (result.elements() == 0) return {e.zeros(result)};
   Value flat = reinterpret(e, memory_of(e, c.tensor("base"), c.type("base")), result.element);
   const Access a = access_of(e, c);
-  if (a.grid.overlapping) {
+  if (a.grid.off_grid) {
     Value positions = flat_positions(e, sizes, c.ints("strides"), a.offset);
     return {e.reshape(e.take(flat, e.reshape(positions, {result.elements()}), 0), sizes)};
   }
@@ -224,7 +225,6 @@ Values write(Emit& e, const Call& c) {
   const Value flat = reinterpret(e, base, update.element());
   const int64_t n = flat.dim(0);
   const Access a = access_of(e, c);
-  if (a.grid.overlapping) throw Unsupported("it writes through a view that overlaps itself");
   const auto put = [&](const Value& target, const Dims& shape, const Dims& start) {
     Value boxed = to_box(e, update, a.grid);
     Dims with_last = boxed.dims();
@@ -237,8 +237,12 @@ Values write(Emit& e, const Call& c) {
   };
   Value changed;
   const Dims shape = grid_shape(a.grid, n);
-  const Dims start = a.varies ? Dims{} : start_in(a.grid, shape, a.known);
-  if (!start.empty()) {
+  const Dims start = a.varies || a.grid.off_grid ? Dims{} : start_in(a.grid, shape, a.known);
+  if (a.grid.off_grid) {
+    const Dims count{update.type.elements()};
+    Value positions = e.reshape(flat_positions(e, c.ints("sizes"), c.ints("strides"), a.offset), count);
+    changed = scatter_slices(e, flat, 0, positions, e.reshape(update, count), Combine::kReplace);
+  } else if (!start.empty()) {
     changed = put(flat, shape, start);
   } else {
     Value part = e.dynamic_slice(flat, {a.offset}, {a.grid.span});
