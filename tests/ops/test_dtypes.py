@@ -1,0 +1,64 @@
+"""The ops of everyday programs in every dtype that the CPU has for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing._internal.opinfo.core import SampleInput
+
+from tests.ops.opinfo import OPS, assert_same, on_device, samples, tensors
+from tests.ops.test_opinfo import run
+
+COUNT = 2
+
+DTYPES = (
+    torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool,
+    torch.complex64, torch.complex128,
+)  # fmt: skip
+
+COMMON = (
+    "abs", "add", "addcdiv", "addcmul", "addmm", "all", "amax", "amin", "any", "arange", "argmax", "argmin", "argsort",
+    "atan2", "baddbmm", "bitwise_and", "bitwise_not", "bmm", "cat", "ceil", "clamp", "clone", "cumprod", "cumsum",
+    "diagonal", "diff", "div.floor_rounding", "div.no_rounding_mode", "div.trunc_rounding", "dot", "eq", "exp",
+    "expand", "eye", "fill", "flip", "floor", "floor_divide", "fmod", "full_like", "gather", "ge", "index_add", "index_put",
+    "index_select", "isfinite", "isnan", "kron", "linspace", "log", "log_softmax", "logical_and", "logical_not",
+    "logsumexp", "masked_fill", "matmul", "max.binary", "max.reduction_with_dim", "maximum", "mean", "min.binary",
+    "minimum", "mm", "mul", "neg", "nn.functional.conv2d", "nn.functional.embedding", "nn.functional.gelu",
+    "nn.functional.layer_norm", "nn.functional.linear", "nn.functional.max_pool2d", "nn.functional.one_hot",
+    "nn.functional.pad.constant", "nn.functional.relu", "nn.functional.scaled_dot_product_attention",
+    "nn.functional.silu", "nn.functional.softplus", "pow", "prod", "reciprocal", "remainder", "repeat", "roll", "round",
+    "rsqrt", "scatter", "scatter_add", "sigmoid", "sign", "sin", "softmax", "sort", "sqrt", "square", "stack", "std",
+    "sub", "sum", "tanh", "topk", "transpose", "tril", "triu", "true_divide", "unbind", "var", "where", "xlogy",
+    "zeros_like",
+)  # fmt: skip
+
+
+# Where elements are equal, any order of their indices is right: where the argument dim stands.
+INDICES_OF_EQUALS = {"sort": 0, "argsort": 0, "topk": 1}
+
+
+def elements_at(indices: torch.Tensor, sample: SampleInput, position: int) -> torch.Tensor:
+    dim = sample.kwargs.get("dim", sample.args[position] if len(sample.args) > position else -1)
+    return sample.input.gather(dim, indices.cpu())
+
+
+def test_names_exist() -> None:
+    assert [name for name in COMMON if name not in OPS] == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("name", [name for name in COMMON if name in OPS])
+def test_dtype(name: str, dtype: torch.dtype) -> None:
+    op = OPS[name]
+    if not op.supports_dtype(dtype, "cpu"):
+        pytest.skip("the CPU has no kernel of that dtype")
+    for sample in samples(op, dtype, COUNT):
+        moved = on_device(sample)
+        expected = run(op, sample)
+        actual = run(op, moved)
+        if name in INDICES_OF_EQUALS and not sample.kwargs.get("stable"):
+            *actual_values, indices = tensors(actual)
+            *expected_values, expected_indices = tensors(expected)
+            at, expected_at = (elements_at(i, sample, INDICES_OF_EQUALS[name]) for i in (indices, expected_indices))
+            actual, expected = [*actual_values, at], [*expected_values, expected_at]
+        assert_same(actual, expected)
