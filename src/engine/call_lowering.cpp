@@ -165,21 +165,27 @@ bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::A
   return true;
 }
 
-// Runs PyTorch's decomposition on placeholders through the recorder itself, and keeps the nodes.
-bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
-                            std::string& reason) {
-  // A decomposition that comes back to the same call would never end.
-  static thread_local std::vector<const Signature*> under_way;
-  for (const Signature* outer : under_way) {
-    if (outer->name == signature.name && outer->operands == signature.operands) {
-      reason = "its decomposition ends in itself";
-      return false;
-    }
+// What a decomposition is made of: PyTorch's Python one, or the kernel that any backend without its own gets.
+enum class Source : uint8_t { kPython, kComposite };
+
+bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (source == Source::kPython) {
+    const Decomposer decomposer = python_decomposer;
+    return decomposer && decomposer(op, stack);
   }
-  struct UnderWay {
-    explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
-    ~UnderWay() { under_way.pop_back(); }
-  } guard(&signature);
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+    return false;
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &stack);
+  return true;
+}
+
+// Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
+bool trace(Source source, CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+           std::string& reason) {
+  lowering.placeholders.clear();
+  lowering.results.clear();
   std::vector<at::Tensor> tensors;
   for (const TypePtr type : signature.operands) {
     at::Tensor tensor = device::make_tensor(type, signature.device);
@@ -191,14 +197,9 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
   try {
     device::BelowEverything below;
-    const Decomposer decomposer = python_decomposer;
-    if (!decomposer || !decomposer(*signature.op, stack)) {
-      if (!signature.op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
-        reason = "it has no lowering rule and no decomposition";
-        return false;
-      }
-      // A backend without kernels gets the composite one.
-      signature.op->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &stack);
+    if (!decompose(source, *signature.op, stack)) {
+      if (reason.empty()) reason = "it has no lowering rule and no decomposition";
+      return false;
     }
   } catch (const std::exception& error) {
     const std::string what = error.what();
@@ -232,6 +233,24 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
     return false;
   }
   return true;
+}
+
+bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                            std::string& reason) {
+  // A decomposition that comes back to the same call would never end. Thrown, so that no plan says that the call can't be
+  // lowered: the outer one, which is the same, may have another way.
+  static thread_local std::vector<const Signature*> under_way;
+  for (const Signature* outer : under_way) {
+    if (outer->name == signature.name && outer->operands == signature.operands) {
+      throw DependsOnData("its decomposition ends in itself");
+    }
+  }
+  struct UnderWay {
+    explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
+    ~UnderWay() { under_way.pop_back(); }
+  } guard(&signature);
+  return trace(Source::kPython, lowering, signature, numbers, reason) ||
+         trace(Source::kComposite, lowering, signature, numbers, reason);
 }
 
 }  // namespace

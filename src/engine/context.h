@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,8 @@ struct PluginChoice {
 using PluginSource = std::vector<PluginChoice> (*)();
 // Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
 using GilRelease = void (*)(const std::function<void()>& work);
+// Is told of each program before it is compiled. Called under the engine's lock: it must not sync.
+using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
 
 class Context final : public device::Engine {
  public:
@@ -54,12 +57,14 @@ class Context final : public device::Engine {
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void wait(c10::DeviceIndex device) override;
 
-  // How programs are compiled for this client.
-  pjrt::CompileOptions compile_options(int device_ordinal);
+  // How programs are compiled for this client. `small`: no kernel of it is worth several threads.
+  pjrt::CompileOptions compile_options(int device_ordinal, bool small);
   // Runs everything that is pending anywhere.
   void sync_all();
   // The module that a sync of these values would compile.
   std::string stablehlo(const std::vector<graph::Value>& results);
+  // One at a time; an empty one ends it.
+  void set_program_listener(ProgramListener listener);
   // For the benchmarks: all of a sync up to the call of execute.
   int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
 
@@ -78,6 +83,7 @@ class Context final : public device::Engine {
   std::mutex start_lock_;
   PluginSource plugin_source_ = nullptr;
   GilRelease gil_release_ = nullptr;
+  ProgramListener program_listener_;  // under lock_
   PluginChoice plugin_;
   std::shared_ptr<pjrt::Client> client_;
   ProgramCache programs_;

@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "engine/emit_call.h"
@@ -32,7 +33,28 @@ bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
   }
 }
 
+std::string at_line(const graph::Signature& signature) {
+  return signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line);
+}
+
+double result_bytes(const graph::Node& node) {
+  double bytes = 0;
+  for (const graph::TypePtr type : node.signature->results) {
+    if (type) bytes += static_cast<double>(type->numel()) * static_cast<double>(c10::elementSize(type->dtype));
+  }
+  return bytes;
+}
+
 }  // namespace
+
+void throw_failure(const Walk& walk, const pjrt::Error& error) {
+  const graph::Node* largest = *std::max_element(walk.nodes.begin(), walk.nodes.end(), [](const auto* a, const auto* b) {
+    return result_bytes(*a) < result_bytes(*b);
+  });
+  TORCH_CHECK(false, "a graph of ", walk.nodes.size(), " ops can't be run: ", error.what(), "\nIts largest result, of ",
+              static_cast<int64_t>(result_bytes(*largest)), " bytes, is that of [", largest->signature->name, "]",
+              at_line(*largest->signature), ". Nothing was changed: tensors keep their pending values.");
+}
 
 void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& error) {
   std::unordered_set<graph::SignaturePtr> tried;
@@ -40,7 +62,7 @@ void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& er
     if (!tried.insert(node->signature).second || compiles_alone(client, *node)) continue;
     const graph::Signature& signature = *node->signature;
     TORCH_CHECK(false, "[", signature.name, "] XLA refuses this op",
-                signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line), ": ",
+                at_line(signature), ": ",
                 error.what(), "\nNothing was changed: tensors keep their pending values.");
   }
   TORCH_CHECK(false, "XLA refuses a graph of ", walk.nodes.size(), " ops, the last one [", walk.nodes.back()->signature->name,

@@ -8,6 +8,7 @@
 #include "engine/emit_program.h"
 #include "engine/errors.h"
 #include "engine/refusal.h"
+#include "graph/print.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -32,6 +33,20 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
     }
   }
   return any;
+}
+
+// No operand or result of more elements than this: a product of such matrices takes tens of microseconds.
+bool is_small(const Walk& walk) {
+  constexpr int64_t kElements = 128 * 128;
+  for (const Node* node : walk.nodes) {
+    for (const graph::TypePtr type : node->signature->operands) {
+      if (type->numel() > kElements) return false;
+    }
+    for (const graph::TypePtr type : node->signature->results) {
+      if (type && type->numel() > kElements) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -94,11 +109,13 @@ Program* Context::compile(const Walk& walk) {
   program->slots = programs_.slots_for(walk);
   programs_.remember(walk);
   EmittedProgram emitted = emit_program(walk, program->slots);
+  if (program_listener_) program_listener_(graph::print(walk.results), emitted.text);
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
-  const pjrt::CompileOptions options = compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device);
+  const pjrt::CompileOptions options = compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device,
+                                                       is_small(walk));
   try {
     program->executable = client().compile(emitted.text, options);
   } catch (const pjrt::Error& error) {
@@ -145,7 +162,11 @@ void Context::bind(const Walk& walk, const Program& program) {
 
 void Context::execute(const Walk& walk, const Program& program) {
   const int64_t start = now_ns();
-  program.executable->execute(arguments_, kept_, outputs_);
+  try {
+    program.executable->execute(arguments_, kept_, outputs_);
+  } catch (const pjrt::Error& error) {
+    throw_failure(walk, error);
+  }
   metrics.executions++;
   metrics.nodes_executed += walk.nodes.size();
   metrics.execute_ns += now_ns() - start;

@@ -32,7 +32,7 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 class BareProgram {
  public:
   explicit BareProgram(const std::string& text) : executable_(engine::Context::instance().client().compile(
-            text, engine::Context::instance().compile_options(0))) {}
+            text, engine::Context::instance().compile_options(0, false))) {}
 
   // Uploads the arguments once; they are kept and never donated.
   void set_arguments(const std::vector<at::Tensor>& tensors) {
