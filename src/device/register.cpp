@@ -3,7 +3,9 @@
 
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/all.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -34,6 +36,15 @@ at::Tensor unfold(const at::Tensor& self, int64_t dim, int64_t size, int64_t ste
 }
 at::Tensor view_as_real(const at::Tensor& self) { return at::native::view_as_real(self); }
 at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_complex(self); }
+
+// A bool can't be recorded: it is computed on the device, and read.
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
+              " and ", other.device());
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(),
+              " but got data type ", other.scalar_type(), " for argument 'other' in call to equal");
+  return self.sizes() == other.sizes() && at::eq(self, other).all().item<bool>();
+}
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -52,6 +63,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_real", TORCH_FN(view_as_real));
   m.impl("view_as_complex", TORCH_FN(view_as_complex));
   m.impl("is_set_to", TORCH_FN(is_set_to));
+  m.impl("equal", TORCH_FN(equal));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
