@@ -42,11 +42,32 @@ def _print_from_the_host() -> None:
     tensor_str._tensor_str = _tensor_str
 
 
+def _store_through_the_host() -> None:
+    """The legacy file format, which ``pickle`` uses, reads and writes a storage's memory by its address, and here that is
+    a number without memory behind it. The zip format, torch's default, goes through ``storage.cpu()`` by itself."""
+    storage = torch.UntypedStorage
+    write_file, set_from_file = storage._write_file, storage._set_from_file
+
+    def _write_file(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        return write_file(self.cpu() if self.device.type == "pjrt" else self, *args, **kwargs)
+
+    def _set_from_file(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type != "pjrt":
+            return set_from_file(self, *args, **kwargs)
+        host = self.cpu()
+        set_from_file(host, *args, **kwargs)
+        self.resize_(host.nbytes())
+        return self.copy_(host)
+
+    storage._write_file, storage._set_from_file = _write_file, _set_from_file
+
+
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _print_from_the_host()
+    _store_through_the_host()
     # Work in flight ends before the interpreter takes its modules apart.
     atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))

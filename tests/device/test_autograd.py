@@ -1,0 +1,345 @@
+"""Autograd, autocast and function transforms over the device, against the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+DEVICE = "pjrt"
+
+
+def both(program: Callable[[str], Any], rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """The same program gives the same tensors on the device and on the CPU."""
+    device, host = program(DEVICE), program("cpu")
+    if isinstance(host, torch.Tensor):
+        device, host = [device], [host]
+    assert len(device) == len(host)
+    for d, h in zip(device, host, strict=True):
+        if not isinstance(h, torch.Tensor):
+            assert d == h
+            continue
+        assert d.dtype == h.dtype
+        assert d.device.type == DEVICE
+        torch.testing.assert_close(d.detach().cpu(), h.detach(), rtol=rtol, atol=atol)
+
+
+def leaf(device: str, *shape: int) -> torch.Tensor:
+    n = torch.Size(shape).numel()
+    return torch.linspace(-1, 1, n).reshape(shape).to(device).requires_grad_()
+
+
+def grads(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    found = [t.grad for t in tensors]
+    assert all(g is not None for g in found)
+    return [g for g in found if g is not None]
+
+
+def test_through_views() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 4, 6)
+        y = x.t()[1:4].reshape(3, 2, 2).transpose(0, 1)[..., 0] * x[0, :3]
+        z = x.unfold(1, 2, 2).sum(-1).diagonal() @ x[:3, 0]
+        (y.sum() + z + x.expand(2, 4, 6).exp().mean() + x.view(24)[::5].sin().sum()).backward()
+        return grads(x)
+
+    both(program)
+
+
+def test_through_in_place_ops() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 4, 3)
+        y = x * 2
+        y[1] = x[0] ** 2
+        y[:, 2].mul_(3)
+        y.t()[0].add_(x[:, 1])
+        view = y.view(-1)
+        view[5:7] *= 0.25
+        y.masked_fill_(y > 1.5, 0.5)
+        (y * y).sum().backward()
+        return [*grads(x), y]
+
+    both(program)
+
+
+def test_version_counter_errors() -> None:
+    for device in (DEVICE, "cpu"):
+        x = leaf(device, 3)
+        y = x.exp()
+        y[1:].mul_(2)
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            y.sum().backward()
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+            x.add_(1)
+
+
+def test_double_backward() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x, w = leaf(device, 3, 4), leaf(device, 4, 2)
+        y = torch.tanh(x @ w).pow(3).sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        (h,) = torch.autograd.grad(g.square().sum(), w, create_graph=True)
+        h.sum().backward()
+        return [g, h, *grads(x, w)]
+
+    both(program)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [torch.sin, lambda x: x @ x.t(), lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, (3,)), lambda x: x.cumsum(0)[::2],
+     lambda x: torch.where(x > 0.1, x.exp(), x.pow(2)), lambda x: torch.logsumexp(x, 0),
+     lambda x: F.conv1d(x[None], torch.ones(1, 3, 2, dtype=x.dtype, device=x.device))],
+    ids=["sin", "mm", "softmax", "layer_norm", "cumsum", "where", "logsumexp", "conv1d"],
+)  # fmt: skip
+def test_gradcheck(f: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3).to(DEVICE).requires_grad_()
+    assert torch.autograd.gradcheck(f, x, fast_mode=True)
+
+
+def test_checkpoint() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x, w = leaf(device, 3, 4), leaf(device, 4, 4)
+        y = checkpoint(lambda x: torch.tanh(x @ w), x, use_reentrant=False)
+        z = checkpoint(lambda y: torch.tanh(y @ w), y, use_reentrant=False)
+        z.sum().backward()
+        return [z, *grads(x, w)]
+
+    both(program)
+
+
+def test_checkpoint_replays_dropout() -> None:
+    x = torch.ones(1000, device=DEVICE, requires_grad=True)
+    y = checkpoint(lambda x: F.dropout(x, 0.5) * x, x, use_reentrant=False)
+    y.sum().backward()
+    assert torch.equal(grads(x)[0].cpu(), (2 * y).detach().cpu())  # d(m x²) = 2 m x, with the same mask
+
+
+def test_hooks() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 3)
+        seen: list[torch.Tensor] = []
+        y = x * 3
+        y.register_hook(lambda g: g * 10)
+        y.register_hook(lambda g: seen.append(g.clone()))
+        x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad + 1))
+        layer = nn.Linear(3, 2).to(device)
+        with torch.no_grad():
+            layer.weight.fill_(0.5)
+            layer.bias.fill_(0.1)
+        layer.register_forward_hook(lambda m, i, o: o * 2)
+        layer.register_full_backward_hook(lambda m, i, o: seen.append(o[0].clone()))
+        out = layer(y[None])
+        out.sum().backward()
+        return [out, *seen, *grads(x)]
+
+    both(program)
+
+
+def test_saved_tensor_hooks() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 3)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), lambda t: t.to(device)):
+            y = x.exp() * x
+        with torch.autograd.graph.save_on_cpu():
+            z = y.sin() * y
+        z.sum().backward()
+        return grads(x)
+
+    both(program)
+
+
+def test_no_grad_and_inference_mode() -> None:
+    x = leaf(DEVICE, 3)
+    with torch.no_grad():
+        y = x * 2
+        x.add_(1)
+    assert not y.requires_grad
+    with torch.inference_mode():
+        z = x * 2
+        z[0] = 5
+        w = z.view(3, 1).t()
+    assert z.is_inference()
+    assert z.tolist() == [5, 2, 4]
+    assert w.tolist() == [[5, 2, 4]]
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        x * z
+
+
+def test_custom_function() -> None:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * g
+
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 4)
+        y = Cube.apply(x)
+        y.sum().backward()
+        return [y, *grads(x)]
+
+    both(program)
+
+
+def test_complex_gradients() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 4, 2)
+        z = torch.view_as_complex(x)
+        y = (z * z.conj() + z.exp() * 1j).abs().sum() + z.conj().imag.sum() + z.imag.prod()
+        y.backward()
+        return [y, *grads(x)]
+
+    both(program)
+
+
+def test_detect_anomaly() -> None:
+    x = torch.zeros(2, device=DEVICE, requires_grad=True)
+    with pytest.warns(UserWarning, match="Anomaly Detection has been enabled"), torch.autograd.detect_anomaly():  # noqa: SIM117
+        with pytest.raises(RuntimeError, match="returned nan values"):
+            (x.sqrt() * 0).sum().backward()
+
+
+# --- autocast ---------------------------------------------------------------------------------------------------------
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4 * 4 * 4, 5)
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        a = self.conv(x)
+        b = F.relu(self.norm(a))
+        c = self.head(b.flatten(1))
+        d = F.softmax(c, -1)
+        return [a, b, c, d, F.cross_entropy(c, torch.tensor([1, 2], device=x.device))]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype: torch.dtype) -> None:
+    def program(device: str, enabled: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Small().to(device)
+        x = torch.linspace(-1, 1, 2 * 2 * 16).reshape(2, 2, 4, 4).to(device)
+        with torch.autocast(device, dtype=dtype, enabled=enabled):
+            a, b, c, d, loss = model(x)
+            e = x.view(8, 8) @ x.view(8, 8)
+            with torch.autocast(device, enabled=False):
+                assert (x.view(8, 8) @ x.view(8, 8)).dtype == torch.float32
+        loss.backward()
+        return [a, b, c, d, e, loss, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    actual, low, exact = program(DEVICE, True), program("cpu", True), program("cpu", False)
+    for i, (d, h, e) in enumerate(zip(actual, low, exact, strict=True)):
+        # Against float32: the CPU's own float16 gradient of a convolution is further from it than ours.
+        torch.testing.assert_close(d.detach().cpu().float(), e.detach(), rtol=0.05, atol=0.02)
+        if i != 3:  # on the CPU softmax runs in the lower precision, on accelerators in float32
+            assert d.dtype == h.dtype
+    assert actual[0].dtype == actual[4].dtype == dtype
+    assert actual[3].dtype == torch.float32
+    assert torch.get_autocast_dtype(DEVICE) in torch.pjrt.get_amp_supported_dtype()
+
+
+def test_grad_scaler() -> None:
+    model = nn.Linear(3, 1).to(DEVICE)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=4.0, growth_interval=2)
+    x = torch.ones(2, 3, device=DEVICE)
+    losses = []
+    for step in range(5):
+        opt.zero_grad()
+        with torch.autocast(DEVICE, dtype=torch.float16):
+            loss = (model(x) - 3).square().mean()
+        if step == 2:
+            loss = loss * float("inf")
+        weight = model.weight.detach().clone()
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+        scaler.step(opt)
+        scaler.update()
+        assert torch.equal(weight, model.weight.detach()) == (step == 2)
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert scaler.get_scale() == 8.0  # doubled after two good steps, halved by the bad one, doubled again
+
+
+# --- transforms -------------------------------------------------------------------------------------------------------
+
+
+def test_functional_transforms() -> None:
+    from torch.func import functional_call, functionalize, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+    def program(device: str) -> list[torch.Tensor]:
+        x, w = leaf(device, 4, 3).detach(), leaf(device, 3, 2).detach()
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x @ w).pow(2).sum()
+
+        def updating(x: torch.Tensor) -> torch.Tensor:
+            y = x.clone()
+            y[0].mul_(2)
+            return y.sin()
+
+        layer = nn.Linear(3, 2).to(device)
+        parameters = {name: torch.full_like(p, 0.5) for name, p in layer.named_parameters()}
+        _, pullback = vjp(f, x)
+        return [
+            vmap(lambda a: a @ w)(x), vmap(lambda a, b: (a * b).sum(), in_dims=(1, 1))(x, x), grad(f)(x), vmap(grad(f))(x),
+            *jvp(f, (x,), (torch.ones_like(x),)), *pullback(torch.ones((), device=device)), jacrev(torch.sin)(x[0]),
+            jacfwd(torch.sin)(x[0]), hessian(f)(x[0]), functional_call(layer, parameters, (x,)), functionalize(updating)(x),
+            vmap(torch.argmax)(x),
+        ]  # fmt: skip
+
+    both(program)
+
+
+def test_vmap_randomness() -> None:
+    from torch.func import vmap
+
+    x = torch.zeros(3, 4, device=DEVICE)
+    different = vmap(lambda a: a + torch.rand(4, device=DEVICE), randomness="different")(x)
+    same = vmap(lambda a: a + torch.rand(4, device=DEVICE), randomness="same")(x)
+    assert len({tuple(r) for r in different.tolist()}) == 3
+    assert len({tuple(r) for r in same.tolist()}) == 1
+
+
+def test_forward_mode() -> None:
+    import torch.autograd.forward_ad as fwd
+
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 4).detach()
+        with fwd.dual_level():
+            y = fwd.make_dual(x, torch.ones_like(x)).sin() * 3
+            value, tangent = fwd.unpack_dual(y)
+        return [value, tangent]
+
+    both(program)
+
+
+def test_dispatch_modes_see_ops() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    seen: list[str] = []
+    with Names():
+        y = torch.ones(3, device=DEVICE).relu() + 1
+    assert y.tolist() == [2, 2, 2]
+    assert "aten.relu.default" in seen
+    assert "aten.add.Tensor" in seen

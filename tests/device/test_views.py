@@ -1,0 +1,480 @@
+"""Views, aliases and storages: everything a user can see of a tensor's memory is as on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+DEVICE = "pjrt"
+EXAMPLES = int(os.environ.get("TORCH_PJRT_TEST_EXAMPLES", "60"))
+
+
+def same(device: torch.Tensor, host: torch.Tensor) -> None:
+    """Values, and the metadata that views are made of."""
+    assert device.dtype == host.dtype
+    assert device.shape == host.shape
+    assert device.stride() == host.stride()
+    assert device.storage_offset() == host.storage_offset()
+    assert device.is_contiguous() == host.is_contiguous()
+    assert device.untyped_storage().nbytes() == host.untyped_storage().nbytes()
+    assert device._version == host._version
+    torch.testing.assert_close(device.cpu(), host, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def both(make: Callable[[str], Any]) -> None:
+    """The same program on the device and on the CPU shows the same tensors."""
+    device, host = make(DEVICE), make("cpu")
+    if isinstance(host, torch.Tensor):
+        device, host = [device], [host]
+    for d, h in zip(device, host, strict=True):
+        if isinstance(h, torch.Tensor):
+            same(d, h)
+        else:
+            assert d == h
+
+
+# --- random programs --------------------------------------------------------------------------------------------------
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # device, host
+
+
+def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A random view of a tensor with t's metadata."""
+    draw = data.draw
+    dim = st.integers(0, max(t.dim() - 1, 0))
+    kinds = ["unsqueeze", "squeeze", "view_dtype", "as_strided", "flatten", "detach", "alias"]
+    if t.dim() > 0:
+        kinds += ["slice", "slice", "select", "transpose", "narrow", "unfold", "reshape", "expand", "movedim", "split", "diff"]
+    if t.dim() > 1:
+        kinds += ["diagonal", "permute"]
+    if t.is_complex():
+        kinds += ["view_as_real", "real", "imag"]
+    elif t.dim() > 0 and t.dtype == torch.float32:
+        kinds += ["view_as_complex"]
+    kind = draw(st.sampled_from(kinds))
+    d = draw(dim)
+    n = t.shape[d] if t.dim() else 1
+    if kind == "slice":
+        start, stop = draw(st.integers(0, n)), draw(st.integers(0, n))
+        step = draw(st.integers(1, 3))
+        index = (slice(None),) * d + (slice(start, stop, step),)
+        return lambda x: x[index]
+    if kind == "select":
+        i = draw(st.integers(-n, n))  # sometimes out of range
+        return lambda x: x.select(d, i)
+    if kind == "transpose":
+        e = draw(dim)
+        return lambda x: x.transpose(d, e)
+    if kind == "movedim":
+        e = draw(dim)
+        return lambda x: x.movedim(d, e)
+    if kind == "permute":
+        order = draw(st.permutations(range(t.dim())))
+        return lambda x: x.permute(*order)
+    if kind == "narrow":
+        start = draw(st.integers(0, n))
+        length = draw(st.integers(0, n - start))
+        return lambda x: x.narrow(d, start, length)
+    if kind == "split":
+        size = draw(st.integers(1, max(n, 1)))
+        return lambda x: x.split(size, d)[-1]
+    if kind == "unfold":
+        size, step = draw(st.integers(1, max(n, 1))), draw(st.integers(1, 3))
+        return lambda x: x.unfold(d, size, step)
+    if kind == "diagonal":
+        e, offset = draw(dim), draw(st.integers(-2, 2))
+        return lambda x: x.diagonal(offset, d, e)
+    if kind == "expand":
+        k = draw(st.integers(1, 3))
+        return lambda x: x.expand(k, *x.shape) if x.numel() < 500 else x
+    if kind == "unsqueeze":
+        return lambda x: x.unsqueeze(d) if x.dim() < 6 else x
+    if kind == "squeeze":
+        return lambda x: x.squeeze()
+    if kind == "flatten":
+        return lambda x: x.view(-1)
+    if kind == "reshape":
+        shape = draw(st.sampled_from([(-1, 1), (1, -1), (2, -1), (-1, 2), (-1, 3)]))
+        return lambda x: x.reshape(shape)
+    if kind == "view_dtype":
+        dtype = draw(st.sampled_from([torch.int16, torch.int32, torch.uint8, torch.int64]))
+        return lambda x: x.view(dtype) if not x.is_floating_point() and not x.is_complex() else x.view(x.dtype)
+    if kind == "as_strided":
+        sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+        strides = draw(st.lists(st.integers(0, 5), min_size=len(sizes), max_size=len(sizes)))
+        offset = draw(st.integers(0, 4))
+        return lambda x: x.as_strided(sizes, strides, offset)
+    simple: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "detach": lambda x: x.detach(),
+        "alias": lambda x: x.data,
+        "diff": lambda x: x[..., :-1],
+        "view_as_real": torch.view_as_real,
+        "view_as_complex": torch.view_as_complex,
+        "real": lambda x: x.real,
+        "imag": lambda x: x.imag,
+    }
+    return simple[kind]
+
+
+def write_to(data: st.DataObject, t: torch.Tensor, other: int) -> Callable[[torch.Tensor, list[torch.Tensor]], Any]:
+    """A random write into a tensor with t's metadata; `other` is the index of a second operand."""
+    draw = data.draw
+    kinds = ["add", "mul", "fill", "zero", "copy", "copy_other", "add_other", "out", "mask", "setitem", "where_out", "copy_cpu"]
+    if t.dim() > 0 and t.numel() > 0:  # an index out of range is not noticed on the device
+        kinds += ["index_put", "index_fill", "setitem_slice", "cumsum_", "accumulate"]
+    kind = draw(st.sampled_from(kinds))
+    k = draw(st.integers(1, 3))
+    n = t.shape[0] if t.dim() else 1
+    i = draw(st.integers(0, max(n - 1, 0)))
+    if t.dtype == torch.bool:
+        k = 1
+    writes: dict[str, Callable[[torch.Tensor, list[torch.Tensor]], Any]] = {
+        "add": lambda x, _: x.add_(k),
+        "mul": lambda x, _: x.mul_(k),
+        "fill": lambda x, _: x.fill_(k),
+        "zero": lambda x, _: x.zero_(),
+        "copy": lambda x, _: x.copy_(x.clone() + 1),
+        "copy_other": lambda x, all: x.copy_(all[other]),
+        "copy_cpu": lambda x, _: x.copy_(torch.arange(x.numel()).view(x.shape)),
+        "add_other": lambda x, all: x.add_(all[other].clone()),
+        "out": lambda x, _: torch.add(x, k, out=x),
+        "where_out": lambda x, _: torch.mul(x.clone(), k, out=x),
+        "mask": lambda x, _: x.masked_fill_(x.abs() > 2 if x.dtype != torch.bool else x, k),
+        "setitem": lambda x, _: x.__setitem__(Ellipsis, k),
+        "setitem_slice": lambda x, _: x.__setitem__(slice(None, None, 2), k),
+        "index_put": lambda x, _: x.index_put_((torch.tensor([i], device=x.device),), torch.tensor(k, device=x.device).to(x.dtype)),
+        "accumulate": lambda x, _: x.index_put_(
+            (torch.tensor([i, i], device=x.device),), torch.tensor(k, device=x.device).to(x.dtype), accumulate=True
+        ),
+        "index_fill": lambda x, _: x.index_fill_(-1, torch.tensor([0], device=x.device), k),
+        "cumsum_": lambda x, _: x.cumsum_(0),
+    }
+    return writes[kind]
+
+
+def attempt(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return action(), None
+    except (RuntimeError, IndexError, NotImplementedError) as error:
+        return None, error
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize="TORCH_PJRT_TEST_EXAMPLES" not in os.environ, database=None,
+          suppress_health_check=list(HealthCheck), print_blob=True)  # fmt: skip
+@given(st.data())
+def test_random_programs(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from([torch.float32, torch.int32, torch.int64, torch.complex64, torch.bool, torch.uint8]))
+    shape = data.draw(st.sampled_from([(6,), (4, 3), (2, 3, 4), (), (3, 1, 2), (5, 4), (2, 0)]))
+    host = torch.arange(torch.Size(shape).numel()).reshape(shape).sub(3).to(dtype)
+    pairs: list[Pair] = [(host.to(DEVICE), host.clone())]
+    for _ in range(data.draw(st.integers(2, 10))):
+        at = data.draw(st.integers(0, len(pairs) - 1))
+        d, h = pairs[at]
+        what = data.draw(st.sampled_from(["view", "view", "write", "write", "read", "clone"]))
+        if what == "view":
+            f = view_of(data, h)
+            made_h, error_h = attempt(lambda f=f, h=h: f(h))
+            made_d, error_d = attempt(lambda f=f, d=d: f(d))
+            assert type(error_d) is type(error_h), f"{error_d!r} on the device, {error_h!r} on the CPU"
+            if error_h is None and made_h.numel() < 1000:
+                pairs.append((made_d, made_h))
+        elif what == "write" and torch._debug_has_internal_overlap(h) == 0:  # type: ignore[attr-defined]
+            other = data.draw(st.integers(0, len(pairs) - 1))
+            w = write_to(data, h, other)
+            _, error_h = attempt(lambda w=w, h=h: w(h, [p[1] for p in pairs]))
+            _, error_d = attempt(lambda w=w, d=d: w(d, [p[0] for p in pairs]))
+            assert type(error_d) is type(error_h), f"{error_d!r} on the device, {error_h!r} on the CPU"
+        elif what == "clone":
+            pairs.append((d.clone(), h.clone()))
+        elif what == "read":
+            same(d, h)
+    for d, h in pairs:
+        same(d, h)
+    for d, h in pairs:
+        assert d.is_set_to(pairs[0][0]) == h.is_set_to(pairs[0][1])
+        assert (d.data_ptr() == pairs[0][0].data_ptr()) == (h.data_ptr() == pairs[0][1].data_ptr())
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_views_share_memory_and_version() -> None:
+    def program(device: str) -> list[Any]:
+        x = torch.arange(12.0, device=device).view(3, 4)
+        y = x.t()[1:, 0]
+        y += 100
+        z = x.detach()
+        z[0, 0] = 7
+        w = x.data
+        w.mul_(2)
+        facts = [x._version, y._version, z._version, w._version, y._base is x._base, x.is_set_to(x.view(3, 4)), x.is_set_to(y)]
+        return [x, y, z, w, *facts]
+
+    both(program)
+
+
+def test_data_pointers() -> None:
+    x, other = torch.zeros(4, 4, device=DEVICE), torch.zeros(4, 4, device=DEVICE)
+    assert x.data_ptr() != 0
+    assert x.data_ptr() != other.data_ptr()
+    assert x.data_ptr() == x.view(16).data_ptr() == x.detach().data_ptr()
+    assert x[1].data_ptr() - x.data_ptr() == 16
+    before = x.data_ptr()
+    x.add_(1)
+    assert x.data_ptr() == before
+    assert x.untyped_storage().data_ptr() == before
+    assert torch.empty(0, device=DEVICE).untyped_storage().nbytes() == 0
+
+
+def test_memory_formats() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = torch.arange(2.0 * 3 * 4 * 5, device=device).view(2, 3, 4, 5)
+        last = x.to(memory_format=torch.channels_last)
+        assert last.is_contiguous(memory_format=torch.channels_last)
+        results = [last, last.clone(), last.contiguous(), last + 1, last[1:], torch.empty_like(last).copy_(x),
+                   x.transpose(1, 2).clone(), x.transpose(1, 2).contiguous(), torch.zeros_like(last),
+                   x.permute(3, 1, 0, 2).clone(memory_format=torch.preserve_format),
+                   x[..., ::2].clone(), x.expand(2, 2, 3, 4, 5).clone(),
+                   torch.empty((2, 3, 4, 5), device=device, memory_format=torch.channels_last).fill_(3)]  # fmt: skip
+        last.add_(1)
+        last[0, 1].mul_(2)
+        return results
+
+    both(program)
+
+
+def test_set() -> None:
+    def program(device: str) -> list[Any]:
+        a, b = torch.arange(6.0, device=device), torch.arange(10.0, 20.0, device=device)
+        view = a[2:]
+        a.set_(b)
+        a.add_(1)
+        c = torch.empty(0, device=device).set_(b.untyped_storage(), 2, (2, 3), (3, 1))
+        c.mul_(2)
+        d = torch.empty(0, dtype=torch.int32, device=device).set_(b.untyped_storage())
+        e = torch.ones(3, device=device).set_()
+        return [a, b, c, d, e, view, a.is_set_to(b)]
+
+    both(program)
+
+
+def test_data_assignment() -> None:
+    def program(device: str) -> list[Any]:
+        x = torch.nn.Parameter(torch.ones(3, device=device))
+        alias = x.detach()
+        x.data = torch.arange(4.0, device=device)
+        x.data.mul_(3)
+        return [x.detach(), alias]
+
+    both(program)
+
+
+def test_tensor_resize() -> None:
+    def program(device: str) -> list[Any]:
+        x = torch.arange(6.0, device=device)
+        small = x.clone().resize_(2, 2)
+        x.resize_(3, 4).view(-1)[6:].fill_(1)
+        grown = torch.empty(0, device=device).resize_(2, 3).fill_(4)
+        part = torch.arange(4, device=device)[1:]
+        part.resize_(5)
+        part[3:] = 9
+        return [x, small, grown, part]
+
+    both(program)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+def test_storage_resize(dtype: torch.dtype) -> None:
+    def program(device: str) -> list[Any]:
+        x = torch.arange(6, device=device).to(dtype)
+        y = x + x  # pending on x's old value
+        storage = x.untyped_storage()
+        size = storage.nbytes()
+        storage.resize_(0)
+        assert x.untyped_storage().nbytes() == 0
+        storage.resize_(size)
+        x.copy_(torch.arange(6).flip(0))
+        z = torch.arange(6, device=device).to(dtype)
+        z.untyped_storage().resize_(2 * size)
+        z.untyped_storage().resize_(size)
+        w = torch.arange(6, device=device).to(dtype)[:3]
+        w.untyped_storage().resize_(size // 2)
+        return [x, y, z, w]
+
+    both(program)
+
+
+def test_storage_resize_to_odd_size() -> None:
+    def program(device: str) -> list[Any]:
+        x = torch.arange(6, dtype=torch.int32, device=device)[:2]
+        x.untyped_storage().resize_(9)
+        x.add_(1)
+        return [x, x.untyped_storage().nbytes()]
+
+    both(program)
+
+
+def test_dtype_views() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = torch.arange(8, dtype=torch.int32, device=device)
+        x.view(torch.int16)[::4] = 5
+        x.view(torch.uint8)[3] = 1
+        f = torch.arange(8.0, device=device)
+        f.view(torch.int32)[2] = 0x3F800000
+        c = torch.view_as_complex(f.view(4, 2))
+        c.mul_(1j)
+        torch.view_as_real(c)[1, 1] = 42
+        c.imag[2] = -3
+        d = torch.arange(4.0, dtype=torch.float64, device=device)
+        d.view(torch.float32)[1] = 2.5
+        b = torch.tensor([True, False, True, True], device=device)
+        b.view(torch.uint8)[1] = 1
+        h = torch.arange(4, dtype=torch.float16, device=device)
+        h.view(torch.int32)[1] = 0x3C003C00
+        z = torch.arange(4, device=device).to(torch.complex128)
+        z.view(torch.float64)[3] = 8
+        return [x, x.view(torch.int64), f, f.view(torch.uint8), c, d, b, h, z]
+
+    both(program)
+
+
+def test_conjugate_and_negative_views() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = torch.complex(torch.arange(4.0), torch.arange(4.0) - 2).to(device)
+        y = x.conj()
+        assert y.is_conj()
+        z = y.imag
+        y.mul_(2j)
+        y[1] = 3 + 4j
+        z.add_(1)
+        return [x, y.resolve_conj(), z.resolve_neg(), y @ x, torch.stack([y, x]), y.clone().resolve_conj()]
+
+    both(program)
+
+
+def test_overlap_is_refused_as_on_the_cpu() -> None:
+    for device in (DEVICE, "cpu"):
+        x = torch.zeros(6, device=device)
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+            x[:1].expand(4).add_(1)
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+            x[:1].expand(4).copy_(torch.ones(4, device=device))
+        with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single"):
+            x[1:].add_(x[:-1])
+        assert x.cpu().tolist() == [0] * 6
+
+
+def test_out_resizes_and_writes_through() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = torch.arange(6.0, device=device)
+        out = torch.empty(0, device=device)
+        torch.mul(x, 2, out=out)
+        buffer = torch.zeros(4, 6, device=device)
+        torch.sub(x, 1, out=buffer[2])
+        columns = torch.zeros(6, 4, device=device)
+        torch.exp(x, out=columns[:, 1])
+        values, indices = torch.empty(2, device=device), torch.empty(2, dtype=torch.int64, device=device)
+        torch.topk(x, 2, out=(values, indices))
+        torch.cat([x, x], out=out)
+        strided = torch.empty(3, 2, device=device).t()
+        torch.add(x.view(2, 3), 1, out=strided)
+        return [out, buffer, columns, values, indices, strided]
+
+    both(program)
+
+
+# --- copies, files, pickles -------------------------------------------------------------------------------------------
+
+
+def saved(value: Any, **options: Any) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(value, file, **options)
+    file.seek(0)
+    return file
+
+
+def test_deepcopy_keeps_sharing() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = torch.arange(6.0, device=device).view(2, 3)
+        pair = [x, x[1], x.t()]
+        copied = copy.deepcopy(pair)
+        copied[0].add_(10)
+        x.mul_(2)
+        return [*pair, *copied]
+
+    device = program(DEVICE)
+    host = program("cpu")
+    for d, h in zip(device, host, strict=True):
+        torch.testing.assert_close(d.cpu(), h)
+        assert d.stride() == h.stride()
+    assert device[3].device.type == DEVICE
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_save_and_load(zipped: bool) -> None:
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)
+    content = {"x": x, "row": x[1], "t": x.t(), "p": torch.nn.Parameter(x * 2), "b": torch.tensor([True, False], device=DEVICE)}
+    options = {"_use_new_zipfile_serialization": zipped}
+    loaded = torch.load(saved(content, **options))
+    for name, tensor in content.items():
+        assert loaded[name].device == tensor.device
+        assert loaded[name].stride() == tensor.stride()
+        torch.testing.assert_close(loaded[name].cpu(), tensor.cpu())
+    loaded["x"].add_(1)
+    assert loaded["row"].cpu().tolist() == [4, 5, 6]
+
+    on_cpu = torch.load(saved(content, **options), map_location="cpu")
+    assert on_cpu["x"].device.type == "cpu"
+    torch.testing.assert_close(on_cpu["t"], x.t().cpu())
+
+    back = torch.load(saved({"x": x.cpu()}, **options), map_location=DEVICE)
+    assert back["x"].device.type == DEVICE
+    torch.testing.assert_close((back["x"] + 1).cpu(), x.cpu() + 1)
+
+
+def test_state_dicts_move_between_devices(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 3, device=DEVICE)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    other = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    state = torch.load(tmp_path / "state.pt", map_location="cpu")
+    other.load_state_dict(state["model"])
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+    again = torch.optim.Adam(model.parameters())
+    again.load_state_dict(torch.load(tmp_path / "state.pt")["optimizer"])
+    assert all(s["exp_avg"].device.type == DEVICE for s in again.state.values())
+
+
+def test_pickle() -> None:
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)[:, 1:]
+    y = pickle.loads(pickle.dumps(x))
+    assert y.device == x.device
+    torch.testing.assert_close(y.cpu(), x.cpu())
+    torch.testing.assert_close((y + 1).cpu(), x.cpu() + 1)
+
+
+def test_untyped_storage() -> None:
+    x = torch.arange(4, dtype=torch.int32, device=DEVICE)
+    storage = x.untyped_storage()
+    assert storage.device == x.device
+    assert storage.nbytes() == 16
+    assert storage.cpu().tolist()[:8] == [0, 0, 0, 0, 1, 0, 0, 0]
+    assert storage.clone().device == x.device
+    storage.fill_(1)
+    assert x.cpu().tolist() == [0x01010101] * 4
+    other = torch.UntypedStorage(16, device=DEVICE)
+    other.copy_(storage)
+    assert torch.empty(0, dtype=torch.int32, device=DEVICE).set_(other).cpu().tolist() == [0x01010101] * 4
