@@ -82,6 +82,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync_all", [&context] { context.sync_all(); });
   m.def("stablehlo", [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
+  m.def("set_program_listener",
+        [&context](engine::ProgramListener listener) { context.set_program_listener(std::move(listener)); });
   m.def("is_pending", [](const at::Tensor& tensor) {
     std::lock_guard lock(graph::graph_lock());
     const graph::Value& value = device::storage_of(tensor)->cell.value();
