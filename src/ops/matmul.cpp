@@ -20,12 +20,13 @@ Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
   return {e.as(product(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
 }
 
-// beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included.
-Values plus(Emit& e, const Call& c, const Value& product) {
+// beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included; `always_product`:
+// only beta does.
+Values plus(Emit& e, const Call& c, const Value& product, bool always_product = false) {
   Type type{product.element(), e.type_of(c.result()).dims};
   auto term = [&](std::string_view factor, const Value& x) -> Value {
     c10::Scalar value = c.constant_scalar(factor);
-    if (value.equal(0)) return {};
+    if (value.equal(0) && !(always_product && factor == "alpha")) return {};
     Value full = e.broadcast_to(e.to(x, type.element), type.dims);
     return value.equal(1) ? full : e.mul(full, e.broadcast_to(c.scalar(e, factor, type.element), type.dims));
   };
@@ -84,7 +85,7 @@ Values addr(Emit& e, const Call& c) {
   Dims dims{a.dim(0), b.dim(0)};
   a = e.broadcast_in_dim(a, dims, {0});
   b = e.broadcast_in_dim(b, dims, {1});
-  if (element != ElementType::kPred) return plus(e, c, e.mul(a, b));
+  if (element != ElementType::kPred) return plus(e, c, e.mul(a, b), true);
   Value x = e.binary("and", e.binary("and", a, b), e.broadcast_to(c.scalar(e, "alpha", element), dims));
   Value self = e.broadcast_to(e.to(c.tensor("self"), element), dims);
   return {e.binary("or", x, e.binary("and", self, e.broadcast_to(c.scalar(e, "beta", element), dims)))};

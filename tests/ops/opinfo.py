@@ -87,6 +87,10 @@ def samples(op: OpInfo, dtype: torch.dtype, count: int, requires_grad: bool = Fa
         yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), count)
 
 
+def predictable(op: OpInfo, sample: SampleInput) -> bool:
+    return op.name not in UNPREDICTABLE and not sample.kwargs.get("dropout_p")
+
+
 def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
