@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 
 #include "ops/order.h"
 
@@ -42,8 +43,13 @@ Values uniform(Emit& e, const Call& c) {
 // aten::normal_functional
 Values normal(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
+  if (hlo::is_complex(result.element)) {  // the variance is that of both parts together
+    const Type part{hlo::real_element(result.element), result.dims};
+    const double std = c.real("std") / std::numbers::sqrt2;
+    Value real = scaled(e, e.random_normal(c, part), std, c.real("mean"));
+    return {e.complex(real, scaled(e, e.random_normal(c, part), std, 0))};
+  }
   const Type type{Emit::compute_element(result.element), result.dims};
-  if (hlo::is_complex(result.element)) throw Unsupported("random complex numbers");
   return {e.convert(scaled(e, e.random_normal(c, type), c.real("std"), c.real("mean")), result.element)};
 }
 
