@@ -17,19 +17,19 @@ DTYPES = (
 )  # fmt: skip
 
 COMMON = (
-    "abs", "add", "addcdiv", "addcmul", "addmm", "all", "amax", "amin", "any", "arange", "argmax", "argmin", "argsort",
-    "atan2", "baddbmm", "bitwise_and", "bitwise_not", "bmm", "cat", "ceil", "clamp", "clone", "cumprod", "cumsum",
-    "diagonal", "diff", "div.floor_rounding", "div.no_rounding_mode", "div.trunc_rounding", "dot", "eq", "exp",
-    "expand", "eye", "fill", "flip", "floor", "floor_divide", "fmod", "full_like", "gather", "ge", "index_add", "index_put",
-    "index_select", "isfinite", "isnan", "kron", "linspace", "log", "log_softmax", "logical_and", "logical_not",
-    "logsumexp", "masked_fill", "matmul", "max.binary", "max.reduction_with_dim", "maximum", "mean", "min.binary",
-    "minimum", "mm", "mul", "neg", "nn.functional.conv2d", "nn.functional.embedding", "nn.functional.gelu",
-    "nn.functional.layer_norm", "nn.functional.linear", "nn.functional.max_pool2d", "nn.functional.one_hot",
-    "nn.functional.pad.constant", "nn.functional.relu", "nn.functional.scaled_dot_product_attention",
-    "nn.functional.silu", "nn.functional.softplus", "pow", "prod", "reciprocal", "remainder", "repeat", "roll", "round",
-    "rsqrt", "scatter", "scatter_add", "sigmoid", "sign", "sin", "softmax", "sort", "sqrt", "square", "stack", "std",
-    "sub", "sum", "tanh", "topk", "transpose", "tril", "triu", "true_divide", "unbind", "var", "where", "xlogy",
-    "zeros_like",
+    "abs", "add", "addcdiv", "addcmul", "addmm", "all", "amax", "amin", "any", "arange", "argmax", "argmin",
+    "argsort", "atan2", "baddbmm", "bitwise_and", "bitwise_not", "bmm", "cat", "ceil", "clamp", "clone", "cumprod",
+    "cumsum", "diagonal", "diff", "div.floor_rounding", "div.no_rounding_mode", "div.trunc_rounding", "dot", "eq",
+    "exp", "expand", "eye", "fill", "flip", "floor", "floor_divide", "fmod", "full_like", "gather", "ge",
+    "index_add", "index_put", "index_select", "isfinite", "isnan", "kron", "linspace", "log", "log_softmax",
+    "logical_and", "logical_not", "logsumexp", "masked_fill", "matmul", "max.binary", "max.reduction_with_dim",
+    "maximum", "mean", "min.binary", "minimum", "mm", "mul", "neg", "nn.functional.conv2d",
+    "nn.functional.embedding", "nn.functional.gelu", "nn.functional.layer_norm", "nn.functional.linear",
+    "nn.functional.max_pool2d", "nn.functional.one_hot", "nn.functional.pad.constant", "nn.functional.relu",
+    "nn.functional.scaled_dot_product_attention", "nn.functional.silu", "nn.functional.softplus", "pow", "prod",
+    "reciprocal", "remainder", "repeat", "roll", "round", "rsqrt", "scatter", "scatter_add", "sigmoid", "sign",
+    "sin", "softmax", "sort", "sqrt", "square", "stack", "std", "sub", "sum", "tanh", "topk", "transpose", "tril",
+    "triu", "true_divide", "unbind", "var", "where", "xlogy", "zeros_like",
 )  # fmt: skip
 
 
