@@ -1,6 +1,7 @@
 // Running an op on the host, and moving whole tensors between host and device.
 #include "device/host.h"
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -178,7 +179,11 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
   if (strict()) {
-    // What is no mistake of the user's has a Meta kernel that says "not implemented".
+    // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
+    if (op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output)) {
+      run_on_host(op, stack, "its result's shape depends on data");
+      return;
+    }
     try {
       std::rethrow_exception(meta_error);
     } catch (const c10::NotImplementedError&) {

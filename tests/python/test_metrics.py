@@ -1,0 +1,98 @@
+"""What torch_pjrt.metrics() counts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import torch_pjrt
+
+
+@pytest.fixture(autouse=True)
+def _from_zero() -> Iterator[None]:
+    torch_pjrt.sync()
+    torch_pjrt.reset_metrics()
+    yield
+    torch_pjrt.sync()
+
+
+def counts() -> tuple[int, int, int, int]:
+    m = torch_pjrt.metrics()
+    return m["ops_recorded"], m["syncs"], m["graphs_compiled"], m["executions"]
+
+
+def test_everything_is_there_and_zero_after_a_reset() -> None:
+    assert torch_pjrt.metrics() == {
+        "ops_recorded": 0,
+        "graphs_compiled": 0,
+        "executions": 0,
+        "host_fallbacks": {},
+        "syncs": 0,
+        "nodes_executed": 0,
+        "host_transfer_bytes": 0,
+        "compile_seconds": 0.0,
+        "prepare_seconds": 0.0,
+        "execute_seconds": 0.0,
+    }
+
+
+def test_recording_runs_nothing_and_a_graph_is_compiled_once() -> None:
+    x = torch.ones(3, 41).to("pjrt")
+    torch_pjrt.reset_metrics()
+    y = x.exp().mul(x)
+    assert counts() == (2, 0, 0, 0)
+    torch_pjrt.sync(y)
+    assert counts() == (2, 1, 1, 1)
+    assert torch_pjrt.metrics()["nodes_executed"] == 2
+    torch_pjrt.sync(x.exp().mul(x))
+    assert counts() == (4, 2, 1, 2)
+    assert torch_pjrt.metrics()["compile_seconds"] > 0
+
+
+def test_reading_what_exists_computes_nothing() -> None:
+    y = torch.ones(3, 42).to("pjrt").exp()
+    torch_pjrt.sync()
+    torch_pjrt.reset_metrics()
+    y.cpu()
+    y.sum(dim=0)  # recorded, never held
+    torch_pjrt.sync()
+    _, syncs, _, executions = counts()
+    assert (syncs, executions) == (0, 0)
+
+
+def test_bytes_between_host_and_device() -> None:
+    x = torch.ones(5, 7).to("pjrt")
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == 5 * 7 * 4
+    x.cpu()
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == 2 * 5 * 7 * 4
+
+
+def test_a_number_that_changes_is_compiled_twice_at_most() -> None:
+    x = torch.ones(3, 43).to("pjrt")
+    torch_pjrt.reset_metrics()
+    for step in range(6):
+        assert torch.allclose((x * (0.5 + step)).cpu(), torch.full((3, 43), 0.5 + step))
+    assert torch_pjrt.metrics()["graphs_compiled"] == 2
+
+
+def test_a_host_fallback_is_counted_by_op_and_warned_of_once() -> None:
+    x = torch.tensor([0, 2, 0, 3]).to("pjrt")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert torch.nonzero(x).tolist() == [[1], [3]]
+        assert torch.nonzero(x).tolist() == [[1], [3]]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"aten::nonzero": 2}
+    # Another test of this process may have had the one warning.
+    messages = [str(w.message) for w in seen if "[aten::nonzero]" in str(w.message)]
+    assert len(messages) <= 1
+    assert all("torch_pjrt.metrics()['host_fallbacks'] counts each case" in m and __file__ in m for m in messages)
+
+
+def test_in_strict_mode_a_host_fallback_is_an_error() -> None:
+    x = torch.tensor([0, 2, 0, 3]).to("pjrt")
+    with torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match=r"\[aten::nonzero\]"):
+        torch.nonzero(x)
+    assert torch.nonzero(x).tolist() == [[1], [3]]  # and only there
