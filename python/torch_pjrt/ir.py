@@ -1,5 +1,7 @@
-"""``python -m torch_pjrt.ir script.py [its arguments]``, or ``./dev ir script.py``: runs a script and prints the graph and
-the StableHLO of every program that it compiles, in the order in which it compiles them."""
+"""Runs a script and prints the graph and the StableHLO of every program that it compiles, in that order.
+
+``python -m torch_pjrt.ir script.py [its arguments]``, or ``./dev ir script.py``.
+"""
 
 from __future__ import annotations
 

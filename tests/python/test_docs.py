@@ -51,7 +51,8 @@ def test_every_environment_variable_is_listed() -> None:
     places += [
         p for f in ("tests", "bench", "examples") for p in (ROOT / f).rglob("*") if p.suffix in {".cpp", ".h", ".py"}
     ]
-    read = r"""(?:getenv\(|setenv\(|environ\.get\(|environ\[)\s*["'](\w+)["']|\bENV\{(\w+)\}|\b(TORCH_PJRT_[A-Z_]+)\b.*environ"""
+    by_call = r"""(?:getenv\(|setenv\(|environ\.get\(|environ\[)\s*["'](\w+)["']"""
+    read = by_call + r"|\bENV\{(\w+)\}|\b(TORCH_PJRT_[A-Z_]+)\b.*environ"
     found = {name for place in places for groups in re.findall(read, place.read_text()) for name in groups if name}
     found |= {"TORCH_PJRT_PLUGIN"}  # read through a constant of plugins.py
     listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/environment.md").read_text(), re.MULTILINE))

@@ -22,7 +22,7 @@ for step in range(3):
 """
 
 
-def ir(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+def ir(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch_pjrt.ir", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
@@ -88,7 +88,7 @@ def test_what_a_listener_raises_ends_the_sync_and_changes_nothing() -> None:
     y = x.exp()
     _C.set_program_listener(refuse)
     try:
-        with pytest.raises(ValueError, match="^not this one$"):
+        with pytest.raises(ValueError, match=r"^not this one$"):
             y.cpu()
     finally:
         _C.set_program_listener(None)
