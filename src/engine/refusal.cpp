@@ -33,8 +33,9 @@ bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
   }
 }
 
+// Equal calls share a signature, whose line is the first of theirs.
 std::string at_line(const graph::Signature& signature) {
-  return signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line);
+  return signature.file.empty() ? "" : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
 }
 
 double result_bytes(const graph::Node& node) {

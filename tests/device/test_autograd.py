@@ -74,7 +74,9 @@ def test_version_counter_errors() -> None:
         y[1:].mul_(2)
         with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
             y.sum().backward()
-        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+        with pytest.raises(
+            RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"
+        ):
             x.add_(1)
 
 

@@ -47,7 +47,11 @@ def other_plugin() -> str:
         assert Path(given).is_file(), f"{VARIABLE}={given}: no such file"
         return given
     spec = importlib.util.find_spec("fastatomstruct_xla_cpu")
-    found = [path for place in (spec.submodule_search_locations or [] if spec else []) for path in Path(place).glob("libpjrt_cpu.so")]
+    found = [
+        path
+        for place in (spec.submodule_search_locations or [] if spec else [])
+        for path in Path(place).glob("libpjrt_cpu.so")
+    ]
     if not found:
         pytest.skip(f"no second plugin: fastatomstruct-xla-cpu is not installed and {VARIABLE} is not set")
     return str(found[0])
@@ -56,6 +60,8 @@ def other_plugin() -> str:
 def test_a_second_plugin() -> None:
     path = other_plugin()
     environment = {**os.environ, "TORCH_PJRT_PLUGIN": path}
-    result = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr[-4000:]
     assert f"plugin: {path}" in result.stdout

@@ -165,7 +165,9 @@ def test_reads_sync_by_themselves() -> None:
 def test_numpy_is_refused_as_for_cuda() -> None:
     import numpy as np
 
-    message = r"can't convert pjrt:0 device type tensor to numpy. Use Tensor.cpu\(\) to copy the tensor to host memory first"
+    message = (
+        r"can't convert pjrt:0 device type tensor to numpy. Use Tensor.cpu\(\) to copy the tensor to host memory first"
+    )
     with pytest.raises(TypeError, match=message):
         ready(1).numpy()
     with pytest.raises(TypeError, match=message):
@@ -237,7 +239,9 @@ def test_alpha_and_bounds_that_vary() -> None:
 
     def step(i: int) -> None:
         expected = torch.tensor([1.0, 2, 3]).add_(torch.ones(3), alpha=-0.1 * i).clamp(min=0.05 * i)
-        torch.testing.assert_close(x.clone().add_(torch.ones(3, device=DEVICE), alpha=-0.1 * i).clamp(min=0.05 * i).cpu(), expected)
+        torch.testing.assert_close(
+            x.clone().add_(torch.ones(3, device=DEVICE), alpha=-0.1 * i).clamp(min=0.05 * i).cpu(), expected
+        )
 
     compiles(step, 3, 0)
 

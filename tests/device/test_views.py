@@ -54,7 +54,19 @@ def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], to
     dim = st.integers(0, max(t.dim() - 1, 0))
     kinds = ["unsqueeze", "squeeze", "view_dtype", "as_strided", "flatten", "detach", "alias"]
     if t.dim() > 0:
-        kinds += ["slice", "slice", "select", "transpose", "narrow", "unfold", "reshape", "expand", "movedim", "split", "diff"]
+        kinds += [
+            "slice",
+            "slice",
+            "select",
+            "transpose",
+            "narrow",
+            "unfold",
+            "reshape",
+            "expand",
+            "movedim",
+            "split",
+            "diff",
+        ]
     if t.dim() > 1:
         kinds += ["diagonal", "permute"]
     if t.is_complex():
@@ -129,7 +141,20 @@ def view_of(data: st.DataObject, t: torch.Tensor) -> Callable[[torch.Tensor], to
 def write_to(data: st.DataObject, t: torch.Tensor, other: int) -> Callable[[torch.Tensor, list[torch.Tensor]], Any]:
     """A random write into a tensor with t's metadata; `other` is the index of a second operand."""
     draw = data.draw
-    kinds = ["add", "mul", "fill", "zero", "copy", "copy_other", "add_other", "out", "mask", "setitem", "where_out", "copy_cpu"]
+    kinds = [
+        "add",
+        "mul",
+        "fill",
+        "zero",
+        "copy",
+        "copy_other",
+        "add_other",
+        "out",
+        "mask",
+        "setitem",
+        "where_out",
+        "copy_cpu",
+    ]
     if t.dim() > 0 and t.numel() > 0:  # an index out of range is not noticed on the device
         kinds += ["index_put", "index_fill", "setitem_slice", "cumsum_", "accumulate"]
     kind = draw(st.sampled_from(kinds))
@@ -152,7 +177,9 @@ def write_to(data: st.DataObject, t: torch.Tensor, other: int) -> Callable[[torc
         "mask": lambda x, _: x.masked_fill_(x.abs() > 2 if x.dtype != torch.bool else x, k),
         "setitem": lambda x, _: x.__setitem__(Ellipsis, k),
         "setitem_slice": lambda x, _: x.__setitem__(slice(None, None, 2), k),
-        "index_put": lambda x, _: x.index_put_((torch.tensor([i], device=x.device),), torch.tensor(k, device=x.device).to(x.dtype)),
+        "index_put": lambda x, _: x.index_put_(
+            (torch.tensor([i], device=x.device),), torch.tensor(k, device=x.device).to(x.dtype)
+        ),
         "accumulate": lambda x, _: x.index_put_(
             (torch.tensor([i, i], device=x.device),), torch.tensor(k, device=x.device).to(x.dtype), accumulate=True
         ),
@@ -173,7 +200,9 @@ def attempt(action: Callable[[], Any]) -> tuple[Any, Exception | None]:
           suppress_health_check=list(HealthCheck), print_blob=True)  # fmt: skip
 @given(st.data())
 def test_random_programs(data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from([torch.float32, torch.int32, torch.int64, torch.complex64, torch.bool, torch.uint8]))
+    dtype = data.draw(
+        st.sampled_from([torch.float32, torch.int32, torch.int64, torch.complex64, torch.bool, torch.uint8])
+    )
     shape = data.draw(st.sampled_from([(6,), (4, 3), (2, 3, 4), (), (3, 1, 2), (5, 4), (2, 0)]))
     host = torch.arange(torch.Size(shape).numel()).reshape(shape).sub(3).to(dtype)
     pairs: list[Pair] = [(host.to(DEVICE), host.clone())]
@@ -217,7 +246,15 @@ def test_views_share_memory_and_version() -> None:
         z[0, 0] = 7
         w = x.data
         w.mul_(2)
-        facts = [x._version, y._version, z._version, w._version, y._base is x._base, x.is_set_to(x.view(3, 4)), x.is_set_to(y)]
+        facts = [
+            x._version,
+            y._version,
+            z._version,
+            w._version,
+            y._base is x._base,
+            x.is_set_to(x.view(3, 4)),
+            x.is_set_to(y),
+        ]
         return [x, y, z, w, *facts]
 
     both(program)
@@ -365,11 +402,17 @@ def test_conjugate_and_negative_views() -> None:
 def test_overlap_is_refused_as_on_the_cpu() -> None:
     for device in (DEVICE, "cpu"):
         x = torch.zeros(6, device=device)
-        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+        with pytest.raises(
+            RuntimeError, match="more than one element of the written-to tensor refers to a single memory"
+        ):
             x[:1].expand(4).add_(1)
-        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+        with pytest.raises(
+            RuntimeError, match="more than one element of the written-to tensor refers to a single memory"
+        ):
             x[:1].expand(4).copy_(torch.ones(4, device=device))
-        with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single"):
+        with pytest.raises(
+            RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single"
+        ):
             x[1:].add_(x[:-1])
         assert x.cpu().tolist() == [0] * 6
 
@@ -423,7 +466,13 @@ def test_deepcopy_keeps_sharing() -> None:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_save_and_load(zipped: bool) -> None:
     x = torch.arange(6.0, device=DEVICE).view(2, 3)
-    content = {"x": x, "row": x[1], "t": x.t(), "p": torch.nn.Parameter(x * 2), "b": torch.tensor([True, False], device=DEVICE)}
+    content = {
+        "x": x,
+        "row": x[1],
+        "t": x.t(),
+        "p": torch.nn.Parameter(x * 2),
+        "b": torch.tensor([True, False], device=DEVICE),
+    }
     options = {"_use_new_zipfile_serialization": zipped}
     loaded = torch.load(saved(content, **options))
     for name, tensor in content.items():
