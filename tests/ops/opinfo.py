@@ -16,12 +16,13 @@ DEVICE = "pjrt"
 
 # Draw random numbers, or show memory that was never written: only types are compared.
 UNPREDICTABLE = {
-    "bernoulli", "cauchy", "dropout", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric",
-    "log_normal", "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout", "nn.functional.dropout",
-    "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout",
-    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu",
-    "nn.functional.multi_head_attention_forward", "normal", "pca_lowrank", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "svd_lowrank", "torch.ops.aten._flash_attention_forward", "uniform", "randperm",
+    "bernoulli", "cauchy", "dropout", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential",
+    "geometric", "log_normal", "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout",
+    "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d", "nn.functional.multi_head_attention_forward", "nn.functional.rrelu",
+    "normal", "pca_lowrank", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "svd_lowrank",
+    "torch.ops.aten._flash_attention_forward", "uniform",
 }  # fmt: skip
 
 # What the device doesn't do, by the name in OPS, with the reason.
