@@ -1,6 +1,7 @@
 // Printing and checking graphs.
 #include "graph/print.h"
 
+#include <charconv>
 #include <sstream>
 #include <stdexcept>
 #include <unordered_map>
@@ -57,6 +58,12 @@ class Printer {
   }
 
   static std::string text(const Number& number) {
+    if (number.kind == Number::Kind::kDouble) {  // the shortest text that reads back as the same double: 0.1
+      char digits[32];
+      std::string shortest(digits, std::to_chars(digits, digits + sizeof(digits), number.as_double()).ptr);
+      const bool integral = shortest.find_first_not_of("-0123456789") == std::string::npos;
+      return integral ? shortest + ".0" : shortest;
+    }
     std::ostringstream out;
     out << c10::IValue(number.scalar());
     return out.str();

@@ -5,6 +5,10 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "device/location.h"
 #include "engine/call_lowering.h"
 #include "engine/context.h"
@@ -67,9 +71,14 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return true;
 }
 
+// Where torch and this package lie: their frames are not the user's.
+std::vector<std::string>* library_folders = nullptr;
+
 bool is_library(const std::string& file) {
-  return file.find("/torch/") != std::string::npos || file.find("/torch_pjrt/") != std::string::npos ||
-         file.starts_with("<frozen");
+  if (file.starts_with("<frozen")) return true;
+  if (!library_folders) return false;
+  const auto inside = [&](const std::string& folder) { return file.starts_with(folder); };
+  return std::any_of(library_folders->begin(), library_folders->end(), inside);
 }
 
 device::Location user_location() {
@@ -103,6 +112,11 @@ void without_gil(const std::function<void()>& work) {
 }  // namespace
 
 void set_python_sources(py::function plugins_function, py::function decompose_function) {
+  library_folders = new std::vector<std::string>;
+  for (const char* name : {"torch", "torch_pjrt"}) {
+    const auto file = py::module_::import(name).attr("__file__").cast<std::string>();
+    library_folders->push_back(file.substr(0, file.rfind('/') + 1));
+  }
   plugins_source = new py::function(std::move(plugins_function));
   decompose_source = new py::function(std::move(decompose_function));
 }

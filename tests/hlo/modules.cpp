@@ -1,3 +1,4 @@
+// Modules that the tests of the builder compile and run.
 #include "modules.h"
 
 #include <limits>

@@ -43,6 +43,13 @@ def test_every_program_of_a_script_once(tmp_path: Path) -> None:
     assert '// program 1: StableHLO\nmodule @"graph" {\n' in out
 
 
+def test_a_line_is_the_users_wherever_it_lies(tmp_path: Path) -> None:
+    folder = tmp_path / "torch" / "torch_pjrt"
+    folder.mkdir(parents=True)
+    (folder / "script.py").write_text(SCRIPT)
+    assert f"aten::exp(self=%0)  # {folder}/script.py:6\n" in ir(folder / "script.py").stdout
+
+
 def test_a_script_may_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "neighbour.py").write_text("VALUE = 7\n")
     (tmp_path / "script.py").write_text("import neighbour\nprint(neighbour.VALUE)\n")
