@@ -8,7 +8,6 @@ import torch
 
 from torch_pjrt import _C, _generators
 
-
 # torch.utils.checkpoint saves the generators' state only of a device module that says so; ours need no client.
 _initialized = True
 

@@ -18,7 +18,9 @@ def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         raise ValueError("the function gives no tensor, so there is no program to show")
     elsewhere = {str(r.device) for r in results if r.device.type != "pjrt"}
     if elsewhere:
-        raise ValueError(f"the function gives tensors on {', '.join(sorted(elsewhere))}; its parameters must be on 'pjrt'")
+        raise ValueError(
+            f"the function gives tensors on {', '.join(sorted(elsewhere))}; its parameters must be on 'pjrt'"
+        )
     return results
 
 

@@ -108,7 +108,8 @@ SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex d
   return slot.get();
 }
 
-Value node(SignaturePtr signature, std::initializer_list<const Value*> operands, std::initializer_list<Number> numbers) {
+Value node(SignaturePtr signature, std::initializer_list<const Value*> operands,
+           std::initializer_list<Number> numbers) {
   c10::SmallVector<Value, 3> values;
   for (const Value* value : operands) values.push_back(*value);
   c10::SmallVector<Number, 2> scalars(numbers);
@@ -185,14 +186,16 @@ void write_prefix(LazyStorage* storage, Value old, c10::ScalarType dtype) {
   TypePtr form = graph::intern_contiguous(dtype, {static_cast<int64_t>(storage->nbytes()) / itemsize});
   Value base = node(interned(Form::kEmpty, form, nullptr, device), {}, {});
   Value prefix = flat(old, dtype, before, device);
-  storage->cell.bind(node(interned(Form::kWrite, form, prefix.type(), device), {&base, &prefix}, {Number::of(int64_t{0})}));
+  storage->cell.bind(
+      node(interned(Form::kWrite, form, prefix.type(), device), {&base, &prefix}, {Number::of(int64_t{0})}));
 }
 
 void keep_prefix(LazyStorage* storage, const Value& old) {
   const auto nbytes = static_cast<int64_t>(storage->nbytes());
   const auto itemsize = static_cast<int64_t>(c10::elementSize(old.type()->dtype));
   const c10::ScalarType dtype = nbytes % itemsize == 0 ? old.type()->dtype : c10::kByte;
-  storage->cell.bind(flat(old, dtype, nbytes / static_cast<int64_t>(c10::elementSize(dtype)), storage->device().index()));
+  storage->cell.bind(
+      flat(old, dtype, nbytes / static_cast<int64_t>(c10::elementSize(dtype)), storage->device().index()));
 }
 
 }  // namespace tpjrt::device

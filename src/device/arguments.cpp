@@ -17,8 +17,18 @@ namespace {
 using graph::Number;
 
 enum Tag : uint64_t {
-  kUndefined = 1, kTensorTag, kHostNumber, kNumberTag, kListTag, kNone, kIntTag, kDoubleTag, kBoolTag, kStringTag,
-  kDeviceTag, kComplexTag,
+  kUndefined = 1,
+  kTensorTag,
+  kHostNumber,
+  kNumberTag,
+  kListTag,
+  kNone,
+  kIntTag,
+  kDoubleTag,
+  kBoolTag,
+  kStringTag,
+  kDeviceTag,
+  kComplexTag,
 };
 
 uint64_t negative(const Number& number) {
@@ -58,8 +68,9 @@ class Flattener {
     } else if (out_.device != device.index()) {
       refuse_device(op_, tensor, out_.device);
     }
-    TORCH_CHECK(impl->layout() == c10::kStrided, "[", op_.name, "] the pjrt device holds strided tensors only, got layout ",
-                impl->layout(), "; call .to_dense() first");
+    TORCH_CHECK(impl->layout() == c10::kStrided, "[", op_.name,
+                "] the pjrt device holds strided tensors only, got layout ", impl->layout(),
+                "; call .to_dense() first");
     const auto sizes = impl->sizes();
     out_.key.push_back(kTensorTag | dtype << 8 | sizes.size() << 16 | uint64_t{impl->is_wrapped_number()} << 24 |
                        static_cast<uint64_t>(device.index()) << 32);
@@ -143,7 +154,8 @@ at::Tensor resolved(const at::Tensor& tensor) {
 
 void resolve(const Operator& op, const OperatorArgument& argument, c10::IValue& value) {
   const auto refuse_written = [&] {
-    TORCH_CHECK(!argument.written, "[", op.name, "] can't write to a conjugate or negative view; call .resolve_conj() or "
+    TORCH_CHECK(!argument.written, "[", op.name,
+                "] can't write to a conjugate or negative view; call .resolve_conj() or "
                 ".resolve_neg() and write to the result");
   };
   if (argument.kind == ArgumentKind::kTensor) {

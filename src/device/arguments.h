@@ -1,8 +1,8 @@
 // A call's arguments, flattened: tensor operands, numbers, and the key that names the call's signature.
 #pragma once
 
-#include <ATen/core/ivalue.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
 
 #include "device/operator.h"

@@ -3,7 +3,7 @@
 
 namespace {
 
-using namespace at;            // the lists below are written in terms of at::
+using namespace at;  // the lists below are written in terms of at::
 using at::autocast::CastPolicy;
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

@@ -1,15 +1,15 @@
 // copy_ in all directions, reads of single elements, and the kernels built on them.
 #include "device/copy.h"
 
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/fill.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/neg.h>
-#include <ATen/MemoryOverlap.h>
-#include <ATen/ExpandUtils.h>
-#include <ATen/native/Resize.h>
 #include <c10/core/Scalar.h>
 
 #include "device/access.h"
@@ -60,7 +60,8 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   if (self.is_same(src)) return self;
   TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
   if (!is_pjrt(self)) {  // out of the device
-    TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ", self.layout());
+    TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
+                                self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
     at::Tensor host = host_tensor(plain, "aten::copy_");
     counters().host_transfer_bytes += host.nbytes();
@@ -82,8 +83,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
 
 void copy_values(const at::Tensor& self, const at::Tensor& from) {
   if (!is_pjrt(from)) {
-    TORCH_CHECK_NOT_IMPLEMENTED(from.layout() == c10::kStrided, "copy_: the pjrt device holds strided tensors only, got layout ",
-                                from.layout(), "; call .to_dense() first");
+    TORCH_CHECK_NOT_IMPLEMENTED(from.layout() == c10::kStrided,
+                                "copy_: the pjrt device holds strided tensors only, got layout ", from.layout(),
+                                "; call .to_dense() first");
     host_to_device(self, from.device().is_cpu() ? from : from.cpu());
     return;
   }

@@ -129,7 +129,8 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
     LazyStorage* storage = storage_of(self);
     TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
     const size_t itemsize = self.itemsize();
-    grow(storage, at::detail::computeStorageNbytesContiguous(size, itemsize, static_cast<size_t>(self.storage_offset())));
+    grow(storage,
+         at::detail::computeStorageNbytesContiguous(size, itemsize, static_cast<size_t>(self.storage_offset())));
     impl->set_sizes_contiguous(size);
   }
   if (format && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
@@ -155,7 +156,8 @@ void resize_storage(const c10::Storage& storage, size_t nbytes) {
 at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                                       c10::IntArrayRef stride) {
   TORCH_CHECK(source.device().type() == kPjrt, "Attempted to set the storage of a tensor on device \"", self.device(),
-              "\" to a storage on different device \"", source.device(), "\".  This is no longer allowed; the devices must match.");
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
   LazyStorage* storage = storage_of(source);
   at::detail::check_size_nonnegative(size);
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);

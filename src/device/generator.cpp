@@ -65,8 +65,7 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 }
 
 std::pair<uint64_t, uint64_t> next_key(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
-  const at::Generator& chosen =
-      generator.has_value() && generator->defined() ? *generator : default_generator(device);
+  const at::Generator& chosen = generator.has_value() && generator->defined() ? *generator : default_generator(device);
   TORCH_CHECK(chosen.device().type() == kPjrt, "Expected a 'pjrt' device type for generator but found '",
               chosen.device().type(), "'");
   return static_cast<PjrtGenerator*>(chosen.unsafeGetGeneratorImpl())->next_key();

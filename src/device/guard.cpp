@@ -32,7 +32,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
   c10::DeviceIndex deviceCount() const noexcept override {
     try {
@@ -86,8 +88,8 @@ void set_current_device(c10::DeviceIndex index) {
   if (index > 0) {
     const auto count = engine().device_count();
     TORCH_CHECK(index < count, "pjrt: invalid device index ", static_cast<int>(index), ": the plugin has ",
-                static_cast<int>(count), " device", count == 1 ? "" : "s", "; use pjrt:0 to pjrt:",
-                static_cast<int>(count) - 1);
+                static_cast<int>(count), " device", count == 1 ? "" : "s",
+                "; use pjrt:0 to pjrt:", static_cast<int>(count) - 1);
   }
   current = index;
 }

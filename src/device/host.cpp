@@ -1,10 +1,10 @@
 // Running an op on the host, and moving whole tensors between host and device.
 #include "device/host.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -34,7 +34,8 @@ std::string at_line(const Location& location) {
 
 c10::DeviceIndex device_of(const c10::IValue* values, size_t count) {
   const auto index = [](const c10::IValue& value) -> c10::DeviceIndex {
-    if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor())) return value.toTensor().device().index();
+    if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor()))
+      return value.toTensor().device().index();
     return -1;
   };
   for (size_t i = 0; i < count; ++i) {
@@ -212,8 +213,9 @@ at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
   at::Tensor base = engine().host_view(leaf);
   const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
   auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
-  return at::from_blob(data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(),
-                       [base](void*) {}, at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+  return at::from_blob(
+      data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(), [base](void*) {},
+      at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
 }
 
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned) {

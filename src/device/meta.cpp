@@ -39,7 +39,8 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
       case Entry::Source::kOperand: return tensor(entry.index);
       case Entry::Source::kNumber: break;
     }
-    at::Tensor number = at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
+    at::Tensor number =
+        at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
     if (entry.wrapped_number) number.unsafeGetTensorImpl()->set_wrapped_number(true);
     return number;
   };
@@ -51,8 +52,8 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
       case Parameter::Kind::kConstant: stack.push_back(parameter.constant); break;
       case Parameter::Kind::kTensor: {
         const Entry& entry = parameter.entries.at(0);
-        const bool none = entry.source == Entry::Source::kUndefined &&
-                          declared[i].type()->kind() == c10::TypeKind::OptionalType;
+        const bool none =
+            entry.source == Entry::Source::kUndefined && declared[i].type()->kind() == c10::TypeKind::OptionalType;
         stack.push_back(none ? c10::IValue() : c10::IValue(entry_tensor(entry)));
         break;
       }
@@ -85,8 +86,7 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
 }
 
 at::Tensor meta_tensor(graph::TypePtr type, bool wrapped_number) {
-  at::Tensor tensor =
-      at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
+  at::Tensor tensor = at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
   if (wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
 }

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "graph/signature.h"
 #include "graph/number.h"
+#include "graph/signature.h"
 
 namespace tpjrt::device {
 

@@ -62,11 +62,22 @@ bool starts_with(std::string_view text, std::string_view prefix) { return text.s
 // CompositeExplicit overloads that must stay composite although rule 9 would box them, with the reason.
 bool stays_composite(std::string_view base) {
   static const std::unordered_set<std::string_view> kNames = {
-      "clone", "lift", "lift_fresh", "_lazy_clone",                    // end in copy_, which shares values
-      "_convolution", "convolution_overrideable", "convolution_backward_overrideable",  // end in convolution
-      "_unsafe_view", "repeat", "_reshape_copy",                       // end in views and copies
-      "_coalesced", "_is_all_true", "_is_any_true", "_linalg_check_errors",  // read data
-      "_new_zeros_with_same_feature_meta", "new_empty_strided",        // factories
+      "clone",
+      "lift",
+      "lift_fresh",
+      "_lazy_clone",  // end in copy_, which shares values
+      "_convolution",
+      "convolution_overrideable",
+      "convolution_backward_overrideable",  // end in convolution
+      "_unsafe_view",
+      "repeat",
+      "_reshape_copy",  // end in views and copies
+      "_coalesced",
+      "_is_all_true",
+      "_is_any_true",
+      "_linalg_check_errors",  // read data
+      "_new_zeros_with_same_feature_meta",
+      "new_empty_strided",  // factories
       "_to_copy",
   };
   return kNames.contains(base) || starts_with(base, "set_") || starts_with(base, "resize") ||
@@ -124,10 +135,12 @@ Boxing boxing(const c10::OperatorHandle& op) {
   // 3. Nothing to record.
   bool tensor_result = false;
   bool tensor_argument = false;
-  for (const auto& result : schema.returns()) tensor_result |= is_tensor(*result.type()) || is_tensor_list(*result.type());
+  for (const auto& result : schema.returns())
+    tensor_result |= is_tensor(*result.type()) || is_tensor_list(*result.type());
   for (const auto& argument : schema.arguments()) {
     const c10::Type& type = *argument.type();
-    if (type.kind() == c10::TypeKind::StorageType || type.kind() == c10::TypeKind::StreamObjType) return Boxing::kDefault;
+    if (type.kind() == c10::TypeKind::StorageType || type.kind() == c10::TypeKind::StreamObjType)
+      return Boxing::kDefault;
     tensor_argument |= is_tensor(type) || is_tensor_list(type);
   }
   if (!tensor_result && !schema.is_mutable()) return Boxing::kDefault;
@@ -158,8 +171,7 @@ void register_recorder() {
     const auto op = dispatcher.findSchema(name);
     if (!op || boxing(*op) != Boxing::kRecord) continue;
     registrations->push_back(dispatcher.registerImpl(
-        name, DispatchKey::PrivateUse1,
-        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Recorder>(*op)),
+        name, DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Recorder>(*op)),
         std::nullopt, nullptr, "torch_pjrt recorder"));
   }
 }

@@ -12,7 +12,7 @@ enum class ArgumentKind : uint8_t { kTensor, kTensorList, kNumber, kNumberList, 
 
 struct OperatorArgument {
   ArgumentKind kind = ArgumentKind::kConstant;
-  bool written = false;    // the schema, or the correction below, says so
+  bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
 };
 
@@ -24,16 +24,16 @@ struct Operator {
   std::vector<OperatorArgument> arguments;
   size_t returns = 0;
   bool writes = false;
-  bool random = false;            // draws from a generator: a node has the generator's key as its last numbers
-  bool numbers_are_types = false; // a factory: Scalars decide the result's shape, so they belong to the signature
+  bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
+  bool numbers_are_types = false;  // a factory: Scalars decide the result's shape, so they belong to the signature
 };
 
 // How an overload is registered for the device. Note [What is boxed]: decided from the dispatcher's state, tags and
 // schema, by the first rule that fits, never from a list of op names; exceptions are few and carry their reason.
 enum class Boxing : uint8_t {
-  kDefault,   // PyTorch's own composite kernel does it in terms of other ops, or the backend fallback gets it
-  kRecord,    // our boxed kernel, registered for the overload because it would be taken apart before it reaches us
-  kOwn,       // a kernel of its own in this room
+  kDefault,  // PyTorch's own composite kernel does it in terms of other ops, or the backend fallback gets it
+  kRecord,   // our boxed kernel, registered for the overload because it would be taken apart before it reaches us
+  kOwn,      // a kernel of its own in this room
 };
 Boxing boxing(const c10::OperatorHandle& op);
 

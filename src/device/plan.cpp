@@ -97,7 +97,8 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   const auto argument_behind = [&](const at::Tensor& tensor) -> int64_t {
     for (size_t p = 0; p < signature.parameters.size(); ++p) {
       for (const Entry& entry : signature.parameters[p].entries) {
-        if (entry.source == Entry::Source::kOperand && operands[entry.index].is_same(tensor)) return static_cast<int64_t>(p);
+        if (entry.source == Entry::Source::kOperand && operands[entry.index].is_same(tensor))
+          return static_cast<int64_t>(p);
       }
     }
     return -1;
@@ -181,7 +182,8 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   for (const TypePtr type : signature.operands) operands.push_back(meta_tensor(type, false));
   for (const Parameter& parameter : signature.parameters) {
     for (const Entry& entry : parameter.entries) {
-      if (entry.wrapped_number && entry.source == Entry::Source::kOperand) operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
+      if (entry.wrapped_number && entry.source == Entry::Source::kOperand)
+        operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   }
   torch::jit::Stack stack =

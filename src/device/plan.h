@@ -28,14 +28,14 @@ struct Plan {
   graph::Signature signature;
   std::vector<Return> returns;
   std::vector<Write> writes;
-  bool on_host = false;     // the op can't be lowered: the graph is cut and the host runs it
+  bool on_host = false;  // the op can't be lowered: the graph is cut and the host runs it
   std::string host_reason;
 
   // Calls of this key have a plan for each value of their numbers; nothing else is filled in here.
   bool by_value = false;
 
   std::vector<uint64_t> key;
-  Plan* next = nullptr;     // same hash
+  Plan* next = nullptr;  // same hash
 };
 
 // Under graph_lock(). Null when the call was never seen.

@@ -48,13 +48,19 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "[", op.schema().name(), "] the pjrt device holds strided tensors of float, integer, bool "
-                              "or complex dtypes only; call .to_dense() on a sparse tensor and .dequantize() on a quantized "
-                              "one before it goes to the device");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[", op.schema().name(),
+      "] the pjrt device holds strided tensors of float, integer, bool "
+      "or complex dtypes only; call .to_dense() on a sparse tensor and .dequantize() on a quantized "
+      "one before it goes to the device");
 }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));

@@ -33,7 +33,9 @@ c10::DataPtr address(c10::DeviceIndex device) {
 }
 
 struct Allocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t /*n*/) override { return address(c10::impl::getDeviceGuardImpl(kPjrt)->getDevice().index()); }
+  c10::DataPtr allocate(size_t /*n*/) override {
+    return address(c10::impl::getDeviceGuardImpl(kPjrt)->getDevice().index());
+  }
   c10::DeleterFnPtr raw_deleter() const override { return &no_memory; }
   void copy_data(void* /*dest*/, const void* /*src*/, std::size_t /*count*/) const override {
     TORCH_CHECK(false, "pjrt: device memory can't be copied through the allocator; use tensor.copy_()");
@@ -95,8 +97,8 @@ LazyStorage* storage_of(const at::Tensor& tensor) {
 at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device) {
   const auto nbytes = static_cast<size_t>(type->numel()) * c10::elementSize(type->dtype);
   c10::Storage storage(c10::make_intrusive<LazyStorage>(nbytes, device));
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                   c10::scalarTypeToTypeMeta(type->dtype));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type->dtype));
   if (type->rank() != 1 || type->sizes[0] != 0) impl->set_sizes_and_strides(type->sizes, type->strides);
   return at::Tensor(std::move(impl));
 }

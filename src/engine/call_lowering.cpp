@@ -44,7 +44,8 @@ class PartBuilder {
     const auto& declared = partner_.op.schema().arguments();
     for (size_t i = 0; i < declared.size(); ++i) {
       const int64_t source = partner_.arguments[i];
-      Parameter parameter = source < 0 ? default_of(declared[i]) : moved(outer_.parameters[static_cast<size_t>(source)]);
+      Parameter parameter =
+          source < 0 ? default_of(declared[i]) : moved(outer_.parameters[static_cast<size_t>(source)]);
       parameter.name = declared[i].name();
       inner.parameters.push_back(std::move(parameter));
     }
@@ -105,13 +106,11 @@ class PartBuilder {
   void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
     std::vector<Number> mine;
     for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
-    torch::jit::Stack stack = device::make_stack(inner, mine, [&](uint32_t operand) {
-      return device::meta_tensor(inner.operands[operand], false);
-    });
+    torch::jit::Stack stack = device::make_stack(
+        inner, mine, [&](uint32_t operand) { return device::meta_tensor(inner.operands[operand], false); });
     device::run_meta(*inner.op, stack);
     const auto add = [&](const at::Tensor& meta) {
-      inner.results.push_back(!meta.defined() ? nullptr
-                                              : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
+      inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
     };
     for (const c10::IValue& value : stack) {
       if (value.isTensor()) {
@@ -129,8 +128,8 @@ class PartBuilder {
 };
 
 // Every part's results, one after the other, are the outer results.
-bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers, uint32_t first_result,
-              std::string& reason) {
+bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers,
+              uint32_t first_result, std::string& reason) {
   const auto count = static_cast<uint32_t>(part.signature->results.size());
   if (first_result + count > outer.results.size()) return false;
   for (uint32_t i = 0; i < count; ++i) part.results.push_back(first_result + i);

@@ -54,7 +54,8 @@ void Context::without_gil(const std::function<void()>& work) {
 void Context::init(const PluginChoice& plugin) {
   without_gil([&] {
     std::lock_guard guard(start_lock_);
-    TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (", plugin_.path,
+    TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (",
+                plugin_.path,
                 ") is running already, and a process has one; choose the plugin before the first use of the device");
     if (client_) return;
     client_ = create_client(plugin);

@@ -91,7 +91,7 @@ class Context final : public device::Engine {
   // Reused by every sync, so that a known graph allocates nothing here.
   Walk walk_;
   std::vector<PJRT_Buffer*> arguments_;
-  std::vector<int64_t> kept_;   // arguments that must not be donated
+  std::vector<int64_t> kept_;  // arguments that must not be donated
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
   std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;

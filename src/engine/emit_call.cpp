@@ -96,7 +96,8 @@ class RuleCall {
       case Parameter::Kind::kConstant:
         set_constant(argument, parameter.constant);
         // A default of a Scalar argument of a partner is a constant here.
-        if (declared && argument.kind != Argument::Kind::kNone && declared->type()->kind() == c10::TypeKind::NumberType) {
+        if (declared && argument.kind != Argument::Kind::kNone &&
+            declared->type()->kind() == c10::TypeKind::NumberType) {
           argument.kind = Argument::Kind::kScalar;
           argument.scalars = {parameter.constant.toScalar()};
           argument.scalar_values = {constant_of(e_, Number::of(argument.scalars[0]))};
@@ -104,7 +105,8 @@ class RuleCall {
         break;
       case Parameter::Kind::kTensor:
       case Parameter::Kind::kTensorList:
-        argument.kind = parameter.kind == Parameter::Kind::kTensor ? Argument::Kind::kTensor : Argument::Kind::kTensorList;
+        argument.kind =
+            parameter.kind == Parameter::Kind::kTensor ? Argument::Kind::kTensor : Argument::Kind::kTensorList;
         for (const Entry& entry : parameter.entries) {
           argument.tensors.push_back(tensor(entry));
           argument.types.push_back(entry.source == Entry::Source::kUndefined ? nullptr : entry.type);
@@ -114,7 +116,8 @@ class RuleCall {
         break;
       case Parameter::Kind::kNumber:
       case Parameter::Kind::kNumberList:
-        argument.kind = parameter.kind == Parameter::Kind::kNumber ? Argument::Kind::kScalar : Argument::Kind::kScalarList;
+        argument.kind =
+            parameter.kind == Parameter::Kind::kNumber ? Argument::Kind::kScalar : Argument::Kind::kScalarList;
         for (uint32_t k = 0; k < parameter.count; ++k) {
           const LoweredNumber& number = numbers_[parameter.first + k];
           argument.scalars.push_back(number.number.scalar());
@@ -182,7 +185,8 @@ Value constant_of(Emit& e, const Number& number) {
   switch (number.kind) {
     case Number::Kind::kDouble: return e.constant(number.as_double(), Type{ElementType::kF64, {}});
     case Number::Kind::kBool: return e.constant(number.as_int(), Type{ElementType::kPred, {}});
-    case Number::Kind::kComplex: return e.constant_complex(number.as_double(), number.imaginary, {ElementType::kC128, {}});
+    case Number::Kind::kComplex:
+      return e.constant_complex(number.as_double(), number.imaginary, {ElementType::kC128, {}});
     default: return e.constant(number.as_int(), Type{ElementType::kS64, {}});
   }
 }

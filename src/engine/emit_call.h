@@ -15,8 +15,8 @@ namespace tpjrt::engine {
 // One number of a call, lowered.
 struct LoweredNumber {
   graph::Number number;
-  hlo::Value value;      // 0-d f64, s64, kPred or c128
-  bool varies = false;   // an input of the program
+  hlo::Value value;        // 0-d f64, s64, kPred or c128
+  bool varies = false;     // an input of the program
   bool* pinned = nullptr;  // set when a rule needs to know the value
 };
 

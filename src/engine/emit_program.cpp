@@ -19,7 +19,7 @@ using ops::Emit;
 
 // Note [Buffers]: a buffer is the storage's memory as torch lays it out: dense, its dimensions in memory order.
 struct MemoryForm {
-  Type type;      // of the buffer
+  Type type;                    // of the buffer
   Dims to_memory, from_memory;  // permutations
 };
 
@@ -118,8 +118,8 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
     for (const graph::Value& operand : node->operands) operands.push_back(lowered(operand));
     std::vector<LoweredNumber> numbers;
     for (size_t i = 0; i < node->numbers.size(); ++i, ++slot) {
-      numbers.push_back({node->numbers[i], packed.value(slots[slot]), slots[slot].promoted,
-                         reinterpret_cast<bool*>(&pins[slot])});
+      numbers.push_back(
+          {node->numbers[i], packed.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
     }
     Value key;
     if (signature.random) {

@@ -20,7 +20,7 @@
 namespace tpjrt::engine {
 
 struct NumberSlot {
-  graph::Number constant;     // when not promoted
+  graph::Number constant;  // when not promoted
   bool promoted = false;
   bool pinned = false;
 };
@@ -28,7 +28,7 @@ struct NumberSlot {
 struct Program {
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
-  size_t doubles = 0, integers = 0;          // promoted numbers of each kind
+  size_t doubles = 0, integers = 0;  // promoted numbers of each kind
   std::vector<graph::TypePtr> result_types;
   std::vector<Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;

@@ -35,7 +35,8 @@ bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
 
 // Equal calls share a signature, whose line is the first of theirs.
 std::string at_line(const graph::Signature& signature) {
-  return signature.file.empty() ? "" : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
+  return signature.file.empty() ? ""
+                                : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
 }
 
 double result_bytes(const graph::Node& node) {
@@ -49,9 +50,9 @@ double result_bytes(const graph::Node& node) {
 }  // namespace
 
 void throw_failure(const Walk& walk, const pjrt::Error& error) {
-  const graph::Node* largest = *std::max_element(walk.nodes.begin(), walk.nodes.end(), [](const auto* a, const auto* b) {
-    return result_bytes(*a) < result_bytes(*b);
-  });
+  const graph::Node* largest =
+      *std::max_element(walk.nodes.begin(), walk.nodes.end(),
+                        [](const auto* a, const auto* b) { return result_bytes(*a) < result_bytes(*b); });
   TORCH_CHECK(false, "a graph of ", walk.nodes.size(), " ops can't be run: ", error.what(), "\nIts largest result, of ",
               static_cast<int64_t>(result_bytes(*largest)), " bytes, is that of [", largest->signature->name, "]",
               at_line(*largest->signature), ". Nothing was changed: tensors keep their pending values.");
@@ -62,12 +63,12 @@ void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& er
   for (const graph::Node* node : walk.nodes) {
     if (!tried.insert(node->signature).second || compiles_alone(client, *node)) continue;
     const graph::Signature& signature = *node->signature;
-    TORCH_CHECK(false, "[", signature.name, "] XLA refuses this op",
-                at_line(signature), ": ",
-                error.what(), "\nNothing was changed: tensors keep their pending values.");
+    TORCH_CHECK(false, "[", signature.name, "] XLA refuses this op", at_line(signature), ": ", error.what(),
+                "\nNothing was changed: tensors keep their pending values.");
   }
-  TORCH_CHECK(false, "XLA refuses a graph of ", walk.nodes.size(), " ops, the last one [", walk.nodes.back()->signature->name,
-              "]: ", error.what(), "\nEach op compiles alone. Nothing was changed: tensors keep their pending values.");
+  TORCH_CHECK(false, "XLA refuses a graph of ", walk.nodes.size(), " ops, the last one [",
+              walk.nodes.back()->signature->name, "]: ", error.what(),
+              "\nEach op compiles alone. Nothing was changed: tensors keep their pending values.");
 }
 
 }  // namespace tpjrt::engine

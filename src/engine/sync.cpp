@@ -19,7 +19,8 @@ using graph::Node;
 using graph::Number;
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 bool any_pending(c10::ArrayRef<Cell*> cells) {
@@ -114,8 +115,8 @@ Program* Context::compile(const Walk& walk) {
   program->integers = emitted.integers;
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
-  const pjrt::CompileOptions options = compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device,
-                                                       is_small(walk));
+  const pjrt::CompileOptions options =
+      compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, is_small(walk));
   try {
     program->executable = client().compile(emitted.text, options);
   } catch (const pjrt::Error& error) {

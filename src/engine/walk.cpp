@@ -163,7 +163,8 @@ void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
   }
   std::vector<Cell*> held;
   for (Component* root : roots) {
-    for (Link* link = root->cells.next; link != &root->cells; link = link->next) held.push_back(static_cast<Cell*>(link));
+    for (Link* link = root->cells.next; link != &root->cells; link = link->next)
+      held.push_back(static_cast<Cell*>(link));
   }
   std::sort(held.begin(), held.end(), [](const Cell* a, const Cell* b) {
     const Value &x = a->value(), &y = b->value();

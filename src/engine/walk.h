@@ -13,12 +13,12 @@
 namespace tpjrt::engine {
 
 struct Walk {
-  std::vector<graph::Node*> nodes;         // pending, operands first
-  std::vector<graph::NodePtr> leaves;      // the program's arguments
-  std::vector<graph::Value> results;       // kept alive; what cells hold, in recording order
-  std::vector<graph::Number> numbers;      // of all nodes, in order
+  std::vector<graph::Node*> nodes;     // pending, operands first
+  std::vector<graph::NodePtr> leaves;  // the program's arguments
+  std::vector<graph::Value> results;   // kept alive; what cells hold, in recording order
+  std::vector<graph::Number> numbers;  // of all nodes, in order
   struct Alias {
-    uint32_t leaf, result;                 // the result may be written over the leaf's memory
+    uint32_t leaf, result;  // the result may be written over the leaf's memory
   };
   std::vector<Alias> aliases;
   std::vector<uint64_t> tape;

@@ -45,7 +45,8 @@ Component::~Component() {
 // Operands are let go through a queue of the thread: a chain of a million nodes must not recurse.
 Node::~Node() {
   bool last_holder = false;
-  for (const Value& operand : operands) last_holder |= !operand.node->is_leaf() && operand.node.use_count() <= operands.size();
+  for (const Value& operand : operands)
+    last_holder |= !operand.node->is_leaf() && operand.node.use_count() <= operands.size();
   if (!last_holder) return;
   static thread_local std::vector<Value>* queue = nullptr;
   if (queue) {
@@ -123,8 +124,6 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
   return node;
 }
 
-NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data) {
-  return c10::make_intrusive<Node>(type, std::move(data));
-}
+NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data) { return c10::make_intrusive<Node>(type, std::move(data)); }
 
 }  // namespace tpjrt::graph

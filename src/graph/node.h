@@ -65,8 +65,8 @@ struct Link {
 
 class Component final : public c10::intrusive_ptr_target {
  public:
-  Link cells;      // sentinel of the ring; used by the root only
-  uint32_t nodes = 0;  // recorded so far
+  Link cells;                            // sentinel of the ring; used by the root only
+  uint32_t nodes = 0;                    // recorded so far
   c10::intrusive_ptr<Component> parent;  // null: root
 
   static Component* root(Component* component);
@@ -89,11 +89,11 @@ class Node final : public c10::intrusive_ptr_target {
   uint64_t id = 0;  // recording order: operands have smaller ids
   c10::SmallVector<Value, 3> operands;
   c10::SmallVector<Number, 2> numbers;
-  ComponentPtr component;                 // of a pending node
-  c10::SmallVector<NodePtr, 1> leaves;    // once executed: one entry a result, null where nobody held it
+  ComponentPtr component;               // of a pending node
+  c10::SmallVector<NodePtr, 1> leaves;  // once executed: one entry a result, null where nobody held it
 
   TypePtr leaf_type = nullptr;
-  std::shared_ptr<Data> data;             // a leaf's; null for a placeholder (see engine/call_lowering.h)
+  std::shared_ptr<Data> data;  // a leaf's; null for a placeholder (see engine/call_lowering.h)
 
   uint64_t mark = 0;   // the walk that last saw this node
   uint32_t local = 0;  // its index in that walk

@@ -134,7 +134,8 @@ void check(const std::vector<Value>& results) {
       const Value& operand = node->operands[i];
       if (!operand || !operand.type()) wrong(*node, "reads nothing as operand " + std::to_string(i));
       if (operand.node->id >= node->id) wrong(*node, "reads a later node");
-      if (operand.type()->dtype != signature.operands[i]->dtype || operand.type()->sizes != signature.operands[i]->sizes) {
+      if (operand.type()->dtype != signature.operands[i]->dtype ||
+          operand.type()->sizes != signature.operands[i]->sizes) {
         wrong(*node, "has an operand " + std::to_string(i) + " of type " + to_string(*operand.type()) + ", expected " +
                          to_string(*signature.operands[i]));
       }

@@ -42,15 +42,15 @@ struct Parameter {
 };
 
 struct Signature {
-  std::string name;                          // "aten::add.Tensor", "pjrt::view"
-  std::optional<c10::OperatorHandle> op;     // none for the nodes of this project ("pjrt::…")
-  std::vector<Parameter> parameters;         // in schema order
-  std::vector<TypePtr> operands;             // types of the node's tensor operands
-  std::vector<TypePtr> results;              // fresh results, then the new values of mutated arguments; null: undefined
-  uint32_t numbers = 0;                      // how many numbers a node of this signature has
-  int8_t device = 0;                         // index of the device the operands and results live on
-  bool random = false;                       // the last two numbers are the random key
-  std::vector<uint32_t> mutated;             // operand indices whose new values are the last results, in order
+  std::string name;                       // "aten::add.Tensor", "pjrt::view"
+  std::optional<c10::OperatorHandle> op;  // none for the nodes of this project ("pjrt::…")
+  std::vector<Parameter> parameters;      // in schema order
+  std::vector<TypePtr> operands;          // types of the node's tensor operands
+  std::vector<TypePtr> results;           // fresh results, then the new values of mutated arguments; null: undefined
+  uint32_t numbers = 0;                   // how many numbers a node of this signature has
+  int8_t device = 0;                      // index of the device the operands and results live on
+  bool random = false;                    // the last two numbers are the random key
+  std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   std::string file;  // the user's line that first recorded it
   int line = 0;

@@ -61,10 +61,10 @@ struct ConvolutionDimensions {
 };
 
 struct ConvolutionWindow {
-  Dims strides;                                  // one a spatial dimension
+  Dims strides;                                      // one a spatial dimension
   std::vector<std::pair<int64_t, int64_t>> padding;  // low, high; may be negative
   Dims lhs_dilation, rhs_dilation;
-  std::vector<bool> reversal;                    // empty: none
+  std::vector<bool> reversal;  // empty: none
   int64_t feature_groups = 1, batch_groups = 1;
 };
 
@@ -107,7 +107,7 @@ class Builder {
   // --- constants ----------------------------------------------------------------------------------------------------
   // A splat of any shape. Floats are written exactly (hexadecimal bits where decimal would not round-trip; nan, inf).
   Value constant(double value, const Type& type);
-  Value constant(int64_t value, const Type& type);       // also for float and kPred types
+  Value constant(int64_t value, const Type& type);  // also for float and kPred types
   Value constant(int value, const Type& type) { return constant(static_cast<int64_t>(value), type); }
   Value constant_u64(uint64_t value, const Type& type);  // full 64-bit range
   Value constant_complex(double real, double imag, const Type& type);
@@ -129,7 +129,7 @@ class Builder {
   Value bitcast_convert(const Value& x, const Type& type);
 
   // --- shape --------------------------------------------------------------------------------------------------------
-  Value reshape(const Value& x, const Dims& dims);     // no-op when equal
+  Value reshape(const Value& x, const Dims& dims);           // no-op when equal
   Value transpose(const Value& x, const Dims& permutation);  // no-op for the identity
   Value broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions);
   Value slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides);
@@ -167,7 +167,7 @@ class Builder {
                     const ConvolutionWindow& window, ElementType result, std::string_view precision = "DEFAULT");
   Value cholesky(const Value& x, bool lower);
   Value triangular_solve(const Value& a, const Value& b, bool left_side, bool lower, bool unit_diagonal,
-                         std::string_view transpose_a);  // "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"
+                         std::string_view transpose_a);                  // "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"
   Value fft(const Value& x, std::string_view kind, const Dims& length);  // "FFT", "IFFT", "RFFT", "IRFFT"
 
   // --- control flow, random numbers, calls --------------------------------------------------------------------------

@@ -37,11 +37,11 @@ enum class ElementType : uint8_t {
 std::string_view spelling(ElementType element);
 // Size of one element in bytes (kPred takes one byte).
 int64_t byte_width(ElementType element);
-bool is_float(ElementType element);     // any real floating-point type, 8-bit ones included
+bool is_float(ElementType element);  // any real floating-point type, 8-bit ones included
 bool is_complex(ElementType element);
 bool is_signed_integer(ElementType element);
 bool is_unsigned_integer(ElementType element);
-bool is_integer(ElementType element);   // signed or unsigned, not kPred
+bool is_integer(ElementType element);  // signed or unsigned, not kPred
 // The real part's type of a complex type; the type itself otherwise.
 ElementType real_element(ElementType element);
 

@@ -43,25 +43,38 @@ struct Mistake : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-ElementType element_of(c10::ScalarType dtype);  // throws Unsupported for quantized and other dtypes without a counterpart
+ElementType element_of(
+    c10::ScalarType dtype);  // throws Unsupported for quantized and other dtypes without a counterpart
 c10::ScalarType dtype_of(ElementType element);
 
 // One argument of a call, already lowered.
 struct Argument {
-  enum class Kind : uint8_t { kNone, kTensor, kTensorList, kScalar, kScalarList, kInt, kDouble, kBool, kString, kIntList,
-                              kDoubleList, kBoolList };
+  enum class Kind : uint8_t {
+    kNone,
+    kTensor,
+    kTensorList,
+    kScalar,
+    kScalarList,
+    kInt,
+    kDouble,
+    kBool,
+    kString,
+    kIntList,
+    kDoubleList,
+    kBoolList
+  };
   Kind kind = Kind::kNone;
   std::string name;
-  Values tensors;                            // kTensor, kTensorList; an undefined entry of a list has id -1
-  std::vector<graph::TypePtr> types;         // of `tensors`, null where undefined
-  std::vector<bool> wrapped_number;          // of `tensors`: came from a Python number
-  std::vector<c10::Scalar> scalars;          // kScalar, kScalarList: the values seen now
-  Values scalar_values;                      // and as 0-d inputs of the graph (f64, s64, kPred or c128); used unless pinned
-  bool varies = false;                       // kScalar: was seen to change, `scalars` is one value of many
-  std::vector<bool>* pinned = nullptr;       // set by constant_scalar(): a new value then means a new program
-  std::vector<int64_t> ints;                 // kInt, kBool (0 or 1), kIntList, kBoolList. dtype: c10::ScalarType as int
-  std::vector<double> doubles;               // kDouble, kDoubleList
-  std::string text;                          // kString
+  Values tensors;                       // kTensor, kTensorList; an undefined entry of a list has id -1
+  std::vector<graph::TypePtr> types;    // of `tensors`, null where undefined
+  std::vector<bool> wrapped_number;     // of `tensors`: came from a Python number
+  std::vector<c10::Scalar> scalars;     // kScalar, kScalarList: the values seen now
+  Values scalar_values;                 // and as 0-d inputs of the graph (f64, s64, kPred or c128); used unless pinned
+  bool varies = false;                  // kScalar: was seen to change, `scalars` is one value of many
+  std::vector<bool>* pinned = nullptr;  // set by constant_scalar(): a new value then means a new program
+  std::vector<int64_t> ints;            // kInt, kBool (0 or 1), kIntList, kBoolList. dtype: c10::ScalarType as int
+  std::vector<double> doubles;          // kDouble, kDoubleList
+  std::string text;                     // kString
 };
 
 class Emit;
@@ -75,7 +88,7 @@ class Call {
 
   // By name; each throws std::logic_error when the schema has no such argument or it is of another kind.
   const Argument& argument(std::string_view name) const;
-  bool has(std::string_view name) const;   // the schema has it and it is not None (nor an undefined tensor)
+  bool has(std::string_view name) const;  // the schema has it and it is not None (nor an undefined tensor)
   Value tensor(std::string_view name) const;
   std::optional<Value> optional_tensor(std::string_view name) const;
   Values tensors(std::string_view name) const;

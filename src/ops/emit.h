@@ -16,13 +16,13 @@ class Emit : public hlo::Builder {
   Type type_of(const graph::TensorType& type) const;
 
   // --- broadcasting and conversion ----------------------------------------------------------------------------------
-  Value broadcast_to(const Value& x, const Dims& dims);   // torch's rules: trailing dimensions align, 1 expands
-  Value splat(double value, const Type& like);            // a constant of that type
+  Value broadcast_to(const Value& x, const Dims& dims);  // torch's rules: trailing dimensions align, 1 expands
+  Value splat(double value, const Type& like);           // a constant of that type
   Value zeros(const Type& type);
   Value ones(const Type& type);
   // x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to its sizes.
   Value as(const Value& x, const graph::TensorType& result);
-  Value to(const Value& x, ElementType element);          // the conversion alone, with torch's meaning of bool
+  Value to(const Value& x, ElementType element);  // the conversion alone, with torch's meaning of bool
   // The dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
   static ElementType compute_element(ElementType element);
   // compute on `x` in compute_element, and back: e.upcast(x, [&](Value y) { ... }).
@@ -55,7 +55,7 @@ class Emit : public hlo::Builder {
   // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
   Value sum(const Value& x, const Dims& dims);
   Value mean(const Value& x, const Dims& dims);
-  Value max(const Value& x, const Dims& dims);   // NaN propagates, as in torch
+  Value max(const Value& x, const Dims& dims);  // NaN propagates, as in torch
   Value min(const Value& x, const Dims& dims);
   // Running op ("add", "multiply", "maximum", …) along dim. `initial` is the op's identity; for maximum and minimum of
   // integers any infinity will do.

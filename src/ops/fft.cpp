@@ -21,7 +21,8 @@ Order trailing(const Dims& dims, int64_t rank) {
   }
   order.there.insert(order.there.end(), dims.begin(), dims.end());
   order.back.resize(order.there.size());
-  for (size_t i = 0; i < order.there.size(); ++i) order.back[static_cast<size_t>(order.there[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < order.there.size(); ++i)
+    order.back[static_cast<size_t>(order.there[i])] = static_cast<int64_t>(i);
   return order;
 }
 

@@ -75,7 +75,7 @@ struct Grid {
   std::vector<size_t> axes;  // of the view, by stride, largest first; those of size 1 or stride 0 are left out
   Dims sizes, strides;       // of those axes
   bool off_grid = false;
-  int64_t span = 1;          // elements from the first to the last one
+  int64_t span = 1;  // elements from the first to the last one
 };
 
 Grid grid_of(const Dims& sizes, const Dims& strides) {
@@ -141,7 +141,8 @@ Value to_view(Emit& e, const Value& boxed, const Grid& grid, const Dims& sizes) 
   for (const size_t axis : grid.axes) axes.push_back(static_cast<int64_t>(axis));
   Dims by_axis(axes.size());
   std::iota(by_axis.begin(), by_axis.end(), 0);
-  std::sort(by_axis.begin(), by_axis.end(), [&](int64_t a, int64_t b) { return axes[static_cast<size_t>(a)] < axes[static_cast<size_t>(b)]; });
+  std::sort(by_axis.begin(), by_axis.end(),
+            [&](int64_t a, int64_t b) { return axes[static_cast<size_t>(a)] < axes[static_cast<size_t>(b)]; });
   Value ordered = e.transpose(boxed, by_axis);
   std::sort(axes.begin(), axes.end());
   bool broadcasts = false;
@@ -177,8 +178,8 @@ Value flat_positions(Emit& e, const Dims& sizes, const Dims& strides, const Valu
 
 struct Access {
   Grid grid;
-  Value offset;        // 0-d s64
-  int64_t known = 0;   // its value, unless it varies
+  Value offset;       // 0-d s64
+  int64_t known = 0;  // its value, unless it varies
   bool varies = false;
 };
 

@@ -17,7 +17,8 @@ namespace tpjrt::python {
 namespace {
 
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Nanoseconds a call of x + y, results dropped at once.
@@ -31,7 +32,8 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 // A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait.
 class BareProgram {
  public:
-  explicit BareProgram(const std::string& text) : executable_(engine::Context::instance().client().compile(
+  explicit BareProgram(const std::string& text)
+      : executable_(engine::Context::instance().client().compile(
             text, engine::Context::instance().compile_options(0, false))) {}
 
   // Uploads the arguments once; they are kept and never donated.
@@ -41,8 +43,8 @@ class BareProgram {
     tensors_ = tensors;
     for (const at::Tensor& tensor : tensors) {
       const auto dims = tensor.sizes().vec();
-      buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()), dims,
-                                                 pjrt::HostBufferSemantics::kCopy, 0, {}));
+      buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()),
+                                                 dims, pjrt::HostBufferSemantics::kCopy, 0, {}));
     }
   }
 
@@ -71,11 +73,12 @@ class BareProgram {
 
 void bind_bench(py::module_& m) {
   m.def("_bench_add", &add_loop, "x + y in a C++ loop; nanoseconds a call");
-  m.def("_bench_prepare",
-        [](const at::Tensor& tensor) {
-          return engine::Context::instance().prepare_only({&device::storage_of(tensor)->cell});
-        },
-        "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
+  m.def(
+      "_bench_prepare",
+      [](const at::Tensor& tensor) {
+        return engine::Context::instance().prepare_only({&device::storage_of(tensor)->cell});
+      },
+      "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
   py::class_<BareProgram>(m, "BareProgram", "a StableHLO program through bare PJRT, for comparison")
       .def(py::init<const std::string&>())
       .def("set_arguments", &BareProgram::set_arguments)

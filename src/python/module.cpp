@@ -63,7 +63,8 @@ PYBIND11_MODULE(_C, m) {
   device::register_device();
   install_interpreter();
   auto& context = engine::Context::instance();
-  m.def("set_python_sources", &set_python_sources, "callbacks of the package: plugins() and decompose(op, args, kwargs)");
+  m.def("set_python_sources", &set_python_sources,
+        "callbacks of the package: plugins() and decompose(op, args, kwargs)");
   m.def("init", [&context](const std::string& name, const std::string& path) { context.init({name, path}); });
   m.def("is_initialized", [&context] { return context.started(); });
   m.def("platform_name", [&context] { return context.client().platform_name(); });
@@ -78,9 +79,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   m.def("synchronize", [&context](int index) { context.wait(static_cast<c10::DeviceIndex>(index)); });
-  m.def("sync", [&context](const std::vector<at::Tensor>& tensors) { context.sync(cells_of(tensors), "torch_pjrt.sync"); });
+  m.def("sync",
+        [&context](const std::vector<at::Tensor>& tensors) { context.sync(cells_of(tensors), "torch_pjrt.sync"); });
   m.def("sync_all", [&context] { context.sync_all(); });
-  m.def("stablehlo", [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
+  m.def("stablehlo",
+        [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
   m.def("set_program_listener",
         [&context](engine::ProgramListener listener) { context.set_program_listener(std::move(listener)); });

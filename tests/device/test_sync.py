@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+
 import torch_pjrt
 from torch_pjrt import _C
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 import torch_pjrt
 
 DEVICE = "pjrt"
