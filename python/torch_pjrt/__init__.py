@@ -6,13 +6,15 @@ The functions here tell what the device does; the device's own module is ``torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
 def _autoload() -> None:
-    """The entry point of group ``torch.backends``. torch asks for it at the end of ``import torch``, which may be the one
-    below: so it stands first."""
+    """The entry point of group ``torch.backends``.
+
+    torch asks for it at the end of ``import torch``, which may be the one below: so it stands first.
+    """
 
 
 import torch  # noqa: E402
@@ -54,8 +56,8 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
 def metrics() -> dict[str, Any]:
     """What was counted since the start or the last ``reset_metrics()``.
 
-    ``ops_recorded``, ``graphs_compiled``, ``executions``, ``syncs``, ``nodes_executed``; ``host_fallbacks``: a dict from
-    op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
+    ``ops_recorded``, ``graphs_compiled``, ``executions``, ``syncs``, ``nodes_executed``; ``host_fallbacks``: a dict
+    from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
     ``execute_seconds`` (in PJRT's execute call).
     """
     return dict(_C.metrics())
@@ -67,8 +69,10 @@ def reset_metrics() -> None:
 
 
 class strict_mode:
-    """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``. ``TORCH_PJRT_STRICT=1`` does the same
-    for a whole process."""
+    """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``.
+
+    ``TORCH_PJRT_STRICT=1`` does the same for a whole process.
+    """
 
     def __init__(self, enabled: bool = True) -> None:
         self.enabled = enabled

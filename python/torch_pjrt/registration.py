@@ -43,8 +43,11 @@ def _print_from_the_host() -> None:
 
 
 def _store_through_the_host() -> None:
-    """The legacy file format, which ``pickle`` uses, reads and writes a storage's memory by its address, and here that is
-    a number without memory behind it. The zip format, torch's default, goes through ``storage.cpu()`` by itself."""
+    """The legacy file format, which ``pickle`` uses, reads and writes a storage's memory by its address.
+
+    Here that is a number without memory behind it. The zip format, torch's default, goes through ``storage.cpu()`` by
+    itself.
+    """
     storage = torch.UntypedStorage
     write_file, set_from_file = storage._write_file, storage._set_from_file
 

@@ -27,8 +27,8 @@ def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 def to_stablehlo(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The StableHLO module that computes ``fn(*args, **kwargs)``, as text.
 
-    Tensor arguments are taken to the device first; ``fn`` is recorded, not run. Parameters of ``fn`` (a module, say) must
-    be on the device.
+    Tensor arguments are taken to the device first; ``fn`` is recorded, not run. Parameters of ``fn`` (a module, say)
+    must be on the device.
 
     Raises:
         ValueError: ``fn`` gives no tensor on the device.

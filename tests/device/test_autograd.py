@@ -94,7 +94,8 @@ def test_double_backward() -> None:
 
 @pytest.mark.parametrize(
     "f",
-    [torch.sin, lambda x: x @ x.t(), lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, (3,)), lambda x: x.cumsum(0)[::2],
+    [torch.sin, lambda x: x @ x.t(), lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, (3,)),
+     lambda x: x.cumsum(0)[::2],
      lambda x: torch.where(x > 0.1, x.exp(), x.pow(2)), lambda x: torch.logsumexp(x, 0),
      lambda x: F.conv1d(x[None], torch.ones(1, 3, 2, dtype=x.dtype, device=x.device))],
     ids=["sin", "mm", "softmax", "layer_norm", "cumsum", "where", "logsumexp", "conv1d"],
@@ -299,9 +300,11 @@ def test_functional_transforms() -> None:
         parameters = {name: torch.full_like(p, 0.5) for name, p in layer.named_parameters()}
         _, pullback = vjp(f, x)
         return [
-            vmap(lambda a: a @ w)(x), vmap(lambda a, b: (a * b).sum(), in_dims=(1, 1))(x, x), grad(f)(x), vmap(grad(f))(x),
+            vmap(lambda a: a @ w)(x), vmap(lambda a, b: (a * b).sum(), in_dims=(1, 1))(x, x), grad(f)(x),
+            vmap(grad(f))(x),
             *jvp(f, (x,), (torch.ones_like(x),)), *pullback(torch.ones((), device=device)), jacrev(torch.sin)(x[0]),
-            jacfwd(torch.sin)(x[0]), hessian(f)(x[0]), functional_call(layer, parameters, (x,)), functionalize(updating)(x),
+            jacfwd(torch.sin)(x[0]), hessian(f)(x[0]), functional_call(layer, parameters, (x,)),
+            functionalize(updating)(x),
             vmap(torch.argmax)(x),
         ]  # fmt: skip
 

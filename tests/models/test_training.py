@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
@@ -37,9 +37,9 @@ CASES = {"resnet18": resnet_case, "bert": bert_case}
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Iterator[tuple]:
+def case(request: pytest.FixtureRequest) -> tuple:
     torch.manual_seed(0)
-    yield CASES[request.param]()
+    return CASES[request.param]()
 
 
 def test_forward(case: tuple) -> None:
@@ -75,7 +75,8 @@ def test_training(case: tuple, optimizer: str) -> None:
         torch_pjrt.sync()
         if step == 0:
             for (name, p), q in zip(model.named_parameters(), device.parameters(), strict=True):
-                assert p.grad is not None and q.grad is not None
+                assert p.grad is not None
+                assert q.grad is not None
                 scale = p.grad.abs().max().item()
                 difference = (p.grad - q.grad.cpu()).abs().max().item()
                 assert difference <= 2e-3 * scale + 1e-6, f"gradient of {name}: {difference} of {scale}"
