@@ -65,6 +65,23 @@ def _store_through_the_host() -> None:
     storage._write_file, storage._set_from_file = _write_file, _set_from_file
 
 
+def _run_after_optimizer_steps() -> None:
+    """An optimizer's step ends a step of training, so what is pending for its parameters is started there. Each step
+    is then the same graph, however seldom the loss is read."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def run(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        plain = (torch.nn.Parameter, torch.Tensor)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        ours = [p for p in parameters if p.device.type == "pjrt" and type(p) in plain]
+        if ours:
+            _C.sync(ours)
+
+    register_optimizer_step_post_hook(run)
+
+
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
     torch.utils.rename_privateuse1_backend("pjrt")
@@ -72,5 +89,6 @@ def register(module: ModuleType) -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _print_from_the_host()
     _store_through_the_host()
+    _run_after_optimizer_steps()
     # Work in flight ends before the interpreter takes its modules apart.
     atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))

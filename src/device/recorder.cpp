@@ -7,6 +7,7 @@
 #include "device/access.h"
 #include "device/arguments.h"
 #include "device/counters.h"
+#include "device/engine.h"
 #include "device/generator.h"
 #include "device/host.h"
 #include "device/plan.h"
@@ -46,8 +47,11 @@ void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
 }
 
-// Under graph_lock(). `results` get the fresh tensors.
-void emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
+// A graph that nobody reads is cut here, so that a loop without a read runs in bounded memory. Well above a training step.
+constexpr uint32_t kMostNodes = 20'000;
+
+// Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
+uint32_t emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
           c10::SmallVectorImpl<at::Tensor>& results) {
   c10::SmallVector<Value, 8> operands;
   for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
@@ -65,6 +69,14 @@ void emit(const Plan& plan, const Arguments& arguments, std::optional<at::Genera
     if (w.resized) resize_written(tensor, plan.signature.results[w.result]);
     write(tensor, Value{node, w.result});
   }
+  return graph::Component::root(node->component.get())->nodes;
+}
+
+void cut(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at::Tensor> results) {
+  const bool fresh = !results.empty() && results[0].defined();
+  if (!fresh && plan.writes.empty()) return;
+  const at::Tensor& tensor = fresh ? results[0] : *arguments.operands[plan.writes[0].operand];
+  engine().sync({&storage_of(tensor)->cell}, "a graph that was long without a read");
 }
 
 void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at::Tensor>& results,
@@ -118,6 +130,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   if (op.random) generator = generator_of(op, values);
   c10::SmallVector<at::Tensor, 4> results;
   Plan* plan = nullptr;
+  uint32_t nodes = 0;
   bool by_value = false;
   {
     std::lock_guard lock(graph::graph_lock());
@@ -128,7 +141,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       hash = arguments.hash();
       plan = find_plan(arguments, hash);
     }
-    if (plan && !plan->on_host) emit(*plan, arguments, generator, results);
+    if (plan && !plan->on_host) nodes = emit(*plan, arguments, generator, results);
   }
   if (C10_UNLIKELY(!plan)) {
     std::unique_ptr<Plan> fresh;
@@ -150,13 +163,14 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       fresh->key.assign(arguments.key.begin(), arguments.key.end());
     }
     plan = keep_plan(std::move(fresh), hash);
-    if (!plan->on_host) emit(*plan, arguments, generator, results);
+    if (!plan->on_host) nodes = emit(*plan, arguments, generator, results);
   }
   if (plan->on_host) {
     run_on_host(op, stack, plan->host_reason.c_str());
     return;
   }
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+  if (C10_UNLIKELY(nodes > kMostNodes)) cut(*plan, arguments, results);
   push_returns(op, *plan, results, stack);
 }
 

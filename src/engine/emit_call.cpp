@@ -260,6 +260,9 @@ bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::st
   } catch (const ops::Unsupported& error) {
     reason = error.what();
     return false;
+  } catch (const std::logic_error& error) {
+    reason = std::string("torch-pjrt's lowering of it is wrong, please report it: ") + error.what();
+    return false;
   }
 }
 

@@ -550,3 +550,27 @@ def test_an_exception_in_backward() -> None:
     (x * x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2, 4]
+
+
+def test_an_optimizer_step_starts_the_step() -> None:
+    """However seldom the loss is read, each training step is one execution of the same graph."""
+    layer = torch.nn.Linear(8, 8).to("pjrt")
+    optimizer = torch.optim.Adam(layer.parameters())
+    x = torch.randn(4, 8).to("pjrt")
+    torch_pjrt.reset_metrics()
+    for _ in range(20):
+        optimizer.zero_grad()
+        layer(x).square().mean().backward()
+        optimizer.step()
+    metrics = torch_pjrt.metrics()
+    assert metrics["executions"] == 20
+    assert metrics["graphs_compiled"] == 2
+
+
+def test_a_graph_without_reads_is_cut() -> None:
+    y = torch.zeros(2).to("pjrt")
+    torch_pjrt.reset_metrics()
+    for _ in range(20_500):
+        y = y + 1
+    assert torch_pjrt.metrics()["executions"] == 1
+    assert y.tolist() == [20_500.0, 20_500.0]
