@@ -52,7 +52,7 @@ constexpr uint32_t kMostNodes = 20'000;
 
 // Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
 uint32_t emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
-          c10::SmallVectorImpl<at::Tensor>& results) {
+              c10::SmallVectorImpl<at::Tensor>& results) {
   c10::SmallVector<Value, 8> operands;
   for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
   c10::SmallVector<graph::Number, 4> numbers(arguments.numbers.begin(), arguments.numbers.end());
