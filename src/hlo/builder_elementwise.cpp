@@ -101,6 +101,8 @@ Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
     return impl_->emit(cat(op, " ", impl_->uses(op, {a, b}), " : ", types({a, b}), " -> ", to_string(a.type)), a.type);
   }
   check_operand(kBinary, op, a);
+  // The sum of bools is or, by StableHLO's definition; XLA's constant folding takes it for exclusive or.
+  if (op == "add" && a.element() == ElementType::kPred) op = "or";
   return impl_->emit(cat("stablehlo.", op, " ", impl_->uses(op, {a, b}), " : ", to_string(a.type)), a.type);
 }
 

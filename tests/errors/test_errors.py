@@ -411,3 +411,11 @@ def test_a_client_does_not_survive_fork() -> None:
     """
     result = run(program)
     assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="PyTorch's Meta kernel of mul_ does not check the cast back, and it is what we ask"
+)
+def test_a_product_that_does_not_fit_the_dtype() -> None:
+    with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Int"):
+        torch.ones(3, dtype=torch.int32, device=DEVICE).mul_(1.5)
