@@ -65,6 +65,33 @@ def _store_through_the_host() -> None:
     storage._write_file, storage._set_from_file = _write_file, _set_from_file
 
 
+def _refuse_dlpack() -> None:
+    """A tensor's data pointer here is an address without memory behind it: it must not reach another library."""
+
+    def refuse(tensor: torch.Tensor) -> None:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type == "pjrt":
+            raise BufferError("a pjrt tensor can't be exported through DLPack yet; export tensor.cpu() instead")
+
+    tensor_dlpack, to_dlpack = torch.Tensor.__dlpack__, torch.utils.dlpack.to_dlpack
+    dlpack_device = torch.Tensor.__dlpack_device__
+
+    def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        refuse(self)
+        return tensor_dlpack(self, *args, **kwargs)
+
+    def __dlpack_device__(self: torch.Tensor) -> Any:
+        refuse(self)
+        return dlpack_device(self)
+
+    def checked_to_dlpack(tensor: torch.Tensor) -> Any:
+        refuse(tensor)
+        return to_dlpack(tensor)
+
+    torch.Tensor.__dlpack__ = __dlpack__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__
+    torch.utils.dlpack.to_dlpack = checked_to_dlpack
+
+
 def _run_after_optimizer_steps() -> None:
     """An optimizer's step ends a step of training, so what is pending for its parameters is started there. Each step
     is then the same graph, however seldom the loss is read."""
@@ -89,6 +116,7 @@ def register(module: ModuleType) -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _print_from_the_host()
     _store_through_the_host()
+    _refuse_dlpack()
     _run_after_optimizer_steps()
     # Work in flight ends before the interpreter takes its modules apart.
     atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))

@@ -141,11 +141,23 @@ bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::Ar
   return true;
 }
 
+// Not every in-place op's Meta kernel checks that the result fits into what it is written to.
+void refuse_impossible_casts(const Signature& outer, const Signature& inner) {
+  if (!outer.op->schema().name().ends_with('_') || inner.results.size() != outer.results.size()) return;
+  for (size_t i = 0; i < outer.results.size(); ++i) {
+    if (!outer.results[i] || !inner.results[i]) continue;
+    if (!c10::canCast(inner.results[i]->dtype, outer.results[i]->dtype)) {
+      throw ops::Mistake("its result can't be cast to the dtype of what it is written to");
+    }
+  }
+}
+
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                       std::string& reason) {
   const auto partner = ops::functional_partner(*signature.op);
   if (!partner) return false;
   Part part = PartBuilder(signature, *partner, -1).build(numbers);
+  refuse_impossible_casts(signature, *part.signature);
   return part.signature->results.size() == signature.results.size() &&
          add_part(lowering, signature, std::move(part), numbers, 0, reason);
 }
