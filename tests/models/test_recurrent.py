@@ -1,0 +1,30 @@
+"""LSTM and GRU modules: values and gradients as on the CPU, in one graph."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_forward_and_backward(kind: type[nn.RNNBase], bias: bool) -> None:
+    torch.manual_seed(0)
+    model = kind(8, 16, num_layers=2, batch_first=True, bias=bias)
+    device = copy.deepcopy(model).to("pjrt")
+    x = torch.randn(3, 5, 8)
+    torch_pjrt.reset_metrics()
+    results = []
+    for m, inputs in ((model, x), (device, x.to("pjrt"))):
+        inputs = inputs.requires_grad_()
+        output, _ = m(inputs)
+        output.square().sum().backward()
+        results.append([output, inputs.grad, *(p.grad for p in m.parameters())])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
