@@ -124,10 +124,15 @@ Values index_reduce(Emit& e, const Call& c) {
   return {reduce_into(e, c, scatter_slices, self, dim, index, slices(e, c.tensor("source"), self, dim, index))};
 }
 
-// aten::index_add: self + alpha * source at the indices.
+// aten::index_add: self + alpha * source at the indices. Meta lets a source of another shape pass.
 Values index_add(Emit& e, const Call& c) {
   Value self = c.tensor("self"), index = line(e, c.tensor("index"));
   const int64_t dim = c.dim("dim", self.rank());
+  Dims whole = c.tensor("source").dims(), expected = self.dims();
+  if (!whole.empty() && !expected.empty()) {
+    if (whole.size() == expected.size()) whole[static_cast<size_t>(dim)] = expected[static_cast<size_t>(dim)];
+    if (whole != expected) throw Mistake("source has another shape than self");
+  }
   Value source = slices(e, c.tensor("source"), self, dim, index);
   Value alpha = e.broadcast_to(c.scalar(e, "alpha", self.element()), source.dims());
   Value updates = self.element() == ElementType::kPred ? e.binary("and", source, alpha) : e.mul(source, alpha);
