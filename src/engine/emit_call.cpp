@@ -1,10 +1,9 @@
 // Emitting calls.
 #include "engine/emit_call.h"
 
-#include <unordered_set>
-
 #include "engine/call_lowering.h"
 #include "engine/errors.h"
+#include "graph/order.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -154,7 +153,7 @@ Values emit_decomposition(Emit& e, const CallLowering& lowering, const Values& o
   std::unordered_map<const graph::Node*, Values> done;
   for (size_t i = 0; i < operands.size(); ++i) done[lowering.placeholders[i].get()] = {operands[i]};
   int64_t random_nodes = 0;
-  for (const graph::Node* node : topological_order(lowering.results)) {
+  for (const graph::Node* node : graph::topological_order(lowering.results)) {
     if (node->is_leaf()) {
       if (!done.contains(node)) throw ops::Unsupported("its decomposition uses a tensor of its own");
       continue;
@@ -189,27 +188,6 @@ Value constant_of(Emit& e, const Number& number) {
       return e.constant_complex(number.as_double(), number.imaginary, {ElementType::kC128, {}});
     default: return e.constant(number.as_int(), Type{ElementType::kS64, {}});
   }
-}
-
-std::vector<const graph::Node*> topological_order(const std::vector<graph::Value>& results) {
-  std::vector<const graph::Node*> order;
-  std::unordered_set<const graph::Node*> seen;
-  std::vector<std::pair<const graph::Node*, size_t>> stack;
-  for (const graph::Value& value : results) {
-    if (!value || !seen.insert(value.node.get()).second) continue;
-    stack.emplace_back(value.node.get(), 0);
-    while (!stack.empty()) {
-      auto& [node, next] = stack.back();
-      if (next == node->operands.size()) {
-        order.push_back(node);
-        stack.pop_back();
-        continue;
-      }
-      const graph::Node* operand = node->operands[next++].node.get();
-      if (seen.insert(operand).second) stack.emplace_back(operand, 0);
-    }
-  }
-  return order;
 }
 
 Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,

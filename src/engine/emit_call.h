@@ -30,7 +30,4 @@ bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> nu
 // A constant 0-d value of the number's own type.
 hlo::Value constant_of(ops::Emit& e, const graph::Number& number);
 
-// The nodes `results` depend on, operands first.
-std::vector<const graph::Node*> topological_order(const std::vector<graph::Value>& results);
-
 }  // namespace tpjrt::engine

@@ -6,34 +6,15 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "graph/order.h"
+
 namespace tpjrt::graph {
 namespace {
-
-std::vector<const Node*> in_order(const std::vector<Value>& results) {
-  std::vector<const Node*> order;
-  std::unordered_map<const Node*, bool> seen;
-  std::vector<std::pair<const Node*, size_t>> stack;
-  for (const Value& value : results) {
-    if (!value || !seen.emplace(value.node.get(), true).second) continue;
-    stack.emplace_back(value.node.get(), 0);
-    while (!stack.empty()) {
-      auto& [node, next] = stack.back();
-      if (next == node->operands.size()) {
-        order.push_back(node);
-        stack.pop_back();
-        continue;
-      }
-      const Node* operand = node->operands[next++].node.get();
-      if (seen.emplace(operand, true).second) stack.emplace_back(operand, 0);
-    }
-  }
-  return order;
-}
 
 class Printer {
  public:
   std::string print(const std::vector<Value>& results) {
-    for (const Node* node : in_order(results)) line(*node);
+    for (const Node* node : topological_order(results)) line(*node);
     out_ << "return";
     for (size_t i = 0; i < results.size(); ++i) out_ << (i ? ", " : " ") << name(results[i]);
     out_ << "\n";
@@ -125,7 +106,7 @@ void check(const std::vector<Value>& results) {
   const auto wrong = [&](const Node& node, const std::string& what) {
     throw std::logic_error("malformed graph: " + node.signature->name + " " + what + "\n" + print(results));
   };
-  for (const Node* node : in_order(results)) {
+  for (const Node* node : topological_order(results)) {
     if (node->is_leaf()) continue;
     const Signature& signature = *node->signature;
     if (node->operands.size() != signature.operands.size()) wrong(*node, "has another number of operands");

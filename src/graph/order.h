@@ -1,0 +1,14 @@
+// The nodes of a graph in an order in which they can be computed.
+#pragma once
+
+#include <vector>
+
+#include "graph/node.h"
+
+namespace tpjrt::graph {
+
+// The nodes that `results` depend on, leaves included, operands first. For the cold path: the engine's walk does this and
+// more in one pass.
+std::vector<const Node*> topological_order(const std::vector<Value>& results);
+
+}  // namespace tpjrt::graph
