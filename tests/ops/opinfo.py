@@ -57,6 +57,12 @@ INTERNAL_RESULTS: dict[str, int] = {  # the first of them
 OPS: dict[str, OpInfo] = {f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}": op for op in op_db}
 
 
+def usual_dtype(op: OpInfo) -> torch.dtype:
+    """float32, or for an op without it the first of a fixed order (a set of dtypes has another order in each process)."""
+    order = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.float8_e4m3fn)
+    return next(dtype for dtype in order if op.supports_dtype(dtype, "cpu"))
+
+
 def to_device(tree: Any) -> Any:
     """Copies on the device; what requires grad still does."""
 

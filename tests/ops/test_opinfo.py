@@ -20,6 +20,7 @@ from tests.ops.opinfo import (
     predictable,
     samples,
     tensors,
+    usual_dtype,
 )
 
 # More samples an op find more, and take longer; CI takes the first few.
@@ -41,7 +42,7 @@ def run(op: Any, sample: Any, function: Any = None) -> Any:
 @pytest.mark.parametrize("name", OPS)
 def test_forward(name: str) -> None:
     op = op_of(name)
-    dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else next(iter(op.supported_dtypes("cpu")))
+    dtype = usual_dtype(op)
     for sample in samples(op, dtype, COUNT):
         moved = on_device(sample, name)
         expected, result = run(op, sample), run(op, moved)

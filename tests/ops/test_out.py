@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ops.opinfo import OPS, UNPREDICTABLE, UNSUPPORTED, assert_same, on_device, samples, to_device
+from tests.ops.opinfo import OPS, UNPREDICTABLE, UNSUPPORTED, assert_same, on_device, samples, to_device, usual_dtype
 from tests.ops.test_opinfo import run
 
 COUNT = 1
@@ -29,7 +29,7 @@ def test_out(name: str) -> None:
     if name in UNSUPPORTED:
         pytest.skip(UNSUPPORTED[name])
     op = OPS[name]
-    dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else next(iter(op.supported_dtypes("cpu")))
+    dtype = usual_dtype(op)
     for sample in samples(op, dtype, COUNT):
         moved = on_device(sample)
         result = run(op, sample)
