@@ -58,7 +58,7 @@ OPS: dict[str, OpInfo] = {f"{op.name}{'.' + op.variant_test_name if op.variant_t
 
 
 def usual_dtype(op: OpInfo) -> torch.dtype:
-    """float32, or for an op without it the first of a fixed order (a set of dtypes has another order in each process)."""
+    """float32, or for an op without it the first of a fixed order (a set has another order in each process)."""
     order = (torch.float32, torch.complex64, torch.int64, torch.bool, torch.float8_e4m3fn)
     return next(dtype for dtype in order if op.supports_dtype(dtype, "cpu"))
 
