@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+import torch_pjrt
 from measure import Result, compare, compare_timed, seconds
 from models.bert import bert
 from models.resnet import resnet18
@@ -43,14 +44,8 @@ class Forward:
         self.model, self.call = model.eval(), call
 
     @torch.no_grad()
-    def start(self) -> torch.Tensor:
-        return self.call(self.model)
-
     def __call__(self) -> None:
-        self.start().cpu()
-
-    def touched(self) -> Iterator[torch.Tensor]:
-        return iter(())
+        self.call(self.model).cpu()
 
 
 class Train:
@@ -58,46 +53,53 @@ class Train:
         self.model, self.call = model.train(), call
         self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
-    def start(self) -> torch.Tensor:
+    def __call__(self) -> None:
         self.optimizer.zero_grad()
         loss = self.call(self.model).square().mean()
         loss.backward()
         self.optimizer.step()
-        return loss.detach()
-
-    def __call__(self) -> None:
-        self.start().item()
-
-    def touched(self) -> Iterator[torch.Tensor]:
-        """What a step leaves changed."""
-        yield from (p.detach() for p in self.model.parameters())
-        yield from (p.grad for p in self.model.parameters() if p.grad is not None)
-        yield from self.model.buffers()
-        for state in self.optimizer.state.values():
-            yield from (s for s in state.values() if isinstance(s, torch.Tensor))
+        loss.item()
 
 
-def arguments_of(text: str) -> Iterator[torch.Tensor]:
-    """Arguments of the types that a program's main function takes; how long it runs doesn't depend on their values."""
+def arguments_of(text: str) -> Iterator[tuple[torch.Tensor, int]]:
+    """Arguments of the types that a program takes, and for each the result that may overwrite it, or -1.
+
+    How long the program runs doesn't depend on their values.
+    """
     signature = text[text.index("@main(") :].split(") ->")[0]
-    for dims, element in re.findall(r"%\w+: tensor<((?:\d+x)*)(\w+)>", signature):
+    for dims, element, result in re.findall(
+        r"%\w+: tensor<((?:\d+x)*)(\w+)>(?: {tf\.aliasing_output = (\d+) : i32})?", signature
+    ):
         dtype = DTYPES[element]
         shape = [int(d) for d in dims.split("x") if d]
-        yield (
-            torch.randn(shape, dtype=dtype).mul(0.02).abs()
-            if dtype.is_floating_point
-            else torch.zeros(shape, dtype=dtype)
-        )
+        floats = dtype.is_floating_point
+        tensor = torch.randn(shape, dtype=dtype).mul(0.02).abs() if floats else torch.zeros(shape, dtype=dtype)
+        yield tensor, int(result or -1)
 
 
-def bare(step: Forward | Train) -> _C.BareProgram:
-    """The program of one step, with nothing of ours around it."""
-    result = step.start()
-    pending = [t for t in (result, *step.touched()) if _C.is_pending(t)]
-    text = _C.stablehlo(pending)
-    result.cpu()
+def steady_program(step: Callable[[], object]) -> str:
+    """The StableHLO of one step, once steps compile nothing any more. A step is one program, else this raises."""
+    compiled: list[str] = []
+    _C.set_program_listener(lambda graph, stablehlo: compiled.append(stablehlo))
+    try:
+        for _ in range(5):
+            before, executions = len(compiled), torch_pjrt.metrics()["executions"]
+            step()
+            if len(compiled) == before:
+                break
+        else:
+            raise RuntimeError("each step compiles")
+    finally:
+        _C.set_program_listener(None)
+    if (executed := torch_pjrt.metrics()["executions"] - executions) != 1:
+        raise RuntimeError(f"a step runs {executed} programs")
+    return compiled[-1]
+
+
+def bare(text: str) -> _C.BareProgram:
+    """The same program with nothing of ours around it; it updates in place what the step updates in place."""
     program = _C.BareProgram(text)
-    program.set_arguments(list(arguments_of(text)))
+    program.set_arguments(*map(list, zip(*arguments_of(text), strict=True)))
     return program
 
 
@@ -107,9 +109,7 @@ def measure() -> list[Result]:
         for kind, step in (("forward", Forward), ("training step", Train)):
             title = f"{name}, {kind}"
             ours, eager = step(*make("pjrt")), step(*make("cpu"))
-            for _ in range(3):
-                ours()
-            program = bare(ours)
+            program = bare(steady_program(ours))
             program.execute()
             both = lambda ours=ours, program=program: (seconds(ours, 1), program.execute())  # noqa: E731
             results.append(compare_timed(title, both, TARGET, against="bare PJRT", rounds=15))

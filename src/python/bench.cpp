@@ -36,16 +36,18 @@ class BareProgram {
       : executable_(engine::Context::instance().client().compile(
             text, engine::Context::instance().compile_options(0, false))) {}
 
-  // Uploads the arguments once; they are kept and never donated.
-  void set_arguments(const std::vector<at::Tensor>& tensors) {
+  // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
+  // -1: each execution donates those arguments, and the next one takes the results in their place.
+  void set_arguments(const std::vector<at::Tensor>& tensors, std::vector<int64_t> overwritten_by) {
     auto& client = engine::Context::instance().client();
     buffers_.clear();
-    tensors_ = tensors;
     for (const at::Tensor& tensor : tensors) {
       const auto dims = tensor.sizes().vec();
       buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()),
                                                  dims, pjrt::HostBufferSemantics::kCopy, 0, {}));
     }
+    TORCH_CHECK(overwritten_by.size() == buffers_.size(), "one entry an argument");
+    overwritten_by_ = std::move(overwritten_by);
   }
 
   // Seconds of one execution, waiting for its results.
@@ -53,20 +55,24 @@ class BareProgram {
     py::gil_scoped_release release;
     std::vector<PJRT_Buffer*> arguments;
     std::vector<int64_t> kept;
-    for (const auto& buffer : buffers_) {
-      kept.push_back(static_cast<int64_t>(arguments.size()));
-      arguments.push_back(buffer->handle());
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      if (overwritten_by_[i] < 0) kept.push_back(static_cast<int64_t>(i));
+      arguments.push_back(buffers_[i]->handle());
     }
     const int64_t start = now_ns();
     executable_->execute(arguments, kept, results_);
     for (const auto& result : results_) result->await();
-    return static_cast<double>(now_ns() - start) * 1e-9;
+    const double spent = static_cast<double>(now_ns() - start) * 1e-9;
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      if (overwritten_by_[i] >= 0) buffers_[i] = results_[static_cast<size_t>(overwritten_by_[i])];
+    }
+    return spent;
   }
 
  private:
   std::shared_ptr<pjrt::Executable> executable_;
   std::vector<std::shared_ptr<pjrt::Buffer>> buffers_, results_;
-  std::vector<at::Tensor> tensors_;
+  std::vector<int64_t> overwritten_by_;
 };
 
 }  // namespace
