@@ -157,6 +157,8 @@ class HostCall {
   std::vector<Moved> moved_;
 };
 
+thread_local bool tracing_flag = false;
+
 void note(const Operator& op, const char* reason) {
   if (counters().count_fallback(op.name)) {
     const Location location = user_location();
@@ -168,10 +170,13 @@ void note(const Operator& op, const char* reason) {
 
 }  // namespace
 
+void set_tracing(bool on) { tracing_flag = on; }
+
 bool strict() { return strict_flag(); }
 void set_strict(bool on) { strict_flag() = on; }
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!tracing_flag, reason);
   TORCH_CHECK(!strict(), "[", op.name, "] would run on the host", at_line(user_location()), ": ", reason,
               " (an error because strict mode is on: TORCH_PJRT_STRICT=1)");
   HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
@@ -179,6 +184,7 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 }
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
+  if (tracing_flag) std::rethrow_exception(meta_error);
   if (strict()) {
     // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
     if (op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output)) {

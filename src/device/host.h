@@ -25,6 +25,9 @@ at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
 
+// While a function is traced on placeholders (in this thread) nothing runs on the host: it raises.
+void set_tracing(bool on);
+
 bool strict();
 void set_strict(bool on);
 

@@ -12,6 +12,8 @@ struct Location {
 using LocationSource = Location (*)();
 
 void install_location_source(LocationSource source);
+// In this thread, until it is set to the empty location: what is traced comes from there.
+void set_location(Location location);
 // Empty where no Python frame is running (the autograd engine's thread). Takes the GIL.
 Location user_location();
 

@@ -11,6 +11,7 @@ namespace tpjrt::device {
 namespace {
 std::atomic<Engine*> installed_engine{nullptr};
 std::atomic<LocationSource> location_source{nullptr};
+thread_local Location traced_location;
 }  // namespace
 
 Engine& engine() {
@@ -21,7 +22,9 @@ Engine& engine() {
 void install_engine(Engine* engine) { installed_engine = engine; }
 
 void install_location_source(LocationSource source) { location_source = source; }
+void set_location(Location location) { traced_location = std::move(location); }
 Location user_location() {
+  if (!traced_location.file.empty()) return traced_location;
   const LocationSource source = location_source;
   return source ? source() : Location{};
 }

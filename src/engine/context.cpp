@@ -51,6 +51,18 @@ void Context::without_gil(const std::function<void()>& work) {
   }
 }
 
+void Context::exclusively(const std::function<void()>& work) {
+  without_gil([&] {
+    std::lock_guard guard(lock_);
+    work();
+  });
+}
+
+void Context::started(size_t device, const std::shared_ptr<pjrt::Buffer>& result) {
+  std::lock_guard guard(lock_);
+  last_[device] = result;
+}
+
 void Context::init(const PluginChoice& plugin) {
   without_gil([&] {
     std::lock_guard guard(start_lock_);

@@ -59,6 +59,13 @@ class Context final : public device::Engine {
 
   // How programs are compiled for this client. `small`: no kernel of it is worth several threads.
   pjrt::CompileOptions compile_options(int device_ordinal, bool small);
+  // Finds or compiles the program of a walk. Under the engine's lock.
+  std::shared_ptr<Program> program_for(const Walk& walk);
+  // Work for one thread at a time, without the GIL.
+  void exclusively(const std::function<void()>& work);
+  void without_gil(const std::function<void()>& work);
+  // wait() waits for this too.
+  void started(size_t device, const std::shared_ptr<pjrt::Buffer>& result);
   // Runs everything that is pending anywhere.
   void sync_all();
   // The module that a sync of these values would compile.
@@ -73,11 +80,10 @@ class Context final : public device::Engine {
  private:
   Context() = default;
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells);
-  Program* compile(const Walk& walk);
+  std::shared_ptr<Program> compile(const Walk& walk);
   void bind(const Walk& walk, const Program& program);
   void execute(const Walk& walk, const Program& program);
   void settle(const Walk& walk, const Program& program);
-  void without_gil(const std::function<void()>& work);
 
   std::recursive_mutex lock_;
   std::mutex start_lock_;

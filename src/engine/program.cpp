@@ -14,11 +14,27 @@ bool Program::accepts(const std::vector<Number>& numbers) const {
   return true;
 }
 
-Program* ProgramCache::find(const Walk& walk) {
+void Program::pack(const std::vector<Number>& numbers, std::vector<double>& doubles_out,
+                   std::vector<int64_t>& integers_out) const {
+  doubles_out.clear();
+  integers_out.clear();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].promoted) continue;
+    const Number& number = numbers[i];
+    if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
+      doubles_out.push_back(number.as_double());
+      if (number.kind == Number::Kind::kComplex) doubles_out.push_back(number.imaginary);
+    } else {
+      integers_out.push_back(number.as_int());
+    }
+  }
+}
+
+std::shared_ptr<Program> ProgramCache::find(const Walk& walk) {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return nullptr;
   for (const auto& program : it->second) {
-    if (program->tape == walk.tape && program->accepts(walk.numbers)) return program.get();
+    if (program->tape == walk.tape && program->accepts(walk.numbers)) return program;
   }
   return nullptr;
 }
@@ -63,10 +79,10 @@ void ProgramCache::remember(const Walk& walk) {
   }
 }
 
-Program* ProgramCache::insert(uint64_t hash, std::unique_ptr<Program> program) {
+void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   auto& bucket = programs_[hash];
   // The new program serves every graph that a narrower one serves.
-  const auto narrower = [&](const std::unique_ptr<Program>& other) {
+  const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
     for (size_t i = 0; i < other->slots.size(); ++i) {
       const bool wider = program->slots[i].promoted ||
@@ -79,7 +95,6 @@ Program* ProgramCache::insert(uint64_t hash, std::unique_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
-  return bucket.back().get();
 }
 
 void ProgramCache::clear() {

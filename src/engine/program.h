@@ -34,22 +34,25 @@ struct Program {
   std::shared_ptr<pjrt::Executable> executable;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
+  // The contents of the packed arguments for a graph's numbers.
+  void pack(const std::vector<graph::Number>& numbers, std::vector<double>& doubles_out,
+            std::vector<int64_t>& integers_out) const;
 };
 
 class ProgramCache {
  public:
   // Under the engine's lock.
-  Program* find(const Walk& walk);
+  std::shared_ptr<Program> find(const Walk& walk);
   // Which numbers the next program for this tape should take as arguments.
   std::vector<NumberSlot> slots_for(const Walk& walk) const;
   // Takes down the numbers of a graph that is being compiled.
   void remember(const Walk& walk);
-  Program* insert(uint64_t hash, std::unique_ptr<Program> program);
+  void insert(uint64_t hash, std::shared_ptr<Program> program);
   size_t size() const { return count_; }
   void clear();
 
  private:
-  std::unordered_map<uint64_t, std::vector<std::unique_ptr<Program>>> programs_;
+  std::unordered_map<uint64_t, std::vector<std::shared_ptr<Program>>> programs_;
   // By call and by its how-manieth occurrence in the graph.
   std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
   size_t count_ = 0;

@@ -16,7 +16,6 @@ namespace {
 using graph::Cell;
 using graph::Link;
 using graph::Node;
-using graph::Number;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -89,7 +88,7 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
   }
   if (walk.empty()) return;
   metrics.syncs++;
-  Program* program = programs_.find(walk);
+  std::shared_ptr<Program> program = programs_.find(walk);
   const int64_t found = now_ns();
   metrics.prepare_ns += found - start;
   if (!program) program = compile(walk);
@@ -103,9 +102,9 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
   std::swap(walk, walk_);
 }
 
-Program* Context::compile(const Walk& walk) {
+std::shared_ptr<Program> Context::compile(const Walk& walk) {
   const int64_t start = now_ns();
-  auto program = std::make_unique<Program>();
+  auto program = std::make_shared<Program>();
   program->tape = walk.tape;
   program->slots = programs_.slots_for(walk);
   programs_.remember(walk);
@@ -124,7 +123,13 @@ Program* Context::compile(const Walk& walk) {
   }
   metrics.graphs_compiled++;
   metrics.compile_ns += now_ns() - start;
-  return programs_.insert(walk.hash, std::move(program));
+  programs_.insert(walk.hash, program);
+  return program;
+}
+
+std::shared_ptr<Program> Context::program_for(const Walk& walk) {
+  std::shared_ptr<Program> program = programs_.find(walk);
+  return program ? program : compile(walk);
 }
 
 void Context::bind(const Walk& walk, const Program& program) {
@@ -139,18 +144,7 @@ void Context::bind(const Walk& walk, const Program& program) {
     if (!free) kept_.push_back(alias.leaf);
   }
   if (program.doubles + program.integers == 0) return;
-  doubles_.clear();
-  integers_.clear();
-  for (size_t i = 0; i < program.slots.size(); ++i) {
-    if (!program.slots[i].promoted) continue;
-    const Number& number = walk.numbers[i];
-    if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
-      doubles_.push_back(number.as_double());
-      if (number.kind == Number::Kind::kComplex) doubles_.push_back(number.imaginary);
-    } else {
-      integers_.push_back(number.as_int());
-    }
-  }
+  program.pack(walk.numbers, doubles_, integers_);
   const auto device = program.executable->device_index();
   const auto pack = [&](const void* data, PJRT_Buffer_Type type, size_t count) {
     const int64_t dims[] = {static_cast<int64_t>(count)};
@@ -205,7 +199,7 @@ int64_t Context::prepare_only(c10::ArrayRef<Cell*> cells) {
     std::lock_guard graph_guard(graph::graph_lock());
     engine::walk(cells, walk_);
   }
-  Program* program = programs_.find(walk_);
+  const std::shared_ptr<Program> program = programs_.find(walk_);
   TORCH_CHECK(program, "the graph is not known yet: sync it once first");
   bind(walk_, *program);
   const int64_t spent = now_ns() - start;

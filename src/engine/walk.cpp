@@ -21,7 +21,7 @@ enum Word : uint64_t { kNode = 0, kOperand = 1, kLeaf = 2, kResult = 3 };
 
 class Walker {
  public:
-  explicit Walker(Walk& out) : out_(out), mark_(++last_mark_) {}
+  explicit Walker(Walk& out, bool placeholders = false) : out_(out), placeholders_(placeholders), mark_(++last_mark_) {}
 
   void visit(Node* root) {
     if (root->is_leaf()) {
@@ -64,7 +64,8 @@ class Walker {
 
   uint32_t leaf(Node* node) {
     if (node->mark == mark_) return node->local;
-    if (!node->data) throw DependsOnData("its result depends on data, which is not there while a graph is traced");
+    if (!node->data && !placeholders_)
+      throw DependsOnData("its result depends on data, which is not there while a graph is traced");
     node->mark = mark_;
     node->local = static_cast<uint32_t>(out_.leaves.size());
     node->uses = 0;
@@ -90,6 +91,7 @@ class Walker {
   }
 
   Walk& out_;
+  bool placeholders_;
   uint64_t mark_;
   std::vector<Frame> stack_;
   static uint64_t last_mark_;  // under the engine's lock
@@ -184,6 +186,19 @@ void walk_values(const std::vector<Value>& results, Walk& out) {
   Walker walker(out);
   for (const Value& value : results) walker.visit(value.node.get());
   for (const Value& value : results) walker.result(value);
+  finish(out);
+}
+
+void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, Walk& out) {
+  out.clear();
+  Walker walker(out, /*placeholders=*/true);
+  for (const Value& value : results) walker.visit(value.node.get());
+  for (const Value& value : results) walker.result(value);
+  LeafIndex leaves(out);
+  for (const Update& update : updates) {
+    const auto leaf = leaves.take(update.leaf);
+    if (leaf && update.leaf->leaf_type == results[update.result].type()) out.aliases.push_back({*leaf, update.result});
+  }
   finish(out);
 }
 

@@ -33,5 +33,11 @@ struct Walk {
 void walk(c10::ArrayRef<graph::Cell*> cells, Walk& out);
 // The same for the graph below `results` alone, whatever else their components hold.
 void walk_values(const std::vector<graph::Value>& results, Walk& out);
+// The same for a trace, whose placeholders are arguments like other leaves. `updates`: leaves that a result replaces.
+struct Update {
+  const graph::Node* leaf;
+  uint32_t result;
+};
+void walk_trace(const std::vector<graph::Value>& results, c10::ArrayRef<Update> updates, Walk& out);
 
 }  // namespace tpjrt::engine

@@ -46,6 +46,8 @@ class Buffer {
 
   // Blocks until the data is there. Throws what the computation failed with, each time it is asked.
   void await() const;
+  // Told by who waited for the computation: the data is there.
+  void mark_ready() const { ready_.store(true, std::memory_order_release); }
   // Is the data there, or known to have failed?
   bool is_ready() const;
   // Where the data lies, dense and row-major, after await(); null where device memory is not the host's. The address

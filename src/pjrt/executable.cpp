@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pjrt/client.h"
+#include "pjrt/event.h"
 #include "pjrt/hlo_text.h"
 
 namespace tpjrt::pjrt {
@@ -92,6 +93,16 @@ const Api& Executable::api() const { return client_->api(); }
 
 void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                          std::vector<std::shared_ptr<Buffer>>& results) const {
+  run(arguments, non_donatable, results, /*wait=*/false);
+}
+
+void Executable::execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                                  std::vector<std::shared_ptr<Buffer>>& results) const {
+  run(arguments, non_donatable, results, /*wait=*/true);
+}
+
+void Executable::run(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                     std::vector<std::shared_ptr<Buffer>>& results, bool wait) const {
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
   options.non_donatable_input_indices = non_donatable.data();
@@ -107,12 +118,18 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<cons
   args.num_devices = 1;
   args.num_args = arguments.size();
   args.output_lists = &result_list;
+  PJRT_Event* complete = nullptr;
+  if (wait) args.device_complete_events = &complete;
   TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
 
+  const Event done(api(), complete);
   results.resize(num_results());
   for (size_t i = 0; i < num_results(); ++i) {
     results[i] = std::make_shared<Buffer>(client_, result_list[i], result_types_[i], device_index_);
   }
+  if (!wait) return;
+  done.await();
+  for (const auto& result : results) result->mark_ready();
 }
 
 std::string Executable::name() const {

@@ -42,6 +42,10 @@ class Executable {
   // thrown here or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted.
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                std::vector<std::shared_ptr<Buffer>>& results) const;
+  // The same, and waits until the results are there: one wait for all of them. What fails while the program runs is
+  // thrown here.
+  void execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                        std::vector<std::shared_ptr<Buffer>>& results) const;
 
   size_t num_results() const { return result_types_.size(); }
   const std::vector<std::shared_ptr<const BufferType>>& result_types() const { return result_types_; }
@@ -61,6 +65,8 @@ class Executable {
 
  private:
   const Api& api() const;
+  void run(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+           std::vector<std::shared_ptr<Buffer>>& results, bool wait) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* handle_;

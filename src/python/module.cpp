@@ -8,11 +8,13 @@
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/host.h"
+#include "device/location.h"
 #include "device/register.h"
 #include "device/storage.h"
 #include "engine/context.h"
 #include "graph/print.h"
 #include "python/bench.h"
+#include "python/compiled.h"
 #include "python/interpreter.h"
 
 namespace py = pybind11;
@@ -100,7 +102,13 @@ PYBIND11_MODULE(_C, m) {
   m.def("default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); });
   m.def("strict", &device::strict);
   m.def("set_strict", &device::set_strict);
+  m.def("set_tracing", &device::set_tracing);
+  m.def("set_location", [](std::string file, int line) { device::set_location({std::move(file), line}); });
+  m.def(
+      "count_fallback", [](const std::string& op) { return device::counters().count_fallback(op); },
+      "counts it; whether it was the first of this op");
   bind_bench(m);
+  bind_compiled(m);
 }
 
 }  // namespace tpjrt::python

@@ -1,0 +1,5 @@
+"""``torch.compile(backend="pjrt")``.
+
+``backend.py`` takes what Dynamo captured through AOTAutograd; ``tracing.py`` runs an ATen graph on placeholders through
+the device's own recorder and makes a program of it; ``splitting.py`` cuts out what XLA can't do.
+"""

@@ -1,0 +1,146 @@
+"""The backend that ``torch.compile(backend="pjrt")`` finds by its entry point."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_pjrt import _C
+from torch_pjrt.dynamo import comparing
+from torch_pjrt.dynamo.splitting import outputs_of, split
+from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
+
+OPTIONS = {
+    "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
+    "verify": "run eager beside each graph, and raise on the first result or mutation that differs",
+}
+MODES = ("default", "reduce-overhead")
+
+
+def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[str, bool]:
+    if mode not in (None, *MODES):
+        raise ValueError(
+            f"backend 'pjrt' has no mode '{mode}'; it has {' and '.join(map(repr, MODES))} (the same: calls are always "
+            "made from C++, and XLA has no autotuning to choose)"
+        )
+    for name, value in (options or {}).items():
+        if name not in OPTIONS:
+            known = "; ".join(f"'{option}': {meaning}" for option, meaning in OPTIONS.items())
+            raise ValueError(f"backend 'pjrt' has no option '{name}'; it has {known}")
+        if not isinstance(value, bool):
+            raise TypeError(f"option '{name}' of backend 'pjrt' is True or False, not {value!r}")
+    return dict(options or {})
+
+
+def check_devices(values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "pjrt"):
+            raise NotImplementedError(
+                f"backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and an input is on '{value.device}'; move it "
+                "and the module to 'pjrt'"
+            )
+
+
+def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    """A graph of ATen calls as a function that takes a list of arguments and gives the graph's results."""
+    tracer = Tracer(module)
+    try:
+        program = tracer.program(example_inputs)
+    except Refused as refused:
+        return compile_around(module, refused)
+    except ValueError:  # a size that depends on data: the arguments of the first call tell
+        program = None
+    function = _C.Function(tracer.program)
+    function._boxed_call = True
+    if program is not None:
+        function.add(program)
+    return function
+
+
+def compile_around(module: fx.GraphModule, refused: Refused) -> Callable[[list[Any]], Sequence[Any]]:
+    """The graph in pieces, with the refused calls between them as PyTorch runs them itself."""
+    for node, reason in refused.reasons.items():
+        file, line = user_line(node)
+        place = f" at {file}:{line}" if file else ""
+        if _C.strict():
+            raise RuntimeError(f"[{node.target}] can't be compiled{place}: {reason} (an error in strict mode)")
+        if _C.count_fallback(str(node.target)):
+            warnings.warn(
+                f"[{node.target}] is not compiled{place}: {reason}. The graph is cut there; "
+                "torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 makes it an error.",
+                stacklevel=2,
+            )
+    parts, names = split(module, set(refused.reasons))
+    for name in names:
+        setattr(parts, name, Piece(getattr(parts, name)))
+
+    def run(arguments: list[Any]) -> Sequence[Any]:
+        given = list(arguments)
+        arguments.clear()
+        with torch.no_grad():
+            results: Sequence[Any] = parts(*given)
+        return results
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+class Piece(torch.nn.Module):
+    """A part of a graph that is compiled for the arguments it meets."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self.tracer = [Tracer(module)]  # in a list: its module is not a submodule
+        self.function = _C.Function(self.tracer[0].program)
+        self.is_single = isinstance(outputs_of(module), fx.Node)
+
+    def forward(self, *arguments: Any) -> Any:
+        results = self.function(list(arguments))
+        return results[0] if self.is_single else tuple(results)
+
+
+def pjrt(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph that Dynamo captured, forward and (where something requires grad) backward.
+
+    Tensors may be on the CPU, used where they lie, and on ``"pjrt"``.
+
+    Args:
+        module: the captured graph.
+        example_inputs: fake tensors and symbolic sizes.
+        mode: ``"default"`` or ``"reduce-overhead"``, which are the same here.
+        options: ``{"retrace": True}``, ``{"verify": True}``; see ``OPTIONS``.
+
+    Raises:
+        ValueError: an unknown mode or option.
+        NotImplementedError: a tensor on another device.
+    """
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    settings = checked_options(mode, options)
+    check_devices(example_inputs)
+
+    def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        if settings.get("retrace"):
+            return comparing.retraced(graph)
+        function = compile_graph(graph, inputs)
+        return comparing.verified(graph, function) if settings.get("verify") else function
+
+    backend = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    compiled: Callable[..., Any] = backend(module, example_inputs)
+    return compiled

@@ -1,0 +1,93 @@
+"""The options that compare: eager beside a compiled graph, and the lazy device instead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from torch_pjrt.dynamo.splitting import outputs_of, writes
+from torch_pjrt.dynamo.tracing import DEVICE
+
+Function = Callable[[list[Any]], Sequence[Any]]
+
+
+def _boxed(function: Function) -> Function:
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
+
+
+def draws_random_numbers(graph: fx.Graph) -> bool:
+    return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.nodes)
+
+
+def _compare(what: str, compiled: Any, eager: Any) -> None:
+    if not isinstance(eager, torch.Tensor):
+        return
+    try:
+        torch.testing.assert_close(compiled.cpu(), eager.cpu(), equal_nan=True, check_stride=True)
+    except AssertionError as difference:
+        raise RuntimeError(f"backend 'pjrt', option 'verify': {what} differs from eager: {difference}") from None
+
+
+def verified(graph: fx.GraphModule, function: Function) -> Function:
+    """``function``, with the graph run in eager beside each call.
+
+    A graph that draws random numbers has nothing to be compared with, and is refused.
+
+    Raises (when called):
+        RuntimeError: a result or a mutated argument differs, by the tolerances of ``torch.testing.assert_close``.
+    """
+    if draws_random_numbers(graph.graph):
+        raise RuntimeError("backend 'pjrt', option 'verify': the graph draws random numbers, which eager draws otherwise")
+    outputs = pytree.tree_leaves(outputs_of(graph), is_leaf=lambda x: x is None)
+    names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+
+    def run(arguments: list[Any]) -> Sequence[Any]:
+        given = list(arguments)
+        copies = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), given)
+        with torch.no_grad():
+            expected = pytree.tree_leaves(fx.Interpreter(graph).run(*copies), is_leaf=lambda x: x is None)
+        results = function(arguments)
+        for node, result, eager in zip(outputs, results, expected, strict=True):
+            _compare(f"result '{node}'", result, eager)
+        for name, argument, copy in zip(names, given, copies, strict=True):
+            _compare(f"argument '{name}'", argument, copy)
+        return results
+
+    return _boxed(run)
+
+
+def retraced(graph: fx.GraphModule) -> Function:
+    """The graph, recorded anew in each call on copies of the arguments on the device."""
+    mutated = {node.args[0] for node in graph.graph.nodes if writes(node)}
+    targets = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if node in mutated]
+
+    class Recorded(fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
+            return target(*args, **kwargs)
+
+        def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+            value = super().get_attr(target, args, kwargs)
+            return value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+
+    def run(arguments: list[Any]) -> Sequence[Any]:
+        given = list(arguments)
+        arguments.clear()
+        on_cpu = any(isinstance(t, torch.Tensor) and t.device.type == "cpu" for t in given)
+        moved = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(DEVICE), given)
+        with torch.no_grad():
+            results = Recorded(graph).run(*moved)
+            for i in targets:
+                if given[i] is not moved[i]:
+                    given[i].copy_(moved[i])
+        back = {id(m): g for m, g in zip(moved, given, strict=True)}
+        return pytree.tree_map_only(
+            torch.Tensor, lambda t: back[id(t)] if id(t) in back else t.cpu() if on_cpu else t, list(results)
+        )
+
+    return _boxed(run)

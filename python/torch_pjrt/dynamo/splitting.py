@@ -1,0 +1,48 @@
+"""Cutting a graph around the calls that XLA can't do: what is left is compiled in as few pieces as the order of the calls
+allows."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from torch import fx
+from torch.fx.passes.split_module import split_module
+
+
+def writes(node: fx.Node) -> bool:
+    """Does the call change its arguments? In a functional graph these are the copies into inputs at its end."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
+    """Even stages are compiled, odd ones are not; a call is in the earliest stage after those it needs."""
+    stage: dict[fx.Node, int] = {}
+    last = 0
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output", "get_attr"):
+            continue
+        if node.target is operator.getitem and isinstance(source := node.args[0], fx.Node):
+            stage[node] = stage[source]
+            continue
+        before = max((stage.get(source, 0) for source in node.all_input_nodes), default=0)
+        if writes(node):
+            before = max(before, last)  # whoever reads what it changes came before
+        odd = node in refused
+        stage[node] = before + ((before % 2 == 0) if odd else (before % 2 == 1))
+        last = max(last, stage[node])
+    return stage
+
+
+def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule, list[str]]:
+    """The module as a sequence of submodules, and the names of those that are to be compiled."""
+    stage = stages(module.graph, refused)
+    parts = split_module(module, module, lambda node: stage[node], keep_original_order=False)
+    names = sorted({s for s in stage.values() if s % 2 == 0})
+    return parts, [f"submod_{name}" for name in names]
+
+
+def outputs_of(module: fx.GraphModule) -> Any:
+    (output,) = module.graph.find_nodes(op="output")
+    return output.args[0]

@@ -1,0 +1,158 @@
+"""An FX graph of ATen calls as a program: it is run once on placeholders, through the recorder that every call on the
+device goes through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+
+DEVICE = torch.device("pjrt")
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+class Unknown:
+    """Stands for a value that only a run can tell: of an op that is not compiled, with a size that depends on data."""
+
+
+UNKNOWN = Unknown()
+
+
+class Refused(Exception):
+    """Some calls of a graph can't be part of a program."""
+
+    def __init__(self, reasons: dict[fx.Node, str]) -> None:
+        super().__init__("; ".join(f"{node.target}: {reason}" for node, reason in reasons.items()))
+        self.reasons = reasons
+
+
+def user_line(node: fx.Node) -> tuple[str, int]:
+    """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down."""
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
+
+
+def size_now(size: int | torch.SymInt) -> int:
+    """The value of a size in the call that is being compiled for. Raises where only a run can tell."""
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    if hint is None:
+        raise ValueError(f"the size {size} depends on data")
+    return int(hint)
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
+    return [size_now(s) for s in tensor.shape], [size_now(s) for s in tensor.stride()]
+
+
+class Placeholders(fx.Interpreter):
+    """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
+
+    def __init__(self, module: fx.GraphModule, constants: dict[str, torch.Tensor]) -> None:
+        super().__init__(module)
+        self.constants = constants
+        self.refused: dict[fx.Node, str] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op in ("placeholder", "output"):
+            return super().run_node(n)
+        if n.op == "get_attr":
+            return self.constant(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if any(leaf is UNKNOWN for leaf in pytree.tree_leaves((args, kwargs))):
+            return UNKNOWN
+        if n.op != "call_function":
+            return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
+        if isinstance(n.target, torch._ops.HigherOrderOperator):
+            return self.refuse(n, "a higher order operator is not lowered")
+        args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
+        _C.set_location(*user_line(n))
+        try:
+            return n.target(*args, **kwargs)  # type: ignore[operator]
+        except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
+            return self.refuse(n, str(error).split("\n")[0])
+
+    def constant(self, n: fx.Node) -> Any:
+        name = str(n.target)
+        if name not in self.constants:
+            value = self.fetch_attr(name)
+            self.constants[name] = value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+        return self.constants[name]
+
+    def refuse(self, n: fx.Node, reason: str) -> Any:
+        self.refused[n] = reason
+        scratch = _C.Trace()
+
+        def stand_in(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return scratch.tensor(torch.device("cpu"), value.dtype, *layout_of(value))
+            return value if isinstance(value, (int, float, bool)) or value is None else UNKNOWN
+
+        try:
+            return pytree.tree_map(stand_in, n.meta["val"])
+        except (KeyError, ValueError):
+            return UNKNOWN
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Nothing of the compilation that is going on around it acts on the trace, and random numbers are drawn by calls,
+    not by the trace."""
+    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+        state = torch.pjrt.get_rng_state()
+        _C.set_tracing(True)
+        try:
+            yield
+        finally:
+            _C.set_tracing(False)
+            _C.set_location("", 0)
+            torch.pjrt.set_rng_state(state)
+
+
+def result_devices(module: fx.GraphModule, results: Sequence[Any]) -> list[torch.device]:
+    """Where the graph says that each tensor of its results lies."""
+    (output,) = module.graph.find_nodes(op="output")
+    values = [node.meta["val"] if isinstance(node, fx.Node) else node for node in pytree.tree_leaves(output.args[0])]
+    return [
+        value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
+        for value, result in zip(values, results, strict=True)
+        if isinstance(result, torch.Tensor)
+    ]
+
+
+class Tracer:
+    """Makes programs of one graph, for arguments of different sizes."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = module
+        self.constants: dict[str, torch.Tensor] = {}
+
+    def program(self, arguments: Sequence[Any]) -> Any:
+        """The program for arguments like these: tensors (fake ones too) and numbers.
+
+        Raises:
+            Refused: calls of the graph can't be part of a program.
+        """
+        trace = _C.Trace()
+        inputs: list[Any] = []
+        with tracing():
+            for value in arguments:
+                if isinstance(value, torch.Tensor):
+                    inputs.append(trace.tensor(value.device, value.dtype, *layout_of(value)))
+                    continue
+                number = size_now(value) if isinstance(value, torch.SymInt) else value
+                trace.number(number)
+                inputs.append(number)
+            run = Placeholders(self.module, self.constants)
+            results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
+            if run.refused:
+                raise Refused(run.refused)
+            return trace.compile(results, result_devices(self.module, results))

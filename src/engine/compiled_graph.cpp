@@ -1,0 +1,409 @@
+// Making a program of a trace, and calling it.
+#include "engine/compiled_graph.h"
+
+#include <ATen/ops/clone.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "device/access.h"
+#include "device/counters.h"
+#include "device/generator.h"
+#include "device/storage.h"
+#include "engine/context.h"
+#include "engine/device_data.h"
+#include "engine/emit_program.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Value;
+
+bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % pjrt::Client::kZeroCopyAlignment == 0; }
+
+// A CPU storage over a buffer's memory keeps the buffer alive.
+void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
+
+c10::Storage host_storage(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, bool is_host_memory) {
+  const auto nbytes = static_cast<size_t>(form.numel()) * c10::elementSize(form.dtype);
+  if (!is_host_memory || nbytes == 0) {
+    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(nbytes);
+    if (nbytes > 0) buffer->copy_to_host(memory.get(), nbytes);
+    return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};
+  }
+  void* data = const_cast<void*>(buffer->host_pointer());
+  c10::DataPtr memory(data, new std::shared_ptr<pjrt::Buffer>(std::move(buffer)), &release_buffer, c10::kCPU);
+  return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};
+}
+
+// The buffer whose memory this tensor's storage is, if it begins there.
+std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor) {
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  if (memory.get_deleter() != &release_buffer || tensor.storage_offset() != 0) return nullptr;
+  return *static_cast<std::shared_ptr<pjrt::Buffer>*>(memory.get_context());
+}
+
+at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
+                       const graph::Sizes& strides, int64_t offset) {
+  const auto key = storage.device_type() == c10::kCPU ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                   c10::scalarTypeToTypeMeta(dtype));
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace
+
+CompiledGraph::Argument CompiledGraph::Argument::tensor(c10::Device device, c10::ScalarType dtype,
+                                                        c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  Argument argument;
+  argument.is_tensor = true;
+  argument.device = device;
+  argument.dtype = dtype;
+  argument.sizes.assign(sizes.begin(), sizes.end());
+  argument.strides.assign(strides.begin(), strides.end());
+  const auto index = device.type() == device::kPjrt ? device.index() : c10::DeviceIndex{0};
+  graph::TypePtr form = graph::intern(dtype, sizes, strides);
+  const at::Tensor shape = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(dtype));
+  if (!shape.is_non_overlapping_and_dense()) {
+    int64_t span = shape.numel() > 0;
+    for (size_t i = 0; span > 0 && i < sizes.size(); ++i) span += (sizes[i] - 1) * strides[i];
+    form = device.is_cpu() ? graph::intern_contiguous(dtype, {span}) : graph::intern_contiguous(dtype, sizes);
+  }
+  argument.placeholder = device::make_tensor(form, index);
+  argument.leaf = graph::make_leaf(form, nullptr);
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(argument.placeholder)->cell.bind({argument.leaf, 0});
+  return argument;
+}
+
+CompiledGraph::Argument CompiledGraph::Argument::of(Number number) {
+  Argument argument;
+  argument.number = number;
+  return argument;
+}
+
+at::Tensor CompiledGraph::Argument::traced() const {
+  if (device.is_cpu() && placeholder.sizes() != c10::IntArrayRef(sizes)) {
+    return placeholder.as_strided(sizes, strides, 0);
+  }
+  return placeholder;
+}
+
+CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results)
+    : context_(context), arguments_(std::move(arguments)) {
+  std::vector<Value> values;  // the program's results
+  std::vector<Update> updates;
+  std::vector<int64_t> new_values(arguments_.size(), -1);
+  {
+    std::lock_guard lock(graph::graph_lock());
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const Argument& argument = arguments_[i];
+      if (!argument.is_tensor) continue;
+      if (argument.device.type() == device::kPjrt) {
+        on_device_ = true;
+        device_ = argument.device.index();
+      }
+      const Value& value = device::storage_of(argument.placeholder)->cell.value();
+      if (value.node == argument.leaf) continue;
+      new_values[i] = static_cast<int64_t>(values.size());
+      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size())});
+      values.push_back(value);
+      waits_ |= argument.device.is_cpu();
+    }
+    trace_results(results, values);
+  }
+  Walk walk;
+  context_.exclusively([&] {
+    {
+      std::lock_guard lock(graph::graph_lock());
+      walk_trace(values, updates, walk);
+    }
+    program_ = context_.program_for(walk);
+  });
+  num_nodes_ = walk.nodes.size();
+  numbers_ = walk.numbers;
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    random_ |= program_->slots[i].promoted && numbers_[i].kind == graph::Number::Kind::kKey;
+  }
+  for (const graph::NodePtr& leaf : walk.leaves) {
+    Bound bound;
+    bound.form = leaf->leaf_type;
+    bound.type = buffer_type(*leaf->leaf_type);
+    const auto at = std::find_if(arguments_.begin(), arguments_.end(),
+                                 [&](const Argument& argument) { return argument.leaf == leaf; });
+    if (at == arguments_.end()) {
+      bound.constant = leaf;
+    } else {
+      bound.argument = static_cast<uint32_t>(at - arguments_.begin());
+      bound.result = new_values[bound.argument];
+    }
+    bound_.push_back(std::move(bound));
+  }
+  for (const Walk::Alias& alias : program_->aliases) bound_[alias.leaf].donated = true;
+  // What is written without being read has no parameter, but its new value has to get there all the same.
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const bool taken = std::any_of(bound_.begin(), bound_.end(),
+                                   [&](const Bound& b) { return !b.constant && b.argument == i && b.result >= 0; });
+    if (new_values[i] < 0 || taken) continue;
+    Bound bound;
+    bound.argument = static_cast<uint32_t>(i);
+    bound.result = new_values[i];
+    bound.form = values[static_cast<size_t>(bound.result)].type();
+    bound_.push_back(std::move(bound));
+  }
+  for (Argument& argument : arguments_) {
+    argument.placeholder.reset();
+    argument.leaf.reset();
+  }
+}
+
+// Results that share a storage in the trace share one in each call.
+void CompiledGraph::trace_results(const std::vector<Result>& results, std::vector<Value>& values) {
+  std::unordered_map<const device::LazyStorage*, uint32_t> by_argument, by_storage;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!arguments_[i].is_tensor) continue;
+    by_argument.emplace(device::storage_of(arguments_[i].placeholder), static_cast<uint32_t>(i));
+  }
+  for (const Result& result : results) {
+    const at::Tensor& tensor = result.traced;
+    device::LazyStorage* storage = device::storage_of(tensor);
+    Return value;
+    value.dtype = tensor.scalar_type();
+    value.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+    value.strides.assign(tensor.strides().begin(), tensor.strides().end());
+    value.offset = tensor.storage_offset();
+    if (const auto it = by_argument.find(storage); it != by_argument.end()) {
+      const Argument& argument = arguments_[it->second];
+      value.source = Return::Source::kArgument;
+      value.index = it->second;
+      value.whole = value.dtype == argument.dtype && value.offset == 0 && value.sizes == argument.sizes &&
+                    value.strides == argument.strides;
+    } else {
+      const auto [slot, fresh] = by_storage.emplace(storage, static_cast<uint32_t>(storages_.size()));
+      if (fresh) {
+        (void)device::read(tensor);  // memory that was never written gets a value
+        storages_.push_back({static_cast<uint32_t>(values.size()), storage->cell.value().type(), result.device});
+        values.push_back(storage->cell.value());
+        waits_ |= result.device.is_cpu();
+      }
+      value.index = slot->second;
+    }
+    returns_.push_back(std::move(value));
+  }
+}
+
+size_t CompiledGraph::num_mutated() const {
+  return static_cast<size_t>(
+      std::count_if(bound_.begin(), bound_.end(), [](const Bound& bound) { return bound.result >= 0; }));
+}
+
+bool CompiledGraph::matches(const std::vector<Given>& given) const {
+  if (given.size() != arguments_.size()) return false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Argument& argument = arguments_[i];
+    if (!given[i].tensor) {
+      if (argument.is_tensor || given[i].number != argument.number) return false;
+      continue;
+    }
+    const c10::TensorImpl& tensor = *given[i].tensor->unsafeGetTensorImpl();
+    if (!argument.is_tensor || tensor.sizes() != c10::IntArrayRef(argument.sizes) ||
+        tensor.strides() != c10::IntArrayRef(argument.strides) || tensor.dtype() != argument.dtype ||
+        tensor.device() != argument.device) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Pending values of arguments on the device are computed first, all at once; views get a buffer of their own.
+void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
+  std::vector<graph::Cell*> cells;
+  for (Bound& bound : bound_) {
+    if (bound.constant || !bound.type || arguments_[bound.argument].device.type() != device::kPjrt) continue;
+    const at::Tensor& tensor = *given[bound.argument].tensor;
+    std::lock_guard lock(graph::graph_lock());
+    Value value = device::read(tensor);
+    if (value.type() != bound.form) value = device::convert(value, bound.form, tensor.device().index());
+    if (value.is_leaf()) {
+      bound.leaf = std::move(value);
+      bound.staged.reset();
+      continue;
+    }
+    bound.staged = tensor;
+    if (!(device::storage_of(tensor)->cell.value() == value)) {
+      bound.staged = device::make_tensor(bound.form, tensor.device().index());
+      device::storage_of(bound.staged)->cell.bind(std::move(value));
+    }
+    cells.push_back(&device::storage_of(bound.staged)->cell);
+  }
+  if (cells.empty()) return;
+  context_.sync(cells, "a call of a compiled graph");
+  std::lock_guard lock(graph::graph_lock());
+  for (Bound& bound : bound_) {
+    if (bound.staged.defined() && arguments_[bound.argument].device.type() == device::kPjrt) {
+      bound.leaf = device::storage_of(bound.staged)->cell.value();
+      bound.staged.reset();
+    }
+  }
+}
+
+PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
+  const void* memory = bound.result >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+  if (bound.buffer && bound.memory == memory) return bound.buffer->handle();
+  pjrt::Client& client = context_.client();
+  const auto device = static_cast<size_t>(device_);
+  bound.memory = nullptr;
+  if (waits_ && client.is_host_memory() && is_aligned(memory)) {
+    std::shared_ptr<pjrt::Buffer> own = bound.result < 0 ? own_buffer(tensor) : nullptr;
+    if (own && own->dims() == bound.type->dims && own->element_type() == bound.type->element_type) {
+      bound.buffer = std::move(own);
+      return bound.buffer->handle();  // not kept: the tensor's owner decides how long it lives
+    }
+    bound.memory = memory;
+    bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kZeroCopyMutable, device, {});
+    return bound.buffer->handle();
+  }
+  ++copies_;
+  device::counters().host_transfer_bytes += bound.type->size_in_bytes;
+  bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kCopy, device, {});
+  return bound.buffer->handle();
+}
+
+PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
+  if (arguments_[bound.argument].device.is_cpu()) return bind_host(bound, tensor);
+  const DeviceData& data = data_of(*bound.leaf.node);
+  // The storage and this call hold it, nobody else: then nobody can read it afterwards.
+  if (bound.donated && (bound.leaf.node.use_count() > 2 || data.is_shared())) {
+    kept_.push_back(static_cast<int64_t>(handles_.size()));
+  }
+  return data.buffer->handle();
+}
+
+void CompiledGraph::bind_numbers() {
+  if (program_->doubles + program_->integers == 0) return;
+  if (!packed_.empty() && !random_) {
+    for (const auto& buffer : packed_) handles_.push_back(buffer->handle());
+    return;
+  }
+  if (random_) {
+    for (size_t i = 0; i + 1 < numbers_.size(); ++i) {
+      if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
+      const auto [seed, offset] = device::next_key(std::nullopt, device_);
+      numbers_[i] = graph::Number::key(seed);
+      numbers_[++i] = graph::Number::key(offset);
+    }
+  }
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;
+  program_->pack(numbers_, doubles, integers);
+  packed_.clear();
+  const auto pack = [&](const void* data, PJRT_Buffer_Type type, size_t count) {
+    const int64_t dims[] = {static_cast<int64_t>(count)};
+    packed_.push_back(context_.client().buffer_from_host(data, type, dims, pjrt::HostBufferSemantics::kCopy,
+                                                         static_cast<size_t>(device_), {}));
+    handles_.push_back(packed_.back()->handle());
+  };
+  if (!doubles.empty()) pack(doubles.data(), PJRT_Buffer_Type_F64, doubles.size());
+  if (!integers.empty()) pack(integers.data(), PJRT_Buffer_Type_S64, integers.size());
+}
+
+void CompiledGraph::run(const std::vector<Given>& given) {
+  handles_.clear();
+  kept_.clear();
+  for (Bound& bound : bound_) {
+    if (bound.constant) {
+      handles_.push_back(data_of(*bound.constant).buffer->handle());
+    } else if (bound.type) {
+      handles_.push_back(bind(bound, *given[bound.argument].tensor));
+    }
+  }
+  bind_numbers();
+  if (waits_) {
+    program_->executable->execute_and_wait(handles_, kept_, outputs_);
+  } else {
+    program_->executable->execute(handles_, kept_, outputs_);
+  }
+  context_.metrics.executions++;
+  context_.metrics.nodes_executed += num_nodes_;
+}
+
+// New values of arguments: in place already, or put there.
+void CompiledGraph::update(const std::vector<Given>& given) {
+  for (Bound& bound : bound_) {
+    if (bound.result < 0) continue;
+    const at::Tensor& tensor = *given[bound.argument].tensor;
+    std::shared_ptr<pjrt::Buffer>& output = outputs_[static_cast<size_t>(bound.result)];
+    if (arguments_[bound.argument].device.is_cpu()) {
+      void* memory = tensor.mutable_data_ptr();
+      const auto nbytes = output->size_in_bytes();
+      if (context_.client().is_host_memory() && output->host_pointer() == memory) {
+        bound.memory = memory;  // the buffer over it, for the next call
+        bound.buffer = output;
+        continue;
+      }
+      if (bound.donated) bound.buffer.reset();
+      if (nbytes == 0) continue;
+      if (context_.client().is_host_memory()) {
+        std::memcpy(memory, output->host_pointer(), nbytes);
+      } else {
+        output->copy_to_host(memory, nbytes);
+      }
+      continue;
+    }
+    bound.leaf = {};
+    std::lock_guard lock(graph::graph_lock());
+    device::write(tensor, {graph::make_leaf(bound.form, std::make_shared<DeviceData>(output)), 0});
+  }
+}
+
+void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+  std::vector<c10::Storage> storages(storages_.size());
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const Storage& storage = storages_[i];
+    std::shared_ptr<pjrt::Buffer> buffer = std::move(outputs_[storage.result]);
+    if (storage.device.is_cpu()) {
+      storages[i] = host_storage(std::move(buffer), *storage.form, context_.client().is_host_memory());
+      continue;
+    }
+    at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
+    context_.started(static_cast<size_t>(device_), buffer);
+    std::lock_guard lock(graph::graph_lock());
+    device::storage_of(tensor)->cell.bind(
+        {graph::make_leaf(storage.form, std::make_shared<DeviceData>(std::move(buffer))), 0});
+    storages[i] = tensor.storage();
+  }
+  for (const Return& value : returns_) {
+    if (value.source == Return::Source::kStorage) {
+      results.push_back(tensor_over(storages[value.index], value.dtype, value.sizes, value.strides, value.offset));
+      continue;
+    }
+    const at::Tensor& argument = *given[value.index].tensor;
+    results.push_back(value.whole ? argument
+                                  : tensor_over(argument.storage(), value.dtype, value.sizes, value.strides,
+                                                value.offset + argument.storage_offset()));
+  }
+}
+
+void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+  context_.without_gil([&] {
+    std::lock_guard guard(lock_);
+    if (on_device_) ready_device_arguments(given);
+    run(given);
+    update(given);
+    give(given, results);
+    outputs_.clear();
+    for (Bound& bound : bound_) {
+      bound.leaf = {};
+      // A buffer of somebody else's result, or a copy: not to be kept alive from here.
+      if (!bound.memory) bound.buffer.reset();
+    }
+  });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,129 @@
+// A traced function: one program whose arguments are given at each call. Calling it records nothing and walks nothing.
+//
+// It is made from a trace: a function was run on placeholders (tensors on the device without data), and what their
+// storages and its results hold afterwards is the program. Arguments are bound by where their memory lies: a CPU
+// tensor's memory is used in place, and the buffer over it is kept for the next call, so a parameter costs a comparison.
+// An argument whose storage the trace changed is updated where it lies. Results alias arguments and each other exactly
+// as they did in the trace.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/program.h"
+#include "graph/node.h"
+
+namespace tpjrt::engine {
+
+class Context;
+
+class CompiledGraph {
+ public:
+  using Number = std::variant<std::monostate, int64_t, double, bool>;  // monostate: None
+  // What an argument must be for this program: a tensor on `device` of these sizes and strides, or this very number.
+  struct Argument {
+    bool is_tensor = false;
+    c10::Device device = c10::kCPU;
+    c10::ScalarType dtype = c10::kFloat;
+    graph::Sizes sizes, strides;
+    Number number;
+    // Of the trace, let go of once the program is made: the tensor that stands for the argument's memory, and the leaf
+    // that its storage held first.
+    at::Tensor placeholder;
+    graph::NodePtr leaf;
+
+    // A dense argument is traced as it is. Of another, the trace sees its memory from the first to the last element (on
+    // the CPU, where that needs no copy) or a dense copy (on the device).
+    static Argument tensor(c10::Device device, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
+    static Argument of(Number number);
+    // The argument as the traced function sees it.
+    at::Tensor traced() const;
+  };
+  // One result as the trace gave it, and the device that the caller wants it on.
+  struct Result {
+    at::Tensor traced;
+    c10::Device device = c10::kCPU;
+  };
+  // One argument of a call. `tensor` null: a number.
+  struct Given {
+    const at::Tensor* tensor = nullptr;
+    Number number;
+  };
+
+  // Compiles. Not under graph_lock().
+  CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results);
+
+  bool matches(const std::vector<Given>& given) const;
+  // Runs the program; `given` matches. Results on the CPU are there on return, those on the device may be on the way.
+  // Lets go of the GIL. Thread-safe.
+  void call(const std::vector<Given>& given, std::vector<at::Tensor>& results);
+
+  size_t num_nodes() const { return num_nodes_; }
+  size_t num_mutated() const;
+  // Calls whose argument had to be copied: memory that is not aligned for the device.
+  uint64_t copies() const { return copies_; }
+
+ private:
+  struct Bound {                    // the state of one argument that the program takes
+    uint32_t argument = 0;          // of the call
+    graph::TypePtr form = nullptr;  // of its buffer
+    std::shared_ptr<const pjrt::BufferType> type;
+    int64_t result = -1;      // of the program: its new value
+    bool donated = false;     // that result may be written over it
+    graph::NodePtr constant;  // not an argument of the call but a leaf with data
+    // Of the last call:
+    const void* memory = nullptr;
+    std::shared_ptr<pjrt::Buffer> buffer;
+    graph::Value leaf;  // of an argument on the device
+    at::Tensor staged;  // a copy whose memory the device can use
+  };
+  struct Return {
+    enum class Source : uint8_t { kArgument, kStorage };
+    Source source = Source::kStorage;
+    uint32_t index = 0;  // of the argument, or into storages_
+    c10::ScalarType dtype = c10::kFloat;
+    graph::Sizes sizes, strides;
+    int64_t offset = 0;  // in elements of dtype, from the argument's own offset
+    bool whole = false;  // the argument itself
+  };
+  struct Storage {
+    uint32_t result = 0;  // of the program
+    graph::TypePtr form = nullptr;
+    c10::Device device = c10::kCPU;
+  };
+
+  void trace_results(const std::vector<Result>& results, std::vector<graph::Value>& values);
+  void ready_device_arguments(const std::vector<Given>& given);
+  PJRT_Buffer* bind(Bound& bound, const at::Tensor& tensor);
+  PJRT_Buffer* bind_host(Bound& bound, const at::Tensor& tensor);
+  void bind_numbers();
+  void run(const std::vector<Given>& given);
+  void update(const std::vector<Given>& given);
+  void give(const std::vector<Given>& given, std::vector<at::Tensor>& results);
+
+  Context& context_;
+  std::vector<Argument> arguments_;
+  std::vector<Bound> bound_;  // in the program's order
+  std::vector<Return> returns_;
+  std::vector<Storage> storages_;
+  std::shared_ptr<Program> program_;
+  std::vector<graph::Number> numbers_;
+  bool random_ = false;     // some numbers are random keys, new in every call
+  bool waits_ = false;      // something on the CPU is written: the call ends when the program does
+  bool on_device_ = false;  // some argument lies on the device
+  size_t num_nodes_ = 0;
+  c10::DeviceIndex device_ = 0;
+
+  std::mutex lock_;  // all below, and `Of the last call`
+  std::vector<PJRT_Buffer*> handles_;
+  std::vector<int64_t> kept_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
+  uint64_t copies_ = 0;
+};
+
+}  // namespace tpjrt::engine

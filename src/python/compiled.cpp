@@ -1,0 +1,136 @@
+// Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of sizes.
+#include "python/compiled.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device/storage.h"
+#include "engine/compiled_graph.h"
+#include "engine/context.h"
+
+namespace py = pybind11;
+
+namespace tpjrt::python {
+namespace {
+
+using engine::CompiledGraph;
+
+CompiledGraph::Given given_of(PyObject* object) {
+  CompiledGraph::Given given;
+  if (THPVariable_Check(object)) {
+    given.tensor = &THPVariable_Unpack(object);
+  } else if (PyBool_Check(object)) {
+    given.number = object == Py_True;
+  } else if (PyFloat_Check(object)) {
+    given.number = PyFloat_AS_DOUBLE(object);
+  } else if (object != Py_None) {
+    given.number = py::reinterpret_borrow<py::object>(object).cast<int64_t>();
+  }
+  return given;
+}
+
+// What a traced function gives: tensors, and in their places other things that are the same in every call.
+struct Program {
+  std::shared_ptr<CompiledGraph> graph;
+  std::vector<py::object> constants;  // null: the next tensor
+};
+
+class Trace {
+ public:
+  at::Tensor tensor(c10::Device device, py::handle dtype, const std::vector<int64_t>& sizes,
+                    const std::vector<int64_t>& strides) {
+    TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
+    arguments_.push_back(
+        CompiledGraph::Argument::tensor(device, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, strides));
+    return arguments_.back().traced();
+  }
+  void number(py::handle value) { arguments_.push_back(CompiledGraph::Argument::of(given_of(value.ptr()).number)); }
+
+  // `devices`: of each result that is a tensor, where the caller wants it.
+  std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices) {
+    auto program = std::make_shared<Program>();
+    std::vector<CompiledGraph::Result> tensors;
+    for (const auto& value : results) {
+      if (!THPVariable_Check(value.ptr())) {
+        program->constants.push_back(py::reinterpret_borrow<py::object>(value));
+        continue;
+      }
+      program->constants.emplace_back();
+      tensors.push_back({THPVariable_Unpack(value.ptr()), devices.at(tensors.size())});
+      TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
+                  tensors.back().traced.device());
+    }
+    program->graph = std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors);
+    return program;
+  }
+
+ private:
+  std::vector<CompiledGraph::Argument> arguments_;
+};
+
+class Function {
+ public:
+  // `specialize(arguments)` gives the Program for arguments that no program is for yet.
+  explicit Function(py::function specialize) : specialize_(std::move(specialize)) {}
+
+  // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
+  py::list call(const py::list& arguments) {
+    std::vector<CompiledGraph::Given> given;
+    const Py_ssize_t count = PyList_GET_SIZE(arguments.ptr());
+    given.reserve(static_cast<size_t>(count));
+    for (Py_ssize_t i = 0; i < count; ++i) given.push_back(given_of(PyList_GET_ITEM(arguments.ptr(), i)));
+    const std::shared_ptr<Program> program = find(arguments, given);
+    std::vector<at::Tensor> tensors;
+    program->graph->call(given, tensors);
+    py::list results(program->constants.size());
+    size_t next = 0;
+    for (size_t i = 0; i < program->constants.size(); ++i) {
+      PyObject* value = program->constants[i] ? py::object(program->constants[i]).release().ptr()
+                                              : THPVariable_Wrap(std::move(tensors[next++]));
+      PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), value);
+    }
+    PyList_SetSlice(arguments.ptr(), 0, count, nullptr);
+    return results;
+  }
+
+  void add(std::shared_ptr<Program> program) { programs_.insert(programs_.begin(), std::move(program)); }
+  const std::vector<std::shared_ptr<Program>>& programs() const { return programs_; }
+
+ private:
+  std::shared_ptr<Program> find(const py::list& arguments, const std::vector<CompiledGraph::Given>& given) {
+    for (const auto& program : programs_) {
+      if (program->graph->matches(given)) return program;
+    }
+    auto program = specialize_(arguments).cast<std::shared_ptr<Program>>();
+    TORCH_INTERNAL_ASSERT(program->graph->matches(given), "a traced function does not fit its own arguments");
+    add(program);
+    return program;
+  }
+
+  py::function specialize_;
+  std::vector<std::shared_ptr<Program>> programs_;
+};
+
+}  // namespace
+
+void bind_compiled(py::module_& m) {
+  py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
+      .def_property_readonly("num_nodes", [](const Program& p) { return p.graph->num_nodes(); })
+      .def_property_readonly("num_mutated", [](const Program& p) { return p.graph->num_mutated(); })
+      .def_property_readonly("copies", [](const Program& p) { return p.graph->copies(); });
+  py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
+      .def(py::init<>())
+      .def("tensor", &Trace::tensor)
+      .def("number", &Trace::number)
+      .def("compile", &Trace::compile);
+  py::class_<Function> function(m, "Function", py::dynamic_attr(),
+                                "a traced function: a list of arguments in, a list of results out");
+  function.def(py::init<py::function>())
+      .def("__call__", &Function::call)
+      .def("add", &Function::add)
+      .def_property_readonly("programs", &Function::programs);
+}
+
+}  // namespace tpjrt::python
