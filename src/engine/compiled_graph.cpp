@@ -232,7 +232,6 @@ void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
     if (value.type() != bound.form) value = device::convert(value, bound.form, tensor.device().index());
     if (value.is_leaf()) {
       bound.leaf = std::move(value);
-      bound.staged.reset();
       continue;
     }
     bound.staged = tensor;
@@ -244,12 +243,12 @@ void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
   }
   if (cells.empty()) return;
   context_.sync(cells, "a call of a compiled graph");
+  std::vector<at::Tensor> released;  // after the lock: a storage takes it when it dies
   std::lock_guard lock(graph::graph_lock());
   for (Bound& bound : bound_) {
-    if (bound.staged.defined() && arguments_[bound.argument].device.type() == device::kPjrt) {
-      bound.leaf = device::storage_of(bound.staged)->cell.value();
-      bound.staged.reset();
-    }
+    if (!bound.staged.defined()) continue;
+    bound.leaf = device::storage_of(bound.staged)->cell.value();
+    released.push_back(std::move(bound.staged));
   }
 }
 

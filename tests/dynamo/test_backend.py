@@ -1,0 +1,506 @@
+"""torch.compile(backend="pjrt"): results, mutation, aliasing, shapes, what is cut out, options."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+DEVICES = ("cpu", "pjrt")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch_pjrt.reset_metrics()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(fn: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+    return torch.compile(fn, backend="pjrt", **kwargs)
+
+
+def same(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, check_stride=True, check_device=False)
+
+
+def test_is_listed() -> None:
+    assert "pjrt" in torch._dynamo.list_backends()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_inference(device: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3)).to(device).eval()
+    x = torch.randn(5, 8).to(device)
+    with torch.no_grad():
+        expected = model(x)
+        fast = compiled(model, fullgraph=True)
+        result = fast(x)
+        assert result.device.type == device
+        same(result.cpu(), expected.cpu())
+        compiles = torch_pjrt.metrics()["graphs_compiled"]
+        for _ in range(3):
+            same(fast(x).cpu(), expected.cpu())
+    assert torch_pjrt.metrics()["graphs_compiled"] == compiles
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_cpu_tensors_are_used_where_they_lie() -> None:
+    model = nn.Linear(64, 64)
+    x = torch.randn(64, 64)
+    with torch.no_grad():
+        fast = compiled(model)
+        fast(x)
+        torch_pjrt.reset_metrics()
+        fast(x)
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == 0
+
+
+def test_a_parameter_changed_in_place_is_seen() -> None:
+    model = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        fast = compiled(model)
+        fast(x)
+        model.weight.mul_(2)
+        same(fast(x), model(x))
+        model.weight.data = torch.randn(2, 3)  # moved
+        same(fast(x), model(x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_training(device: str, optimizer: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    other = copy.deepcopy(model).to(device)
+    fast = compiled(other, fullgraph=True)
+    first, second = optimizer(model.parameters(), lr=0.01), optimizer(other.parameters(), lr=0.01)
+    for _ in range(3):
+        x, y = torch.randn(4, 1, 8, 8), torch.randint(0, 3, (4,))
+        for net, opt, d in ((model, first, "cpu"), (fast, second, device)):
+            opt.zero_grad()
+            nn.functional.cross_entropy(net(x.to(d)), y.to(d)).backward()
+            opt.step()
+        for (name, p), q in zip(model.named_parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(q.grad.cpu(), p.grad, msg=lambda m, name=name: f"{name}: {m}")
+            torch.testing.assert_close(q.cpu(), p)
+        for p, q in zip(model.buffers(), other.buffers(), strict=True):
+            torch.testing.assert_close(q.cpu(), p)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_compiled_optimizer() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    other = copy.deepcopy(model)
+    first, second = torch.optim.Adam(model.parameters()), torch.optim.Adam(other.parameters())
+    step = compiled(second.step)
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        for net in (model, other):
+            net.zero_grad()
+            net(x).square().mean().backward()
+        first.step()
+        step()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(q, p)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+class TestMutation:
+    def test_argument(self, device: str) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(y)
+            return x * 2
+
+        x, y = torch.arange(16.0).to(device), torch.ones(16).to(device)
+        version, address = x._version, x.data_ptr()
+        result = compiled(f)(x, y)
+        same(x.cpu(), torch.arange(16.0) + 1)
+        same(result.cpu(), (torch.arange(16.0) + 1) * 2)
+        assert x._version > version
+        assert x.data_ptr() == address
+
+    def test_view_argument_that_is_not_aligned(self, device: str) -> None:
+        base, other = torch.arange(10.0).to(device), torch.arange(10.0)
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            x.mul_(3)
+            return x.sum()
+
+        same(compiled(f)(base[3:7]).cpu(), f(other[3:7]))
+        same(base.cpu(), other)
+
+    def test_strided_argument(self, device: str) -> None:
+        base, other = torch.arange(24.0).reshape(4, 6).to(device), torch.arange(24.0).reshape(4, 6)
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            x.mul_(3)
+            return x + 1
+
+        torch.testing.assert_close(compiled(f)(base[:, 1:3]).cpu(), f(other[:, 1:3]))
+        same(base.cpu(), other)
+
+    def test_arguments_that_alias_each_other(self, device: str) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return y * 2
+
+        base, other = torch.zeros(8).to(device), torch.zeros(8)
+        same(compiled(f)(base[:4], base[2:6]).cpu(), f(other[:4], other[2:6]))
+        same(base.cpu(), other)
+
+    def test_written_without_being_read(self, device: str) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> None:
+            x.copy_(y)
+
+        x, y = torch.zeros(5).to(device), torch.arange(5.0).to(device)
+        compiled(f)(x, y)
+        same(x.cpu(), torch.arange(5.0))
+
+    def test_buffer(self, device: str) -> None:
+        class Counter(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("count", torch.zeros(3))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                self.count += 1
+                return x + self.count
+
+        model = Counter().to(device)
+        fast = compiled(model)
+        for i in range(1, 4):
+            same(fast(torch.zeros(3).to(device)).cpu(), torch.full((3,), float(i)))
+        same(model.count.cpu(), torch.full((3,), 3.0))
+
+    def test_cache_written_by_index(self, device: str) -> None:
+        def f(cache: torch.Tensor, position: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+            cache.index_copy_(1, position, value)
+            return cache.sum(1)
+
+        cache, other = torch.zeros(2, 8, 4).to(device), torch.zeros(2, 8, 4)
+        fast = compiled(f)
+        for i in range(4):
+            value = torch.randn(2, 1, 4)
+            result = fast(cache, torch.tensor([i]).to(device), value.to(device))
+            torch.testing.assert_close(result.cpu(), f(other, torch.tensor([i]), value))
+        same(cache.cpu(), other)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+class TestAliasing:
+    def test_result_that_is_a_view_of_an_argument(self, device: str) -> None:
+        x = torch.arange(6.0).reshape(2, 3).to(device)
+        view = compiled(lambda t: t.t())(x)
+        assert view.stride() == (1, 3)
+        view.zero_()
+        assert x.cpu().sum() == 0
+
+    def test_results_that_alias_each_other(self, device: str) -> None:
+        def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = x + 1
+            return y, y[1:]
+
+        whole, part = compiled(f)(torch.zeros(4).to(device))
+        part.fill_(7)
+        same(whole.cpu(), torch.tensor([1.0, 7, 7, 7]))
+
+    def test_the_argument_itself(self, device: str) -> None:
+        x = torch.ones(3).to(device)
+        result, other = compiled(lambda t: (t, t + 1))(x)
+        assert result is x
+        same(other.cpu(), torch.full((3,), 2.0))
+
+    def test_tied_weights(self, device: str) -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+        other = copy.deepcopy(model)
+        other[0].weight = nn.Parameter(other[0].weight.detach().to(device))
+        other[1].weight = other[0].weight
+        other.to(device)
+        x = torch.randn(2, 4)
+        model(x).sum().backward()
+        compiled(other)(x.to(device)).sum().backward()
+        torch.testing.assert_close(other[0].weight.grad.cpu(), model[0].weight.grad)
+
+
+def test_results_keep_their_strides() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return y.t(), y[:, :2], y.expand(3, *y.shape), (x + 1).to(memory_format=torch.contiguous_format)
+
+    x = torch.randn(4, 5)
+    for result, expected in zip(compiled(f)(x), f(x), strict=True):
+        same(result, expected)
+
+
+def test_a_cpu_scalar_beside_device_tensors() -> None:
+    def f(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return x * s
+
+    s = torch.tensor(2.0)
+    x = torch.ones(3).to("pjrt")
+    fast = compiled(f)
+    same(fast(x, s).cpu(), torch.full((3,), 2.0))
+    s.fill_(5.0)
+    same(fast(x, s).cpu(), torch.full((3,), 5.0))
+
+
+def test_factories_for_the_cpu() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.eye(3) + torch.arange(3, device="cpu") + torch.tensor([1.0, 2.0, 3.0])
+
+    x = torch.randn(3, 3)
+    same(compiled(f, fullgraph=True)(x), f(x))
+
+
+def test_dropout_draws_anew_and_from_the_seed() -> None:
+    fast = compiled(nn.Dropout(0.5))
+    x = torch.ones(1000)
+    fast(x)
+    torch.manual_seed(1)
+    a, b = fast(x), fast(x)
+    torch.manual_seed(1)
+    same(fast(x), a)
+    assert not torch.equal(a, b)
+    assert 0.4 < (a == 0).float().mean() < 0.6
+    torch.manual_seed(1)
+    torch._dynamo.reset()
+    same(compiled(nn.Dropout(0.5))(x), a)  # compiling draws nothing
+
+
+def test_autocast() -> None:
+    model = nn.Linear(8, 8)
+    x = torch.randn(4, 8)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x)
+
+    result = compiled(f, fullgraph=True)(x)
+    assert result.dtype == torch.bfloat16
+    torch.testing.assert_close(result, f(x), rtol=2e-2, atol=2e-2)
+
+
+def test_custom_autograd_function() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g * 5
+
+    x = torch.ones(3, requires_grad=True)
+    compiled(lambda t: Double.apply(t).sum())(x).backward()
+    same(x.grad, torch.full((3,), 5.0))
+
+
+class TestShapes:
+    def test_a_new_batch_size_is_one_recompile(self) -> None:
+        fast = compiled(lambda x: (x * 2).sum(0))
+        for n in (4, 7, 7, 4, 7):
+            x = torch.randn(n, 3)
+            torch.testing.assert_close(fast(x), (x * 2).sum(0))
+        assert torch_pjrt.metrics()["graphs_compiled"] == 2
+
+    def test_dynamic(self) -> None:
+        fast = compiled(lambda x: x.reshape(-1).cumsum(0) + x.shape[0], dynamic=True)
+        for n in (4, 7, 5, 4):
+            x = torch.randn(n, 3)
+            torch.testing.assert_close(fast(x), x.reshape(-1).cumsum(0) + n)
+        assert torch_pjrt.metrics()["graphs_compiled"] == 3
+
+    def test_dynamic_training(self) -> None:
+        model = nn.Linear(3, 2)
+        fast = compiled(model, dynamic=True)
+        for n in (4, 7, 5, 4):
+            x = torch.randn(n, 3)
+            model.zero_grad()
+            model(x).square().sum().backward()
+            expected = model.weight.grad
+            model.zero_grad()
+            fast(x).square().sum().backward()
+            torch.testing.assert_close(model.weight.grad, expected)
+
+    def test_scalars_that_vary_are_inputs(self) -> None:
+        fast = compiled(lambda x, s: x * s)
+        x = torch.ones(3)
+        for s in (0.5, 1.5, 2.5, 3.5, 4.5):
+            torch.testing.assert_close(fast(x, s), x * s)
+        assert torch_pjrt.metrics()["graphs_compiled"] <= 2
+
+    def test_empty(self) -> None:
+        fast = compiled(lambda x: (x + 1, x.sum(0)))
+        first, second = fast(torch.zeros(0, 3))
+        assert first.shape == (0, 3)
+        same(second, torch.zeros(3))
+
+
+class TestCuts:
+    def test_an_op_that_cannot_be_lowered(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            y = torch.linalg.eigvalsh(x @ x.t())
+            return (y * 2).cumsum(0)
+
+        x = torch.randn(4, 4)
+        with pytest.warns(UserWarning, match=r"eigh.* is not compiled at .*test_backend.py:\d+"):
+            result = compiled(f)(x)
+        torch.testing.assert_close(result, f(x), rtol=1e-4, atol=1e-4)
+        assert torch_pjrt.metrics()["graphs_compiled"] == 2
+        assert torch_pjrt.metrics()["host_fallbacks"] == {"aten._linalg_eigh.default": 1}
+
+    def test_strict(self) -> None:
+        with torch_pjrt.strict_mode(), pytest.raises(Exception, match="eigh.*can't be compiled"):
+            compiled(torch.linalg.eigvalsh)(torch.eye(3))
+
+    def test_a_custom_op(self) -> None:
+        @torch.library.custom_op("tests_dynamo::triple", mutates_args=())
+        def triple(x: torch.Tensor) -> torch.Tensor:
+            return x * 3
+
+        @triple.register_fake
+        def _(x: torch.Tensor) -> torch.Tensor:
+            return torch.empty_like(x)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = compiled(lambda x: triple(x + 1) * 2, fullgraph=True)(torch.ones(3))
+        same(result, torch.full((3,), 12.0))
+
+    def test_mutation_after_a_cut(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            y = torch.linalg.eigvalsh(x @ x.t())
+            x.add_(1)
+            return y + x.sum()
+
+        x = torch.randn(3, 3)
+        other = x.clone()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = compiled(f)(x)
+        torch.testing.assert_close(result, f(other), rtol=1e-4, atol=1e-4)
+        same(x, other)
+
+    def test_a_shape_that_depends_on_data(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return (x[x > 0] * 2).sum() + 1
+
+        fast = compiled(f)
+        for _ in range(3):
+            x = torch.randn(10)
+            torch.testing.assert_close(fast(x), f(x))
+
+    def test_a_shape_that_depends_on_data_inside_one_graph(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return torch.nonzero(x > 0).sum() * 2 + x.sum()
+
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fast = compiled(f, fullgraph=True)
+            for _ in range(3):
+                x = torch.randn(10)
+                torch.testing.assert_close(fast(x), f(x))
+
+    def test_cond(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x * 2,)) * 3
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fast = compiled(f, fullgraph=True)
+            for sign in (1.0, -1.0):
+                x = torch.full((3,), sign)
+                same(fast(x), f(x))
+
+
+class TestOptions:
+    def test_unknown_option(self) -> None:
+        with pytest.raises(Exception, match=r"no option 'nonsense'; it has 'retrace'.*'verify'"):
+            compiled(lambda x: x + 1, options={"nonsense": 1})(torch.ones(2))
+
+    def test_unknown_mode(self) -> None:
+        with pytest.raises(Exception, match=r"no mode 'max-autotune'; it has 'default' and 'reduce-overhead'"):
+            compiled(lambda x: x + 1, mode="max-autotune")(torch.ones(2))
+
+    def test_retrace(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return x * 2
+
+        x = torch.ones(3)
+        fast = compiled(f, options={"retrace": True})
+        for i in range(3):
+            before = torch_pjrt.metrics()["ops_recorded"]
+            same(fast(x), torch.full((3,), 2.0 * (i + 2)))
+            assert torch_pjrt.metrics()["ops_recorded"] > before
+        same(x, torch.full((3,), 4.0))
+
+    def test_verify_passes(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        fast = compiled(model, options={"verify": True})
+        fast(torch.randn(6, 4)).sum().backward()
+
+    def test_verify_names_what_differs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from torch_pjrt.dynamo import backend
+
+        monkeypatch.setattr(backend, "compile_graph", lambda graph, inputs: lambda args: [torch.zeros(3)])
+        with pytest.raises(RuntimeError, match="option 'verify': result 'add' differs from eager"):
+            compiled(lambda x: x + 1, options={"verify": True})(torch.ones(3))
+
+
+def test_two_threads_call_the_same_function() -> None:
+    import threading
+
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    with torch.no_grad():
+        fast = compiled(model)
+        inputs = [torch.randn(4, 16) for _ in range(8)]
+        fast(inputs[0])
+        expected = [model(x) for x in inputs]
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                for _ in range(50):
+                    for x, y in zip(inputs, expected, strict=True):
+                        torch.testing.assert_close(fast(x), y)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_grad_modes() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    fast = compiled(lambda x: x * weight)
+    assert fast(torch.ones(3)).requires_grad
+    with torch.no_grad():
+        assert not fast(torch.ones(3)).requires_grad
+    with torch.inference_mode():
+        assert fast(torch.ones(3)).is_inference()
+
+
+def test_results_can_be_resized_and_written() -> None:
+    result = compiled(lambda x: x + 1)(torch.zeros(4))
+    result.resize_(100).fill_(2.0)
+    assert result.sum() == 200
