@@ -80,7 +80,7 @@ class CompiledGraph {
     const void* memory = nullptr;
     std::shared_ptr<pjrt::Buffer> buffer;
     graph::Value leaf;  // of an argument on the device
-    at::Tensor staged;     // while it is computed: the argument, or a dense copy of it
+    at::Tensor staged;  // while it is computed: the argument, or a dense copy of it
   };
   struct Return {
     enum class Source : uint8_t { kArgument, kStorage };

@@ -81,7 +81,9 @@ def test_a_parameter_changed_in_place_is_seen() -> None:
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 def test_training(device: str, optimizer: Any) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
+    )
     other = copy.deepcopy(model).to(device)
     fast = compiled(other, fullgraph=True)
     first, second = optimizer(model.parameters(), lr=0.01), optimizer(other.parameters(), lr=0.01)
@@ -364,7 +366,7 @@ class TestCuts:
         assert torch_pjrt.metrics()["host_fallbacks"] == {"aten._linalg_eigh.default": 1}
 
     def test_strict(self) -> None:
-        with torch_pjrt.strict_mode(), pytest.raises(Exception, match="eigh.*can't be compiled"):
+        with torch_pjrt.strict_mode(), pytest.raises(Exception, match=r"eigh.*can't be compiled"):
             compiled(torch.linalg.eigvalsh)(torch.eye(3))
 
     def test_a_custom_op(self) -> None:

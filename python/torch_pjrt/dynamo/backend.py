@@ -40,8 +40,8 @@ def check_devices(values: Sequence[Any]) -> None:
     for value in values:
         if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "pjrt"):
             raise NotImplementedError(
-                f"backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and an input is on '{value.device}'; move it "
-                "and the module to 'pjrt'"
+                f"backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and an input is on '{value.device}'; move "
+                "it and the module to 'pjrt'"
             )
 
 

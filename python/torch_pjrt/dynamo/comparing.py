@@ -42,7 +42,9 @@ def verified(graph: fx.GraphModule, function: Function) -> Function:
         RuntimeError: a result or a mutated argument differs, by the tolerances of ``torch.testing.assert_close``.
     """
     if draws_random_numbers(graph.graph):
-        raise RuntimeError("backend 'pjrt', option 'verify': the graph draws random numbers, which eager draws otherwise")
+        raise RuntimeError(
+            "backend 'pjrt', option 'verify': the graph draws random numbers, and eager's would be others"
+        )
     outputs = pytree.tree_leaves(outputs_of(graph), is_leaf=lambda x: x is None)
     names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
 

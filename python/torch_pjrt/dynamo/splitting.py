@@ -1,5 +1,5 @@
-"""Cutting a graph around the calls that XLA can't do: what is left is compiled in as few pieces as the order of the calls
-allows."""
+"""Cutting a graph around the calls that XLA can't do: what is left is compiled in as few pieces as the order of the
+calls allows."""
 
 from __future__ import annotations
 

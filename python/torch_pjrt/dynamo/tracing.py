@@ -76,7 +76,7 @@ class Placeholders(fx.Interpreter):
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
         _C.set_location(*user_line(n))
         try:
-            return n.target(*args, **kwargs)  # type: ignore[operator]
+            return n.target(*args, **kwargs)
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
