@@ -8,12 +8,15 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # models/
+# What is timed and counted does not depend on earlier runs.
+os.environ["TORCH_PJRT_CACHE"] = "0"
 
 import matplotlib  # noqa: E402
 from rich.console import Console  # noqa: E402

@@ -56,8 +56,8 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
 def metrics() -> dict[str, Any]:
     """What was counted since the start or the last ``reset_metrics()``.
 
-    ``ops_recorded``, ``graphs_compiled``, ``executions``, ``syncs``, ``nodes_executed``; ``host_fallbacks``: a dict
-    from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
+    ``ops_recorded``, ``graphs_compiled``, ``graphs_loaded_from_disk``, ``executions``, ``syncs``, ``nodes_executed``;
+    ``host_fallbacks``: a dict from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
     ``execute_seconds`` (in PJRT's execute call).
     """
     return dict(_C.metrics())

@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "device/engine.h"
+#include "engine/compiler.h"
 #include "engine/program.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
 
 struct Metrics {
-  std::atomic<uint64_t> graphs_compiled{0}, executions{0}, syncs{0};
+  std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0}, syncs{0};
   std::atomic<uint64_t> nodes_executed{0};
   std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
   void reset();
@@ -66,6 +67,9 @@ class Context final : public device::Engine {
   void without_gil(const std::function<void()>& work);
   // wait() waits for this too.
   void started(size_t device, const std::shared_ptr<pjrt::Buffer>& result);
+  // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
+  // pjrt::Error where the plugin refuses the program. From any thread.
+  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
   // Runs everything that is pending anywhere.
   void sync_all();
   // The module that a sync of these values would compile.
@@ -92,6 +96,7 @@ class Context final : public device::Engine {
   ProgramListener program_listener_;  // under lock_
   PluginChoice plugin_;
   std::shared_ptr<pjrt::Client> client_;
+  Compiler compiler_;
   ProgramCache programs_;
 
   // Reused by every sync, so that a known graph allocates nothing here.

@@ -224,4 +224,17 @@ void Builder::set_location(std::string_view file, int64_t line) {
 
 int64_t Builder::size() const { return impl_->ops; }
 
+std::string without_locations(std::string_view module) {
+  // Not found in a string literal, where the quote would be escaped; always the last of its line.
+  constexpr std::string_view kStart = " loc(\"";
+  std::string text;
+  text.reserve(module.size());
+  for (size_t from = 0; from < module.size();) {
+    const size_t location = std::min(module.find(kStart, from), module.size());
+    text += module.substr(from, location - from);
+    from = std::min(module.find('\n', location), module.size());
+  }
+  return text;
+}
+
 }  // namespace tpjrt::hlo

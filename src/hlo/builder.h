@@ -184,4 +184,7 @@ class Builder {
   Impl* impl_;
 };
 
+// The module without what set_location added: equal for programs that differ in the user's file and lines alone.
+std::string without_locations(std::string_view module);
+
 }  // namespace tpjrt::hlo

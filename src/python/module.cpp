@@ -47,6 +47,7 @@ py::dict metrics() {
   py::dict result;
   result["ops_recorded"] = device.ops_recorded.load();
   result["graphs_compiled"] = engine.graphs_compiled.load();
+  result["graphs_loaded_from_disk"] = engine.graphs_loaded_from_disk.load();
   result["executions"] = engine.executions.load();
   result["host_fallbacks"] = device.fallbacks();
   result["syncs"] = engine.syncs.load();

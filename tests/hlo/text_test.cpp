@@ -42,6 +42,22 @@ TEST(Text, WholeModule) {
 )");
 }
 
+TEST(Text, WithoutLocations) {
+  const auto module = [](const std::string& file, bool located) {
+    Builder b(" loc(\"x\":1:0)\n");
+    Value x = b.parameter(f32({2}));
+    if (located) b.set_location(file, 7);
+    Value y =
+        b.sort({x}, 0, true, [&](const Values& a) -> Values { return {b.compare(Comparison::kLt, a[0], a[1])}; })[0];
+    return b.finish({b.unary("negate", y)});
+  };
+  const std::string plain = module("", false);
+  EXPECT_NE(module("model.py", true), plain);
+  EXPECT_EQ(without_locations(module("model.py", true)), plain);
+  EXPECT_EQ(without_locations(module("a \" loc(\"\nb.py", true)), plain);
+  EXPECT_EQ(without_locations(plain), plain);
+}
+
 TEST(Text, Alias) {
   Builder b;
   Value x = b.parameter(f32({2}));

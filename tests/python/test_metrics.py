@@ -28,6 +28,7 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
     assert torch_pjrt.metrics() == {
         "ops_recorded": 0,
         "graphs_compiled": 0,
+        "graphs_loaded_from_disk": 0,
         "executions": 0,
         "host_fallbacks": {},
         "syncs": 0,

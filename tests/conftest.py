@@ -1,0 +1,7 @@
+"""What holds for every test."""
+
+import os
+
+# Programs from earlier runs of the tests would be loaded where a test counts compiles. tests/engine/test_disk_cache.py
+# turns the disk cache on, in processes and folders of its own.
+os.environ["TORCH_PJRT_CACHE"] = "0"
