@@ -57,8 +57,8 @@ def metrics() -> dict[str, Any]:
     """What was counted since the start or the last ``reset_metrics()``.
 
     ``ops_recorded``, ``graphs_compiled``, ``graphs_loaded_from_disk``, ``executions``, ``syncs``, ``nodes_executed``;
-    ``host_fallbacks``: a dict from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds`` (finding and binding programs),
-    ``execute_seconds`` (in PJRT's execute call).
+    ``host_fallbacks``: a dict from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds``
+    (finding and binding programs), ``execute_seconds`` (in PJRT's execute call).
     """
     return dict(_C.metrics())
 
