@@ -1,4 +1,5 @@
-// Scaled dot product attention, forward and backward, as torch's fused operator for backends of our kind states it.
+// Scaled dot product attention, forward and backward: torch's fused operator for backends of our kind, and the CPU's,
+// which graphs that were captured from CPU tensors hold.
 //
 // Scores and softmax are f32 for half types; the probabilities are rounded to the values' dtype for the second product,
 // as fused kernels do. A row that is masked completely gives 0 and has logsumexp -inf.
@@ -63,9 +64,11 @@ struct Attention {
       Expression q{&e, e.iota(positions, 2)}, k{&e, e.iota(positions, 3)};
       s = where(k <= q, s, -INFINITY);
     }
-    if (auto bias = c.optional_tensor("attn_bias")) {
-      Expression b{&e, e.broadcast_to(*bias, score_dims())};
-      if (bias->element() == ElementType::kPred) return where(b, s, -INFINITY);
+    for (const char* name : {"attn_bias", "attn_mask"}) {
+      if (!c.has(name)) continue;
+      const Value bias = c.tensor(name);
+      Expression b{&e, e.broadcast_to(bias, score_dims())};
+      if (bias.element() == ElementType::kPred) return where(b, s, -INFINITY);
       return s + b.with(e.to(b.value, element));
     }
     return s;
@@ -83,11 +86,12 @@ struct Attention {
 // Rows of -inf have no maximum to subtract: `instead` stands for it.
 Expression finite_or(const Expression& x, double instead) { return where(x == -INFINITY, instead, x); }
 
+// aten::_scaled_dot_product_flash_attention_for_cpu: (output, logsumexp), without dropout.
 // aten::_scaled_dot_product_fused_attention_overrideable: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed,
 // offset, debug mask). The two halves of the random key are given as seed and offset, so that backward draws the same.
 Values attention(Emit& e, const Call& c) {
   Attention a(e, c);
-  if (c.boolean("return_debug_mask")) throw Unsupported("return_debug_mask");
+  if (c.has("return_debug_mask") && c.boolean("return_debug_mask")) throw Unsupported("return_debug_mask");
   Expression s = a.scores();
   Expression highest{&e, e.max(s.value, {3})};
   highest = finite_or(highest, 0);
@@ -116,6 +120,7 @@ Values attention(Emit& e, const Call& c) {
   return results;
 }
 
+// aten::_scaled_dot_product_flash_attention_for_cpu_backward and
 // aten::_scaled_dot_product_fused_attention_overrideable_backward: the probabilities are computed again from logsumexp.
 Values attention_backward(Emit& e, const Call& c) {
   Attention a(e, c);
@@ -129,6 +134,7 @@ Values attention_backward(Emit& e, const Call& c) {
   Expression used = p, dp = a.product(a.shared(dy), 3, a.value, 3);
   dp = dp.with(a.per_head(dp.value));
   if (c.real("dropout_p") > 0) {
+    if (!c.has("philox_seed")) throw Unsupported("dropout in attention without the random key of its forward");
     Call keyed = c;
     auto half = [&](std::string_view name) {
       return e.reshape(e.bitcast_convert(c.tensor(name), {ElementType::kU64, c.tensor(name).dims()}), {1});
@@ -171,6 +177,8 @@ Values attention_backward(Emit& e, const Call& c) {
 void add_attention_rules(RuleTable& rules) {
   rules.add("aten::_scaled_dot_product_fused_attention_overrideable", attention);
   rules.add("aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward);
+  rules.add("aten::_scaled_dot_product_flash_attention_for_cpu", attention);
+  rules.add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
 }
 
 }  // namespace tpjrt::ops
