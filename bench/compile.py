@@ -1,0 +1,125 @@
+"""torch.compile: what a call costs, against bare PJRT and Inductor; small models, where a framework's own time is all.
+
+Inductor compiles with the machine's C++ compiler; its time to compile is not part of these figures (see compile_models).
+"""
+
+from __future__ import annotations
+
+import copy
+import resource
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from measure import Result, compare, compare_timed, repeat_for, seconds
+from mlp import mlp
+from torch_pjrt import _C
+
+CPU = torch.device("cpu")
+
+
+def nearly_nothing(count: int) -> tuple[Callable[[], object], Callable[[], float]]:
+    """A program of `count` 2x2 arguments that adds two of them: one call of ours, and seconds of one through PJRT."""
+    texts: list[str] = []
+    _C.set_program_listener(lambda graph, text: texts.append(text))
+    trace = _C.Trace()
+    arguments = [trace.tensor(CPU, torch.float32, [2, 2], [2, 1]) for _ in range(count)]
+    total = torch.cat([a[:1, :1] for a in arguments]).sum() if count > 1 else arguments[0] + 1
+    program = trace.compile([total], [CPU])
+    _C.set_program_listener(None)
+    function = _C.Function(lambda arguments: program)
+    tensors = [torch.ones(2, 2) for _ in range(count)]
+    bare = _C.BareProgram(texts[-1])
+    return lambda: function(list(tensors)), lambda: bare.call(tensors, 200) * 1e-9
+
+
+def call_cost(count: int, target: float) -> Result:
+    ours, bare = nearly_nothing(count)
+    repeat = repeat_for(ours)
+    return compare_timed(
+        f"a compiled call, {count} argument{'s' * (count > 1)}",
+        lambda: (seconds(ours, repeat), bare()),
+        target,
+        against="bare PJRT: make buffers, execute, destroy",
+    )
+
+
+def compiled(fn: Callable[..., object], backend: str, **options: object) -> Callable[..., object]:
+    return torch.compile(copy.deepcopy(fn), backend=backend, fullgraph=True, **options)
+
+
+def inference(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], target: float) -> list[Result]:
+    """Against eager, Inductor and Inductor with the weights frozen into its code; and Dynamo's guards alone."""
+    model = model.eval()
+
+    def call(fn: Callable[..., object]) -> Callable[[], object]:
+        def work() -> None:
+            with torch.no_grad():
+                fn(*inputs)
+
+        work()
+        return work
+
+    ours = call(compiled(model, "pjrt"))
+    inductor = call(compiled(model, "inductor"))
+    with torch._inductor.config.patch(freezing=True):
+        frozen = call(compiled(model, "inductor"))
+    return [
+        compare(name, ours, inductor, target, against="Inductor"),
+        compare(name, ours, frozen, None, against="Inductor, freezing"),
+        compare(name, ours, call(model), None),
+        compare(f"{name}: Dynamo's guards and eager's calls", call(compiled(model, "eager")), ours, None, against="ours"),
+    ]
+
+
+def plus_one() -> list[Result]:
+    x = torch.ones(4, 4)
+    functions = {}
+    for backend in ("pjrt", "inductor", "eager"):
+        # A function of its own for each: Dynamo tries the guards of all that was compiled for one code object.
+        namespace: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+        exec("def plus_one(x): return x + 1", namespace)
+        functions[backend] = torch.compile(namespace["plus_one"], backend=backend)
+    return [
+        compare("x + 1", lambda: functions["pjrt"](x), lambda: functions["inductor"](x), 0.8, against="Inductor"),
+        compare("x + 1: Dynamo's guards alone", lambda: functions["eager"](x), lambda: functions["pjrt"](x), None,
+                against="ours"),
+    ]  # fmt: skip
+
+
+def policy() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(17, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 6))
+
+
+def memory_growth(calls: int = 10_000) -> Result:
+    """Resident memory after many calls, against after a few."""
+    fast = torch.compile(policy().eval(), backend="pjrt")
+    x = torch.randn(1, 17)
+
+    def resident(count: int) -> int:
+        with torch.no_grad():
+            for _ in range(count):
+                fast(x)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    before = resident(500)
+    after = resident(calls)
+    return Result(f"memory over {calls:,} calls", after / 2**20, before / 2**20, after / before, 1.02, unit="MiB",
+                  against="after 500")  # fmt: skip
+
+
+def measure() -> list[Result]:
+    warnings.filterwarnings("ignore")
+    return [
+        call_cost(1, 1.5),
+        call_cost(100, 0.4),
+        *plus_one(),
+        *inference("MLP of 50 layers", mlp(), (torch.ones(2, 8),), 0.4),
+        *inference("policy MLP, batch 1", policy(), (torch.randn(1, 17),), 0.7),
+        memory_growth(),
+    ]
