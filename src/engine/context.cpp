@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "engine/call_lowering.h"
 #include "engine/emit_program.h"
@@ -23,6 +24,28 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   if (plugin.path.find("cpu") == std::string::npos) return pjrt::Client::create(api);
   const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
   return pjrt::Client::create(api, {{"cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1}}});
+}
+
+// TORCH_PJRT_XLA_OPTIONS: settings of XLA for every program, "name=value,name=value", by their names as flags.
+std::map<std::string, std::variant<std::string, bool, int64_t, double>> xla_options() {
+  std::map<std::string, std::variant<std::string, bool, int64_t, double>> options;
+  const char* variable = std::getenv("TORCH_PJRT_XLA_OPTIONS");
+  std::stringstream text(variable ? variable : "");
+  for (std::string item; std::getline(text, item, ',');) {
+    const size_t at = item.find('=');
+    TORCH_CHECK_VALUE(at != std::string::npos && at > 0, "TORCH_PJRT_XLA_OPTIONS: '", item, "' is not name=value");
+    const std::string name = item.substr(0, at), value = item.substr(at + 1);
+    char* end = nullptr;
+    const long long integer = std::strtoll(value.c_str(), &end, 10);
+    if (value == "true" || value == "false") {
+      options[name] = value == "true";
+    } else if (!value.empty() && *end == '\0') {
+      options[name] = int64_t{integer};
+    } else {
+      options[name] = value;
+    }
+  }
+  return options;
 }
 
 }  // namespace
@@ -122,6 +145,7 @@ pjrt::CompileOptions Context::compile_options(int device_ordinal, bool small) {
   if (client().platform_name() == "cpu") options.overrides["xla_cpu_enable_fast_min_max"] = false;
   // Handing a small kernel to other threads costs more than the kernel: 76 against 32 µs for fifty 8x8 layers.
   if (client().platform_name() == "cpu" && small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
+  for (const auto& [name, value] : xla_options()) options.overrides[name] = value;
   return options;
 }
 

@@ -67,7 +67,7 @@ void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& er
                 "\nNothing was changed: tensors keep their pending values.");
   }
   TORCH_CHECK(false, "XLA refuses a graph of ", walk.nodes.size(), " ops, the last one [",
-              walk.nodes.back()->signature->name, "]: ", error.what(),
+              walk.nodes.back()->signature->name, "]", at_line(*walk.nodes.back()->signature), ": ", error.what(),
               "\nEach op compiles alone. Nothing was changed: tensors keep their pending values.");
 }
 

@@ -1,0 +1,172 @@
+"""What a user of torch.compile(backend="pjrt") sees when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_pjrt
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def script(source: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs it as a file: Dynamo takes lines of code from there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(textwrap.dedent(source))
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", path],
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+def test_half_on_the_cpu_half_on_the_device() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3).to("pjrt"))
+    with pytest.raises(Exception, match=r"cpu.*pjrt|pjrt.*cpu"):
+        torch.compile(model, backend="pjrt")(torch.ones(2, 3))
+
+
+def test_a_custom_op_without_meta() -> None:
+    @torch.library.custom_op("tests_dynamo_errors::no_meta", mutates_args=())
+    def no_meta(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return no_meta(x * 2) * 3
+
+    with pytest.raises(Exception, match="(?s)no fake impl registered.*register_fake.*test_errors.py"):
+        torch.compile(f, backend="pjrt")(torch.ones(3))
+
+
+def test_results_that_are_no_tensors() -> None:
+    fast = torch.compile(lambda x: (x + 1, "text", 3, None, {"k": x * 2}), backend="pjrt", fullgraph=True)
+    result = fast(torch.ones(2))
+    assert result[1:4] == ("text", 3, None)
+    torch.testing.assert_close(result[4]["k"], torch.full((2,), 2.0))
+
+
+def test_no_tensor_at_all() -> None:
+    before = torch_pjrt.metrics()["graphs_compiled"]
+    assert torch.compile(lambda n: n * 2, backend="pjrt")(21) == 42
+    assert torch_pjrt.metrics()["graphs_compiled"] == before
+
+
+def test_grad_mode_changes_between_calls() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    fast = torch.compile(lambda x: (x * weight).sum(), backend="pjrt")
+    with torch.no_grad():
+        assert not fast(torch.ones(3)).requires_grad
+    fast(torch.ones(3)).backward()
+    torch.testing.assert_close(weight.grad, torch.ones(3))
+
+
+def test_an_exception_in_a_hook() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def hook(grad: torch.Tensor) -> None:
+        raise RuntimeError("my hook broke")
+
+    weight.register_hook(hook)
+    fast = torch.compile(lambda x: (x * weight).sum(), backend="pjrt")
+    for _ in range(2):  # and the next call is none the worse for it
+        with pytest.raises(RuntimeError, match="my hook broke"):
+            fast(torch.ones(3)).backward()
+
+
+def test_a_tensor_of_another_device() -> None:
+    with pytest.raises(Exception, match=r"compiles for tensors on 'cpu' and 'pjrt', and an input is on 'meta'"):
+        torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(3, device="meta"))
+
+
+def test_a_program_that_xla_refuses() -> None:
+    ran = script(
+        """
+        import torch
+        def f(x):
+            return x + 1
+        try:
+            torch.compile(f, backend="pjrt")(torch.ones(3))
+        except Exception as error:
+            print(error)
+        torch._dynamo.reset()
+        torch._dynamo.config.suppress_errors = True
+        print("eager:", torch.compile(f, backend="pjrt")(torch.ones(3)))
+        """,
+        TORCH_PJRT_XLA_OPTIONS="xla_no_such_option=true",
+    )
+    assert "XLA refuses a graph of 1 ops, the last one [aten::add.Tensor] " in ran.stdout
+    assert "script.py:4)" in ran.stdout
+    assert "xla_no_such_option" in ran.stdout
+    assert "eager: tensor([2., 2., 2.])" in ran.stdout
+
+
+def test_a_lazy_graph_that_xla_refuses() -> None:
+    ran = script(
+        """
+        import torch
+        x = torch.ones(3).to("pjrt")
+        y = x.add_(1)
+        try:
+            y.cpu()
+        except RuntimeError as error:
+            print(error)
+        import os
+        del os.environ["TORCH_PJRT_XLA_OPTIONS"]
+        print("then:", y.cpu(), (y + 1).sum().item())
+        """,
+        TORCH_PJRT_XLA_OPTIONS="xla_no_such_option=true",
+    )
+    assert "XLA refuses a graph of 1 ops, the last one [aten::add_.Tensor] " in ran.stdout
+    assert "script.py:4)" in ran.stdout
+    assert "Nothing was changed: tensors keep their pending values" in ran.stdout
+    assert "then: tensor([2., 2., 2.]) 9.0" in ran.stdout
+
+
+def test_malformed_xla_options() -> None:
+    ran = script("import torch; torch.ones(3, device='pjrt').cpu()", TORCH_PJRT_XLA_OPTIONS="nonsense")
+    assert "TORCH_PJRT_XLA_OPTIONS: 'nonsense' is not name=value" in ran.stderr
+
+
+def test_ctrl_c_while_compiling() -> None:
+    ran = script(
+        """
+        import os, signal, threading, torch
+        def f(x):
+            for i in range(40):
+                x = torch.sort(x * (i + 1), dim=i % 2).values
+            return x
+        fast = torch.compile(f, backend="pjrt")
+        from torch_pjrt import _C
+        def interrupt(graph, text):
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        _C.set_program_listener(interrupt)
+        try:
+            fast(torch.ones(4, 4))
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+        _C.set_program_listener(None)
+        torch._dynamo.reset()
+        print("then:", torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(2)))
+        """
+    )
+    assert "interrupted\n" in ran.stdout, ran.stderr
+    assert "not interrupted" not in ran.stdout
+    assert "then: tensor([2., 2.])" in ran.stdout
