@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from mlp import mlp
 from torch import nn
 
 from measure import Result, compare, compare_timed, repeat_for, seconds
-from mlp import mlp
 from torch_pjrt import _C
 
 CPU = torch.device("cpu")
@@ -71,7 +71,9 @@ def inference(name: str, model: nn.Module, inputs: tuple[torch.Tensor, ...], tar
         compare(name, ours, inductor, target, against="Inductor"),
         compare(name, ours, frozen, None, against="Inductor, freezing"),
         compare(name, ours, call(model), None),
-        compare(f"{name}: Dynamo's guards and eager's calls", call(compiled(model, "eager")), ours, None, against="ours"),
+        compare(
+            f"{name}: Dynamo's guards and eager's calls", call(compiled(model, "eager")), ours, None, against="ours"
+        ),
     ]
 
 
