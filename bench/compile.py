@@ -1,6 +1,6 @@
 """torch.compile: what a call costs, against bare PJRT and Inductor; small models, where a framework's own time is all.
 
-Inductor compiles with the machine's C++ compiler; its time to compile is not part of these figures (see compile_models).
+Inductor compiles with the machine's C++ compiler; its compile time is not part of these figures (see compile_models).
 """
 
 from __future__ import annotations
