@@ -51,7 +51,7 @@ def test_a_custom_op_without_meta() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return no_meta(x * 2) * 3
 
-    with pytest.raises(Exception, match="(?s)no fake impl registered.*register_fake.*test_errors.py"):
+    with pytest.raises(Exception, match=r"(?s)no fake impl registered.*register_fake.*test_errors.py"):
         torch.compile(f, backend="pjrt")(torch.ones(3))
 
 

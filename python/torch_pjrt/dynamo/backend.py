@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import fx
 
 from torch_pjrt import _C
@@ -18,6 +19,9 @@ OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
     "verify": "run eager beside each graph, and raise on the first result or mutation that differs",
 }
+# LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
+torch._dynamo.config.allow_rnn = True
+
 MODES = ("default", "reduce-overhead")
 
 
@@ -142,5 +146,6 @@ def pjrt(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    compiled: Callable[..., Any] = backend(module, example_inputs)
+    with torch.backends.mkldnn.flags(enabled=False):  # else recurrent layers on the CPU become calls of oneDNN
+        compiled: Callable[..., Any] = backend(module, example_inputs)
     return compiled
