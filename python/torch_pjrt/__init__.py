@@ -20,10 +20,22 @@ def _autoload() -> None:
 import torch  # noqa: E402
 
 from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
+from torch_pjrt.capture import CaptureError, compile_step, jit  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["init", "metrics", "reset_metrics", "strict_mode", "sync", "to_graph", "to_stablehlo"]
+__all__ = [
+    "CaptureError",
+    "compile_step",
+    "init",
+    "jit",
+    "metrics",
+    "reset_metrics",
+    "strict_mode",
+    "sync",
+    "to_graph",
+    "to_stablehlo",
+]
 
 
 def init(plugin: str | None = None) -> None:

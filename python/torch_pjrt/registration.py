@@ -101,7 +101,7 @@ def _run_after_optimizer_steps() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def run(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or _C.tracing():
             return
         plain = (torch.nn.Parameter, torch.Tensor)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]

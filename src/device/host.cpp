@@ -171,6 +171,7 @@ void note(const Operator& op, const char* reason) {
 }  // namespace
 
 void set_tracing(bool on) { tracing_flag = on; }
+bool tracing() { return tracing_flag; }
 
 bool strict() { return strict_flag(); }
 void set_strict(bool on) { strict_flag() = on; }
@@ -208,8 +209,12 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     {
       std::lock_guard lock(graph::graph_lock());
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
-      if (storage->cell.value().is_leaf()) return storage->cell.value();
+      if (storage->cell.value().is_leaf() && (!tracing_flag || storage->cell.value().node->data)) {
+        return storage->cell.value();
+      }
     }
+    TORCH_CHECK_NOT_IMPLEMENTED(!tracing_flag, "a tensor's value is needed (", cause,
+                                ") while a program is made of the function, and only a run has values");
     engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf
   }
 }

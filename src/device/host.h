@@ -27,6 +27,7 @@ at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool
 
 // While a function is traced on placeholders (in this thread) nothing runs on the host: it raises.
 void set_tracing(bool on);
+bool tracing();
 
 bool strict();
 void set_strict(bool on);

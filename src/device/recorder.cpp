@@ -170,7 +170,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     return;
   }
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
-  if (C10_UNLIKELY(nodes > kMostNodes)) cut(*plan, arguments, results);
+  if (C10_UNLIKELY(nodes > kMostNodes) && !tracing()) cut(*plan, arguments, results);
   push_returns(op, *plan, results, stack);
 }
 

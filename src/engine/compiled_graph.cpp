@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "device/access.h"
 #include "device/counters.h"
@@ -201,6 +202,38 @@ void CompiledGraph::trace_results(const std::vector<Result>& results, std::vecto
 size_t CompiledGraph::num_mutated() const {
   return static_cast<size_t>(
       std::count_if(bound_.begin(), bound_.end(), [](const Bound& bound) { return bound.result >= 0; }));
+}
+
+std::vector<uint32_t> CompiledGraph::mutated() const {
+  std::vector<uint32_t> arguments;
+  for (const Bound& bound : bound_) {
+    if (bound.result >= 0) arguments.push_back(bound.argument);
+  }
+  return arguments;
+}
+
+bool is_changed(const CompiledGraph::Argument& argument) {
+  if (!argument.is_tensor) return false;
+  std::lock_guard lock(graph::graph_lock());
+  return device::storage_of(argument.placeholder)->cell.value().node != argument.leaf;
+}
+
+std::vector<bool> reached(const std::vector<CompiledGraph::Argument>& arguments, const std::vector<at::Tensor>& from) {
+  std::vector<const graph::Node*> pending;
+  std::unordered_set<const graph::Node*> seen;
+  const auto visit = [&](const Value& value) {
+    if (value && seen.insert(value.node.get()).second) pending.push_back(value.node.get());
+  };
+  std::lock_guard lock(graph::graph_lock());
+  for (const at::Tensor& tensor : from) visit(device::storage_of(tensor)->cell.value());
+  while (!pending.empty()) {
+    const graph::Node* node = pending.back();
+    pending.pop_back();
+    for (const Value& operand : node->operands) visit(operand);
+  }
+  std::vector<bool> result;
+  for (const CompiledGraph::Argument& argument : arguments) result.push_back(seen.contains(argument.leaf.get()));
+  return result;
 }
 
 bool CompiledGraph::matches(const std::vector<Given>& given) const {

@@ -65,6 +65,7 @@ class CompiledGraph {
 
   size_t num_nodes() const { return num_nodes_; }
   size_t num_mutated() const;
+  std::vector<uint32_t> mutated() const;  // which arguments
   // Calls whose argument had to be copied: memory that is not aligned for the device.
   uint64_t copies() const { return copies_; }
 
@@ -125,5 +126,10 @@ class CompiledGraph {
   std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
   uint64_t copies_ = 0;
 };
+
+// Of a trace: has the argument's storage another value than the leaf it began with?
+bool is_changed(const CompiledGraph::Argument& argument);
+// Of a trace: which arguments' first values do these tensors depend on?
+std::vector<bool> reached(const std::vector<CompiledGraph::Argument>& arguments, const std::vector<at::Tensor>& from);
 
 }  // namespace tpjrt::engine

@@ -1,6 +1,8 @@
 // A leaf's data: a PJRT buffer that holds a storage's memory.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <memory>
 
 #include "graph/node.h"
@@ -16,7 +18,13 @@ struct DeviceData final : graph::Data {
   bool is_shared() const { return buffer.use_count() > 1; }
 };
 
-inline const DeviceData& data_of(const graph::Node& leaf) { return static_cast<const DeviceData&>(*leaf.data); }
+// Raises for a placeholder, which a traced function may have left behind somewhere.
+inline const DeviceData& data_of(const graph::Node& leaf) {
+  TORCH_CHECK(leaf.data,
+              "pjrt: this tensor was made while a program was traced, and has no value: it was kept somewhere "
+              "by the traced function. Return it instead");
+  return static_cast<const DeviceData&>(*leaf.data);
+}
 
 PJRT_Buffer_Type buffer_type(c10::ScalarType dtype);
 std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type);

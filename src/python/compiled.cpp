@@ -13,7 +13,6 @@
 namespace py = pybind11;
 
 namespace tpjrt::python {
-namespace {
 
 using engine::CompiledGraph;
 
@@ -31,11 +30,7 @@ CompiledGraph::Given given_of(PyObject* object) {
   return given;
 }
 
-// What a traced function gives: tensors, and in their places other things that are the same in every call.
-struct Program {
-  std::shared_ptr<CompiledGraph> graph;
-  std::vector<py::object> constants;  // null: the next tensor
-};
+namespace {
 
 class Trace {
  public:
@@ -47,6 +42,25 @@ class Trace {
     return arguments_.back().traced();
   }
   void number(py::handle value) { arguments_.push_back(CompiledGraph::Argument::of(given_of(value.ptr()).number)); }
+
+  std::vector<bool> changed() const {
+    std::vector<bool> result;
+    for (const auto& argument : arguments_) result.push_back(engine::is_changed(argument));
+    return result;
+  }
+  std::vector<bool> reached(const std::vector<at::Tensor>& from) const { return engine::reached(arguments_, from); }
+
+  // The program will have only those arguments for which `kept` is true.
+  void keep(const std::vector<bool>& kept) {
+    TORCH_CHECK(kept.size() == arguments_.size(), "one bool an argument");
+    size_t next = 0;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (!kept[i]) continue;
+      if (next != i) arguments_[next] = std::move(arguments_[i]);
+      ++next;
+    }
+    arguments_.resize(next);
+  }
 
   // `devices`: of each result that is a tensor, where the caller wants it.
   std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices) {
@@ -119,11 +133,15 @@ void bind_compiled(py::module_& m) {
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("num_nodes", [](const Program& p) { return p.graph->num_nodes(); })
       .def_property_readonly("num_mutated", [](const Program& p) { return p.graph->num_mutated(); })
+      .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); })
       .def_property_readonly("copies", [](const Program& p) { return p.graph->copies(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
       .def(py::init<>())
       .def("tensor", &Trace::tensor)
       .def("number", &Trace::number)
+      .def("changed", &Trace::changed, "of each argument: has its memory a new value?")
+      .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")
+      .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
       .def("compile", &Trace::compile);
   py::class_<Function> function(m, "Function", py::dynamic_attr(),
                                 "a traced function: a list of arguments in, a list of results out");

@@ -3,7 +3,21 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
+#include <vector>
+
+#include "engine/compiled_graph.h"
+
 namespace tpjrt::python {
+
+// What a traced function gives: tensors, and in their places other things that are the same in every call.
+struct Program {
+  std::shared_ptr<engine::CompiledGraph> graph;
+  std::vector<pybind11::object> constants;  // null: the next tensor
+};
+
+// A tensor, a number or None as the argument of a call. A tensor is borrowed.
+engine::CompiledGraph::Given given_of(PyObject* object);
 
 void bind_compiled(pybind11::module_& m);
 

@@ -3,6 +3,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
+
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/generator.h"
@@ -14,6 +16,7 @@
 #include "engine/context.h"
 #include "graph/print.h"
 #include "python/bench.h"
+#include "python/captured.h"
 #include "python/compiled.h"
 #include "python/interpreter.h"
 
@@ -95,6 +98,16 @@ PYBIND11_MODULE(_C, m) {
     const graph::Value& value = device::storage_of(tensor)->cell.value();
     return value && !value.is_leaf();
   });
+  m.def(
+      "node_id",
+      [](const at::Tensor& tensor) -> std::optional<uint64_t> {
+        std::lock_guard lock(graph::graph_lock());
+        const graph::Value& value = device::storage_of(tensor)->cell.value();
+        if (!value || (value.is_leaf() && !value.node->data)) return std::nullopt;
+        return value.is_leaf() ? 0 : value.node->id;
+      },
+      "nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no "
+      "value");
   m.def("metrics", &metrics);
   m.def("reset_metrics", [&context] {
     context.metrics.reset();
@@ -104,12 +117,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("strict", &device::strict);
   m.def("set_strict", &device::set_strict);
   m.def("set_tracing", &device::set_tracing);
+  m.def("tracing", &device::tracing, "is a function being traced in this thread?");
   m.def("set_location", [](std::string file, int line) { device::set_location({std::move(file), line}); });
   m.def(
       "count_fallback", [](const std::string& op) { return device::counters().count_fallback(op); },
       "counts it; whether it was the first of this op");
   bind_bench(m);
   bind_compiled(m);
+  bind_captured(m);
 }
 
 }  // namespace tpjrt::python

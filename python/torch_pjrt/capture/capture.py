@@ -1,0 +1,260 @@
+"""capture(): one call of a function as a program whose state is found where it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
+from torch_pjrt.capture.scalars import CaptureError, Number
+from torch_pjrt.capture.substitution import Hyperparameter, Substitution
+
+SINGLE, TUPLE, LIST = range(3)
+
+
+@dataclass
+class Capture:
+    """What a capture gave. ``bound`` and ``call`` are what src/python/captured.cpp takes."""
+
+    program: Any
+    call: Callable[..., Any]
+    places: tuple[Any, ...]
+    names: list[str]
+    spec: pytree.TreeSpec
+    form: int
+    gradients: list[tuple[Any, Any]]  # the places of the parameters whose .grad the last results are
+    numbers: torch.Tensor | None  # the values of `inputs`
+    inputs: list[Hyperparameter]
+    pinned: list[Hyperparameter]  # whose values the program is made for
+    arguments: list[Any]  # (shape, dtype, device, strides) of each
+    updates_arguments: bool
+
+
+class StateMade(Exception):
+    """An optimizer made its state: this was its first step, and the program of it would be another than the next."""
+
+
+@dataclass
+class _Run:
+    mode: Recording
+    leaves: list[Any]
+    spec: pytree.TreeSpec
+    made: bool
+    pinned: set[Hyperparameter]
+    numbers: torch.Tensor | None
+    on_cpu: bool
+
+
+def _kind(tensors: Sequence[tuple[str, torch.Tensor]]) -> bool:
+    """Is everything on the CPU? Numbers (tensors without dimensions) may be anywhere."""
+    places: dict[str, str] = {}
+    for name, tensor in tensors:
+        if tensor.dim() > 0:
+            places.setdefault(tensor.device.type, name)
+    if len(places) > 1:
+        where = " and ".join(f"{name} on '{device}'" for device, name in places.items())
+        raise CaptureError(f"a captured function's tensors are on one device, but {where}")
+    return "pjrt" not in places
+
+
+def _run(
+    fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], grads: str
+) -> _Run:
+    mode = Recording(grads)
+    reals = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    given = [mode.argument(t, f"argument {i}") for i, t in enumerate(reals)]
+    pending = iter(given)
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda _: next(pending), (args, kwargs))
+    pinned: set[Hyperparameter] = set()
+    values = None
+    numbers: dict[Hyperparameter, Number] = {}
+    with ExitStack() as stack:
+        if inputs:
+            values = torch.tensor([each.read(found) for each in inputs], dtype=torch.float64)
+        stack.enter_context(recording())
+        if values is not None:
+            vector = mode.piece(values, "hyperparameters", values, None)
+            with torch.no_grad():
+                for i, each in enumerate(inputs):
+                    pin = lambda each=each: pinned.add(each)  # noqa: E731
+                    numbers[each] = Number(vector[i], each.read(found), pin)
+        inside = stack.enter_context(Substitution(found, mode, numbers))
+        owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
+        named = [(f"argument {i}", t) for i, t in enumerate(reals)]
+        mode.on_cpu = _kind([(n, t) for n, t in owned if t is not values] + named)
+        with mode:
+            result = fn(*args, **kwargs)
+        inside.settle()
+        leaves, spec = pytree.tree_flatten(result)
+        leaves = [mode.lift(leaf) for leaf in leaves]
+    if any(isinstance(leaf, Number) for leaf in leaves):
+        raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
+    on_cpu = mode.on_cpu and all(
+        piece.real.device.type == "cpu" for piece in mode.pieces if piece.container is not None
+    )
+    return _Run(mode, leaves, spec, inside.state_made, pinned, values, on_cpu)
+
+
+@dataclass
+class _Grads:
+    """What becomes of each parameter's .grad, by the index of its piece."""
+
+    cleared: list[int]
+    kept: list[int]
+    absent: list[int]
+
+
+def _depends_on_grads(run: _Run) -> bool:
+    mode = run.mode
+    changed = mode.trace.changed()
+    indices = [mode.position(i) for i, piece in enumerate(mode.pieces) if piece.container is None]
+    holders = [piece.placeholder for piece in mode.pieces if piece.container is not None]
+    grads = [piece.placeholder.grad for piece in mode.pieces if piece.gradient is not None]
+    grads = [
+        grad
+        for grad, index in zip(grads, indices, strict=True)
+        if grad is not None and (changed[index] or grad is not mode.pieces[index - len(mode.arguments)].placeholder)
+    ]
+    tensors = [t for t in run.leaves if isinstance(t, torch.Tensor)]
+    reached = mode.trace.reached(holders + mode.arguments + grads + tensors)
+    return any(reached[index] for index in indices)
+
+
+def _plan_grads(run: _Run, keep: bool) -> _Grads:
+    """For a run whose grads were there or not as they are now."""
+    mode, plan = run.mode, _Grads([], [], [])
+    changed = mode.trace.changed()
+    for i, piece in enumerate(mode.pieces):
+        if not piece.real.requires_grad or piece.container is None:
+            continue
+        grad = piece.placeholder.grad
+        if grad is not None and grad is not piece.gradient:
+            # Where the function did not update the parameter itself, its gradient is what it was called for.
+            kept = keep or not changed[mode.position(i)]
+            (plan.kept if kept else plan.cleared).append(i)
+        elif grad is None:
+            plan.cleared.append(i)
+    return plan
+
+
+def _with_grads(
+    fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], keep: bool
+) -> tuple[_Run, _Grads]:
+    """Runs ``fn`` as if every parameter had a .grad. If nothing depends on them, they are no state."""
+    run = _run(fn, args, kwargs, found, inputs, "all")
+    if run.made:
+        return run, _Grads([], [], [])
+    if _depends_on_grads(run):
+        run = _run(fn, args, kwargs, found, inputs, "actual")
+        plan = _plan_grads(run, keep=True)
+        plan.absent = [
+            i
+            for i, piece in enumerate(run.mode.pieces)
+            if piece.container is not None and piece.real.requires_grad and piece.gradient is None
+        ]
+        return run, plan
+    changed = run.mode.trace.changed()
+    if not any(changed[run.mode.position(i)] for i, p in enumerate(run.mode.pieces) if p.container is None):
+        return run, _plan_grads(run, keep)
+    # Some are set to zero before they are used, which is the same as not having them. Others may not be touched at all.
+    untouched = {
+        id(p.real)
+        for i, p in enumerate(run.mode.pieces)
+        if p.gradient is not None and p.placeholder.grad is p.gradient and not changed[run.mode.position(i + 1)]
+    }
+    run = _run(fn, args, kwargs, found, inputs, "none")
+    plan = _plan_grads(run, keep)
+    plan.cleared = [i for i in plan.cleared if id(run.mode.pieces[i].real) not in untouched]
+    return run, plan
+
+
+def _form(spec: pytree.TreeSpec, leaves: Sequence[Any], has_gradients: bool) -> int:
+    if has_gradients or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return LIST
+    if spec.is_leaf():
+        return SINGLE
+    return TUPLE if spec.type is tuple and all(child.is_leaf() for child in spec.children()) else LIST
+
+
+def capture(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: Found,
+    inputs: Sequence[Hyperparameter] = (),
+    keep_grads: bool = False,
+    with_grads: bool = True,
+) -> Capture:
+    """Runs ``fn`` once on placeholders and compiles what it did.
+
+    Modules and optimizers are as before afterwards. Other effects of ``fn`` on Python objects stay, and happen here
+    only.
+
+    Raises:
+        CaptureError: ``fn`` can't be one program.
+        StateMade: an optimizer made its state in this step.
+    """
+    torch.pjrt.current_device()
+    if with_grads:
+        run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
+    else:
+        run, plan = _run(fn, args, kwargs, found, inputs, "none"), _Grads([], [], [])
+    if run.made:
+        raise StateMade
+    mode = run.mode
+    gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
+    device = CPU if run.on_cpu else torch.device("pjrt", torch.pjrt.current_device())
+    devices = [device for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
+    devices += [mode.pieces[i].real.device for i in plan.kept]
+    pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
+    for piece in mode.pieces:
+        piece.placeholder.grad = None
+    program = mode.trace.compile([*run.leaves, *gradients], devices)
+    form = _form(run.spec, run.leaves, bool(gradients))
+    requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
+    requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
+    captured = _C.Captured(
+        program, requires, [position[i] for i in plan.absent], [position[i] for i in plan.cleared], form
+    )
+    count = len(mode.arguments)
+    return Capture(
+        program=program,
+        call=captured.call,
+        places=tuple(
+            part for p in pieces for part in ((None, position[p.key]) if p.container is None else (p.container, p.key))
+        ),
+        names=[piece.name for piece in pieces],
+        spec=run.spec,
+        form=form,
+        gradients=[(mode.pieces[i].container, mode.pieces[i].key) for i in plan.kept],
+        numbers=run.numbers,
+        inputs=list(inputs),
+        pinned=sorted(run.pinned, key=repr),
+        arguments=[(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments],
+        updates_arguments=any(index < count for index in program.mutated),
+    )
+
+
+def _drop_unused(run: _Run, plan: _Grads, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:
+    """The pieces of state that the program takes, and their positions among these."""
+    mode = run.mode
+    changed = mode.trace.changed()
+    first = len(mode.arguments)
+    written = [piece.placeholder for i, piece in enumerate(mode.pieces) if changed[mode.position(i)]]
+    reached = mode.trace.reached(written + [r for r in results if isinstance(r, torch.Tensor)])
+    listed = {*plan.cleared, *plan.kept, *plan.absent}
+    used = [i for i in range(len(mode.pieces)) if changed[first + i] or reached[first + i] or i in listed]
+    owners = {mode.pieces[i].key for i in used if mode.pieces[i].container is None}
+    used = sorted(owners.union(used))
+    mode.trace.keep([True] * first + [i in set(used) for i in range(len(mode.pieces))])
+    return [mode.pieces[i] for i in used], {i: at for at, i in enumerate(used)}
+
+
+__all__ = ["Capture", "CaptureError", "StateMade", "capture"]

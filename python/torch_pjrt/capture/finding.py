@@ -1,0 +1,97 @@
+"""Which modules and optimizers a function uses: what it closes over, holds as defaults or names as globals."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+# Objects of these packages are used, but hold no state of the user's.
+FOREIGN = ("torch", "torch_pjrt", "numpy", "builtins")
+DEEPEST = 4  # containers and plain objects within each other
+
+
+@dataclass
+class Found:
+    modules: list[nn.Module] = field(default_factory=list)  # submodules included
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _is_foreign(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "builtins").partition(".")[0] in FOREIGN
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.found = Found()
+        self.seen: set[int] = set()
+
+    def module(self, module: nn.Module) -> None:
+        for each in module.modules():
+            if id(each) not in self.seen:
+                self.seen.add(id(each))
+                self.found.modules.append(each)
+
+    def function(self, function: types.FunctionType, depth: int) -> None:
+        for cell in function.__closure__ or ():
+            try:
+                self.value(cell.cell_contents, depth)
+            except ValueError:  # an empty cell: a name that is not bound yet
+                continue
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.value(default, depth)
+        for name in dict.fromkeys(_names(function.__code__)):
+            if name in function.__globals__:
+                self.value(function.__globals__[name], depth)
+
+    def value(self, value: Any, depth: int = 0) -> None:
+        if isinstance(value, nn.Module):
+            self.module(value)
+            if depth == 0 and not _is_foreign(type(value)):
+                self.function(type(value).forward, 1)
+            return
+        if depth > DEEPEST or id(value) in self.seen or isinstance(value, (torch.Tensor, type, types.ModuleType, str)):
+            return
+        self.seen.add(id(value))
+        if isinstance(value, torch.optim.Optimizer):
+            self.found.optimizers.append(value)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self.value(part, depth)
+        elif isinstance(value, types.MethodType):
+            self.value(value.__self__, depth)
+            self.value(value.__func__, depth)
+        elif isinstance(value, types.FunctionType):
+            if not _is_foreign(value):
+                self.function(value, depth + 1)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self.value(item, depth + 1)
+        elif isinstance(value, (list, tuple, set)):
+            for item in value:
+                self.value(item, depth + 1)
+        elif hasattr(value, "__dict__") and not _is_foreign(type(value)):
+            self.value(vars(value), depth)
+
+
+def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.optim.Optimizer] = ()) -> Found:
+    """The modules (submodules too) and optimizers that calling ``fn`` may use, besides those that are named."""
+    search = _Search()
+    for module in modules:
+        search.module(module)
+    for optimizer in optimizers:
+        search.value(optimizer)
+    search.value(fn)
+    return search.found

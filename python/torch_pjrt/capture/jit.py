@@ -1,0 +1,110 @@
+"""jit: a function for arguments of known shapes, called from C++."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt.capture.capture import LIST, Capture, capture
+from torch_pjrt.capture.finding import find
+
+
+class Jitted(functools.partial):  # type: ignore[type-arg]
+    """What ``jit`` gives: a C++ function with the places of its state."""
+
+    program: Any
+
+
+def _describe(tensor: Any) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return f"a {type(tensor).__name__}"
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} on '{tensor.device}'"
+
+
+class _Otherwise:
+    """What happens to arguments that don't fit."""
+
+    def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor]) -> None:
+        self.captured, self.name = captured, name
+        # All that is kept of the examples: what they looked like.
+        self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in examples]
+
+    def __call__(self, *args: Any) -> Any:
+        if len(args) != len(self.expected):
+            raise TypeError(f"{self.name}: expected {len(self.expected)} arguments, got {len(args)}")
+        fitting = []
+        for i, (given, expected) in enumerate(zip(args, self.expected, strict=True)):
+            shape, dtype, device, strides, described = expected
+            if not isinstance(given, torch.Tensor) or (given.shape, given.dtype, given.device) != (
+                shape,
+                dtype,
+                device,
+            ):
+                raise TypeError(f"{self.name}: argument {i}: expected {described}, got {_describe(given)}")
+            if given.stride() == strides and not given.is_conj() and not given.is_neg():
+                fitting.append(given)
+                continue
+            if self.captured.updates_arguments:
+                raise TypeError(
+                    f"{self.name}: argument {i}: expected strides {strides}, got {given.stride()}; arguments are "
+                    "updated in place, so no copy can stand for it"
+                )
+            with torch.no_grad():
+                fitting.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given))
+        result = self.captured.call((None, *self.captured.places), *fitting)
+        if result is NotImplemented:
+            raise RuntimeError(
+                f"{self.name}: a parameter or buffer has another shape, dtype, device or layout than when the function "
+                f"was captured, or is gone; its state is: {', '.join(self.captured.names)}"
+            )
+        return result
+
+
+def jit(
+    fn: Callable[..., Any],
+    example_args: Sequence[torch.Tensor],
+    *,
+    modules: Iterable[torch.nn.Module] = (),
+) -> Callable[..., Any]:
+    """Makes a program of ``fn`` for tensors like ``example_args``, to be called from C++ with no guards in the way.
+
+    ``fn`` runs once, on placeholders, without gradients. What it does besides calling PyTorch, and which branch it
+    takes, stays as it was then: ``train()`` or ``eval()`` later has no effect. Parameters and buffers are read at each
+    call where they lie, so they may be changed in place or replaced by others of the same shape.
+
+    Args:
+        fn: a module or a function; takes tensors, gives a tensor or a structure of tensors.
+        example_args: tensors on the CPU or on ``"pjrt"``; their values are not used.
+        modules: modules that are not found: it sees what ``fn`` is, closes over, holds as defaults or names as globals.
+
+    Returns:
+        A function of as many tensors, of the same shapes, dtypes and devices.
+
+    Raises:
+        torch_pjrt.CaptureError: ``fn`` can't be one program.
+        TypeError (when called): an argument is not like its example.
+    """
+    examples = tuple(example_args)
+    for i, example in enumerate(examples):
+        if not isinstance(example, torch.Tensor):
+            raise TypeError(f"jit takes tensors as example_args; number {i} is a {type(example).__name__}")
+    with torch.no_grad():
+        captured = capture(fn, examples, {}, find(fn, modules), with_grads=False)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples), *captured.places))
+    call.program = captured.program
+    if captured.form == LIST:
+        return _unflattened(call, captured.spec)
+    return call
+
+
+def _unflattened(call: Any, spec: pytree.TreeSpec) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return pytree.tree_unflatten(call(*args), spec)
+
+    run.program = call.program  # type: ignore[attr-defined]
+    return run

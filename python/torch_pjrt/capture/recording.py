@@ -1,0 +1,215 @@
+"""Runs a function on placeholders: what PyTorch records then is the program.
+
+Every tensor that was there before stands for itself: its placeholder is an argument of the program, found again in each
+call at its *place*. Places are looked up by ``src/python/captured.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from torch_pjrt import _C
+from torch_pjrt.capture.scalars import CaptureError, Number, apply, concrete, holds_number
+
+DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
+CPU = torch.device("cpu")
+
+T = torch.Tensor
+READS = {
+    T.__bool__, T.__float__, T.__int__, T.__index__, T.__complex__, T.__format__, T.__repr__, T.tolist, T.numpy,
+    T.is_nonzero, T.__array__, T.__contains__,
+}  # fmt: skip
+MOVES = {T.to, T.cpu}
+
+
+@dataclass
+class Piece:
+    """One tensor of a function's state."""
+
+    real: torch.Tensor
+    name: str
+    container: Any  # with `key`: its place
+    key: Any
+    placeholder: torch.Tensor
+    gradient: torch.Tensor | None = None  # the placeholder of its .grad
+
+
+def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
+    """A placeholder for ``real``."""
+    if real.device.type not in ("cpu", "pjrt"):
+        raise CaptureError(f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt'")
+    if torch.nn.parameter.is_lazy(real):
+        raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
+    plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
+    if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
+        raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
+    if real.requires_grad and not real.is_leaf:
+        raise CaptureError(
+            f"{name} was computed by differentiable operations outside of the captured function; detach it, or compute "
+            "it inside"
+        )
+    with torch.no_grad():
+        placeholder: torch.Tensor = trace.tensor(real.device, real.dtype, list(real.shape), list(real.stride()))
+    if isinstance(real, torch.nn.Parameter):
+        return torch.Tensor._make_subclass(type(real), placeholder, real.requires_grad)
+    return placeholder.requires_grad_() if real.requires_grad else placeholder
+
+
+def _copy_hooks(real: torch.Tensor, placeholder: torch.Tensor) -> None:
+    for hook in (real._backward_hooks or {}).values():
+        placeholder.register_hook(hook)
+    for hook in (getattr(real, "_post_accumulate_grad_hooks", None) or {}).values():
+        placeholder.register_post_accumulate_grad_hook(hook)
+
+
+class Recording(TorchFunctionMode):
+    """Sees each PyTorch function that is called while a function is captured.
+
+    Args:
+        grads: which parameters have a ``.grad`` at the start: ``"all"``, ``"none"``, or ``"actual"``, those that do.
+    """
+
+    def __init__(self, grads: str) -> None:
+        super().__init__()
+        self.trace = _C.Trace()
+        self.grads = grads
+        self.on_cpu = True  # the function computes on the CPU: what it asks of 'cpu' is the program's device
+        self.arguments: list[torch.Tensor] = []
+        self.pieces: list[Piece] = []
+        self.by_id: dict[int, Piece] = {}
+        self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
+
+    def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
+        """The arguments of the call come first, before any piece of state."""
+        self.arguments.append(like(self.trace, real, name))
+        return self.arguments[-1]
+
+    def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
+        known = self.by_id.get(id(real))
+        if known is not None:
+            return known.placeholder
+        placeholder = like(self.trace, real, name)
+        piece = Piece(real, name, container, key, placeholder)
+        index = len(self.pieces)
+        self.pieces.append(piece)
+        self.by_id[id(real)] = piece
+        if real.requires_grad:
+            _copy_hooks(real, placeholder)
+            grad = real.grad
+            if self.grads == "all" or (self.grads == "actual" and grad is not None):
+                gradient = like(self.trace, real.detach() if grad is None else grad, f"{name}.grad")
+                if grad is not None and grad.requires_grad:
+                    raise CaptureError(f"{name}.grad requires grad: double backward across calls is not captured")
+                piece.gradient = placeholder.grad = gradient
+                self.pieces.append(Piece(gradient, f"{name}.grad", None, index, gradient))
+        return placeholder
+
+    def was_there_before(self, tensor: torch.Tensor) -> bool:
+        node = _C.node_id(tensor)
+        return node is not None and node <= self.start
+
+    def position(self, piece_index: int) -> int:
+        return len(self.arguments) + piece_index
+
+    def lift(self, value: Any) -> Any:
+        """The same with placeholders for tensors that the function did not make itself."""
+        if isinstance(value, torch.Tensor):
+            known = self.by_id.get(id(value))
+            if known is not None:
+                return known.placeholder
+            if value.device.type == "cpu" or (value.device.type == "pjrt" and self.was_there_before(value)):
+                return self.piece(value, "a tensor that the function uses", value, None)
+            return value
+        if isinstance(value, (list, tuple)):
+            lifted = [self.lift(v) for v in value]
+            if all(a is b for a, b in zip(lifted, value, strict=True)):
+                return value
+            return type(value)(*lifted) if hasattr(value, "_fields") else type(value)(lifted)
+        if isinstance(value, dict):
+            return {k: self.lift(v) for k, v in value.items()}
+        return value
+
+    def moved(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """A function on the CPU says 'cpu' where the program says its device."""
+
+        def device(value: Any) -> Any:
+            if value == CPU or (value == "cpu" and isinstance(value, str)):
+                if not self.on_cpu:
+                    raise CaptureError("a tensor can't be moved to 'cpu' within a program: return it, and move it then")
+                return DEVICE
+            return value
+
+        if func is T.cpu:
+            device("cpu")
+            return args, kwargs
+        if func is T.to:
+            args = (args[0], *(device(a) if isinstance(a, (str, torch.device)) else a for a in args[1:]))
+        if func in _device_constructors():  # on 'cpu' too: an optimizer's step count, which may be anywhere
+            given = kwargs.get("device")
+            kwargs = {**kwargs, "device": DEVICE if given is None or torch.device(given).type == "cpu" else given}
+        elif kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": device(kwargs["device"])}
+        return args, kwargs
+
+    def mirror_autocast(self) -> None:
+        """``torch.autocast("cpu")`` means the device that stands for it."""
+        if not self.on_cpu:
+            return
+        for get, put in (
+            (torch.is_autocast_enabled, torch.set_autocast_enabled),
+            (torch.get_autocast_dtype, torch.set_autocast_dtype),
+        ):
+            value = get("cpu")
+            if get("pjrt") != value:
+                put("pjrt", value)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.mirror_autocast()
+        args, kwargs = self.lift(args), self.lift(kwargs or {})
+        args, kwargs = self.moved(func, args, kwargs)
+        if func is T.cpu:
+            return args[0]
+        if func is T.item and args[0].is_floating_point():
+            with torch.no_grad():
+                return Number(args[0].detach().double().reshape(()))
+        if func in READS or func is T.item:
+            raise CaptureError(
+                f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
+                "tensor, and read it outside"
+            )
+        if holds_number((args, kwargs)):
+            result = apply(func.__name__, args, kwargs)
+            if result is not NotImplemented:
+                return result
+            args, kwargs = concrete(args), concrete(kwargs)
+        try:
+            return func(*args, **kwargs)
+        except NotImplementedError as error:
+            name = getattr(func, "__name__", str(func))
+            raise CaptureError(f"{name} can't be part of a program: {error}") from error
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Random numbers are drawn by calls, not by the capture; backward runs in this thread, as part of it."""
+    autocast = torch.is_autocast_enabled("pjrt"), torch.get_autocast_dtype("pjrt")
+    with torch.utils._python_dispatch._disable_current_modes():
+        state = torch.pjrt.get_rng_state()
+        _C.set_tracing(True)
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
+        except NotImplementedError as error:
+            raise CaptureError(f"the function can't be one program: {error}") from error
+        finally:
+            _C.set_tracing(False)
+            torch.pjrt.set_rng_state(state)
+            torch.set_autocast_enabled("pjrt", autocast[0])
+            torch.set_autocast_dtype("pjrt", autocast[1])

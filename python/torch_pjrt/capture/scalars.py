@@ -1,0 +1,223 @@
+"""Numbers that are inputs of a program: a learning rate, a step count, anything that ``Tensor.item()`` gives.
+
+Python code computes with a ``Number`` as with a float, and hands it to PyTorch where PyTorch takes a number. What it
+does is recorded on a float64 tensor of no dimensions, so the program computes it anew in every call, as precisely as
+Python would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class CaptureError(RuntimeError):
+    """A function can't be made one program."""
+
+
+class Number(torch.SymFloat):
+    """A float whose value is an input of the program, or depends on one.
+
+    Being a ``torch.SymFloat`` it passes where PyTorch's operators take a number; ``recording.Recording`` then sees it.
+
+    Args:
+        tensor: its value, float64, no dimensions, a placeholder or computed from ones.
+        value: the value in the call that the capture is made for; None where only a run has it.
+        pin: called when the value itself is needed, as by a comparison: the capture then holds for this value only.
+    """
+
+    def __init__(
+        self, tensor: torch.Tensor, value: float | None = None, pin: Callable[[], object] | None = None
+    ) -> None:
+        self.tensor, self.value, self.pin = tensor, value, pin
+
+    def concrete(self) -> float:
+        if self.value is None:
+            raise CaptureError(
+                "the value of a tensor decides what Python does here (float(), bool(), a comparison, printing), and "
+                "only a run of the program has it: compute with tensors (torch.where, torch.clamp), and return the "
+                "tensor"
+            )
+        if self.pin is not None:
+            self.pin()
+        return self.value
+
+    def combine(self, op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        sides = (left, right)
+        if not all(isinstance(side, (int, float, Number)) for side in sides):
+            return NotImplemented
+        values = [side.value if isinstance(side, Number) else float(side) for side in sides]
+        pins = [side.pin for side in sides if isinstance(side, Number) and side.pin is not None]
+        tensors = [side.tensor if isinstance(side, Number) else float(side) for side in sides]
+        value = None if None in values else op(*values)
+        with torch.no_grad():
+            return Number(op(*tensors), value, lambda: [pin() for pin in pins])
+
+    def __add__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a + b, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a + b, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a - b, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a - b, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a * b, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a * b, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a / b, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a / b, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a**b, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self.combine(lambda a, b: a**b, other, self)
+
+    def __neg__(self) -> Any:
+        return self.combine(lambda a, b: a * b, self, -1.0)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self.concrete() == (other.concrete() if isinstance(other, Number) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __lt__(self, other: Any) -> bool:
+        return self.concrete() < float(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self.concrete() <= float(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self.concrete() > float(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self.concrete() >= float(other)
+
+    def __bool__(self) -> bool:
+        return self.concrete() != 0.0
+
+    def __float__(self) -> float:
+        return self.concrete()
+
+    def __int__(self) -> int:
+        return int(self.concrete())
+
+    def __trunc__(self) -> int:
+        return int(self.concrete())
+
+    def __abs__(self) -> float:
+        return abs(self.concrete())
+
+    def __hash__(self) -> int:
+        return hash(self.concrete())
+
+    def __repr__(self) -> str:
+        return repr(self.concrete())
+
+    def __str__(self) -> str:
+        return repr(self.concrete())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.concrete(), spec)
+
+
+def holds_number(value: Any) -> bool:
+    if isinstance(value, Number):
+        return True
+    if isinstance(value, (list, tuple)):
+        return any(holds_number(v) for v in value)
+    return isinstance(value, dict) and any(holds_number(v) for v in value.values())
+
+
+def concrete(value: Any) -> Any:
+    """The same with numbers in place of Numbers."""
+    if isinstance(value, Number):
+        return value.concrete()
+    if isinstance(value, (list, tuple)):
+        return type(value)(concrete(v) for v in value)
+    return {k: concrete(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+# What an operator means with tensors in place of its numbers; `n` makes a tensor of a number.
+MEANING: dict[str, Callable[..., torch.Tensor]] = {
+    "add": lambda n, self, other, alpha=None: self + (n(other) if alpha is None else n(alpha) * n(other)),
+    "sub": lambda n, self, other, alpha=None: self - (n(other) if alpha is None else n(alpha) * n(other)),
+    "mul": lambda n, self, other: self * n(other),
+    "div": lambda n, self, other: self / n(other),
+    "pow": lambda n, self, exponent: n(self) ** n(exponent),
+    "addcmul": lambda n, self, tensor1, tensor2, value=1: self + n(value) * n(tensor1) * n(tensor2),
+    "addcdiv": lambda n, self, tensor1, tensor2, value=1: self + n(value) * n(tensor1) / n(tensor2),
+    "lerp": lambda n, self, end, weight: self + n(weight) * (n(end) - self),
+    "rsub": lambda n, self, other: n(other) - self,
+}
+for _name, _same in {
+    "__add__": "add",
+    "__radd__": "add",
+    "__sub__": "sub",
+    "__rsub__": "rsub",
+    "__mul__": "mul",
+}.items():
+    MEANING[_name] = MEANING[_same]
+MEANING["__rmul__"], MEANING["__truediv__"], MEANING["__pow__"] = MEANING["mul"], MEANING["div"], MEANING["pow"]
+MEANING["true_divide"] = MEANING["div"]
+MEANING["__rtruediv__"] = MEANING["__rdiv__"] = lambda n, self, other: n(other) / self
+MEANING["__rpow__"] = lambda n, self, other: n(other) ** self
+IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__idiv__": "div"}
+
+
+def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = next(a for a in args if isinstance(a, torch.Tensor))
+    dtype = torch.result_type(tensor, 1.0)
+    exact = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # what PyTorch's kernels compute in
+
+    def n(value: Any) -> Any:
+        value = value.tensor if isinstance(value, Number) else value
+        return value.to(exact) if isinstance(value, torch.Tensor) else value
+
+    result = meaning(n, *(a if a is not tensor else n(a) for a in args), **kwargs).to(dtype)
+    return args[0].copy_(result) if in_place else result
+
+
+def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator ``name`` (as a torch function is called) on arguments with Numbers.
+
+    NotImplemented where it is not known how."""
+    out = kwargs.get("out")
+    kwargs = {k: v for k, v in kwargs.items() if k != "out"}
+    each = name.startswith("_foreach_")
+    base = name.removeprefix("_foreach_")
+    in_place = base in IN_PLACE or (base.endswith("_") and not base.endswith("__"))
+    base = IN_PLACE.get(base, base[:-1] if in_place else base)
+    meaning = MEANING.get(base)
+    if meaning is None or out is not None or "rounding_mode" in kwargs:
+        return NotImplemented
+    if not each:
+        return _one(meaning, in_place, args, kwargs)
+    if "scalars" in kwargs:
+        kwargs["value"] = kwargs.pop("scalars")
+    count = max(len(a) for a in args if isinstance(a, (list, tuple)))
+
+    def at(value: Any, i: int) -> Any:
+        return value[i] if isinstance(value, (list, tuple)) else value
+
+    results = [
+        _one(meaning, in_place, tuple(at(a, i) for a in args), {k: at(v, i) for k, v in kwargs.items()})
+        for i in range(count)
+    ]
+    return None if in_place else tuple(results)

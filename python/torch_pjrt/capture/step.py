@@ -1,0 +1,221 @@
+"""compile_step: forward, backward and optimizer as one program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt.capture.capture import LIST, Capture, StateMade, capture
+from torch_pjrt.capture.finding import Found, find
+from torch_pjrt.capture.substitution import Hyperparameter, varying
+
+
+def _ambient() -> tuple[Any, ...]:
+    """What around a call decides what PyTorch does in it."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("pjrt") and torch.get_autocast_dtype("pjrt"),
+    )
+
+
+def _settings(found: Found) -> tuple[list[Any], list[Any]]:
+    """Every entry of param_groups but the parameters: the dicts and keys, and the values."""
+    places: list[Any] = []
+    for optimizer in found.optimizers:
+        for group in optimizer.param_groups:
+            places += [(group, key) for key in group if key != "params"]
+    return places, [group[key] for group, key in places]
+
+
+class _Entry:
+    """A program and everything it holds for."""
+
+    def __init__(self, captured: Capture, found: Found) -> None:
+        self.captured, self.found = captured, found
+        self.call = captured.call
+        self.bound = (None, *captured.places)
+        inputs = set(captured.inputs)
+        pinned = set(captured.pinned)
+        self.fixed: list[tuple[Any, Any, Any]] = []
+        self.varying: list[tuple[Any, Any, int | None]] = []
+        self.structure = [
+            (
+                o,
+                o.param_groups,
+                o.state,
+                len(o.state),
+                [(group, len(group), len(group["params"])) for group in o.param_groups],
+            )
+            for o in found.optimizers
+        ]
+        for o, optimizer in enumerate(found.optimizers):
+            for g, group in enumerate(optimizer.param_groups):
+                for key, value in group.items():
+                    if key == "params" or isinstance(value, torch.Tensor):
+                        continue
+                    parts = [Hyperparameter(o, g, key)]
+                    if isinstance(value, tuple):
+                        parts = [Hyperparameter(o, g, key, e) for e in range(len(value))]
+                    if not any(part in inputs for part in parts) or any(part in pinned for part in parts):
+                        self.fixed.append((group, key, value))
+        for each in captured.inputs:
+            self.varying.append((found.optimizers[each.optimizer].param_groups[each.group], each.key, each.element))
+        self.values = self.read_varying()
+        self.vector = None if captured.numbers is None else captured.numbers.numpy()
+
+    def read_varying(self) -> list[Any]:
+        return [group[key] if element is None else group[key][element] for group, key, element in self.varying]
+
+    def holds(self) -> bool:
+        """Are the optimizers as they were when this was captured, but for what is an input?"""
+        for optimizer, groups, state, size, sizes in self.structure:
+            if optimizer.param_groups is not groups or optimizer.state is not state or len(state) != size:
+                return False
+            for group, entries, parameters in sizes:
+                if len(group) != entries or len(group["params"]) != parameters:
+                    return False
+        for group, key, value in self.fixed:
+            now = group[key]
+            if now is not value and (type(now) is not type(value) or now != value):
+                return False
+        values = self.read_varying()
+        if values != self.values:
+            if not all(type(value) is float for value in values):
+                return False
+            self.vector[:] = values  # type: ignore[index]
+            self.values = values
+        return True
+
+
+class CompiledStep:
+    """What ``compile_step`` gives. ``programs``: how many there are; ``captures``: how often the function was run."""
+
+    def __init__(self, fn: Callable[..., Any], modules: Any, optimizers: Any, keep_grads: bool) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn, self.keep_grads = fn, keep_grads
+        self.named = (tuple(modules), tuple(optimizers))
+        self.entries: dict[Any, list[_Entry]] = {}
+        self.modules: list[torch.nn.Module] = []
+        self.inputs = {"lr"}  # names of hyperparameters that are inputs
+        self.seen: dict[Any, Any] = {}
+        self.captures = 0
+
+    @property
+    def programs(self) -> int:
+        return len({id(e.captured.program) for entries in self.entries.values() for e in entries})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and all(isinstance(a, torch.Tensor) for a in args):
+            structure: Any = len(args)
+            tensors: Any = args
+        else:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            structure = (spec, *((type(x), x) for x in leaves if not isinstance(x, torch.Tensor)))
+        key = (structure, _ambient(), *[module.training for module in self.modules])
+        for entry in self.entries.get(key, ()):
+            if entry.holds():
+                results = entry.call(entry.bound, *tensors)
+                if results is not NotImplemented:
+                    return self.hand_over(entry, results)
+        return self.capture(structure, tensors, args, kwargs)
+
+    def hand_over(self, entry: _Entry, results: Any) -> Any:
+        captured = entry.captured
+        if captured.form != LIST:
+            return results
+        for place in reversed(captured.gradients):
+            container, name = place
+            parameter = container if name is None else container[name]
+            parameter.grad = results.pop()
+        return pytree.tree_unflatten(results, captured.spec)
+
+    def capture(self, structure: Any, tensors: Any, args: Any, kwargs: Any) -> Any:
+        found = find(self.fn, *self.named)
+        self.note_varying(found)
+        self.captures += 1
+        try:
+            captured = capture(
+                self.fn, args, kwargs, found, varying(found, self.inputs), self.keep_grads, torch.is_grad_enabled()
+            )
+        except StateMade:
+            return self.fn(*args, **kwargs)
+        entry = _Entry(captured, found)
+        if self.modules != found.modules:
+            self.modules = found.modules
+            self.entries.clear()
+        key = (structure, _ambient(), *[module.training for module in self.modules])
+        entries = self.entries.setdefault(key, [])
+        entries[:] = [entry, *(e for e in entries if e.captured.arguments != captured.arguments)]
+        results = entry.call(entry.bound, *tensors)
+        if results is NotImplemented:
+            raise RuntimeError("a captured function does not fit the call that it was captured for")
+        return self.hand_over(entry, results)
+
+    def note_varying(self, found: Found) -> None:
+        """A hyperparameter that is seen to change becomes an input."""
+        for o, optimizer in enumerate(found.optimizers):
+            for g, group in enumerate(optimizer.param_groups):
+                for key, value in group.items():
+                    if key == "params" or isinstance(value, (bool, str, torch.Tensor)):
+                        continue
+                    before = self.seen.setdefault((o, g, key), value)
+                    if before != value:
+                        self.inputs.add(key)
+
+
+def compile_step(
+    step_fn: Callable[..., Any],
+    *,
+    modules: Iterable[torch.nn.Module] = (),
+    optimizers: Iterable[torch.optim.Optimizer] = (),
+    keep_grads: bool = False,
+) -> CompiledStep:
+    """Makes one program of a whole step: forward, backward, clipping, optimizer, and whatever else ``step_fn`` does
+    with PyTorch. Parameters, buffers and optimizer state are updated where they lie, on the CPU or on ``"pjrt"``.
+
+    ::
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = torch_pjrt.compile_step(step)
+        for x, y in batches:
+            loss = step(x, y)
+            scheduler.step()
+
+    ``step_fn`` runs as Python when it is captured, and not in the calls after: each call runs the program. An optimizer
+    without state makes it in its first step, which therefore runs in eager. A call with new shapes, dtypes, devices or
+    constants, or in another mode (``train()``/``eval()``, grad mode, autocast, ``requires_grad``), captures again.
+    Hyperparameters may be changed at any time: a learning rate is an input of the program, others become inputs when
+    they are seen to change.
+
+    Afterwards a parameter's ``.grad`` is None if the step updated the parameter and did not use the gradients of calls
+    before. Gradients that add up from call to call, or belong to parameters that ``step_fn`` leaves for another
+    optimizer, are there as in eager.
+
+    Args:
+        step_fn: takes tensors, and anything hashable in any structure of lists, tuples and dicts; gives such a
+            structure of tensors. Results are detached.
+        modules: modules that are not found: it sees what ``step_fn`` closes over, its defaults, the globals that it
+            names, and objects that hold them.
+        optimizers: likewise.
+        keep_grads: each parameter's ``.grad`` is there after a call, as in eager.
+
+    Raises (when called):
+        torch_pjrt.CaptureError: the step can't be one program: it reads a value (``loss.item()``), its tensors are on
+            several devices, it changes an optimizer's param_groups or a module's attributes.
+    """
+    if not callable(step_fn):
+        raise TypeError(f"compile_step takes a function, not {type(step_fn).__name__}")
+    return CompiledStep(step_fn, modules, optimizers, keep_grads)

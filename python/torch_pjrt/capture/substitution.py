@@ -1,0 +1,199 @@
+"""Placeholders in the place of the tensors of modules and optimizers, for the time of one capture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.recording import Piece, Recording
+from torch_pjrt.capture.scalars import CaptureError, Number
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A number in ``optimizer.param_groups[group][key]``, or an element of a tuple there."""
+
+    optimizer: int
+    group: int
+    key: str
+    element: int | None = None
+
+    def read(self, found: Found) -> Any:
+        value = found.optimizers[self.optimizer].param_groups[self.group][self.key]
+        return value if self.element is None else value[self.element]
+
+
+def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
+    """Those that are inputs of the program: floats under one of ``names``."""
+    result = []
+    for o, optimizer in enumerate(found.optimizers):
+        for g, group in enumerate(optimizer.param_groups):
+            for key in sorted(names & group.keys()):
+                value = group[key]
+                if isinstance(value, float):
+                    result.append(Hyperparameter(o, g, key))
+                elif isinstance(value, tuple):
+                    result += [Hyperparameter(o, g, key, e) for e, v in enumerate(value) if isinstance(v, float)]
+    return result
+
+
+class Substitution:
+    """Puts placeholders in and takes them out again, whatever happens in between."""
+
+    def __init__(self, found: Found, recording: Recording, numbers: dict[Hyperparameter, Number]) -> None:
+        self.found, self.recording, self.numbers = found, recording, numbers
+        self.entries: list[tuple[dict[str, Any], dict[str, Any]]] = []  # a module's dict, what it held
+        self.attributes: list[tuple[torch.nn.Module, str, dict[str, Any]]] = []
+        self.pieces_of: list[tuple[dict[Any, Any], Any, Piece, str]] = []  # where a placeholder was put
+        self.optimizers: list[tuple[torch.optim.Optimizer, list[Any], Any]] = []
+        self.states: list[tuple[torch.optim.Optimizer, dict[Any, Any], dict[Any, Any]]] = []
+        self.groups: list[tuple[torch.optim.Optimizer, list[dict[str, Any]], list[dict[str, Any]]]] = []
+        self.state_made = False
+
+    def __enter__(self) -> Substitution:
+        try:
+            names = self._name_modules()
+            for module in self.found.modules:
+                self._enter_module(module, names[id(module)])
+            for index, optimizer in enumerate(self.found.optimizers):
+                self._enter_optimizer(index, optimizer)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for entries, before in self.entries:
+            entries.clear()
+            entries.update(before)
+        for optimizer, groups, state in self.optimizers:
+            optimizer.param_groups, optimizer.state = groups, state
+
+    def _name_modules(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for module in self.found.modules:
+            if id(module) not in names:
+                for name, each in module.named_modules():
+                    names.setdefault(id(each), name)
+        return names
+
+    def _place(self, entries: dict[Any, Any], key: Any, real: torch.Tensor, name: str, container: Any) -> None:
+        placeholder = self.recording.piece(real, name, container, key)
+        entries[key] = placeholder
+        self.pieces_of.append((entries, key, self.recording.by_id[id(real)], name))
+
+    def _enter_module(self, module: torch.nn.Module, name: str) -> None:
+        for entries in (module._parameters, module._buffers):
+            self.entries.append((entries, dict(entries)))
+            for key, value in list(entries.items()):
+                if value is not None:
+                    self._place(entries, key, value, f"{name}.{key}" if name else key, entries)
+        self.attributes.append((module, name or type(module).__name__, dict(module.__dict__)))
+
+    def _enter_optimizer(self, index: int, optimizer: torch.optim.Optimizer) -> None:
+        name = type(optimizer).__name__
+        originals, state = optimizer.param_groups, optimizer.state
+        self.optimizers.append((optimizer, originals, state))
+        groups = []
+        for g, original in enumerate(originals):
+            group = dict(original)
+            parameters: list[Any] = []
+            for i, parameter in enumerate(original["params"]):
+                place = (original["params"], i)
+                parameters.append(self.recording.piece(parameter, f"{name}'s parameter {i} of group {g}", *place))
+            group["params"] = parameters
+            for key, value in original.items():
+                if key == "params":
+                    continue
+                if isinstance(value, torch.Tensor):
+                    self._place(group, key, value, f"{name}.param_groups[{g}]['{key}']", original)
+                elif key == "fused" and value:
+                    group[key] = False  # the same numbers: a program needs no fused kernel
+                elif isinstance(value, tuple):
+                    elements = (self.numbers.get(Hyperparameter(index, g, key, e), v) for e, v in enumerate(value))
+                    group[key] = tuple(elements)
+                else:
+                    group[key] = self.numbers.get(Hyperparameter(index, g, key), value)
+            groups.append(group)
+        self.groups.append((optimizer, groups, [dict(group) for group in groups]))
+        optimizer.param_groups = groups
+        optimizer.state = defaultdict(dict)
+        for owner, values in state.items():
+            if not isinstance(values, dict):
+                raise CaptureError(f"{name} keeps state that is no dict of tensors ({type(values).__name__})")
+            key = self.recording.lift(owner)
+            entries = dict(values)
+            for k, value in values.items():
+                if isinstance(value, torch.Tensor):
+                    self._place(entries, k, value, f"{name}'s state '{k}'", values)
+                elif isinstance(value, (list, dict)):
+                    raise CaptureError(f"{name} keeps a {type(value).__name__} in its state '{k}', not a tensor")
+            optimizer.state[key] = entries
+            self.states.append((optimizer, entries, dict(entries)))
+
+    def settle(self) -> None:
+        """After the function ran, still recording: what it put elsewhere goes where it was; what can't be kept is
+        refused. ``state_made`` says whether an optimizer made its state now, as it does in its first step."""
+        for module, name, before in self.attributes:
+            for key, value in module.__dict__.items():
+                if key not in before or before[key] is not value:
+                    changed = dict(before)
+                    now = dict(module.__dict__)
+                    module.__dict__.clear()
+                    module.__dict__.update(changed)
+                    if key == "training" or not isinstance(now[key], torch.Tensor):
+                        raise CaptureError(
+                            f"the captured function sets '{key}' of module '{name}': that would happen once, at the "
+                            "capture. Do it outside"
+                        )
+                    raise CaptureError(
+                        f"the captured function sets attribute '{key}' of module '{name}' to a tensor: make it a "
+                        "buffer (register_buffer) that is updated in place, or return the tensor"
+                    )
+        for optimizer, groups, before_groups in self.groups:
+            self._check_groups(optimizer, groups, before_groups)
+        for optimizer, entries, before in self.states:
+            self._check_state(optimizer, entries, before)
+        for optimizer, _, _ in self.optimizers:
+            known = {id(entries) for each, entries, _ in self.states if each is optimizer}
+            self.state_made |= any(values and id(values) not in known for values in optimizer.state.values())
+        for entries, key, piece, name in self.pieces_of:
+            value = entries.get(key)
+            if value is piece.placeholder:
+                continue
+            fits = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (
+                piece.real.shape,
+                piece.real.dtype,
+            )
+            if not fits or isinstance(piece.real, torch.nn.Parameter):
+                raise CaptureError(f"the captured function replaces {name}; update it in place")
+            with torch.no_grad():
+                piece.placeholder.copy_(value)
+
+    def _check_groups(self, optimizer: torch.optim.Optimizer, groups: Any, before: Any) -> None:
+        for g, (now, then) in enumerate(zip(optimizer.param_groups, before, strict=False)):
+            for key in now.keys() | then.keys():
+                if now.get(key) is not then.get(key):
+                    raise CaptureError(
+                        f"the captured function changes {type(optimizer).__name__}.param_groups[{g}]['{key}'], which "
+                        "would happen once, at the capture: call the scheduler outside, its numbers are read anew"
+                    )
+        if optimizer.param_groups is not groups or len(groups) != len(before):
+            raise CaptureError(f"the captured function replaces {type(optimizer).__name__}.param_groups; do it outside")
+
+    def _check_state(self, optimizer: torch.optim.Optimizer, entries: Any, before: Any) -> None:
+        for key, value in entries.items():
+            then = before.get(key)
+            if value is then:
+                continue
+            if isinstance(value, torch.Tensor) and not isinstance(then, torch.Tensor):
+                self.state_made = True
+            elif not isinstance(value, torch.Tensor):
+                raise CaptureError(
+                    f"{type(optimizer).__name__} counts in Python: its state '{key}' goes from {then!r} to {value!r} "
+                    "in each step. Keep it in a tensor"
+                )

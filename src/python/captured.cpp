@@ -1,0 +1,174 @@
+// Captured: a Program with the places of its state. A call looks every place up, checks that what lies there is what the
+// program was made for, and runs it; no Python runs.
+#include "python/captured.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <c10/util/Exception.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "python/compiled.h"
+
+namespace py = pybind11;
+
+namespace tpjrt::python {
+namespace {
+
+using engine::CompiledGraph;
+
+// How results are handed over.
+enum class Form : uint8_t { kSingle, kTuple, kList };
+
+class Captured {
+ public:
+  // `requires_grad`: of each argument of the program, those of the call first, then state; -1: no matter. `absent`: state whose .grad must not
+  // be there. `cleared`: state whose .grad is let go of after the call.
+  Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
+           std::vector<size_t> cleared, int form)
+      : program_(std::move(program)),
+        requires_grad_(std::move(requires_grad)),
+        absent_(std::move(absent)),
+        cleared_(std::move(cleared)),
+        mutated_(program_->graph->mutated()),
+        form_(static_cast<Form>(form)) {}
+
+  // `bound`: what to call with the arguments if they don't fit (None: the result is NotImplemented), then a container
+  // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
+  // another piece: its .grad.
+  py::object call(const py::tuple& bound, const py::args& args) {
+    std::vector<at::Tensor> state;
+    std::vector<CompiledGraph::Given> given;
+    if (!find(bound, args, state, given)) return refuse(bound, args);
+    check_aliases(given, given.size() - state.size());
+    std::vector<at::Tensor> results;
+    program_->graph->call(given, results);
+    for (const uint32_t index : mutated_) {
+      c10::TensorImpl* tensor = given[index].tensor->unsafeGetTensorImpl();
+      if (!tensor->is_inference()) tensor->bump_version();
+    }
+    for (const size_t index : cleared_) {
+      if (state[index].grad().defined()) state[index].mutable_grad().reset();
+    }
+    return hand_over(results);
+  }
+
+ private:
+  static at::Tensor lookup(PyObject* container, PyObject* key, const std::vector<at::Tensor>& before) {
+    PyObject* found = nullptr;
+    if (container == Py_None) return before.at(PyLong_AsSize_t(key)).grad();
+    if (PyDict_Check(container)) {
+      found = PyDict_GetItemWithError(container, key);
+      if (!found && PyErr_Occurred()) throw py::error_already_set();
+    } else if (PyList_Check(container)) {
+      const Py_ssize_t index = PyLong_AsSsize_t(key);
+      if (index >= 0 && index < PyList_GET_SIZE(container)) found = PyList_GET_ITEM(container, index);
+    } else {
+      found = container;
+    }
+    return found && THPVariable_Check(found) ? THPVariable_Unpack(found) : at::Tensor();
+  }
+
+  bool find(const py::tuple& bound, const py::args& args, std::vector<at::Tensor>& state,
+            std::vector<CompiledGraph::Given>& given) const {
+    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2;
+    const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
+    if (static_cast<size_t>(places + count) != requires_grad_.size()) return false;
+    state.reserve(static_cast<size_t>(places));
+    given.resize(static_cast<size_t>(places + count));
+    for (Py_ssize_t i = 0; i < places; ++i) {
+      at::Tensor tensor =
+          lookup(PyTuple_GET_ITEM(bound.ptr(), 1 + 2 * i), PyTuple_GET_ITEM(bound.ptr(), 2 + 2 * i), state);
+      if (!tensor.defined()) return false;
+      state.push_back(std::move(tensor));
+      given[static_cast<size_t>(count + i)].tensor = &state.back();  // reserved: it stays there
+    }
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyObject* object = PyTuple_GET_ITEM(args.ptr(), i);
+      if (!THPVariable_Check(object)) return false;
+      given[static_cast<size_t>(i)].tensor = &THPVariable_Unpack(object);
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+      const at::Tensor& tensor = *given[i].tensor;
+      if (requires_grad_[i] >= 0 && tensor.requires_grad() != (requires_grad_[i] == 1)) return false;
+      if (tensor.is_conj() || tensor.is_neg()) return false;
+    }
+    for (const size_t index : absent_) {
+      if (state[index].grad().defined()) return false;
+    }
+    return program_->graph->matches(given);
+  }
+
+  static py::object refuse(const py::tuple& bound, const py::args& args) {
+    PyObject* otherwise = PyTuple_GET_ITEM(bound.ptr(), 0);
+    if (otherwise == Py_None) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
+    PyObject* result = PyObject_Call(otherwise, args.ptr(), nullptr);
+    if (!result) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(result);
+  }
+
+  // What is updated in place must not be another argument's memory as well. State comes after the call's `first` own
+  // arguments, and is checked when it is not what it was in the last call.
+  void check_aliases(const std::vector<CompiledGraph::Given>& given, size_t first) {
+    if (mutated_.empty()) return;
+    std::vector<const c10::StorageImpl*> storages(given.size());
+    for (size_t i = 0; i < given.size(); ++i) storages[i] = given[i].tensor->storage().unsafeGetStorageImpl();
+    const auto check = [&](size_t a, size_t b) {
+      if (a == b || storages[a] != storages[b]) return;
+      TORCH_CHECK(at::get_overlap_status(*given[a].tensor, *given[b].tensor) == at::MemOverlapStatus::No,
+                  "two tensors of a captured function share memory, and it updates one of them in place: ",
+                  describe(a, first), " and ", describe(b, first));
+    };
+    for (const uint32_t a : mutated_) {
+      for (size_t b = 0; b < (a < first ? given.size() : first); ++b) check(a, b);
+    }
+    std::vector<const c10::StorageImpl*> state(storages.begin() + static_cast<int64_t>(first), storages.end());
+    if (state == checked_) return;
+    for (const uint32_t a : mutated_) {
+      for (size_t b = first; a >= first && b < given.size(); ++b) check(a, b);
+    }
+    checked_ = std::move(state);
+  }
+  static std::string describe(size_t index, size_t first) {
+    return index < first ? "argument " + std::to_string(index)
+                         : "number " + std::to_string(index - first) + " of its state";
+  }
+
+  py::object hand_over(std::vector<at::Tensor>& tensors) const {
+    const auto& constants = program_->constants;
+    size_t next = 0;
+    const auto result = [&](size_t i) {
+      return constants[i] ? py::object(constants[i]).release().ptr() : THPVariable_Wrap(std::move(tensors[next++]));
+    };
+    if (form_ == Form::kSingle) return py::reinterpret_steal<py::object>(result(0));
+    if (form_ == Form::kTuple) {
+      py::tuple results(constants.size());
+      for (size_t i = 0; i < constants.size(); ++i) {
+        PyTuple_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), result(i));
+      }
+      return results;
+    }
+    py::list results(constants.size());
+    for (size_t i = 0; i < constants.size(); ++i) {
+      PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), result(i));
+    }
+    return results;
+  }
+
+  std::shared_ptr<Program> program_;
+  std::vector<int> requires_grad_;
+  std::vector<size_t> absent_, cleared_;
+  std::vector<uint32_t> mutated_;
+  Form form_;
+  std::vector<const c10::StorageImpl*> checked_;  // state that was found not to overlap. Under the GIL.
+};
+
+}  // namespace
+
+void bind_captured(py::module_& m) {
+  py::class_<Captured>(m, "Captured", "a program and what its state must be like")
+      .def(py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>, int>())
+      .def("call", &Captured::call);
+}
+
+}  // namespace tpjrt::python
