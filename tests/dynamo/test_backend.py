@@ -418,15 +418,39 @@ class TestCuts:
                 torch.testing.assert_close(fast(x), f(x))
 
     def test_cond(self) -> None:
-        def f(x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x * 2,)) * 3
+        def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda t: t * w, lambda t: t - w, (x * 2,)) * 3
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fast = compiled(f, fullgraph=True)
-            for sign in (1.0, -1.0):
-                x = torch.full((3,), sign)
-                same(fast(x), f(x))
+        fast = compiled(f, fullgraph=True)
+        for sign in (1.0, -1.0):
+            x, w = torch.full((3,), sign), torch.full((3,), 5.0)
+            same(fast(x, w), f(x, w))
+        assert torch_pjrt.metrics()["graphs_compiled"] == 1
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+    def test_scan(self) -> None:
+        from torch._higher_order_ops.scan import scan
+
+        def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
+            return scan(lambda carry, x: (carry + x, carry * x), init, xs)
+
+        init, xs = torch.ones(3), torch.randn(5, 3)
+        for result, expected in zip(compiled(f, fullgraph=True)(init, xs), f(init, xs), strict=True):
+            torch.testing.assert_close(result, expected)
+        assert torch_pjrt.metrics()["graphs_compiled"] == 1
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+    def test_while_loop(self) -> None:
+        def f(x: torch.Tensor) -> Any:
+            return torch._higher_order_ops.while_loop(
+                lambda i, y: y.sum() < 100, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x + 1)
+            )
+
+        x = torch.rand(3)
+        with pytest.warns(UserWarning, match="while_loop.* is not compiled"):
+            result = compiled(f, fullgraph=True)(x)
+        for a, b in zip(result, f(x), strict=True):
+            torch.testing.assert_close(a, b)
 
 
 class TestOptions:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -107,6 +108,17 @@ class Piece(torch.nn.Module):
         return results[0] if self.is_single else tuple(results)
 
 
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Recurrent layers on the CPU are captured as what they compute, not as calls of oneDNN."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
 def pjrt(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -146,6 +158,6 @@ def pjrt(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    with torch.backends.mkldnn.flags(enabled=False):  # else recurrent layers on the CPU become calls of oneDNN
+    with without_onednn():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return compiled

@@ -13,6 +13,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.dynamo import control_flow
 
 DEVICE = torch.device("pjrt")
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -71,14 +72,28 @@ class Placeholders(fx.Interpreter):
             return UNKNOWN
         if n.op != "call_function":
             return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
-        if isinstance(n.target, torch._ops.HigherOrderOperator):
-            return self.refuse(n, "a higher order operator is not lowered")
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
         _C.set_location(*user_line(n))
         try:
+            if isinstance(n.target, torch._ops.HigherOrderOperator):
+                return self.higher_order(n.target, args)
             return n.target(*args, **kwargs)
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
+
+    def higher_order(self, operator: Any, args: Any) -> Any:
+        lowering = control_flow.LOWERINGS.get(operator.name())
+        if lowering is None:
+            raise NotImplementedError("a higher order operator without a lowering")
+
+        def call(graph: fx.GraphModule, *operands: Any) -> Sequence[Any]:
+            inner = Placeholders(graph, {})
+            results: Sequence[Any] = inner.run(*operands)
+            if inner.refused:
+                raise NotImplementedError(str(Refused(inner.refused)))
+            return results
+
+        return lowering(call, *args)
 
     def constant(self, n: fx.Node) -> Any:
         name = str(n.target)
