@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", ROOT / "docs/environment.md"]
+DOCUMENTS = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *(ROOT / "docs").iterdir()]
 CODE = [p for folder in ("src", "python") for p in (ROOT / folder).rglob("*") if p.suffix in {".cpp", ".h", ".py"}]
 
 
