@@ -212,7 +212,7 @@ def test_gradients_that_another_step_uses(set_to_none: bool) -> None:
         for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
             same(p.grad, q.grad)
     same_state(*models)
-    assert fast.programs <= 2
+    assert fast.captures <= 2
 
 
 def test_micro_batches_and_clipping() -> None:
@@ -364,6 +364,7 @@ def test_what_is_refused() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
 
     refused(checked, "return the tensor", x)
+    refused(lambda x: x.sum().backward(), "gradient in argument 0.*return it", torch.ones(3, requires_grad=True))
     assert not hasattr(model, "kept")
 
 
@@ -485,3 +486,19 @@ def test_a_captured_step_is_let_go_of() -> None:
     del model, step, _
     gc.collect()
     assert alive() is None
+
+
+def test_steps_within_steps() -> None:
+    inner = torch_pjrt.compile_step(lambda x: x * 2)
+    outer = torch_pjrt.compile_step(lambda x: inner(x) + 1)
+    for _ in range(2):
+        assert outer(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert (outer.captures, inner.captures) == (1, 0)
+
+
+def test_a_number_read_inside_may_be_computed_with() -> None:
+    fast = torch_pjrt.compile_step(lambda x: x * (1 - x.sum().item() / 2))
+    for n in range(1, 4):
+        x = torch.full((2,), float(n))
+        same(fast(x), x * (1 - n))
+    assert fast.captures == 1

@@ -91,6 +91,12 @@ def _run(
         mode.on_cpu = _kind([(n, t) for n, t in owned if t is not values] + named)
         with mode:
             result = fn(*args, **kwargs)
+        for i, argument in enumerate(given):
+            if argument.grad is not None:
+                raise CaptureError(
+                    f"the function leaves a gradient in argument {i}, which is not handed out: return it "
+                    "(torch.autograd.grad)"
+                )
         inside.settle()
         leaves, spec = pytree.tree_flatten(result)
         leaves = [mode.lift(leaf) for leaf in leaves]

@@ -60,7 +60,7 @@ class _Search:
         if isinstance(value, nn.Module):
             self.module(value)
             if depth == 0 and not _is_foreign(type(value)):
-                self.function(type(value).forward, 1)
+                self.value(type(value).forward, 1)
             return
         if depth > DEEPEST or id(value) in self.seen or isinstance(value, (torch.Tensor, type, types.ModuleType, str)):
             return

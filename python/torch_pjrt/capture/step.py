@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.substitution import Hyperparameter, varying
+
+# Programs kept for calls that differ in nothing but shapes, the presence of gradients and param_groups.
+MOST_ENTRIES = 32
 
 
 def _ambient() -> tuple[Any, ...]:
@@ -22,15 +26,6 @@ def _ambient() -> tuple[Any, ...]:
         torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
         torch.is_autocast_enabled("pjrt") and torch.get_autocast_dtype("pjrt"),
     )
-
-
-def _settings(found: Found) -> tuple[list[Any], list[Any]]:
-    """Every entry of param_groups but the parameters: the dicts and keys, and the values."""
-    places: list[Any] = []
-    for optimizer in found.optimizers:
-        for group in optimizer.param_groups:
-            places += [(group, key) for key in group if key != "params"]
-    return places, [group[key] for group, key in places]
 
 
 class _Entry:
@@ -72,21 +67,27 @@ class _Entry:
     def read_varying(self) -> list[Any]:
         return [group[key] if element is None else group[key][element] for group, key, element in self.varying]
 
-    def holds(self) -> bool:
-        """Are the optimizers as they were when this was captured, but for what is an input?"""
+    def is_current(self) -> bool:
+        """Do the optimizers have the parameters and the state that they had when this was captured?"""
         for optimizer, groups, state, size, sizes in self.structure:
             if optimizer.param_groups is not groups or optimizer.state is not state or len(state) != size:
                 return False
             for group, entries, parameters in sizes:
                 if len(group) != entries or len(group["params"]) != parameters:
                     return False
+        return True
+
+    def holds(self) -> bool:
+        """Are the optimizers as they were when this was captured, but for what is an input?"""
+        if not self.is_current():
+            return False
         for group, key, value in self.fixed:
             now = group[key]
             if now is not value and (type(now) is not type(value) or now != value):
                 return False
         values = self.read_varying()
         if values != self.values:
-            if not all(type(value) is float for value in values):
+            if not all(isinstance(value, float) for value in values):
                 return False
             self.vector[:] = values  # type: ignore[index]
             self.values = values
@@ -111,6 +112,8 @@ class CompiledStep:
         return len({id(e.captured.program) for entries in self.entries.values() for e in entries})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _C.tracing():  # within another capture: a part of it
+            return self.fn(*args, **kwargs)
         if not kwargs and all(isinstance(a, torch.Tensor) for a in args):
             structure: Any = len(args)
             tensors: Any = args
@@ -152,7 +155,7 @@ class CompiledStep:
             self.entries.clear()
         key = (structure, _ambient(), *[module.training for module in self.modules])
         entries = self.entries.setdefault(key, [])
-        entries[:] = [entry, *(e for e in entries if e.captured.arguments != captured.arguments)]
+        entries[:] = [entry, *(e for e in entries if e.is_current())][:MOST_ENTRIES]
         results = entry.call(entry.bound, *tensors)
         if results is NotImplemented:
             raise RuntimeError("a captured function does not fit the call that it was captured for")
