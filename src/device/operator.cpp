@@ -124,9 +124,12 @@ Boxing boxing(const c10::OperatorHandle& op) {
   const bool composite_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   const bool non_functional = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
   // 0. Implicit composites carry autograd: boxing them would cut it. silu's and mish's backward are implicit but are
-  //    only reached below autograd, and taken apart they cost five nodes.
+  //    only reached below autograd, and taken apart they cost five nodes. linear has an autograd kernel for this device
+  //    (linear.cpp), so nothing is cut.
   if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
-    return base == "silu_backward" || base == "mish_backward" ? Boxing::kRecord : Boxing::kDefault;
+    const bool below_autograd = base == "silu_backward" || base == "mish_backward" ||
+                                op.hasKernelForDispatchKey(DispatchKey::AutogradPrivateUse1);
+    return below_autograd ? Boxing::kRecord : Boxing::kDefault;
   }
   // 1. Views are native view functions, or composites of those.
   if (!schema.is_mutable() && any_return_aliases_unwritten(schema)) return Boxing::kDefault;

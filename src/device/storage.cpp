@@ -12,17 +12,28 @@
 namespace tpjrt::device {
 namespace {
 
-// Each storage gets the next 64-byte step of a reserved range: never reused, so equal addresses mean one storage.
+struct Range {
+  char* base;
+  size_t size;
+};
+
+// As much as there is, 16 TB at best: `ulimit -v` and valgrind allow less.
+Range reserve_range() {
+  for (int bits = 44; bits >= 32; bits -= 2) {
+    const size_t size = size_t{1} << bits;
+    void* range = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range != MAP_FAILED) return {static_cast<char*>(range), size};
+  }
+  TORCH_CHECK(false, "pjrt: can't reserve address space for device tensors (ulimit -v?)");
+}
+
+// Each storage gets the next 64-byte step of a reserved range: never reused (but for 2^38 storages at best), so equal
+// addresses mean one storage.
 void* next_address() {
-  constexpr size_t kRange = size_t{1} << 44;
   constexpr size_t kStep = 64;
-  static char* const base = [] {
-    void* range = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(range != MAP_FAILED, "pjrt: can't reserve address space for device tensors (ulimit -v?)");
-    return static_cast<char*>(range);
-  }();
+  static const Range range = reserve_range();
   static std::atomic<size_t> next{kStep};
-  return base + next.fetch_add(kStep, std::memory_order_relaxed) % kRange;
+  return range.base + (next.fetch_add(kStep, std::memory_order_relaxed) & (range.size - 1));
 }
 
 void no_memory(void* /*context*/) {}

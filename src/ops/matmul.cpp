@@ -2,6 +2,8 @@
 //
 // Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
 // CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
+#include <numeric>
+
 #include "ops/precision.h"
 #include "ops/rules.h"
 
@@ -63,6 +65,32 @@ Values addmm(Emit& e, const Call& c) {
   return plus(e, c, product(e, c, c.tensor("mat1"), c.tensor("mat2"), {{}, {}, {1}, {0}}));
 }
 
+// aten::linear: input · weightᵀ + bias; a weight of one dimension gives no features.
+Values linear(Emit& e, const Call& c) {
+  Value input = c.tensor("input"), weight = c.tensor("weight");
+  Value x = product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}});
+  if (c.has("bias")) {
+    Dims dims = e.type_of(c.result()).dims;
+    x = e.add(x, e.broadcast_to(e.to(c.tensor("bias"), x.element()), dims));
+  }
+  return {e.as(x, c.result())};
+}
+
+// aten::linear_backward: of a real matrix (device/linear.cpp sees to it); dimensions before the last are one batch.
+Values linear_backward(Emit& e, const Call& c) {
+  Value dy = c.tensor("grad_output");
+  Dims batch(static_cast<size_t>(dy.rank() - 1));
+  std::iota(batch.begin(), batch.end(), 0);
+  Values grads(3);
+  if (c.results[0]) grads[0] = product(e, c, dy, c.tensor("weight"), {{}, {}, {dy.rank() - 1}, {0}});
+  if (c.results[1]) grads[1] = product(e, c, dy, c.tensor("self"), {{}, {}, batch, batch});
+  if (c.results[2]) grads[2] = e.upcast(dy, [&](const Value& y) { return e.sum(y, batch); });
+  for (size_t i = 0; i < 3; ++i) {
+    if (c.results[i]) grads[i] = e.as(grads[i], c.result(i));
+  }
+  return grads;
+}
+
 // aten::addmv
 Values addmv(Emit& e, const Call& c) {
   return plus(e, c, product(e, c, c.tensor("mat"), c.tensor("vec"), {{}, {}, {1}, {0}}));
@@ -104,6 +132,8 @@ void add_matmul_rules(RuleTable& rules) {
   rules.add("aten::vdot", vdot);
   rules.add("aten::addmm", addmm);
   rules.add("aten::addmm.dtype", addmm);
+  rules.add("aten::linear", linear);
+  rules.add("aten::linear_backward", linear_backward);
   rules.add("aten::addmv", addmv);
   rules.add("aten::baddbmm", baddbmm);
   rules.add("aten::baddbmm.dtype", baddbmm);
