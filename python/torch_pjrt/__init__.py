@@ -21,19 +21,25 @@ import torch  # noqa: E402
 
 from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
 from torch_pjrt.capture import CaptureError, compile_step, jit  # noqa: E402
+from torch_pjrt.conversion import to_eager, to_lazy  # noqa: E402
+from torch_pjrt.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
     "CaptureError",
     "compile_step",
+    "eager_mode",
+    "from_dlpack",
     "init",
     "jit",
     "metrics",
     "reset_metrics",
     "strict_mode",
     "sync",
+    "to_eager",
     "to_graph",
+    "to_lazy",
     "to_stablehlo",
 ]
 
@@ -50,7 +56,7 @@ def init(plugin: str | None = None) -> None:
         RuntimeError: the plugin can't be loaded or is too old, or another one is running already.
     """
     if plugin is None:
-        _C.device_count()
+        _C.plugin()
         return
     found = plugins.resolve(plugin)
     _C.init(found.name, str(found.path))
@@ -95,6 +101,25 @@ class strict_mode:
 
     def __exit__(self, *exception: object) -> None:
         _C.set_strict(self.before)
+
+
+class eager_mode:
+    """Under it every call is run, and waited for, as soon as it is recorded. What fails raises at its line.
+
+    ``torch_pjrt.eager_mode()`` sets it for the process, ``with torch_pjrt.eager_mode(): ...`` for a block,
+    ``TORCH_PJRT_EAGER=1`` from the start. Results are those of lazy mode; each call is a program of its own, compiled
+    once and kept in the same caches. What is pending already stays so until it is used.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.before = _C.eager()
+        _C.set_eager(enabled)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        _C.set_eager(self.before)
 
 
 registration.register(device_module)

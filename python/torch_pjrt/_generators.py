@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt._streams import _device
 
 
 def default_generator(device: Any = "pjrt") -> torch.Generator:
     """The generator that random ops on ``device`` draw from when none is given."""
-    return _C.default_generator(_index(device))
-
-
-def _index(device: Any) -> int:
-    index = device if isinstance(device, int) else torch.device(device).index
-    return int(_C.current_device()) if index is None else index
+    return _C.default_generator(_device(device).index)
 
 
 def manual_seed(seed: int) -> None:
@@ -24,16 +21,28 @@ def manual_seed(seed: int) -> None:
     default_generator().manual_seed(int(seed))
 
 
+def _generators() -> list[torch.Generator]:
+    """Every device's. Devices that no client has counted yet are one."""
+    return [default_generator(index) for index in range(_C.device_count() if _C.is_initialized() else 1)]
+
+
 def manual_seed_all(seed: int) -> None:
-    """Seeds every device. Devices that no client has counted yet are one."""
-    count = _C.device_count() if _C.is_initialized() else 1
-    for index in range(count):
-        default_generator(index).manual_seed(int(seed))
+    """Seeds every device."""
+    for generator in _generators():
+        generator.manual_seed(int(seed))
 
 
 def seed() -> int:
     """Seeds the current device's generator from the system; gives the seed."""
     return default_generator().seed()
+
+
+def seed_all() -> None:
+    """Seeds every device from the system, with one seed."""
+    first, *others = _generators()
+    chosen = first.seed()
+    for generator in others:
+        generator.manual_seed(chosen)
 
 
 def initial_seed() -> int:
@@ -49,3 +58,14 @@ def get_rng_state(device: Any = "pjrt") -> torch.Tensor:
 def set_rng_state(state: torch.Tensor, device: Any = "pjrt") -> None:
     """Sets what ``get_rng_state`` gave."""
     default_generator(device).set_state(state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Every device's ``get_rng_state``."""
+    return [generator.get_state() for generator in _generators()]
+
+
+def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
+    """Sets what ``get_rng_state_all`` gave."""
+    for index, state in enumerate(states):
+        set_rng_state(state, index)

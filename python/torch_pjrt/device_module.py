@@ -2,14 +2,106 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from torch_pjrt import _C, _generators
+from torch_pjrt import _C
+from torch_pjrt._generators import (
+    default_generator as default_generator,
+)
+from torch_pjrt._generators import (
+    get_rng_state as get_rng_state,
+)
+from torch_pjrt._generators import (
+    get_rng_state_all as get_rng_state_all,
+)
+from torch_pjrt._generators import (
+    initial_seed as initial_seed,
+)
+from torch_pjrt._generators import (
+    manual_seed as manual_seed,
+)
+from torch_pjrt._generators import (
+    manual_seed_all as manual_seed_all,
+)
+from torch_pjrt._generators import (
+    seed as seed,
+)
+from torch_pjrt._generators import (
+    seed_all as seed_all,
+)
+from torch_pjrt._generators import (
+    set_rng_state as set_rng_state,
+)
+from torch_pjrt._generators import (
+    set_rng_state_all as set_rng_state_all,
+)
+from torch_pjrt._memory import (
+    empty_cache as empty_cache,
+)
+from torch_pjrt._memory import (
+    max_memory_allocated as max_memory_allocated,
+)
+from torch_pjrt._memory import (
+    max_memory_reserved as max_memory_reserved,
+)
+from torch_pjrt._memory import (
+    mem_get_info as mem_get_info,
+)
+from torch_pjrt._memory import (
+    memory_allocated as memory_allocated,
+)
+from torch_pjrt._memory import (
+    memory_reserved as memory_reserved,
+)
+from torch_pjrt._memory import (
+    memory_stats as memory_stats,
+)
+from torch_pjrt._memory import (
+    reset_accumulated_memory_stats as reset_accumulated_memory_stats,
+)
+from torch_pjrt._memory import (
+    reset_peak_memory_stats as reset_peak_memory_stats,
+)
+from torch_pjrt._streams import (
+    Event as Event,
+)
+from torch_pjrt._streams import (
+    Stream as Stream,
+)
+from torch_pjrt._streams import (
+    StreamContext as StreamContext,
+)
+from torch_pjrt._streams import (
+    _device,
+)
+from torch_pjrt._streams import (
+    current_stream as current_stream,
+)
+from torch_pjrt._streams import (
+    default_stream as default_stream,
+)
+from torch_pjrt._streams import (
+    set_stream as set_stream,
+)
+from torch_pjrt._streams import (
+    stream as stream,
+)
 
 # torch.utils.checkpoint saves the generators' state only of a device module that says so; ours need no client.
 _initialized = True
+
+
+def init() -> None:
+    """Starts the client now, instead of at the first use of data. Raises where no plugin can be used."""
+    _C.plugin()
+
+
+def is_initialized() -> bool:
+    """True once a client runs."""
+    return bool(_C.is_initialized())
 
 
 def is_available() -> bool:
@@ -30,27 +122,20 @@ def current_device() -> int:
     return int(_C.current_device())
 
 
-def _index(device: Any) -> int:
-    if isinstance(device, int):
-        return device
-    if device is None:
-        return current_device()
-    device = torch.device(device)
-    if device.type != "pjrt":
-        raise ValueError(f"expected a pjrt device, got {device}")
-    return current_device() if device.index is None else device.index
-
-
 def set_device(device: Any) -> None:
-    """Makes ``device`` (an index, ``"pjrt:1"`` or a ``torch.device``) the current one."""
-    _C.set_device(_index(device))
+    """Makes ``device`` (an index, ``"pjrt:1"``, a ``torch.device``) the current one. A negative index does nothing."""
+    _C.set_device(device if isinstance(device, int) else _device(device).index)
 
 
 class device:
-    """Context manager that changes the current device: ``with torch.pjrt.device(1): ...``."""
+    """Context manager that changes the current device: ``with torch.pjrt.device(1): ...``.
+
+    Args:
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. None and a negative index change nothing.
+    """
 
     def __init__(self, device: Any) -> None:
-        self.index = _index(device)
+        self.index = -1 if device is None else device if isinstance(device, int) else _device(device).index
 
     def __enter__(self) -> None:
         self.before = current_device()
@@ -60,15 +145,65 @@ class device:
         _C.set_device(self.before)
 
 
+class device_of(device):
+    """Context manager that makes a tensor's device the current one; does nothing for a tensor elsewhere."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__(tensor.device if tensor.device.type == "pjrt" else None)
+
+
 def synchronize(device: Any = None) -> None:
-    """Runs everything that is pending and waits until the device is done."""
+    """Runs everything that is pending and waits until the device is done. Ctrl-C ends the wait, not the work."""
+    index = _device(device).index
     _C.sync_all()
-    _C.synchronize(_index(device))
+    _C.wait(index)
 
 
 def get_device_name(device: Any = None) -> str:
-    """The plugin's platform and kind of device, such as ``"cpu"``."""
-    return str(_C.device_kinds()[_index(device)])
+    """What the plugin calls the device: ``"cpu"``, ``"NVIDIA H100 80GB HBM3"``."""
+    return str(_C.device_properties(_device(device).index)["kind"])
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """CUDA's compute capability, such as ``(9, 0)``, where the plugin tells one; else ``(0, 0)``.
+
+    What dtypes a device can hold is told by ``torch.accelerator.get_device_capability``.
+    """
+    told = str(_C.device_properties(_device(device).index)["attributes"].get("compute_capability", ""))
+    major, _, minor = told.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What is known of a device. ``total_memory``: bytes, None where the plugin doesn't tell."""
+
+    name: str
+    platform: str
+    platform_version: str
+    plugin: str
+    total_memory: int | None
+    is_host_memory: bool
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """What the plugin tells of the device. ``attributes`` has what only some plugins have."""
+    index = _device(device).index
+    told = _C.device_properties(index)
+    try:
+        total = mem_get_info(index)[1]
+    except NotImplementedError:
+        total = None
+    return DeviceProperties(
+        name=told["kind"],
+        platform=_C.platform_name(),
+        platform_version=_C.platform_version(),
+        plugin=_C.plugin()[0],
+        total_memory=total,
+        is_host_memory=told["is_host_memory"],
+        attributes=told["attributes"],
+    )
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -81,22 +216,9 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
-def is_initialized() -> bool:
-    """True once a client runs."""
-    return bool(_C.is_initialized())
-
-
 def _is_in_bad_fork() -> bool:
-    return False
-
-
-manual_seed = _generators.manual_seed
-manual_seed_all = _generators.manual_seed_all
-seed = _generators.seed
-initial_seed = _generators.initial_seed
-get_rng_state = _generators.get_rng_state
-set_rng_state = _generators.set_rng_state
-default_generator = _generators.default_generator
+    """Was this process forked from one that used the device? Then it can't use it."""
+    return bool(_C.in_forked_child())
 
 
 def metrics() -> dict[str, Any]:

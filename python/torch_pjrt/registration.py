@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import _C, decompositions, plugins
+from torch_pjrt import _C, _files, _processes, decompositions, dlpack, plugins
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -45,54 +45,9 @@ def _print_from_the_host() -> None:
     tensor_str._tensor_str = _tensor_str
 
 
-def _store_through_the_host() -> None:
-    """The legacy file format, which ``pickle`` uses, reads and writes a storage's memory by its address.
-
-    Here that is a number without memory behind it. The zip format, torch's default, goes through ``storage.cpu()`` by
-    itself.
-    """
-    storage = torch.UntypedStorage
-    write_file, set_from_file = storage._write_file, storage._set_from_file
-
-    def _write_file(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        return write_file(self.cpu() if self.device.type == "pjrt" else self, *args, **kwargs)
-
-    def _set_from_file(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        if self.device.type != "pjrt":
-            return set_from_file(self, *args, **kwargs)
-        host = self.cpu()
-        set_from_file(host, *args, **kwargs)
-        self.resize_(host.nbytes())
-        return self.copy_(host)
-
-    storage._write_file, storage._set_from_file = _write_file, _set_from_file
-
-
-def _refuse_dlpack() -> None:
-    """A tensor's data pointer here is an address without memory behind it: it must not reach another library."""
-
-    def refuse(tensor: torch.Tensor) -> None:
-        if isinstance(tensor, torch.Tensor) and tensor.device.type == "pjrt":
-            raise BufferError("a pjrt tensor can't be exported through DLPack yet; export tensor.cpu() instead")
-
-    tensor_dlpack, to_dlpack = torch.Tensor.__dlpack__, torch.utils.dlpack.to_dlpack
-    dlpack_device = torch.Tensor.__dlpack_device__
-
-    def __dlpack__(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        refuse(self)
-        return tensor_dlpack(self, *args, **kwargs)
-
-    def __dlpack_device__(self: torch.Tensor) -> Any:
-        refuse(self)
-        return dlpack_device(self)
-
-    def checked_to_dlpack(tensor: torch.Tensor) -> Any:
-        refuse(tensor)
-        return to_dlpack(tensor)
-
-    torch.Tensor.__dlpack__ = __dlpack__
-    torch.Tensor.__dlpack_device__ = __dlpack_device__
-    torch.utils.dlpack.to_dlpack = checked_to_dlpack
+def _move_lazy_modules() -> None:
+    """A parameter without a shape may be moved by the methods of a list, which ``.pjrt()`` is not in."""
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.pjrt)
 
 
 def _run_after_optimizer_steps() -> None:
@@ -112,14 +67,22 @@ def _run_after_optimizer_steps() -> None:
     register_optimizer_step_post_hook(run)
 
 
+def _finish() -> None:
+    """Work in flight ends before the interpreter takes its modules apart."""
+    if _C.is_initialized() and not _C.in_forked_child():
+        for index in range(_C.device_count()):
+            _C.wait(index)
+
+
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _print_from_the_host()
-    _store_through_the_host()
-    _refuse_dlpack()
+    _move_lazy_modules()
+    _files.install()
+    _processes.install()
+    dlpack.install()
     _run_after_optimizer_steps()
-    # Work in flight ends before the interpreter takes its modules apart.
-    atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))
+    atexit.register(_finish)

@@ -13,7 +13,12 @@ from torch_pjrt import _C
 
 def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.to("pjrt"), (args, kwargs))
-    results = [leaf for leaf in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+    eager = _C.eager()
+    _C.set_eager(False)
+    try:
+        results = [leaf for leaf in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+    finally:
+        _C.set_eager(eager)
     if not results:
         raise ValueError("the function gives no tensor, so there is no program to show")
     elsewhere = {str(r.device) for r in results if r.device.type != "pjrt"}

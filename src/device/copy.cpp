@@ -14,6 +14,7 @@
 
 #include "device/access.h"
 #include "device/counters.h"
+#include "device/eager.h"
 #include "device/engine.h"
 #include "device/host.h"
 #include "device/storage.h"
@@ -44,14 +45,17 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
   const auto device = self.device().index();
   at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
   const graph::TypePtr type = dense_type(self);
-  std::lock_guard lock(graph::graph_lock());
-  graph::Value value = read(expanded);
-  const graph::TypePtr from = value.type();
-  if (from->dtype != type->dtype || from->sizes != type->sizes || from->strides != type->strides) {
-    value = convert(value, type, device);
+  {
+    std::lock_guard lock(graph::graph_lock());
+    graph::Value value = read(expanded);
+    const graph::TypePtr from = value.type();
+    if (from->dtype != type->dtype || from->sizes != type->sizes || from->strides != type->strides) {
+      value = convert(value, type, device);
+    }
+    counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+    write(self, std::move(value));
   }
-  counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
-  write(self, std::move(value));
+  if (C10_UNLIKELY(eager())) cut(self, "aten::copy_");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,15 +14,43 @@
 
 namespace tpjrt::device {
 
+// A moment in a device's queue: reached when everything that was started before it is over. May be used from any thread.
+class Moment {
+ public:
+  virtual ~Moment() = default;
+  virtual bool reached() const = 0;
+  // Throws the first error among what it waits for. Not with the GIL: see Engine::wait.
+  virtual void wait() const = 0;
+  // On std::chrono::steady_clock; once it was reached.
+  virtual int64_t reached_at_ns() const = 0;
+};
+
+// A device's memory, in bytes of device buffers; what a running program needs besides is not in it. Zeros before the
+// client is started.
+struct MemoryUse {
+  int64_t current = 0, peak = 0;
+  int64_t allocated = 0, allocations = 0, frees = 0;  // since the start
+  bool is_host_memory = false;
+  // What the plugin tells, by the names of PJRT_Device_MemoryStats' fields; empty where it tells nothing.
+  std::map<std::string, int64_t> plugin;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
+  virtual bool started() const = 0;
   virtual c10::DeviceIndex device_count() = 0;
   // Runs whatever is pending for these cells; afterwards each holds a leaf. Not under graph_lock().
   virtual void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) = 0;
   // A leaf over the memory of a dense CPU tensor, whose strides become the leaf's form. `owned`: nobody else can write
   // the memory, so it may be used in place where the device computes in host memory.
   virtual graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) = 0;
+  // A leaf over the memory of a dense CPU tensor that others may see and write; the device never writes it. Takes the memory
+  // out of the tensor's storage. Empty where the device can't use it in place: it has a memory of its own, or wants
+  // another alignment.
+  virtual graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) = 0;
+  // Does the device compute in the host's memory? Starts the client.
+  virtual bool is_host_memory() = 0;
   // A CPU tensor with the leaf's form. Read only: it may be the device's own memory.
   virtual at::Tensor host_view(const graph::Value& leaf) = 0;
   // Reads part of a leaf's memory.
@@ -29,8 +58,14 @@ class Engine {
   // Whether the call can be lowered; if not, why. Fills signature.lowering. `numbers` are those of the first such call,
   // without the random key. May take the GIL.
   virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) = 0;
-  // Blocks until everything that was started on the device is done.
-  virtual void wait(c10::DeviceIndex device) = 0;
+  // Starts everything that is pending anywhere.
+  virtual void sync_all(const char* cause) = 0;
+  // After everything that was started on the device so far.
+  virtual std::shared_ptr<Moment> now(c10::DeviceIndex device) = 0;
+  // moment.wait() without the GIL.
+  virtual void wait(const Moment& moment) = 0;
+  virtual MemoryUse memory(c10::DeviceIndex device) = 0;
+  virtual void reset_peak_memory(c10::DeviceIndex device) = 0;
 };
 
 Engine& engine();

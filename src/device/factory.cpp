@@ -26,31 +26,6 @@ c10::Device resolve_device(std::optional<at::Device> device) {
   return chosen;
 }
 
-bool is_supported(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::kBool:
-    case c10::kByte:
-    case c10::kChar:
-    case c10::kShort:
-    case c10::kInt:
-    case c10::kLong:
-    case c10::kUInt16:
-    case c10::kUInt32:
-    case c10::kUInt64:
-    case c10::kHalf:
-    case c10::kBFloat16:
-    case c10::kFloat:
-    case c10::kDouble:
-    case c10::kComplexFloat:
-    case c10::kComplexDouble:
-    case c10::kFloat8_e4m3fn:
-    case c10::kFloat8_e4m3fnuz:
-    case c10::kFloat8_e5m2:
-    case c10::kFloat8_e5m2fnuz: return true;
-    default: return false;
-  }
-}
-
 void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "pjrt: layout ", *layout,
                               " is not supported, the device holds strided tensors only");
@@ -82,6 +57,31 @@ void grow(LazyStorage* storage, size_t nbytes) {
 }
 
 }  // namespace
+
+bool is_supported(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kBool:
+    case c10::kByte:
+    case c10::kChar:
+    case c10::kShort:
+    case c10::kInt:
+    case c10::kLong:
+    case c10::kUInt16:
+    case c10::kUInt32:
+    case c10::kUInt64:
+    case c10::kHalf:
+    case c10::kBFloat16:
+    case c10::kFloat:
+    case c10::kDouble:
+    case c10::kComplexFloat:
+    case c10::kComplexDouble:
+    case c10::kFloat8_e4m3fn:
+    case c10::kFloat8_e4m3fnuz:
+    case c10::kFloat8_e5m2:
+    case c10::kFloat8_e5m2fnuz: return true;
+    default: return false;
+  }
+}
 
 at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<at::ScalarType> dtype_opt,
                                std::optional<at::Layout> layout, std::optional<at::Device> device_opt,

@@ -8,6 +8,9 @@
 
 namespace tpjrt::device {
 
+// Can the device hold tensors of this dtype?
+bool is_supported(c10::ScalarType dtype);
+
 at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
                                std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format);

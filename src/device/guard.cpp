@@ -15,6 +15,23 @@ namespace {
 
 thread_local c10::DeviceIndex current = 0;
 
+c10::DeviceIndex resolve(c10::DeviceIndex index) { return index < 0 ? current : index; }
+c10::Stream queue_of(c10::Device device) {
+  return c10::Stream(c10::Stream::DEFAULT, c10::Device(kPjrt, resolve(device.index())));
+}
+
+// What an event's pointer points to.
+using Recorded = std::shared_ptr<Moment>;
+const Moment& moment_of(void* event) { return **static_cast<Recorded*>(event); }
+
+// Recorded is not started: whoever asks whether work is done means what was recorded, too.
+void start_all() { engine().sync_all("a stream or an event was asked for"); }
+
+void finish(c10::DeviceIndex device) {
+  start_all();
+  engine().wait(*engine().now(resolve(device)));
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kPjrt; }
   c10::Device exchangeDevice(c10::Device device) const override {
@@ -27,15 +44,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.index() >= 0) current = device.index();
   }
-  c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
+  c10::Stream getStream(c10::Device device) const override { return queue_of(device); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return queue_of(device); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
+    return queue_of(device);
   }
-  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return queue_of(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return queue_of(stream.device()); }
   c10::DeviceIndex deviceCount() const noexcept override {
     try {
       return engine().device_count();
@@ -43,21 +58,46 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       return 0;  // no plugin: no device. torch_pjrt.init() tells why
     }
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& stream) const override { engine().wait(stream.device_index()); }
-  void synchronizeDevice(const c10::DeviceIndex index) const override { engine().wait(index); }
-  void synchronizeEvent(void* /*event*/) const override { engine().wait(current); }
-  bool queryEvent(void* /*event*/) const override { return true; }
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits = 0;
+    for (size_t i = 0; i < c10::NUMBER_OF_DEVICE_CAPABILITIES; ++i) {
+      if (is_supported(static_cast<c10::ScalarType>(i))) capability.capability_data.capability_bits |= uint64_t{1} << i;
+    }
+    return capability;
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    start_all();
+    return engine().now(stream.device_index())->reached();
+  }
+  void synchronizeStream(const c10::Stream& stream) const override { finish(stream.device_index()); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override { finish(index); }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*index*/,
+              const c10::EventFlag /*flag*/) const override {
+    start_all();
+    if (!*event) *event = new Recorded;
+    *static_cast<Recorded*>(*event) = engine().now(stream.device_index());
+  }
+  // What is recorded later on the same device runs later anyway, and values wait for those they are made of.
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  void record(void** /*event*/, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
-              const c10::EventFlag /*flag*/) const override {}
-  void destroyEvent(void* /*event*/, const c10::DeviceIndex /*index*/) const noexcept override {}
+  void synchronizeEvent(void* event) const override {
+    if (event) engine().wait(moment_of(event));
+  }
+  bool queryEvent(void* event) const override { return !event || moment_of(event).reached(); }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex /*index*/) const override {
+    TORCH_CHECK(moment_of(from).reached() && moment_of(to).reached(),
+                "Both events must be completed before calculating elapsed time.");
+    return static_cast<double>(moment_of(to).reached_at_ns() - moment_of(from).reached_at_ns()) * 1e-6;
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
+    delete static_cast<Recorded*>(event);
+  }
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return deviceCount() > 0; }
-  bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return engine().started(); }
   c10::DeviceIndex deviceCount() const override { return Guard().deviceCount(); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current; }

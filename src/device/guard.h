@@ -1,6 +1,7 @@
 // The device guard: which device index is current, and streams and events as they are here.
 //
-// There is one stream a device: work runs in the order in which it is synced. Events are complete when the device is idle.
+// There is one stream a device, its queue: work runs in the order in which it is synced. An event is a moment in the queue;
+// recording one starts what is pending, so that it means all calls before it.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -12,6 +12,7 @@
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/engine.h"
+#include "device/factory.h"
 #include "device/generator.h"
 #include "device/location.h"
 #include "device/meta.h"
@@ -237,6 +238,16 @@ at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool
   }
   at::Tensor result = make_tensor(type_of(dense), device);
   graph::Value leaf = engine().upload(dense, device, owned);
+  std::lock_guard lock(graph::graph_lock());
+  storage_of(result)->cell.bind(std::move(leaf));
+  return result;
+}
+
+at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device) {
+  if (!tensor.is_non_overlapping_and_dense() || !is_supported(tensor.scalar_type())) return {};
+  at::Tensor result = make_tensor(type_of(tensor), device);
+  graph::Value leaf = engine().borrow(tensor, device);
+  if (!leaf) return {};
   std::lock_guard lock(graph::graph_lock());
   storage_of(result)->cell.bind(std::move(leaf));
   return result;

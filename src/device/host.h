@@ -29,6 +29,10 @@ at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool
 void set_tracing(bool on);
 bool tracing();
 
+// A tensor on the device over the memory of a CPU tensor, which is taken out of its storage; undefined where that can't
+// be done without a copy. See Engine::borrow.
+at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
+
 bool strict();
 void set_strict(bool on);
 

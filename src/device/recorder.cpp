@@ -2,14 +2,16 @@
 #include "device/recorder.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/record_function.h>
 #include <c10/util/flat_hash_map.h>
 
 #include "device/access.h"
 #include "device/arguments.h"
 #include "device/counters.h"
-#include "device/engine.h"
+#include "device/eager.h"
 #include "device/generator.h"
 #include "device/host.h"
+#include "device/interrupt.h"
 #include "device/plan.h"
 #include "device/storage.h"
 
@@ -47,9 +49,6 @@ void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
 }
 
-// A graph that nobody reads is cut here, so that a loop without a read runs in bounded memory. Well above a training step.
-constexpr uint32_t kMostNodes = 20'000;
-
 // Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
 uint32_t emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
               c10::SmallVectorImpl<at::Tensor>& results) {
@@ -72,11 +71,12 @@ uint32_t emit(const Plan& plan, const Arguments& arguments, std::optional<at::Ge
   return graph::Component::root(node->component.get())->nodes;
 }
 
-void cut(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at::Tensor> results) {
-  const bool fresh = !results.empty() && results[0].defined();
-  if (!fresh && plan.writes.empty()) return;
-  const at::Tensor& tensor = fresh ? results[0] : *arguments.operands[plan.writes[0].operand];
-  engine().sync({&storage_of(tensor)->cell}, "a graph that was long without a read");
+// One of the tensors that hold a result of the call; undefined where none does.
+at::Tensor holder(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at::Tensor> results) {
+  for (const at::Tensor& tensor : results) {
+    if (tensor.defined()) return tensor;
+  }
+  return plan.writes.empty() ? at::Tensor() : *arguments.operands[plan.writes[0].operand];
 }
 
 void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at::Tensor>& results,
@@ -144,10 +144,12 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     if (plan && !plan->on_host) nodes = emit(*plan, arguments, generator, results);
   }
   if (C10_UNLIKELY(!plan)) {
+    RECORD_FUNCTION("pjrt::record_first_call", {});
     std::unique_ptr<Plan> fresh;
     try {
       fresh = make_plan(op, values, arguments);
     } catch (const std::exception& error) {
+      let_interrupts_pass();
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
       run_on_host_after_meta(op, stack, std::current_exception());
       return;
@@ -170,7 +172,9 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     return;
   }
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
-  if (C10_UNLIKELY(nodes > kMostNodes) && !tracing()) cut(*plan, arguments, results);
+  if (C10_UNLIKELY(nodes > most_nodes.load(std::memory_order_relaxed))) {
+    if (const at::Tensor tensor = holder(*plan, arguments, results); tensor.defined()) cut(tensor, op.name);
+  }
   push_returns(op, *plan, results, stack);
 }
 

@@ -47,6 +47,22 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 }
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 
+// Lets `.data =` take a parameter to the device and back in place, as torch does between its own devices: a module that
+// moves keeps its parameters, so weights stay tied and an optimizer made before stays valid.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  using c10::BackendComponent;
+  constexpr c10::DispatchKeySet dense(c10::DispatchKey::Dense);
+  constexpr c10::DispatchKeySet backends({BackendComponent::CPUBit, BackendComponent::CUDABit, BackendComponent::HIPBit,
+                                          BackendComponent::XPUBit, BackendComponent::PrivateUse1Bit});
+  const auto is_plain = [&](const at::Tensor& tensor) {
+    return tensor.key_set().has_any(dense) && tensor.key_set().has_any(backends);
+  };
+  return is_plain(self) && is_plain(from);
+}
+
+// A plugin keeps memory until the programs that use it are done.
+void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
+
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
@@ -79,6 +95,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_complex", TORCH_FN(view_as_complex));
   m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("equal", TORCH_FN(equal));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+  m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

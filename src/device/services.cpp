@@ -1,6 +1,7 @@
 // The points where rooms above plug in: the engine, the source of user locations; and the counters.
 #include "device/counters.h"
 #include "device/engine.h"
+#include "device/interrupt.h"
 #include "device/location.h"
 
 #include <c10/util/Exception.h>
@@ -12,6 +13,7 @@ namespace {
 std::atomic<Engine*> installed_engine{nullptr};
 std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
+std::atomic<InterruptTest> interrupt_test{nullptr};
 }  // namespace
 
 Engine& engine() {
@@ -27,6 +29,12 @@ Location user_location() {
   if (!traced_location.file.empty()) return traced_location;
   const LocationSource source = location_source;
   return source ? source() : Location{};
+}
+
+void install_interrupt_test(InterruptTest test) { interrupt_test = test; }
+void let_interrupts_pass() {
+  const InterruptTest test = interrupt_test;
+  if (test && test()) throw;
 }
 
 Counters& counters() {

@@ -4,8 +4,8 @@
 // dense, offset 0, covering the whole storage. A tensor whose sizes, strides and dtype equal the form reads the value
 // itself; any other tensor reads it through a view node and writes it through a write node (access.h).
 //
-// The data pointer is a unique address in a mapping that can't be read: equality and null checks behave as usual, and
-// a kernel that mistakes the memory for the host's faults at once instead of reading garbage.
+// The data pointer is a unique address in a mapping that can't be read (allocator.h): equality and null checks behave as
+// usual, and a kernel that mistakes the memory for the host's faults at once instead of reading garbage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,8 +29,6 @@ class LazyStorage final : public c10::StorageImpl {
   void drop();
 };
 
-// The allocator that marks storages as ours. Its allocations are addresses without memory behind them.
-c10::Allocator* allocator();
 // Makes c10 create LazyStorage for this device type, whoever asks (at::empty, unpickling, …).
 void install_storage();
 

@@ -7,7 +7,9 @@
 #include <unordered_map>
 
 #include "device/access.h"
+#include "device/eager.h"
 #include "device/host.h"
+#include "device/interrupt.h"
 #include "device/meta.h"
 #include "device/storage.h"
 #include "engine/emit_call.h"
@@ -208,11 +210,13 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
   try {
     device::BelowEverything below;
+    device::StaysLazy lazy;
     if (!decompose(source, *signature.op, stack)) {
       if (reason.empty()) reason = "it has no lowering rule and no decomposition";
       return false;
     }
   } catch (const std::exception& error) {
+    device::let_interrupts_pass();
     const std::string what = error.what();
     reason = "its decomposition can't be traced: " + what.substr(0, what.find('\n'));
     return false;

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
@@ -299,6 +300,7 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     }
     bound.memory = memory;
     bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kZeroCopyMutable, device, {});
+    bound.buffer->set_counted(false);  // the host's memory
     return bound.buffer->handle();
   }
   ++copies_;
@@ -313,6 +315,8 @@ PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
   // The storage and this call hold it, nobody else: then nobody can read it afterwards.
   if (bound.donated && (bound.leaf.node.use_count() > 2 || data.is_shared())) {
     kept_.push_back(static_cast<int64_t>(handles_.size()));
+  } else if (bound.donated) {
+    data.buffer->set_counted(false);
   }
   return data.buffer->handle();
 }
@@ -356,10 +360,13 @@ void CompiledGraph::run(const std::vector<Given>& given) {
     }
   }
   bind_numbers();
+  RECORD_FUNCTION("pjrt::execute", {});
   if (waits_) {
     program_->executable->execute_and_wait(handles_, kept_, outputs_);
   } else {
-    program_->executable->execute(handles_, kept_, outputs_);
+    pjrt::Event done(context_.client().api(), nullptr);
+    program_->executable->execute(handles_, kept_, outputs_, &done);
+    context_.started(static_cast<size_t>(device_), std::move(done));
   }
   context_.metrics.executions++;
   context_.metrics.nodes_executed += num_nodes_;
@@ -404,7 +411,6 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
       continue;
     }
     at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
-    context_.started(static_cast<size_t>(device_), buffer);
     std::lock_guard lock(graph::graph_lock());
     device::storage_of(tensor)->cell.bind(
         {graph::make_leaf(storage.form, std::make_shared<DeviceData>(std::move(buffer))), 0});
@@ -423,6 +429,7 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
 }
 
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+  check_process();
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
     if (on_device_) ready_device_arguments(given);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "engine/interruptible.h"
 #include "engine/progress.h"
 #include "hlo/builder.h"
 #include "pjrt/compile_options.h"
@@ -107,7 +108,7 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
   CompiledText compiled;
   {
     const CompileProgress progress(ops);
-    compiled.executable = client.compile(stablehlo, options);
+    compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options);
   }
   if (!key.empty()) keep(key, *compiled.executable);
   return compiled;

@@ -1,12 +1,16 @@
 // Starting the client, and the small services of the engine.
 #include "engine/context.h"
 
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
+#include "device/eager.h"
 #include "engine/call_lowering.h"
 #include "engine/emit_program.h"
 #include "engine/errors.h"
@@ -50,6 +54,11 @@ std::map<std::string, std::variant<std::string, bool, int64_t, double>> xla_opti
 
 }  // namespace
 
+bool in_forked_child() { return pjrt::in_forked_child(); }
+
+// Before any lock: in a forked child another thread of the parent's may seem to hold it for ever.
+void check_process() { TORCH_CHECK(!pjrt::in_forked_child(), "pjrt: ", pjrt::kForked); }
+
 void Metrics::reset() {
   graphs_compiled = graphs_loaded_from_disk = executions = syncs = nodes_executed = 0;
   compile_ns = prepare_ns = execute_ns = 0;
@@ -60,9 +69,10 @@ Context& Context::instance() {
   return *context;
 }
 
-void Context::install(PluginSource plugins, GilRelease gil) {
+void Context::install(PluginSource plugins, GilRelease gil, SignalCheck signals) {
   plugin_source_ = plugins;
   gil_release_ = gil;
+  pjrt::install_wait_hook(signals);
   device::install_engine(this);
 }
 
@@ -75,30 +85,36 @@ void Context::without_gil(const std::function<void()>& work) {
 }
 
 void Context::exclusively(const std::function<void()>& work) {
+  check_process();
   without_gil([&] {
     std::lock_guard guard(lock_);
     work();
   });
 }
 
-void Context::started(size_t device, const std::shared_ptr<pjrt::Buffer>& result) {
-  std::lock_guard guard(lock_);
-  last_[device] = result;
-}
+void Context::started(size_t device, pjrt::Event done) { queues_[device]->push(std::move(done)); }
 
 void Context::init(const PluginChoice& plugin) {
+  check_process();
   without_gil([&] {
     std::lock_guard guard(start_lock_);
     TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (",
                 plugin_.path,
                 ") is running already, and a process has one; choose the plugin before the first use of the device");
     if (client_) return;
-    client_ = create_client(plugin);
+    // A forked child cuts every graph at once, and so is told at its first call that it can't run any.
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
+    std::shared_ptr<pjrt::Client> client = create_client(plugin);
+    queues_.clear();
+    for (size_t i = 0; i < client->devices().size(); ++i) queues_.push_back(std::make_unique<Queue>());
     plugin_ = plugin;
+    client_ = std::move(client);
   });
 }
 
 pjrt::Client& Context::client() {
+  check_process();
   if (client_) return *client_;
   TORCH_INTERNAL_ASSERT(plugin_source_, "torch_pjrt: no plugin source");
   std::string failures;
@@ -120,22 +136,43 @@ const PluginChoice& Context::plugin() {
   return plugin_;
 }
 
-c10::DeviceIndex Context::device_count() { return static_cast<c10::DeviceIndex>(client().devices().size()); }
+c10::DeviceIndex Context::device_count() {
+  if (!client_) client();  // a forked child may count
+  return static_cast<c10::DeviceIndex>(client_->devices().size());
+}
 
 bool Context::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {
   return find_lowering(signature, numbers, reason);
 }
 
-void Context::wait(c10::DeviceIndex device) {
-  without_gil([&] {
-    std::shared_ptr<pjrt::Buffer> last;
-    {
-      std::lock_guard guard(lock_);
-      const auto it = last_.find(static_cast<size_t>(std::max<int>(device, 0)));
-      if (it != last_.end()) last = it->second.lock();
-    }
-    if (last && !last->is_deleted()) last->await();
-  });
+std::shared_ptr<device::Moment> Context::now(c10::DeviceIndex device) {
+  check_process();
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  return started() && index < queues_.size() ? queues_[index]->now() : Queue().now();
+}
+
+void Context::wait(const device::Moment& moment) {
+  without_gil([&] { moment.wait(); });
+}
+
+device::MemoryUse Context::memory(c10::DeviceIndex device) {
+  device::MemoryUse use;
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  if (!client_ || index >= client_->devices().size()) return use;
+  const pjrt::MemoryUse& counted = client_->memory(index);
+  use.current = counted.current_bytes();
+  use.peak = counted.peak_bytes();
+  use.allocated = counted.allocated_bytes();
+  use.allocations = counted.allocations();
+  use.frees = counted.frees();
+  use.is_host_memory = client_->is_host_memory();
+  use.plugin = client_->memory_stats(index);
+  return use;
+}
+
+void Context::reset_peak_memory(c10::DeviceIndex device) {
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  if (client_ && index < client_->devices().size()) client_->memory(index).reset_peak();
 }
 
 pjrt::CompileOptions Context::compile_options(int device_ordinal, bool small) {
@@ -150,6 +187,7 @@ pjrt::CompileOptions Context::compile_options(int device_ordinal, bool small) {
 }
 
 CompiledText Context::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops) {
+  RECORD_FUNCTION("pjrt::compile", {});
   CompiledText compiled = compiler_.compile(client(), stablehlo, options, ops);
   (compiled.from_disk ? metrics.graphs_loaded_from_disk : metrics.graphs_compiled)++;
   return compiled;
@@ -163,6 +201,7 @@ void Context::set_program_listener(ProgramListener listener) {
 }
 
 std::string Context::stablehlo(const std::vector<graph::Value>& results) {
+  check_process();
   std::string text;
   without_gil([&] {
     std::lock_guard guard(lock_);

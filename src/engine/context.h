@@ -16,6 +16,7 @@
 #include "device/engine.h"
 #include "engine/compiler.h"
 #include "engine/program.h"
+#include "engine/queue.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -35,28 +36,41 @@ struct PluginChoice {
 using PluginSource = std::vector<PluginChoice> (*)();
 // Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
 using GilRelease = void (*)(const std::function<void()>& work);
+// Throws where a signal's handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
+// waits for the device.
+using SignalCheck = void (*)();
 // Is told of each program before it is compiled. Called under the engine's lock: it must not sync.
 using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
+
+// Was this process forked from one that used the device? Then it can't use it, and check_process throws.
+bool in_forked_child();
+void check_process();
 
 class Context final : public device::Engine {
  public:
   static Context& instance();
 
-  void install(PluginSource plugins, GilRelease gil);
+  void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
   // Starts the client now, with this plugin. Throws when one is running already from another plugin.
   void init(const PluginChoice& plugin);
-  bool started() const { return client_ != nullptr; }
   pjrt::Client& client();
   const PluginChoice& plugin();
 
   // device::Engine
+  bool started() const override { return client_ != nullptr; }
   c10::DeviceIndex device_count() override;
   void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) override;
   graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
+  graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
+  bool is_host_memory() override { return client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
-  void wait(c10::DeviceIndex device) override;
+  void sync_all(const char* cause) override;
+  std::shared_ptr<device::Moment> now(c10::DeviceIndex device) override;
+  void wait(const device::Moment& moment) override;
+  device::MemoryUse memory(c10::DeviceIndex device) override;
+  void reset_peak_memory(c10::DeviceIndex device) override;
 
   // How programs are compiled for this client. `small`: no kernel of it is worth several threads.
   pjrt::CompileOptions compile_options(int device_ordinal, bool small);
@@ -65,13 +79,11 @@ class Context final : public device::Engine {
   // Work for one thread at a time, without the GIL.
   void exclusively(const std::function<void()>& work);
   void without_gil(const std::function<void()>& work);
-  // wait() waits for this too.
-  void started(size_t device, const std::shared_ptr<pjrt::Buffer>& result);
+  // Something was started on the device, and is over when `done` is.
+  void started(size_t device, pjrt::Event done);
   // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
   CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
-  // Runs everything that is pending anywhere.
-  void sync_all();
   // The module that a sync of these values would compile.
   std::string stablehlo(const std::vector<graph::Value>& results);
   // One at a time; an empty one ends it.
@@ -97,6 +109,7 @@ class Context final : public device::Engine {
   PluginChoice plugin_;
   std::shared_ptr<pjrt::Client> client_;
   Compiler compiler_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // by device
   ProgramCache programs_;
 
   // Reused by every sync, so that a known graph allocates nothing here.
@@ -106,7 +119,7 @@ class Context final : public device::Engine {
   std::vector<double> doubles_;
   std::vector<int64_t> integers_;
   std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
-  std::map<size_t, std::weak_ptr<pjrt::Buffer>> last_;  // by device: what wait() waits for
+  std::vector<const pjrt::Buffer*> donated_;
 };
 
 }  // namespace tpjrt::engine

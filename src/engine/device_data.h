@@ -11,11 +11,13 @@
 namespace tpjrt::engine {
 
 struct DeviceData final : graph::Data {
-  explicit DeviceData(std::shared_ptr<pjrt::Buffer> buffer) : buffer(std::move(buffer)) {}
+  explicit DeviceData(std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false)
+      : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
+  bool borrowed;  // the memory is somebody else's (Engine::borrow)
   // Views of this memory that were handed to the host and are still alive keep `buffer` in more hands than this one:
   // then it is never donated.
-  bool is_shared() const { return buffer.use_count() > 1; }
+  bool is_shared() const { return borrowed || buffer.use_count() > 1; }
 };
 
 // Raises for a placeholder, which a traced function may have left behind somewhere.

@@ -1,4 +1,5 @@
 // Running what is pending: walk, find or compile the program, bind, execute, settle.
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
@@ -56,13 +57,15 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
     std::lock_guard graph_guard(graph::graph_lock());
     if (!any_pending(cells)) return;
   }
+  check_process();
   without_gil([&] {
     std::lock_guard guard(lock_);
     run(cause, cells);
   });
 }
 
-void Context::sync_all() {
+void Context::sync_all(const char* cause) {
+  check_process();
   without_gil([&] {
     std::lock_guard guard(lock_);
     for (;;) {
@@ -72,7 +75,7 @@ void Context::sync_all() {
         pending = Cell::any_pending();
         if (!pending) return;
       }
-      run("torch_pjrt.sync", {pending});
+      run(cause, {pending});
     }
   });
 }
@@ -135,12 +138,17 @@ void Context::bind(const Walk& walk, const Program& program) {
   arguments_.clear();
   kept_.clear();
   packed_.clear();
+  donated_.clear();
   for (const graph::NodePtr& leaf : walk.leaves) arguments_.push_back(data_of(*leaf).buffer->handle());
   for (const Walk::Alias& alias : program.aliases) {
     const graph::NodePtr& leaf = walk.leaves[alias.leaf];
     // Only this graph and the walk itself hold it: nobody can read it afterwards.
     const bool free = leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
-    if (!free) kept_.push_back(alias.leaf);
+    if (free) {
+      donated_.push_back(data_of(*leaf).buffer.get());
+    } else {
+      kept_.push_back(alias.leaf);
+    }
   }
   if (program.doubles + program.integers == 0) return;
   program.pack(walk.numbers, doubles_, integers_);
@@ -155,16 +163,20 @@ void Context::bind(const Walk& walk, const Program& program) {
 }
 
 void Context::execute(const Walk& walk, const Program& program) {
+  RECORD_FUNCTION("pjrt::execute", {});
   const int64_t start = now_ns();
+  pjrt::Event done(client().api(), nullptr);
+  for (const pjrt::Buffer* buffer : donated_) buffer->set_counted(false);
   try {
-    program.executable->execute(arguments_, kept_, outputs_);
+    program.executable->execute(arguments_, kept_, outputs_, &done);
   } catch (const pjrt::Error& error) {
+    for (const pjrt::Buffer* buffer : donated_) buffer->set_counted(!buffer->is_deleted());
     throw_failure(walk, error);
   }
+  started(program.executable->device_index(), std::move(done));
   metrics.executions++;
   metrics.nodes_executed += walk.nodes.size();
   metrics.execute_ns += now_ns() - start;
-  if (!outputs_.empty()) last_[program.executable->device_index()] = outputs_.back();
 }
 
 // The results become leaves; cells that held them hold those, and the nodes are let go.

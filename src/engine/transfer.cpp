@@ -1,6 +1,7 @@
 // Between host memory and device buffers.
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <cstring>
@@ -41,18 +42,25 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
   return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
 }
 
+namespace {
+
+bool is_aligned(const at::Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % pjrt::Client::kZeroCopyAlignment == 0;
+}
+
+}  // namespace
+
 graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+  check_process();
+  RECORD_FUNCTION("pjrt::copy_to_device", {});
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
   const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
   const auto type = buffer_type(*form);
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
-  const auto aligned = [](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % pjrt::Client::kZeroCopyAlignment == 0;
-  };
   std::shared_ptr<pjrt::Buffer> buffer;
-  if (client().is_host_memory() && (!owned || !aligned(source.const_data_ptr()))) {
+  if (client().is_host_memory() && (!owned || !is_aligned(source))) {
     // A copy of our own, which the runtime then uses in place.
     source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
     std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
@@ -71,13 +79,35 @@ graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, b
   return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer))), 0};
 }
 
+graph::Value Context::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
+  TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
+  if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense)) return {};
+  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  const void* data = dense.const_data_ptr();
+  auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+  auto buffer = client().buffer_from_host(data, buffer_type(*form), pjrt::HostBufferSemantics::kZeroCopyImmutable,
+                                          static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+  return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0};
+}
+
+namespace {
+
+void await(const pjrt::Buffer& buffer) {
+  RECORD_FUNCTION("pjrt::wait", {});
+  buffer.await();
+}
+
+}  // namespace
+
 at::Tensor Context::host_view(const graph::Value& leaf) {
+  check_process();
   const graph::TensorType& form = *leaf.type();
   const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   at::Tensor view;
   without_gil([&] {
-    buffer->await();
+    await(*buffer);
+    RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (client().is_host_memory() && form.numel() > 0) {
       void* data = const_cast<void*>(buffer->host_pointer());
       view = at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
@@ -90,9 +120,11 @@ at::Tensor Context::host_view(const graph::Value& leaf) {
 }
 
 void Context::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
+  check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   without_gil([&] {
-    buffer->await();
+    await(*buffer);
+    RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (client().is_host_memory()) {
       std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
     } else {

@@ -1,13 +1,20 @@
 // The lazy graph: construction, components, and destruction without recursion.
 #include "graph/node.h"
 
+#include <pthread.h>
+
 #include <utility>
 #include <vector>
 
 namespace tpjrt::graph {
 
 std::mutex& graph_lock() {
-  static auto* lock = new std::mutex;  // outlives static destructors: tensors may die at interpreter exit
+  // Outlives static destructors: tensors may die at interpreter exit. No fork happens while another thread holds it, so
+  // that a child may drop its tensors, too.
+  static auto* lock = [] {
+    pthread_atfork([] { graph_lock().lock(); }, [] { graph_lock().unlock(); }, [] { graph_lock().unlock(); });
+    return new std::mutex;
+  }();
   return *lock;
 }
 

@@ -2,7 +2,7 @@
 //
 // Every call of the C API goes through Api::call, by way of TPJRT_CALL, which holds for all of them what the C API asks
 // of each: a function exists only where the table is long enough to hold it and the entry is not null, and a returned
-// PJRT_Error is read, freed and thrown as pjrt::Error. An Api is immutable and lives as long as the process: plugins
+// PJRT_Error is read, freed and thrown as pjrt::Error; and nothing is called in a forked child (fork.h). An Api is immutable and lives as long as the process: plugins
 // start threads and register globals, so none is ever unloaded. All of it may be used from any thread.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "pjrt/error.h"
+#include "pjrt/fork.h"
 
 // Declares `args`, zeroed, with its struct_size: TPJRT_ARGS(PJRT_Buffer_Device, args); args.buffer = …;
 #define TPJRT_ARGS(Function, args) \
@@ -51,14 +52,16 @@ class Api {
   // code and message where the call fails. TPJRT_CALL writes the first two arguments.
   template <class Args>
   void call(const char* name, PJRT_Error* (*PJRT_Api::*member)(Args*), Args& args) const {
+    if (in_forked_child()) throw Error(ErrorCode::kFailedPrecondition, name, kForked);
     if (!has(member)) throw_missing(name);
     if (PJRT_Error* error = (table_->*member)(&args)) throw_error(name, error);
   }
 
-  // As call, for destructors and callbacks: an error, or a lacking function, is dropped.
+  // As call, for destructors and callbacks: an error, or a lacking function, is dropped. In a forked child the object
+  // stays where it is.
   template <class Args>
   void call_noexcept(PJRT_Error* (*PJRT_Api::*member)(Args*), Args& args) const noexcept {
-    if (!has(member)) return;
+    if (in_forked_child() || !has(member)) return;
     if (PJRT_Error* error = (table_->*member)(&args)) destroy(error);
   }
 

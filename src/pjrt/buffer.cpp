@@ -33,15 +33,28 @@ BufferType::BufferType(PJRT_Buffer_Type element_type, std::vector<int64_t> dims)
 
 Buffer::Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::shared_ptr<const BufferType> type,
                size_t device_index)
-    : client_(std::move(client)), handle_(handle), type_(std::move(type)), device_index_(device_index) {}
+    : client_(std::move(client)), handle_(handle), type_(std::move(type)), device_index_(device_index) {
+  set_counted(true);
+}
 
 Buffer::~Buffer() {
+  set_counted(false);
   TPJRT_ARGS(PJRT_Buffer_Destroy, args);
   args.buffer = handle_;
   api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
 }
 
 const Api& Buffer::api() const { return client_->api(); }
+
+void Buffer::set_counted(bool counted) const {
+  if (counted_.exchange(counted, std::memory_order_relaxed) == counted) return;
+  MemoryUse& memory = client_->memory(device_index_);
+  if (counted) {
+    memory.add(size_in_bytes());
+  } else {
+    memory.remove(size_in_bytes());
+  }
+}
 
 void Buffer::await() const {
   if (ready_.load(std::memory_order_acquire)) return;

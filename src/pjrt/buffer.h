@@ -59,6 +59,9 @@ class Buffer {
   void copy_raw_to_host(void* dst, size_t offset, size_t bytes) const;
   // Was it donated to an execution?
   bool is_deleted() const;
+  // Is its memory part of Client::memory? False once it is given to an execution that writes a result over it: then it
+  // is the result's.
+  void set_counted(bool counted) const;
   // A copy on another device of the same client; does not wait. On its own device it copies or throws
   // Error, as the plugin likes.
   std::shared_ptr<Buffer> copy_to_device(size_t device_index) const;
@@ -70,6 +73,7 @@ class Buffer {
   PJRT_Buffer* handle_;
   std::shared_ptr<const BufferType> type_;
   size_t device_index_;
+  mutable std::atomic<bool> counted_{false};
   mutable std::atomic<bool> ready_{false};  // seen to be there, without error: await() need not ask again
 };
 

@@ -62,6 +62,7 @@ PJRT_HostBufferSemantics to_pjrt(HostBufferSemantics semantics) {
 std::shared_ptr<Client> Client::create(const Api& api, const std::map<std::string, OptionValue>& options) {
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, option] : options) values.push_back(named_value(name, option));
+  watch_forks();
   TPJRT_ARGS(PJRT_Client_Create, args);
   args.create_options = values.data();
   args.num_options = values.size();
@@ -86,6 +87,7 @@ std::shared_ptr<Client> Client::create(const Api& api, const std::map<std::strin
   for (size_t i = 0; i < devices.num_addressable_devices; ++i) {
     client->devices_.push_back(describe(api, devices.addressable_devices[i]));
   }
+  client->memory_ = std::make_unique<MemoryUse[]>(client->devices_.size());
   client->is_host_memory_ = client->ask_is_host_memory();
   return client;
 }
@@ -95,6 +97,10 @@ Client::~Client() {
   TPJRT_ARGS(PJRT_Client_Destroy, args);
   args.client = handle_;
   api_.call_noexcept(&PJRT_Api::PJRT_Client_Destroy, args);
+}
+
+std::map<std::string, int64_t> Client::memory_stats(size_t device_index) const {
+  return device_memory_stats(api_, devices_.at(device_index).handle);
 }
 
 bool Client::ask_is_host_memory() {

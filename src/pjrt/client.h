@@ -17,6 +17,7 @@
 #include "pjrt/buffer.h"
 #include "pjrt/device.h"
 #include "pjrt/executable.h"
+#include "pjrt/memory.h"
 
 namespace tpjrt::pjrt {
 
@@ -45,6 +46,10 @@ class Client : public std::enable_shared_from_this<Client> {
   const std::string& platform_version() const { return platform_version_; }
   // Those this process can use. device_index and device_ordinal everywhere in this room are indices into it.
   const std::vector<Device>& devices() const { return devices_; }
+  // What the buffers on this device hold.
+  MemoryUse& memory(size_t device_index) const { return memory_[device_index]; }
+  // What the plugin tells of this device's memory; see device_memory_stats.
+  std::map<std::string, int64_t> memory_stats(size_t device_index) const;
   // Is device memory the host's? Then buffers have a host_pointer() and zero-copy is what it says.
   bool is_host_memory() const { return is_host_memory_; }
 
@@ -80,6 +85,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::string platform_name_;
   std::string platform_version_;
   std::vector<Device> devices_;
+  std::unique_ptr<MemoryUse[]> memory_;  // by device
   bool is_host_memory_ = false;
 };
 

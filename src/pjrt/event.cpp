@@ -1,10 +1,22 @@
 // PJRT_Event.
 #include "pjrt/event.h"
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 namespace tpjrt::pjrt {
+namespace {
+
+std::atomic<WaitHook> installed_hook{nullptr};
+
+}  // namespace
+
+void install_wait_hook(WaitHook hook) { installed_hook = hook; }
+WaitHook wait_hook() { return installed_hook; }
 
 Event::~Event() {
   if (event_ == nullptr) return;
@@ -21,8 +33,28 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 
-void Event::await() const {
+void Event::await(bool interruptible) const {
   if (event_ == nullptr) return;
+  const WaitHook hook = interruptible ? wait_hook() : nullptr;
+  if (hook != nullptr && !is_ready()) {
+    struct State {
+      std::mutex lock;
+      std::condition_variable changed;
+      bool ready = false;
+    };
+    const auto state = std::make_shared<State>();  // shared: this thread may leave first
+    on_ready([state] {
+      const std::lock_guard<std::mutex> guard(state->lock);
+      state->ready = true;
+      state->changed.notify_one();
+    });
+    std::unique_lock<std::mutex> guard(state->lock);
+    while (!state->changed.wait_for(guard, std::chrono::milliseconds(50), [&] { return state->ready; })) {
+      guard.unlock();
+      hook();
+      guard.lock();
+    }
+  }
   TPJRT_ARGS(PJRT_Event_Await, args);
   args.event = event_;
   TPJRT_CALL(*api_, PJRT_Event_Await, args);

@@ -10,6 +10,12 @@
 
 namespace tpjrt::pjrt {
 
+// Called about every 50 ms by each thread that waits for an event, in that thread; it may throw, which ends the wait and
+// leaves the event as it is. For signals: a wait can last as long as a program. None by default.
+using WaitHook = void (*)();
+void install_wait_hook(WaitHook hook);
+WaitHook wait_hook();
+
 class Event {
  public:
   // Takes ownership of `event`. `api` outlives everything. A null event counts as ready: some plugins give none for
@@ -19,8 +25,8 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  // Blocks until it is ready. Throws what went wrong, as Error.
-  void await() const;
+  // Blocks until it is ready. Throws what went wrong, as Error, or what the wait hook throws, if it is asked.
+  void await(bool interruptible = true) const;
   // Has it happened, well or badly?
   bool is_ready() const;
   // Runs `callback` once, when the event is ready, well or badly: at once, on this thread, if it is ready by now; else

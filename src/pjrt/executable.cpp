@@ -92,17 +92,7 @@ Executable::~Executable() {
 const Api& Executable::api() const { return client_->api(); }
 
 void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                         std::vector<std::shared_ptr<Buffer>>& results) const {
-  run(arguments, non_donatable, results, /*wait=*/false);
-}
-
-void Executable::execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                                  std::vector<std::shared_ptr<Buffer>>& results) const {
-  run(arguments, non_donatable, results, /*wait=*/true);
-}
-
-void Executable::run(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-                     std::vector<std::shared_ptr<Buffer>>& results, bool wait) const {
+                         std::vector<std::shared_ptr<Buffer>>& results, Event* done) const {
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
   options.non_donatable_input_indices = non_donatable.data();
@@ -118,17 +108,22 @@ void Executable::run(std::span<PJRT_Buffer* const> arguments, std::span<const in
   args.num_devices = 1;
   args.num_args = arguments.size();
   args.output_lists = &result_list;
-  PJRT_Event* complete = nullptr;
-  if (wait) args.device_complete_events = &complete;
+  PJRT_Event* done_event = nullptr;
+  if (done != nullptr) args.device_complete_events = &done_event;
   TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
+  if (done != nullptr) *done = Event(api(), done_event);
 
-  const Event done(api(), complete);
   results.resize(num_results());
   for (size_t i = 0; i < num_results(); ++i) {
     results[i] = std::make_shared<Buffer>(client_, result_list[i], result_types_[i], device_index_);
   }
-  if (!wait) return;
-  done.await();
+}
+
+void Executable::execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                                  std::vector<std::shared_ptr<Buffer>>& results) const {
+  Event done(api(), nullptr);
+  execute(arguments, non_donatable, results, &done);
+  done.await(/*interruptible=*/false);
   for (const auto& result : results) result->mark_ready();
 }
 

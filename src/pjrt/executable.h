@@ -14,6 +14,7 @@
 
 #include "pjrt/api.h"
 #include "pjrt/buffer.h"
+#include "pjrt/event.h"
 
 namespace tpjrt::pjrt {
 
@@ -39,11 +40,12 @@ class Executable {
   // (tf.aliasing_output) is donated, and deleted on return, unless its index is in `non_donatable`: then the runtime
   // copies it. One buffer given twice can't be donated. Throws Error for arguments that don't fit, but plugins look at
   // little more than sizes: a wrong element type of the same size goes unseen. What fails while the program runs may be
-  // thrown here or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted.
+  // thrown here or from Buffer::await. After a throw `results` is as it was, but arguments may be deleted. `done`, where
+  // given, becomes ready when the execution is over, well or badly.
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-               std::vector<std::shared_ptr<Buffer>>& results) const;
-  // The same, and waits until the results are there: one wait for all of them. What fails while the program runs is
-  // thrown here.
+               std::vector<std::shared_ptr<Buffer>>& results, Event* done = nullptr) const;
+  // The same, and waits until the results are there: one wait for all of them, which the wait hook can't end. What fails
+  // while the program runs is thrown here.
   void execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                         std::vector<std::shared_ptr<Buffer>>& results) const;
 
@@ -65,8 +67,6 @@ class Executable {
 
  private:
   const Api& api() const;
-  void run(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
-           std::vector<std::shared_ptr<Buffer>>& results, bool wait) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* handle_;

@@ -5,10 +5,14 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "device/interrupt.h"
 #include "device/location.h"
 #include "engine/call_lowering.h"
 #include "engine/context.h"
@@ -109,6 +113,30 @@ void without_gil(const std::function<void()>& work) {
   }
 }
 
+// Python runs signal handlers in its main thread, which is the process's: only there is it worth taking the GIL.
+void check_signals() {
+  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+  if (!is_main || !Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// Called in a catch block.
+bool is_interrupt() {
+  const auto is_error = [](PyObject* type) { return type && PyErr_GivenExceptionMatches(type, PyExc_Exception); };
+  try {
+    throw;
+  } catch (const py::error_already_set& error) {
+    py::gil_scoped_acquire gil;
+    return !is_error(error.type().ptr());
+  } catch (const python_error& error) {
+    py::gil_scoped_acquire gil;
+    return error.type && !is_error(error.type);
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void set_python_sources(py::function plugins_function, py::function decompose_function) {
@@ -124,7 +152,8 @@ void set_python_sources(py::function plugins_function, py::function decompose_fu
 void install_interpreter() {
   device::install_location_source(&user_location);
   engine::install_decomposer(&decompose);
-  engine::Context::instance().install(&plugins, &without_gil);
+  device::install_interrupt_test(&is_interrupt);
+  engine::Context::instance().install(&plugins, &without_gil, &check_signals);
 }
 
 }  // namespace tpjrt::python

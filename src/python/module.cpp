@@ -1,4 +1,5 @@
 // torch_pjrt._C: bindings, no logic.
+#include <ATen/dlpack.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -7,6 +8,7 @@
 
 #include "device/access.h"
 #include "device/counters.h"
+#include "device/eager.h"
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/host.h"
@@ -77,17 +79,36 @@ PYBIND11_MODULE(_C, m) {
   m.def("platform_version", [&context] { return context.client().platform_version(); });
   m.def("plugin", [&context] { return std::make_pair(context.plugin().name, context.plugin().path); });
   m.def("device_count", [&context] { return static_cast<int>(context.device_count()); });
-  m.def("device_kinds", [&context] {
-    std::vector<std::string> kinds;
-    for (const auto& device : context.client().devices()) kinds.push_back(device.kind);
-    return kinds;
+  m.def("device_properties", [&context](size_t index) {
+    const auto& device = context.client().devices().at(index);
+    py::dict properties;
+    properties["kind"] = device.kind;
+    properties["attributes"] = device.attributes;
+    properties["is_host_memory"] = context.client().is_host_memory();
+    return properties;
   });
+  m.def("plugin_memory", [&context](int index) { return context.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
+  m.def("is_host_memory", [&context] { return context.is_host_memory(); });
+  m.def(
+      "host_view", [](const at::Tensor& tensor) { return device::host_tensor(tensor, "DLPack"); },
+      "a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written");
+  m.def("borrow", [](const at::Tensor& tensor, int index) -> std::optional<at::Tensor> {
+    at::Tensor result = device::borrowing_tensor(tensor, static_cast<c10::DeviceIndex>(index));
+    return result.defined() ? std::optional(result) : std::nullopt;
+  });
+  m.def("mark_read_only", [](const py::capsule& capsule) {
+    TORCH_CHECK(std::string_view(capsule.name()) == "dltensor_versioned", "expected a versioned DLPack capsule");
+    capsule.get_pointer<DLManagedTensorVersioned>()->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
+  });
+  m.def("eager", &device::eager);
+  m.def("set_eager", &device::set_eager);
+  m.def("in_forked_child", &engine::in_forked_child);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
-  m.def("synchronize", [&context](int index) { context.wait(static_cast<c10::DeviceIndex>(index)); });
+  m.def("wait", [&context](int index) { context.wait(*context.now(static_cast<c10::DeviceIndex>(index))); });
   m.def("sync",
         [&context](const std::vector<at::Tensor>& tensors) { context.sync(cells_of(tensors), "torch_pjrt.sync"); });
-  m.def("sync_all", [&context] { context.sync_all(); });
+  m.def("sync_all", [&context] { context.sync_all("torch_pjrt.sync"); });
   m.def("stablehlo",
         [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });

@@ -416,11 +416,3 @@ def test_a_client_does_not_survive_fork() -> None:
 def test_a_product_that_does_not_fit_the_dtype() -> None:
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Int"):
         torch.ones(3, dtype=torch.int32, device=DEVICE).mul_(1.5)
-
-
-def test_dlpack_is_refused() -> None:
-    x = torch.ones(3, device=DEVICE)
-    for export in (torch.utils.dlpack.to_dlpack, torch.from_dlpack):
-        with pytest.raises(BufferError, match=r"export tensor.cpu\(\) instead"):
-            export(x)
-    torch.from_dlpack(torch.ones(3))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")), *(ROOT / "docs").iterdir()]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")]
 CODE = [p for folder in ("src", "python") for p in (ROOT / folder).rglob("*") if p.suffix in {".cpp", ".h", ".py"}]
 
 
@@ -60,3 +62,19 @@ def test_every_environment_variable_is_listed() -> None:
     assert found - listed == set()
     elsewhere = {"CXX", "TORCH_DEVICE_BACKEND_AUTOLOAD"}  # CMake's and PyTorch's own
     assert listed - found - elsewhere == set()
+
+
+def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
+    text = (ROOT / "docs/device.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    check = "import torch_pjrt\nprint(torch_pjrt.metrics())\nprint(loss.device, torch.load('model.pt')['bias'].device)"
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program + check],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "'host_fallbacks': {}" in result.stdout
+    assert result.stdout.endswith("pjrt:0 pjrt:0\n")

@@ -1,0 +1,56 @@
+"""Onto the device and back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch.utils import _pytree as pytree
+
+T = TypeVar("T")
+
+
+def _move(x: T, device: torch.device) -> T:
+    if isinstance(x, torch.nn.Module):
+        return x.to(device)
+    moved: dict[int, Any] = {}  # what occurs twice stays one
+
+    def move(leaf: Any) -> Any:
+        if id(leaf) not in moved:
+            moved[id(leaf)] = leaf.to(device)
+        return moved[id(leaf)]
+
+    kinds = (torch.Tensor, torch.nn.Module)
+    return pytree.tree_map(lambda leaf: move(leaf) if isinstance(leaf, kinds) else leaf, x)
+
+
+def to_lazy(x: T, device: Any = "pjrt") -> T:
+    """Takes a tensor, a module, or lists, tuples and dicts of them to the device, where calls run later.
+
+    A module is moved in place and returned: its parameters stay the same objects, so tied weights stay tied, and an
+    optimizer made before stays valid. A tensor is copied, as by ``tensor.to()``, and gradients flow through the copy.
+
+    Raises:
+        ValueError: ``device`` is no pjrt device.
+    """
+    target = torch.device(device)
+    if target.type != "pjrt":
+        raise ValueError(f"to_lazy takes to a pjrt device, got {target}; to_eager takes elsewhere")
+    return _move(x, target)
+
+
+def to_eager(x: T, device: Any = "cpu") -> T:
+    """The way back: runs what is pending for ``x`` and takes it to an ordinary device, where calls run at once.
+
+    A module is moved in place and returned, as by ``to_lazy``; a tensor is copied. Tensors that are on ``device``
+    already are returned as they are.
+
+    Raises:
+        ValueError: ``device`` is a pjrt device.
+    """
+    target = torch.device(device)
+    if target.type == "pjrt":
+        raise ValueError(
+            f"to_eager takes away from the pjrt device, got {target}; torch_pjrt.eager_mode() runs at once there"
+        )
+    return _move(x, target)

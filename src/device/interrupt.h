@@ -1,0 +1,15 @@
+// Ctrl-C on its way through code that takes exceptions for answers.
+//
+// Where Meta or a decomposition raises, the recorder tries another way. A KeyboardInterrupt (or SystemExit) that Python
+// raises in there is no such answer: it has to reach the user.
+#pragma once
+
+namespace tpjrt::device {
+
+// Is the exception that is being handled no error of the program's? Installed by the Python room.
+using InterruptTest = bool (*)();
+void install_interrupt_test(InterruptTest test);
+// In a catch block: throws the exception on if it is an interrupt.
+void let_interrupts_pass();
+
+}  // namespace tpjrt::device

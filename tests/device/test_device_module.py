@@ -1,0 +1,327 @@
+"""torch.pjrt and torch.accelerator: devices, generators, memory, streams, events, as users of torch.cuda know them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+
+
+def run(program: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def long_work(size: int = 700, steps: int = 12) -> torch.Tensor:
+    """A product of matrices that is recorded and takes some tenths of a second."""
+    x = torch.rand(size, size, device=DEVICE)
+    for _ in range(steps):
+        x = x @ x / size
+    return x
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def test_devices() -> None:
+    assert torch.pjrt.is_available()
+    assert torch.pjrt.device_count() == 1
+    assert torch.pjrt.current_device() == 0
+    torch.pjrt.set_device(0)
+    torch.pjrt.set_device("pjrt:0")
+    torch.pjrt.set_device(torch.device(DEVICE))
+    torch.pjrt.set_device(-1)
+    with torch.pjrt.device(0), torch.pjrt.device("pjrt:0"), torch.pjrt.device(None), torch.pjrt.device(-1):
+        assert torch.ones(1, device=DEVICE).device == torch.device("pjrt:0")
+    with torch.pjrt.device_of(torch.ones(1, device=DEVICE)), torch.pjrt.device_of(torch.ones(1)):
+        assert torch.pjrt.current_device() == 0
+    torch.pjrt.init()
+    assert torch.pjrt.is_initialized()
+    assert torch.get_device_module(DEVICE) is torch.pjrt
+    assert not torch.pjrt._is_in_bad_fork()
+
+
+def test_several_devices() -> None:
+    program = """
+    import torch
+    p = torch.pjrt
+    assert p.device_count() == 2 == torch.accelerator.device_count()
+    with p.device(1):
+        assert p.current_device() == 1 == torch.accelerator.current_device_index()
+        x = torch.ones(1000, device="pjrt")
+        assert x.device == torch.device("pjrt:1") == torch.rand(1).pjrt().device
+        assert p.current_stream().device == x.device
+    with p.device_of(x):
+        assert p.current_device() == 1
+    with p.stream(p.Stream(1)):
+        assert p.current_device() == 1
+    assert p.current_device() == 0
+    x.cpu()
+    assert p.memory_allocated(1) == 4000 and p.memory_allocated() == p.memory_allocated("pjrt:0") < 4000
+    y = x.to("pjrt:0")
+    y.cpu()
+    assert p.memory_allocated(0) >= 4000
+    p.manual_seed_all(5)
+    a, b = torch.rand(3, device="pjrt:0"), torch.rand(3, device="pjrt:1")
+    assert a.tolist() == b.tolist()
+    states = p.get_rng_state_all()
+    assert len(states) == 2
+    c = [torch.rand(3, device=f"pjrt:{i}").tolist() for i in (0, 1)]
+    p.set_rng_state_all(states)
+    assert c == [torch.rand(3, device=f"pjrt:{i}").tolist() for i in (0, 1)]
+    p.seed_all()
+    assert p.initial_seed() == p.default_generator(1).initial_seed()
+    first, second = p.Event(), p.Event()
+    (x + 1).sum()
+    first.record(p.current_stream(1))
+    first.synchronize()
+    assert first.query()
+    p.synchronize(1)
+    """
+    run(program, TORCH_PJRT_CPU_DEVICES="2")
+
+
+def test_names_and_properties() -> None:
+    assert torch.pjrt.get_device_name() == torch.pjrt.get_device_name("pjrt:0") == "cpu"
+    properties = torch.pjrt.get_device_properties(0)
+    assert properties.name == "cpu" == properties.platform
+    assert properties.plugin == "xla_cpu_pjrt"
+    assert properties.is_host_memory
+    assert properties.total_memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert torch.pjrt.get_device_capability() == (0, 0)
+    for use in (torch.pjrt.get_device_name, torch.pjrt.get_device_properties, torch.pjrt.memory_stats):
+        with pytest.raises(ValueError, match="expected a pjrt device, got cpu"):
+            use("cpu")
+
+
+def test_the_accelerator() -> None:
+    accelerator = torch.accelerator
+    assert accelerator.current_accelerator() == torch.device(DEVICE)
+    assert accelerator.is_available()
+    assert accelerator.device_count() == 1
+    assert accelerator.current_device_index() == 0
+    accelerator.set_device_index(0)
+    with accelerator.device_index(0):
+        assert torch.ones(1, device=accelerator.current_accelerator()).device.type == DEVICE
+    dtypes = accelerator.get_device_capability()["supported_dtypes"]
+    assert {torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.bool} <= dtypes
+    assert not {torch.complex32, torch.quint8} & dtypes
+    for dtype in dtypes:
+        assert torch.zeros(2, dtype=dtype, device=DEVICE).cpu().dtype == dtype
+    stream = accelerator.current_stream()
+    accelerator.set_stream(stream)
+    x = torch.ones(3, device=DEVICE) + 1
+    assert torch_pjrt._C.is_pending(x)
+    accelerator.synchronize()
+    assert not torch_pjrt._C.is_pending(x)
+    assert accelerator.memory_allocated() == torch.pjrt.memory_allocated() > 0
+    accelerator.empty_cache()
+    free, total = accelerator.get_memory_info()
+    assert 0 < free < total
+
+
+def test_methods() -> None:
+    x = torch.ones(3)
+    assert not x.is_pjrt
+    y = x.pjrt()
+    assert y.is_pjrt
+    assert y.pjrt() is y
+    assert y.device == torch.device("pjrt:0") == x.pjrt(0).device
+    assert y.untyped_storage().is_pjrt
+    assert not x.untyped_storage().is_pjrt
+    module = torch.nn.Linear(2, 2).pjrt()
+    assert module.weight.is_pjrt
+    assert module.cpu().weight.device.type == "cpu"
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    assert packed.to(DEVICE).is_pjrt
+
+
+def test_no_plugin() -> None:
+    program = """
+    import torch, torch_pjrt.plugins as plugins
+    plugins._announced = lambda: iter(())
+    assert not torch.pjrt.is_available() and torch.pjrt.device_count() == 0
+    assert not torch.accelerator.is_available()
+    assert torch.pjrt.memory_allocated() == 0 and torch.pjrt.memory_stats() == {}
+    torch.manual_seed(0)
+    try:
+        torch.pjrt.init()
+    except RuntimeError as error:
+        assert "pip install xla-cpu-pjrt" in str(error)
+    else:
+        raise AssertionError
+    """
+    run(program, TORCH_PJRT_PLUGIN="")
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def fresh() -> int:
+    gc.collect()
+    torch.pjrt.synchronize()
+    torch.pjrt.reset_peak_memory_stats()
+    return torch.pjrt.memory_allocated()
+
+
+def test_memory_of_values() -> None:
+    before = fresh()
+    x = torch.ones(1000, device=DEVICE)
+    assert torch.pjrt.memory_allocated() == before  # recorded only
+    torch_pjrt.sync(x)
+    assert torch.pjrt.memory_allocated() == before + 4000
+    view = x[10:]
+    del x
+    assert torch.pjrt.memory_allocated() == before + 4000
+    del view
+    assert torch.pjrt.memory_allocated() == before
+    assert torch.pjrt.max_memory_allocated() == before + 4000
+    torch.pjrt.reset_peak_memory_stats()
+    assert torch.pjrt.max_memory_allocated() == before
+    y = torch.ones(500).to(DEVICE)  # no program: an upload
+    assert torch.pjrt.memory_allocated() == before + 2000
+    assert torch.pjrt.memory_reserved() == torch.pjrt.memory_allocated()
+    del y
+
+
+def test_an_update_in_place_takes_no_more_memory() -> None:
+    x = torch.ones(1 << 20, device=DEVICE)
+    torch_pjrt.sync(x)
+    before = fresh()
+    for _ in range(3):
+        x.add_(1)
+        torch_pjrt.sync(x)
+    assert torch.pjrt.memory_allocated() == before
+    assert torch.pjrt.max_memory_allocated() < before + x.nbytes
+    y = x + 1
+    torch_pjrt.sync(y)
+    assert torch.pjrt.max_memory_allocated() == before + x.nbytes
+
+
+def test_memory_of_a_training_step() -> None:
+    model = torch.nn.Linear(256, 256).to(DEVICE)
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.rand(8, 256).to(DEVICE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    step()
+    step()
+    before = fresh()
+    parameters = sum(p.nbytes for p in model.parameters())
+    for _ in range(3):
+        step()
+    torch.pjrt.synchronize()
+    assert abs(torch.pjrt.memory_allocated() - before) < 4096
+    assert torch.pjrt.max_memory_allocated() <= before + 2 * parameters  # gradients old and new
+
+
+def test_memory_stats() -> None:
+    torch.pjrt.reset_accumulated_memory_stats()
+    x = torch.ones(1000).to(DEVICE)
+    stats = torch.pjrt.memory_stats()
+    assert stats["allocated_bytes.all.allocated"] == 4000
+    assert stats["allocation.all.allocated"] == 1
+    assert stats["allocated_bytes.all.freed"] == 0
+    del x
+    stats = torch.pjrt.memory_stats()
+    assert stats["allocated_bytes.all.freed"] == 4000
+    assert stats["allocation.all.freed"] == 1
+    assert not [name for name in stats if name.startswith("plugin.")]  # the CPU plugin tells nothing
+    torch.pjrt.empty_cache()
+
+
+# --- streams and events -----------------------------------------------------------------------------------------------
+
+
+def test_streams_are_the_queue() -> None:
+    stream = torch.pjrt.Stream()
+    assert stream == torch.pjrt.current_stream() == torch.pjrt.default_stream(0) == torch.Stream(device=DEVICE)
+    assert stream.device == torch.device("pjrt:0")
+    x = torch.ones(3, device=DEVICE)
+    with torch.pjrt.stream(stream), stream, torch.pjrt.stream(None):
+        y = x + 1
+    stream.wait_stream(torch.pjrt.current_stream())
+    stream.wait_event(stream.record_event())
+    y.record_stream(stream)
+    torch.pjrt.set_stream(stream)
+    assert y.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda event: event.synchronize(),
+        lambda event: torch.pjrt.synchronize(),
+        lambda event: torch.accelerator.synchronize(),
+        lambda event: torch.pjrt.current_stream().synchronize(),
+    ],
+)
+def test_events_wait_for_what_was_recorded_before(wait: Callable[[torch.Event], None]) -> None:
+    torch.pjrt.synchronize()
+    start, end = torch.pjrt.Event(enable_timing=True), torch.pjrt.Event(enable_timing=True)
+    start.record()
+    x = long_work()
+    end.record()
+    assert not torch_pjrt._C.is_pending(x)
+    assert not end.query()
+    with pytest.raises(RuntimeError, match="must be completed before calculating elapsed time"):
+        start.elapsed_time(end)
+    wait(end)
+    assert end.query()
+    assert start.elapsed_time(end) > 10
+
+
+def test_a_stream_is_done_when_its_work_is() -> None:
+    stream = torch.pjrt.current_stream()
+    torch.pjrt.synchronize()
+    assert stream.query()
+    x = long_work()
+    assert not stream.query()  # asking starts what was recorded
+    assert not torch_pjrt._C.is_pending(x)
+    stream.synchronize()
+    assert stream.query()
+
+
+def test_results_that_nobody_holds_are_waited_for() -> None:
+    torch.pjrt.synchronize()
+    torch_pjrt.sync(long_work())
+    assert not torch.pjrt.current_stream().query()
+    torch.pjrt.synchronize()
+    assert torch.pjrt.current_stream().query()
+
+
+def test_an_event_that_was_not_recorded() -> None:
+    event = torch.pjrt.Event()
+    assert isinstance(event, torch.pjrt.Event)
+    assert isinstance(event, torch.Event)
+    assert not isinstance(torch.Stream(device=DEVICE), torch.pjrt.Event)
+    assert event.query()
+    event.synchronize()
+    with pytest.raises(NotImplementedError, match="can't be shared between processes"):
+        torch.pjrt.Event(interprocess=True)
+    for timed in (torch.pjrt.Event(), torch.pjrt.Event(enable_timing=True)):
+        timed.record()
+        timed.synchronize()
+        with pytest.raises((RuntimeError, ValueError), match=r"enable_timing=True|recorded"):
+            timed.elapsed_time(event)

@@ -1,0 +1,157 @@
+"""Ctrl-C while the device works: it arrives, and the process goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+# Work for some seconds, whatever the machine: as many runs of one program as it takes.
+BEGIN = """
+import math, os, sys, time, torch, torch_pjrt
+
+def run(x):
+    for _ in range(4):
+        x = x @ x / 600
+    torch_pjrt.sync(x)
+    return x
+
+def work(seconds):
+    x = torch.ones(600, 600, device="pjrt")
+    run(x).cpu()
+    start = time.time()
+    run(x).cpu()
+    for _ in range(math.ceil(seconds / (time.time() - start))):
+        x = run(x)
+    return x
+
+def interrupted(wait):
+    print("waiting", flush=True)
+    try:
+        wait()
+    except KeyboardInterrupt:
+        print(time.time(), flush=True)
+    else:
+        sys.exit("it was not interrupted")
+"""
+
+
+def seconds_to_interrupts(program: str, count: int = 1, before: float = 0.2) -> list[float]:
+    """From each signal to the line of the program that caught it. `before`: seconds from "waiting" to the signal."""
+    command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
+    took = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(count):
+            assert process.stdout.readline() == "waiting\n", process.stderr.read()
+            time.sleep(before)
+            sent = time.time()
+            process.send_signal(signal.SIGINT)
+            took.append(float(process.stdout.readline()) - sent)
+        rest, error = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 0, error[-3000:]
+    assert rest == "usable\n"
+    assert error == ""
+    return took
+
+
+def test_waiting_for_a_long_program() -> None:
+    took = seconds_to_interrupts(
+        """
+        event = torch.pjrt.Event()
+        waits = [lambda: x.cpu(), lambda: x[0, 0].item(), lambda: print(x), torch.pjrt.synchronize,
+                 torch.accelerator.synchronize, event.synchronize]
+        for wait in waits:
+            x = work(2)
+            event.record()
+            interrupted(wait)
+            assert (torch.ones(2) + 1).tolist() == [2, 2]
+            y = torch.ones(2, device="pjrt") + 1
+            assert y.tolist() == [2, 2]
+        # The work went on, and its value can still be had.
+        assert abs(x.sum().item() - 360000) < 1
+        event.synchronize()
+        print("usable")
+        """,
+        6,
+    )
+    assert max(took) < 1, "0.05 s on an idle machine"
+
+
+LONG_COMPILE = """
+x = torch.ones(8, 8, device="pjrt")
+torch_pjrt.sync(x)
+y = x
+for i in range(120):
+    y = torch.softmax(y @ x, i % 2)
+interrupted(lambda: y.cpu())
+assert torch_pjrt._C.is_pending(y)
+assert torch_pjrt.metrics()["graphs_compiled"] == 1
+assert x.tolist()[0] == [1] * 8
+"""
+
+
+def test_compiling() -> None:
+    program = """
+    assert abs(y.cpu().sum().item() - 8) < 0.001  # goes on with the compile that was left
+    print("usable")
+    """
+    took = seconds_to_interrupts(LONG_COMPILE + textwrap.dedent(program))
+    assert max(took) < 1, "0.05 s on an idle machine"
+
+
+def test_ending_the_process_while_it_compiles() -> None:
+    took = seconds_to_interrupts(LONG_COMPILE + 'sys.stdout.write("usable\\n")')
+    assert max(took) < 1
+
+
+def test_recording() -> None:
+    """In PyTorch's Python code for a Meta kernel or a decomposition, an interrupt is not taken for an answer."""
+    took = seconds_to_interrupts(
+        """
+        import torch_pjrt.decompositions
+
+        def slow(*args):
+            print("waiting", flush=True)
+            time.sleep(10)
+
+        torch_pjrt.decompositions.DECOMPOSITIONS["aten::special_airy_ai"] = slow
+        try:
+            torch.special.airy_ai(torch.ones(3, device="pjrt"))
+        except KeyboardInterrupt:
+            print(time.time(), flush=True)
+        else:
+            sys.exit("it was not interrupted")
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+        print("usable")
+        """,
+    )
+    assert max(took) < 1, "0.05 s on an idle machine"
+
+
+def test_a_handler_of_ones_own() -> None:
+    took = seconds_to_interrupts(
+        """
+        import signal
+
+        class Stop(Exception):
+            pass
+
+        def stop(*args):
+            raise Stop
+
+        signal.signal(signal.SIGINT, stop)
+        x = work(2)
+        print("waiting", flush=True)
+        try:
+            x.cpu()
+        except Stop:
+            print(time.time(), flush=True)
+        assert (torch.ones(2, device="pjrt") + 1).tolist() == [2, 2]
+        print("usable")
+        """,
+    )
+    assert max(took) < 1
