@@ -422,19 +422,30 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
   }
 }
 
+// What holds between calls: buffers over memory that the last call used, when it went well.
+void CompiledGraph::release(bool went_well) {
+  outputs_.clear();
+  for (Bound& bound : bound_) {
+    bound.leaf = {};
+    if (!went_well) bound.memory = nullptr;  // a buffer may have been donated to a program that failed
+    // A buffer of somebody else's result, or a copy: not to be kept alive from here.
+    if (!bound.memory) bound.buffer.reset();
+  }
+}
+
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
-    if (on_device_) ready_device_arguments(given);
-    run(given);
-    update(given);
-    give(given, results);
-    outputs_.clear();
-    for (Bound& bound : bound_) {
-      bound.leaf = {};
-      // A buffer of somebody else's result, or a copy: not to be kept alive from here.
-      if (!bound.memory) bound.buffer.reset();
+    try {
+      if (on_device_) ready_device_arguments(given);
+      run(given);
+      update(given);
+      give(given, results);
+    } catch (...) {
+      release(false);
+      throw;
     }
+    release(true);
   });
 }
 

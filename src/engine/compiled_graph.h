@@ -106,6 +106,7 @@ class CompiledGraph {
   void run(const std::vector<Given>& given);
   void update(const std::vector<Given>& given);
   void give(const std::vector<Given>& given, std::vector<at::Tensor>& results);
+  void release(bool went_well);
 
   Context& context_;
   std::vector<Argument> arguments_;
