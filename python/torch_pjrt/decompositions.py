@@ -1,7 +1,7 @@
 """Decompositions that PyTorch lacks: of fused recurrent cells and attention layers, which it picks for other devices.
 
-The formulas are those of ``torch.nn.LSTMCell``, ``GRUCell``, ``MultiheadAttention`` and ``TransformerEncoderLayer``. What
-a recurrent cell keeps for the backward (``workspace``) has the layout that the CUDA kernels give it.
+The formulas are those of ``torch.nn.LSTMCell``, ``GRUCell``, ``MultiheadAttention`` and ``TransformerEncoderLayer``.
+What a recurrent cell keeps for the backward (``workspace``) has the layout that the CUDA kernels give it.
 """
 
 from __future__ import annotations
