@@ -114,6 +114,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   numbers_are_types = !reads_tensor;
+  writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_";
 }
 
 Boxing boxing(const c10::OperatorHandle& op) {

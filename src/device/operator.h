@@ -25,6 +25,7 @@ struct Operator {
   size_t returns = 0;
   bool writes = false;
   bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
+  bool writes_one_value = false;   // to every element: memory that several of them share is no conflict
   bool numbers_are_types = false;  // a factory: Scalars decide the result's shape, so they belong to the signature
 };
 

@@ -134,6 +134,9 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
         result.count = static_cast<uint32_t>(list.size());
         for (const at::Tensor& tensor : list) fresh(tensor);
       }
+    } else if (value.isInt()) {
+      result.kind = Plan::Return::Kind::kInteger;
+      result.integer = value.toInt();
     } else {
       use_host(plan, "it returns something that is no tensor");
     }

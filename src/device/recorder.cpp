@@ -24,7 +24,7 @@ void check_overlap(const Operator& op, const Arguments& arguments, const c10::IV
     if (!op.arguments[i].written || op.arguments[i].kind != ArgumentKind::kTensor || !values[i].isTensor()) continue;
     const at::Tensor& written = values[i].toTensor();
     if (!written.defined()) continue;
-    at::assert_no_internal_overlap(written);
+    if (!op.writes_one_value) at::assert_no_internal_overlap(written);
     for (const at::Tensor* operand : arguments.operands) {
       if (operand->is_same(written) || !operand->is_alias_of(written)) continue;
       at::assert_no_partial_overlap(written, *operand);
@@ -94,6 +94,7 @@ void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at:
       case Plan::Return::Kind::kFresh:
       case Plan::Return::Kind::kUndefined: returns.emplace_back(std::move(results[value.first])); break;
       case Plan::Return::Kind::kArgument: returns.push_back(stack[first + value.first]); break;
+      case Plan::Return::Kind::kInteger: returns.emplace_back(value.integer); break;
       case Plan::Return::Kind::kFreshList: {
         c10::List<at::Tensor> list;
         list.reserve(value.count);
@@ -147,6 +148,8 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     std::unique_ptr<Plan> fresh;
     try {
       fresh = make_plan(op, values, arguments);
+    } catch (const std::logic_error&) {
+      throw;  // a bug of ours: the host must not hide it
     } catch (const std::exception& error) {
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
       run_on_host_after_meta(op, stack, std::current_exception());

@@ -47,6 +47,9 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
 }
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 
+// Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
+bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
+
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
@@ -79,6 +82,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view_as_complex", TORCH_FN(view_as_complex));
   m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("equal", TORCH_FN(equal));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(_nested_tensor_from_mask_left_aligned));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

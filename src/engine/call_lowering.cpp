@@ -206,6 +206,7 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
     tensors.push_back(std::move(tensor));
   }
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
+  forget_wrong_rule();
   try {
     device::BelowEverything below;
     if (!decompose(source, *signature.op, stack)) {
@@ -213,6 +214,7 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
       return false;
     }
   } catch (const std::exception& error) {
+    rethrow_wrong_rule();
     const std::string what = error.what();
     reason = "its decomposition can't be traced: " + what.substr(0, what.find('\n'));
     return false;

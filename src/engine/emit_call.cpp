@@ -144,6 +144,8 @@ class RuleCall {
   std::vector<std::vector<bool>> pins_;
 };
 
+thread_local std::string wrong_rule;
+
 // A key of its own for each random node of a decomposition.
 Value derived_key(Emit& e, const Value& key, int64_t index) {
   return e.add(key, e.constant((index + 1) << 40, key.type));
@@ -224,6 +226,11 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   return results;
 }
 
+void forget_wrong_rule() { wrong_rule.clear(); }
+void rethrow_wrong_rule() {
+  if (!wrong_rule.empty()) throw InternalError(std::exchange(wrong_rule, {}));
+}
+
 bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
   try {
     Emit e("check");
@@ -238,9 +245,11 @@ bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::st
   } catch (const ops::Unsupported& error) {
     reason = error.what();
     return false;
+  } catch (const InternalError&) {
+    throw;
   } catch (const std::logic_error& error) {
-    reason = std::string("torch-pjrt's lowering of it is wrong, please report it: ") + error.what();
-    return false;
+    wrong_rule = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
+    throw InternalError(wrong_rule);
   }
 }
 

@@ -46,10 +46,14 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
     const size_t occurrence = occurrences[node->signature]++;
     const auto last = last_numbers_.find(node->signature);
     const bool known = last != last_numbers_.end() && occurrence < last->second.size();
+    // The learning rate of an update in place may stay for an epoch: seen to differ only then, it would cost a compile of
+    // every program that trains (Note [Values that vary]).
+    const bool updates = node->signature->op && !node->signature->mutated.empty();
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
       const bool changed = known && !(last->second[occurrence][i] == number);
-      slots.push_back({number, number.kind == Number::Kind::kKey || changed, false});
+      const bool varies = number.kind == Number::Kind::kKey || changed;
+      slots.push_back({number, varies || (updates && number.kind == Number::Kind::kDouble), false});
     }
   }
   const auto it = programs_.find(walk.hash);

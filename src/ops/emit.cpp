@@ -74,6 +74,23 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
+Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
+  if (begin == 0 && end == x.dim(dim)) return x;
+  Dims start(x.dims().size(), 0), limit = x.dims();
+  start[static_cast<size_t>(dim)] = begin;
+  limit[static_cast<size_t>(dim)] = end;
+  return slice(x, start, limit, Dims(x.dims().size(), 1));
+}
+
+Value Emit::pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior) {
+  if (low == 0 && high == 0 && interior == 0) return x;
+  Dims lows(x.dims().size(), 0), highs = lows, interiors = lows;
+  lows[static_cast<size_t>(dim)] = low;
+  highs[static_cast<size_t>(dim)] = high;
+  interiors[static_cast<size_t>(dim)] = interior;
+  return pad(x, zeros({x.element(), {}}), lows, highs, interiors);
+}
+
 Value Emit::broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims) {
   Dims kept;
   for (int64_t d : first(static_cast<int64_t>(dims.size()))) {

@@ -31,6 +31,9 @@ class Emit : public hlo::Builder {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
   Value unsqueeze(const Value& x, int64_t dim);
+  Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
+  // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
+  Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
   // Puts back reduced dimensions as 1 and broadcasts to `dims`.
   Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
 

@@ -1,4 +1,4 @@
-// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, embedding, masked_fill.
+// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, masked_fill.
 // Writes in the manner of torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
 #include <algorithm>
 
@@ -223,37 +223,6 @@ Values nonzero_static(Emit& e, const Call& c) {
   return {e.concatenate(columns, 1)};
 }
 
-// aten::embedding: rows of weight.
-Values embedding(Emit& e, const Call& c) {
-  Value weight = c.tensor("weight"), indices = c.tensor("indices");
-  const Type result = e.type_of(c.result());
-  if (result.elements() == 0) return {e.zeros(result)};
-  return {e.reshape(e.take(weight, e.reshape(indices, {indices.type.elements()}), 0), result.dims)};
-}
-
-// aten::embedding_dense_backward: rows of padding_idx get nothing; by frequency, a row's sum is divided by its count.
-Values embedding_dense_backward(Emit& e, const Call& c) {
-  Value grad = c.tensor("grad_output"), indices = c.tensor("indices");
-  const Type result = e.type_of(c.result());
-  const int64_t n = indices.type.elements(), rows = result.dims[0];
-  const ElementType compute = Emit::compute_element(grad.element());
-  Value zeros = e.zeros({compute, result.dims});
-  if (n == 0 || result.elements() == 0) return {e.convert(zeros, result.element)};
-  Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
-  const int64_t padding = c.integer("padding_idx");
-  if (padding >= 0) {
-    Value is_padding = e.compare(hlo::Comparison::kEq, index, e.constant(padding, index.type));
-    index = e.select(is_padding, e.constant(rows, index.type), index);  // out of range: dropped
-  }
-  Value updates = e.convert(e.reshape(grad, {n, result.dims[1]}), compute);
-  if (c.boolean("scale_grad_by_freq")) {
-    Value counts = scatter_slices(e, e.zeros({compute, {rows}}), 0, index, e.ones({compute, {n}}), Combine::kAdd);
-    Value count = e.maximum(e.take(counts, index, 0), e.ones({compute, {n}}));
-    updates = e.div(updates, e.broadcast_in_dim(count, updates.dims(), {0}));
-  }
-  return {e.convert(scatter_slices(e, zeros, 0, index, updates, Combine::kAdd), result.element)};
-}
-
 }  // namespace
 
 void add_indexing_rules(RuleTable& rules) {
@@ -271,8 +240,6 @@ void add_indexing_rules(RuleTable& rules) {
   rules.add("aten::masked_scatter", masked_scatter);
   rules.add("aten::masked_scatter_backward", masked_scatter_backward);
   rules.add("aten::nonzero_static", nonzero_static);
-  rules.add("aten::embedding", embedding);
-  rules.add("aten::embedding_dense_backward", embedding_dense_backward);
   add_scatter_rules(rules);
 }
 
