@@ -149,8 +149,7 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
     grow(storage,
          at::detail::computeStorageNbytesContiguous(size, itemsize, static_cast<size_t>(self.storage_offset())));
     impl->set_sizes_contiguous(size);
-    if (C10_UNLIKELY(fills_new_memory()))
-      at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
+    if (C10_UNLIKELY(fills_new_memory())) at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
   }
   if (format && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
   return self;

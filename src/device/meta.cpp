@@ -98,7 +98,8 @@ thread_local const c10::OperatorHandle* outlined = nullptr;
 
 at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> device) {
   if (!device) return at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
-  return empty_strided(type->sizes, type->strides, type->dtype, std::nullopt, c10::Device(kPjrt, *device), std::nullopt);
+  return empty_strided(type->sizes, type->strides, type->dtype, std::nullopt, c10::Device(kPjrt, *device),
+                       std::nullopt);
 }
 
 // With `device`, placeholders are of this device, else Meta's.
@@ -113,8 +114,7 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
         outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   }
-  outline.results =
-      make_stack(signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; });
+  outline.results = make_stack(signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; });
   return outline;
 }
 

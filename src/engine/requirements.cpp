@@ -22,8 +22,8 @@ constexpr size_t kMostPending = 1024;
 }  // namespace
 
 ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Signature& signature) {
-  return {requirement.low,  requirement.high, requirement.message, requirement.index_error,
-          signature.name, signature.file,   signature.line};
+  return {requirement.low, requirement.high, requirement.message, requirement.index_error,
+          signature.name,  signature.file,   signature.line};
 }
 
 void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes) {

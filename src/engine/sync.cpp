@@ -113,8 +113,7 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;
   if (!emitted.requirements.empty()) {
-    program->requirements =
-        std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+    program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
   }
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());

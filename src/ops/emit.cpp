@@ -204,7 +204,8 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
   Value x = convert(integers, word.element);
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
-  requirements_.push_back({reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
+  requirements_.push_back(
+      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
 }
 
 void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error) {

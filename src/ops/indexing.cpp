@@ -219,8 +219,8 @@ Values masked_scatter(Emit& e, const Call& c) {
   if (c.type("source").dtype != c.type("self").dtype) throw Mistake("the source is of another dtype");
   if (places == 0) return {self};
   Value order = true_order(e, mask);
-  e.require(e.slice(order, {places - 1}, {places}, {1}), -1, n,
-            "Number of elements of source < number of ones in mask", false);
+  e.require(e.slice(order, {places - 1}, {places}, {1}), -1, n, "Number of elements of source < number of ones in mask",
+            false);
   if (n == 0) return {self};
   order = e.maximum(order, e.zeros(order.type));
   Value spread = e.reshape(e.take(e.reshape(source, {n}), order, 0), dims);

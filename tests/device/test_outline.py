@@ -14,7 +14,7 @@ DEVICE = "pjrt"
 
 def fails_alike(call: Callable[[str], object]) -> str:
     """Raises on both devices, with the same type and words."""
-    with pytest.raises(Exception) as expected:  # noqa: PT011
+    with pytest.raises(Exception) as expected:
         call("cpu")
     torch_pjrt.reset_metrics()
     with pytest.raises(type(expected.value)) as error:
