@@ -16,6 +16,7 @@
 #include "device/counters.h"
 #include "device/engine.h"
 #include "device/host.h"
+#include "device/meta.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
@@ -57,7 +58,7 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
 }  // namespace
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  if (self.is_same(src)) return self;
+  if (self.is_same(src) || outlining()) return self;
   TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
   if (!is_pjrt(self)) {  // out of the device
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",

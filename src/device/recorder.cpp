@@ -1,6 +1,7 @@
 // The hot half of recording: from a call on the stack to a node and its tensors.
 #include "device/recorder.h"
 
+#include <ATen/DimVector.h>
 #include <ATen/MemoryOverlap.h>
 #include <c10/util/flat_hash_map.h>
 
@@ -10,6 +11,7 @@
 #include "device/engine.h"
 #include "device/generator.h"
 #include "device/host.h"
+#include "device/meta.h"
 #include "device/plan.h"
 #include "device/storage.h"
 
@@ -26,8 +28,12 @@ void check_overlap(const Operator& op, const Arguments& arguments, const c10::IV
     if (!written.defined()) continue;
     if (!op.writes_one_value) at::assert_no_internal_overlap(written);
     for (const at::Tensor* operand : arguments.operands) {
-      if (operand->is_same(written) || !operand->is_alias_of(written)) continue;
-      at::assert_no_partial_overlap(written, *operand);
+      if (operand == &written || !operand->is_alias_of(written)) continue;
+      if (op.indexes) {
+        at::assert_no_overlap(written, *operand);
+      } else if (!operand->is_same(written)) {
+        at::assert_no_partial_overlap(written, *operand);
+      }
     }
   }
 }
@@ -108,6 +114,18 @@ void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
+// The same memory with each place once, where dimensions were expanded: what a fill has to write.
+at::Tensor without_expanded(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  c10::DimVector sizes(tensor.sizes());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (tensor.strides()[i] == 0 && sizes[i] > 1) sizes[i] = 1;
+  }
+  at::Tensor narrow(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
+  narrow.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, tensor.strides(), tensor.storage_offset());
+  return narrow;
+}
+
 std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue* values) {
   for (size_t i = 0; i < op.arguments.size(); ++i) {
     if (op.arguments[i].kind == ArgumentKind::kGenerator && !values[i].isNone()) return values[i].toGenerator();
@@ -118,7 +136,18 @@ std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue*
 }  // namespace
 
 void record(const Operator& op, torch::jit::Stack& stack) {
+  if (C10_UNLIKELY(outlining())) {
+    outline_inner(op.op, stack);
+    return;
+  }
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
+  if (C10_UNLIKELY(op.fills && at::has_internal_overlap(values[0].toTensor()) == at::MemOverlap::Yes)) {
+    const at::Tensor self = values[0].toTensor();
+    values[0] = without_expanded(self);
+    record(op, stack);
+    stack.back() = self;
+    return;
+  }
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {

@@ -361,6 +361,7 @@ void CompiledGraph::run(const std::vector<Given>& given) {
   } else {
     program_->executable->execute(handles_, kept_, outputs_);
   }
+  if (program_->requirements) context_.requirements.started(program_->requirements, outputs_.back());
   context_.metrics.executions++;
   context_.metrics.nodes_executed += num_nodes_;
 }
@@ -446,6 +447,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       throw;
     }
     release(true);
+    if (waits_) context_.requirements.raise();
   });
 }
 

@@ -135,6 +135,7 @@ void Context::wait(c10::DeviceIndex device) {
       if (it != last_.end()) last = it->second.lock();
     }
     if (last && !last->is_deleted()) last->await();
+    requirements.raise();
   });
 }
 
@@ -172,7 +173,7 @@ std::string Context::stablehlo(const std::vector<graph::Value>& results) {
       walk_values(results, walk);
     }
     std::vector<NumberSlot> slots = programs_.slots_for(walk);
-    text = emit_program(walk, slots).text;
+    text = emit_program(walk, slots, /*with_requirements=*/false).text;
   });
   return text;
 }

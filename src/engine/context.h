@@ -16,6 +16,7 @@
 #include "device/engine.h"
 #include "engine/compiler.h"
 #include "engine/program.h"
+#include "engine/requirements.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -80,6 +81,7 @@ class Context final : public device::Engine {
   int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
 
   Metrics metrics;
+  Requirements requirements;
 
  private:
   Context() = default;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/requirements.h"
 #include "engine/walk.h"
 #include "pjrt/executable.h"
 
@@ -32,6 +33,7 @@ struct Program {
   std::vector<graph::TypePtr> result_types;
   std::vector<Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;
+  Requirements::List requirements;  // null: none
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
   // The contents of the packed arguments for a graph's numbers.

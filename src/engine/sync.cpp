@@ -108,10 +108,13 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   program->tape = walk.tape;
   program->slots = programs_.slots_for(walk);
   programs_.remember(walk);
-  EmittedProgram emitted = emit_program(walk, program->slots);
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true);
   if (program_listener_) program_listener_(graph::print(walk.results), emitted.text);
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;
+  if (!emitted.requirements.empty()) {
+    program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+  }
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
   const pjrt::CompileOptions options =
@@ -161,6 +164,7 @@ void Context::execute(const Walk& walk, const Program& program) {
   } catch (const pjrt::Error& error) {
     throw_failure(walk, error);
   }
+  if (program.requirements) requirements.started(program.requirements, outputs_.back());
   metrics.executions++;
   metrics.nodes_executed += walk.nodes.size();
   metrics.execute_ns += now_ns() - start;

@@ -13,6 +13,7 @@ Values embedding(Emit& e, const Call& c) {
   Value weight = c.tensor("weight"), indices = c.tensor("indices");
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
+  e.require(indices, 0, weight.dim(0), "index out of range in self: {}");
   return {e.reshape(e.take(weight, e.reshape(indices, {indices.type.elements()}), 0), result.dims)};
 }
 

@@ -176,6 +176,7 @@ Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double 
 
 Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
   if (x.rank() == 0) return broadcast_to(x, indices.dims());
+  if (x.dim(dim) == 0 && indices.type.elements() > 0) throw Mistake("an index into a dimension of size 0");
   hlo::GatherDimensions d;
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (i != dim) d.offset_dims.push_back(i);
@@ -195,7 +196,8 @@ Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
 
 Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   if (x.rank() == 0 || indices.rank() == 0) return reshape(x, indices.dims());
-  if (indices.type.elements() == 0 || x.type.elements() == 0) return zeros({x.element(), indices.dims()});
+  if (indices.type.elements() == 0) return zeros({x.element(), indices.dims()});
+  if (x.dim(dim) == 0) throw Mistake("an index into a dimension of size 0");
   // Every other dimension is a batch dimension; indices may cover only the beginning of it.
   Dims limit = indices.dims();
   limit[static_cast<size_t>(dim)] = x.dim(dim);
@@ -209,6 +211,24 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   d.start_index_map = {dim};
   d.index_vector_dim = indices.rank();
   return gather(covered, indices, d, Dims(limit.size(), 1));
+}
+
+// --- requirements ---------------------------------------------------------------------------------------------------
+
+void Emit::require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error) {
+  if (!requires_ || integers.type.elements() == 0) return;
+  const Type word{ElementType::kS64, {}};
+  Value x = convert(integers, word.element);
+  Dims all;
+  for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
+  requirements_.push_back(
+      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
+}
+
+void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error) {
+  require(index, wraps ? -size : 0, size,
+          "index {} is out of bounds for dimension " + std::to_string(dim) + " with size " + std::to_string(size),
+          index_error);
 }
 
 // --- random numbers -------------------------------------------------------------------------------------------------
