@@ -62,7 +62,7 @@ class device:
 
 def synchronize(device: Any = None) -> None:
     """Runs everything that is pending and waits until the device is done."""
-    _C.sync_all()
+    _C.sync_all("torch.pjrt.synchronize")
     _C.synchronize(_index(device))
 
 

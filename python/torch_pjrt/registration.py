@@ -107,7 +107,7 @@ def _run_after_optimizer_steps() -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         ours = [p for p in parameters if p.device.type == "pjrt" and type(p) in plain]
         if ours:
-            _C.sync(ours)
+            _C.sync(ours, "optimizer step")
 
     register_optimizer_step_post_hook(run)
 

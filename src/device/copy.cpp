@@ -64,7 +64,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
-    at::Tensor host = host_tensor(plain, "aten::copy_");
+    at::Tensor host = host_tensor(plain, "copy to the host");
     counters().host_transfer_bytes += host.nbytes();
     self.copy_(host, non_blocking);
     return self;
@@ -94,7 +94,7 @@ void copy_values(const at::Tensor& self, const at::Tensor& from) {
   if (src.is_conj()) src = at::_conj_physical(src.conj());
   if (src.is_neg()) src = at::neg(src._neg_view());
   if (src.device() != self.device()) {
-    host_to_device(self, host_tensor(src, "aten::copy_"));
+    host_to_device(self, host_tensor(src, "copy to another device"));
     return;
   }
   if (self.is_alias_of(src)) at::assert_no_partial_overlap(self, src);
@@ -114,7 +114,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  const graph::Value leaf = ready_leaf(self, "aten::_local_scalar_dense");
+  const graph::Value leaf = ready_leaf(self, "read of an element");
   at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());
   engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());

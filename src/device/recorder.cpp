@@ -3,6 +3,7 @@
 
 #include <ATen/DimVector.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/flat_hash_map.h>
 
 #include "device/access.h"
@@ -36,6 +37,38 @@ void check_overlap(const Operator& op, const Arguments& arguments, const c10::IV
       }
     }
   }
+}
+
+// Adds what it lives to the time spent in recording, unless it is dropped or lives within the making of a plan, which is
+// timed as a whole.
+class Timed {
+ public:
+  Timed(std::atomic<int64_t>& total, bool on) {
+    if (C10_LIKELY(!on) || in_plan) return;
+    total_ = &total;
+    start_ = c10::getTime(/*allow_monotonic=*/true);
+  }
+  ~Timed() {
+    if (C10_UNLIKELY(total_)) total_->fetch_add(c10::getTime(true) - start_, std::memory_order_relaxed);
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  void drop() { total_ = nullptr; }
+
+  static inline thread_local bool in_plan = false;
+
+ private:
+  std::atomic<int64_t>* total_ = nullptr;
+  int64_t start_ = 0;
+};
+
+std::unique_ptr<Plan> make_timed_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments) {
+  const Timed timed(counters().plan_ns, true);
+  struct InPlan {
+    bool before = std::exchange(Timed::in_plan, true);
+    ~InPlan() { Timed::in_plan = before; }
+  } in_plan;
+  return make_plan(op, values, arguments);
 }
 
 at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceIndex device) {
@@ -82,7 +115,7 @@ void cut(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at::Tensor>
   const bool fresh = !results.empty() && results[0].defined();
   if (!fresh && plan.writes.empty()) return;
   const at::Tensor& tensor = fresh ? results[0] : *arguments.operands[plan.writes[0].operand];
-  engine().sync({&storage_of(tensor)->cell}, "a graph that was long without a read");
+  engine().sync({&storage_of(tensor)->cell}, "a graph long without a read");
 }
 
 void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at::Tensor>& results,
@@ -140,6 +173,8 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     outline_inner(op.op, stack);
     return;
   }
+  Timed timed(counters().timed_ns,
+              counters().ops_recorded.load(std::memory_order_relaxed) % Counters::kTimedEvery == 0);
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
   if (C10_UNLIKELY(op.fills && at::has_internal_overlap(values[0].toTensor()) == at::MemOverlap::Yes)) {
     const at::Tensor self = values[0].toTensor();
@@ -151,6 +186,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {
+    timed.drop();
     run_on_host(op, stack, arguments.recordable ? "no argument is on the device" : "an argument can't be recorded");
     return;
   }
@@ -176,7 +212,8 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   if (C10_UNLIKELY(!plan)) {
     std::unique_ptr<Plan> fresh;
     try {
-      fresh = make_plan(op, values, arguments);
+      timed.drop();
+      fresh = make_timed_plan(op, values, arguments);
     } catch (const std::logic_error&) {
       throw;  // a bug of ours: the host must not hide it
     } catch (const std::exception& error) {
@@ -198,11 +235,15 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     if (!plan->on_host) nodes = emit(*plan, arguments, generator, results);
   }
   if (plan->on_host) {
+    timed.drop();
     run_on_host(op, stack, plan->host_reason.c_str());
     return;
   }
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
-  if (C10_UNLIKELY(nodes > kMostNodes) && !tracing()) cut(*plan, arguments, results);
+  if (C10_UNLIKELY(nodes > kMostNodes) && !tracing()) {
+    timed.drop();
+    cut(*plan, arguments, results);
+  }
   push_returns(op, *plan, results, stack);
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -435,11 +436,18 @@ void CompiledGraph::release(bool went_well) {
 }
 
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+  const device::Location where = context_.logged_location();
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
     try {
       if (on_device_) ready_device_arguments(given);
+      const bool logged = context_.run_log.is_on();
+      const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       run(given);
+      if (logged) {
+        const int64_t spent = c10::getTime(true) - start;
+        context_.run_log.ran(*program_, "a call of a compiled graph", where, spent);
+      }
       update(given);
       give(given, results);
     } catch (...) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "device/host.h"
 #include "engine/call_lowering.h"
 #include "engine/emit_program.h"
 #include "engine/errors.h"
@@ -51,8 +52,29 @@ std::map<std::string, std::variant<std::string, bool, int64_t, double>> xla_opti
 }  // namespace
 
 void Metrics::reset() {
-  graphs_compiled = graphs_loaded_from_disk = executions = syncs = nodes_executed = 0;
+  graphs_compiled = graphs_loaded_from_disk = executions = nodes_executed = 0;
   compile_ns = prepare_ns = execute_ns = 0;
+  std::lock_guard guard(lock_);
+  causes_.clear();
+}
+
+void Metrics::count_sync(const char* cause) {
+  std::lock_guard guard(lock_);
+  auto it = causes_.find(std::string_view(cause));
+  if (it == causes_.end()) it = causes_.emplace(cause, 0).first;
+  it->second++;
+}
+
+uint64_t Metrics::syncs() const {
+  std::lock_guard guard(lock_);
+  uint64_t total = 0;
+  for (const auto& [cause, count] : causes_) total += count;
+  return total;
+}
+
+std::map<std::string, uint64_t> Metrics::syncs_by_cause() const {
+  std::lock_guard guard(lock_);
+  return {causes_.begin(), causes_.end()};
 }
 
 Context& Context::instance() {
@@ -64,6 +86,10 @@ void Context::install(PluginSource plugins, GilRelease gil) {
   plugin_source_ = plugins;
   gil_release_ = gil;
   device::install_engine(this);
+  device::install_host_listener([](const std::string& op, const char* reason) {
+    RunLog& log = instance().run_log;
+    if (log.is_on()) log.ran_on_host(op, reason);
+  });
 }
 
 void Context::without_gil(const std::function<void()>& work) {

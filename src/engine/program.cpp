@@ -85,6 +85,7 @@ void ProgramCache::remember(const Walk& walk) {
 
 void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   auto& bucket = programs_[hash];
+  program->serial = ++inserted_;
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
@@ -99,6 +100,12 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
+}
+
+std::vector<std::shared_ptr<Program>> ProgramCache::all() const {
+  std::vector<std::shared_ptr<Program>> programs;
+  for (const auto& [hash, bucket] : programs_) programs.insert(programs.end(), bucket.begin(), bucket.end());
+  return programs;
 }
 
 void ProgramCache::clear() {

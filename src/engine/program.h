@@ -27,6 +27,7 @@ struct NumberSlot {
 };
 
 struct Program {
+  uint64_t serial = 0;  // counts the programs of this process, from 1; given by the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
   size_t doubles = 0, integers = 0;  // promoted numbers of each kind
@@ -51,6 +52,7 @@ class ProgramCache {
   void remember(const Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
   size_t size() const { return count_; }
+  std::vector<std::shared_ptr<Program>> all() const;
   void clear();
 
  private:
@@ -58,6 +60,7 @@ class ProgramCache {
   // By call and by its how-manieth occurrence in the graph.
   std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
   size_t count_ = 0;
+  uint64_t inserted_ = 0;
 };
 
 }  // namespace tpjrt::engine

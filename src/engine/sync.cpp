@@ -56,13 +56,15 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
     std::lock_guard graph_guard(graph::graph_lock());
     if (!any_pending(cells)) return;
   }
+  const device::Location where = logged_location();
   without_gil([&] {
     std::lock_guard guard(lock_);
-    run(cause, cells);
+    run(cause, cells, where);
   });
 }
 
-void Context::sync_all() {
+void Context::sync_all(const char* cause) {
+  const device::Location where = logged_location();
   without_gil([&] {
     std::lock_guard guard(lock_);
     for (;;) {
@@ -72,12 +74,12 @@ void Context::sync_all() {
         pending = Cell::any_pending();
         if (!pending) return;
       }
-      run("torch_pjrt.sync", {pending});
+      run(cause, {pending}, where);
     }
   });
 }
 
-void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
+void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
   // The buffers of this call: a nested sync (a lowering that records and reads) has its own.
   Walk walk;
   std::swap(walk, walk_);
@@ -87,7 +89,7 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
     engine::walk(cells, walk);
   }
   if (walk.empty()) return;
-  metrics.syncs++;
+  metrics.count_sync(cause);
   std::shared_ptr<Program> program = programs_.find(walk);
   const int64_t found = now_ns();
   metrics.prepare_ns += found - start;
@@ -95,7 +97,8 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
   const int64_t bound = now_ns();
   bind(walk, *program);
   metrics.prepare_ns += now_ns() - bound;
-  execute(walk, *program);
+  const int64_t spent = execute(walk, *program);
+  if (run_log.is_on()) run_log.ran(*program, cause, where, spent);
   settle(walk, *program);
   packed_.clear();
   walk.clear();
@@ -117,15 +120,26 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   }
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  Making making;
   const pjrt::CompileOptions options =
       compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, is_small(walk));
   try {
-    program->executable = compile_text(emitted.text, options, walk.nodes.size()).executable;
+    const CompiledText compiled = compile_text(emitted.text, options, walk.nodes.size());
+    program->executable = compiled.executable;
+    making.from_disk = compiled.from_disk;
   } catch (const pjrt::Error& error) {
     throw_refusal(client(), walk, error);
   }
-  metrics.compile_ns += now_ns() - start;
+  const int64_t spent = now_ns() - start;
+  metrics.compile_ns += spent;
+  const auto before = run_log.is_on() ? programs_.all() : std::vector<std::shared_ptr<Program>>{};
   programs_.insert(walk.hash, program);
+  if (run_log.is_on()) {
+    making.seconds = static_cast<double>(spent) * 1e-9;
+    making.outline = outline_of(*program);
+    if (const auto similar = most_similar(*program, before)) making.resembles = outline_of(*similar);
+    run_log.made(*program, std::move(making));
+  }
   return program;
 }
 
@@ -157,7 +171,7 @@ void Context::bind(const Walk& walk, const Program& program) {
   if (program.integers) pack(integers_.data(), PJRT_Buffer_Type_S64, integers_.size());
 }
 
-void Context::execute(const Walk& walk, const Program& program) {
+int64_t Context::execute(const Walk& walk, const Program& program) {
   const int64_t start = now_ns();
   try {
     program.executable->execute(arguments_, kept_, outputs_);
@@ -167,8 +181,10 @@ void Context::execute(const Walk& walk, const Program& program) {
   if (program.requirements) requirements.started(program.requirements, outputs_.back());
   metrics.executions++;
   metrics.nodes_executed += walk.nodes.size();
-  metrics.execute_ns += now_ns() - start;
+  const int64_t spent = now_ns() - start;
+  metrics.execute_ns += spent;
   if (!outputs_.empty()) last_[program.executable->device_index()] = outputs_.back();
+  return spent;
 }
 
 // The results become leaves; cells that held them hold those, and the nodes are let go.
