@@ -1,4 +1,4 @@
-"""Every model of the catalogue through torch.compile: one graph, no fallback, results and training steps as in eager."""
+"""Every model of the catalogue through torch.compile: one graph, no fallback, results and steps as in eager."""
 
 from __future__ import annotations
 
