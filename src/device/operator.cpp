@@ -112,7 +112,6 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     writes |= argument.written;
     arguments.push_back(argument);
   }
-  fills = name == "aten::fill_.Scalar" || name == "aten::fill_.Tensor" || name == "aten::zero_";
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   numbers_are_types = !reads_tensor;
   writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_";

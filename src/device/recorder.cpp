@@ -1,7 +1,6 @@
 // The hot half of recording: from a call on the stack to a node and its tensors.
 #include "device/recorder.h"
 
-#include <ATen/DimVector.h>
 #include <ATen/MemoryOverlap.h>
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/flat_hash_map.h>
@@ -147,18 +146,6 @@ void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
-// The same memory with each place once, where dimensions were expanded: what a fill has to write.
-at::Tensor without_expanded(const at::Tensor& tensor) {
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  c10::DimVector sizes(tensor.sizes());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (tensor.strides()[i] == 0 && sizes[i] > 1) sizes[i] = 1;
-  }
-  at::Tensor narrow(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true));
-  narrow.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, tensor.strides(), tensor.storage_offset());
-  return narrow;
-}
-
 std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue* values) {
   for (size_t i = 0; i < op.arguments.size(); ++i) {
     if (op.arguments[i].kind == ArgumentKind::kGenerator && !values[i].isNone()) return values[i].toGenerator();
@@ -176,13 +163,6 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   Timed timed(counters().timed_ns,
               counters().ops_recorded.load(std::memory_order_relaxed) % Counters::kTimedEvery == 0);
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
-  if (C10_UNLIKELY(op.fills && at::has_internal_overlap(values[0].toTensor()) == at::MemOverlap::Yes)) {
-    const at::Tensor self = values[0].toTensor();
-    values[0] = without_expanded(self);
-    record(op, stack);
-    stack.back() = self;
-    return;
-  }
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {

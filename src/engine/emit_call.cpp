@@ -1,6 +1,7 @@
 // Emitting calls.
 #include "engine/emit_call.h"
 
+#include "device/host.h"
 #include "engine/call_lowering.h"
 #include "engine/errors.h"
 #include "graph/order.h"
@@ -248,7 +249,9 @@ bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::st
   } catch (const InternalError&) {
     throw;
   } catch (const std::logic_error& error) {
-    wrong_rule = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
+    reason = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
+    if (!device::strict()) return false;  // the host has the right result, or the words for the user's mistake
+    wrong_rule = reason;
     throw InternalError(wrong_rule);
   }
 }

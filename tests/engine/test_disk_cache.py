@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import fresh
+from tests import fresh
 
 # Runs one small program for each argument (f32[n] -> exp) and says which files that made.
 PROGRAMS = """\

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import fresh
+from tests import fresh
 
 # Enough sorts for a compile of some tenths of a second.
 SOURCE = """\
