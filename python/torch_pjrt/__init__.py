@@ -7,7 +7,11 @@ The functions here tell what the device does; the device's own module is ``torch
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_pjrt.capture import CaptureError, compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.report import explain
 
 
 def _autoload() -> None:
@@ -20,8 +24,6 @@ def _autoload() -> None:
 import torch  # noqa: E402
 
 from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
-from torch_pjrt.capture import CaptureError, compile_step, jit  # noqa: E402
-from torch_pjrt.report import explain  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
@@ -38,6 +40,18 @@ __all__ = [
     "to_graph",
     "to_stablehlo",
 ]
+
+
+_LATE = {"CaptureError": "capture", "compile_step": "capture", "jit": "capture", "explain": "report"}
+
+
+def __getattr__(name: str) -> Any:
+    """What few programs use is imported when it is asked for: ``import torch`` pays for the rest."""
+    if name not in _LATE:
+        raise AttributeError(f"module 'torch_pjrt' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"torch_pjrt.{_LATE[name]}"), name)
 
 
 def init(plugin: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -112,6 +113,19 @@ def _run_after_optimizer_steps() -> None:
     register_optimizer_step_post_hook(run)
 
 
+def _end_work() -> None:
+    """Work in flight ends before the interpreter takes its modules apart.
+
+    So does autograd's thread for a device: after a backward it lets go of a Python object (the context that torch took
+    down for it), for which it takes the GIL. A thread that does so while the interpreter ends is aborted, and the
+    process with it; there is nothing to wait on, so it is given the time.
+    """
+    if not _C.is_initialized():
+        return
+    _C.synchronize(0)
+    time.sleep(0.05)
+
+
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
     torch.utils.rename_privateuse1_backend("pjrt")
@@ -121,5 +135,4 @@ def register(module: ModuleType) -> None:
     _store_through_the_host()
     _refuse_dlpack()
     _run_after_optimizer_steps()
-    # Work in flight ends before the interpreter takes its modules apart.
-    atexit.register(lambda: _C.is_initialized() and _C.synchronize(0))
+    atexit.register(_end_work)
