@@ -13,7 +13,7 @@ from torch import nn
 
 import torch_pjrt
 from measure import Result, compare, compare_timed, seconds
-from models.bert import bert
+from models.language import bert
 from models.resnet import resnet18
 from torch_pjrt import _C
 

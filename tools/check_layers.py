@@ -71,7 +71,7 @@ def violations(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def main() -> int:
-    folders = ["src", "python", "tests", "bench", "examples", "tools"]
+    folders = ["src", "python", "tests", "models", "bench", "examples", "tools"]
     paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in {".cpp", ".h", ".py"}]
     found = 0
     for path in sorted(paths):

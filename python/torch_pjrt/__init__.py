@@ -7,7 +7,11 @@ The functions here tell what the device does; the device's own module is ``torch
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch_pjrt.capture import CaptureError, compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.report import explain
 
 
 def _autoload() -> None:
@@ -20,7 +24,6 @@ def _autoload() -> None:
 import torch  # noqa: E402
 
 from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
-from torch_pjrt.capture import CaptureError, compile_step, jit  # noqa: E402
 from torch_pjrt.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
@@ -30,6 +33,7 @@ __all__ = [
     "CaptureError",
     "compile_step",
     "eager_mode",
+    "explain",
     "from_dlpack",
     "init",
     "jit",
@@ -42,6 +46,18 @@ __all__ = [
     "to_lazy",
     "to_stablehlo",
 ]
+
+
+_LATE = {"CaptureError": "capture", "compile_step": "capture", "jit": "capture", "explain": "report"}
+
+
+def __getattr__(name: str) -> Any:
+    """What few programs use is imported when it is asked for: ``import torch`` pays for the rest."""
+    if name not in _LATE:
+        raise AttributeError(f"module 'torch_pjrt' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"torch_pjrt.{_LATE[name]}"), name)
 
 
 def init(plugin: str | None = None) -> None:
@@ -66,17 +82,26 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
     """Runs what is pending for ``tensors`` (default: everything). Does not wait for the device: see
     ``torch.pjrt.synchronize``."""
     if tensors is None:
-        _C.sync_all()
+        _C.sync_all("torch_pjrt.sync")
     else:
-        _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors))
+        _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors), "torch_pjrt.sync")
 
 
 def metrics() -> dict[str, Any]:
-    """What was counted since the start or the last ``reset_metrics()``.
+    """What was counted since the start or the last ``reset_metrics()``; ``explain()`` tells of each run.
 
-    ``ops_recorded``, ``graphs_compiled``, ``graphs_loaded_from_disk``, ``executions``, ``syncs``, ``nodes_executed``;
-    ``host_fallbacks``: a dict from op to count; ``host_transfer_bytes``; ``compile_seconds``, ``prepare_seconds``
-    (finding and binding programs), ``execute_seconds`` (in PJRT's execute call).
+    - ``ops_recorded``: ATen calls that became part of a graph.
+    - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
+    - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
+    - ``host_fallbacks``: a dict from op to calls that ran on the host.
+    - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``
+      (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),
+      ``"optimizer step"``, ``"torch_pjrt.sync"``, ….
+    - ``host_transfer_bytes``: copied between host and device, both ways.
+    - ``record_seconds``: in recording. An estimate: the first call of each kind is timed, of the others one in 61.
+    - ``compile_seconds``: from recorded graphs to new executables, whether compiled or loaded from disk.
+    - ``prepare_seconds``: finding known programs and binding their arguments.
+    - ``execute_seconds``: in PJRT's execute call, which on most devices only starts the program.
     """
     return dict(_C.metrics())
 

@@ -1,7 +1,7 @@
-"""Decompositions that PyTorch lacks: the fused recurrent cells, which it picks for every out-of-tree device.
+"""Decompositions that PyTorch lacks: of fused recurrent cells and attention layers, which it picks for other devices.
 
-The formulas are those of ``torch.nn.LSTMCell`` and ``torch.nn.GRUCell``; what is kept for the backward (``workspace``)
-has the layout that the CUDA kernels give it.
+The formulas are those of ``torch.nn.LSTMCell``, ``GRUCell``, ``MultiheadAttention`` and ``TransformerEncoderLayer``.
+What a recurrent cell keeps for the backward (``workspace``) has the layout that the CUDA kernels give it.
 """
 
 from __future__ import annotations
@@ -91,3 +91,98 @@ def gru_cell_backward(
     inputs, hidden = torch.cat([grad_r, grad_i, grad_n], 1), torch.cat([grad_r, grad_i, grad_n * r], 1)
     biases = (inputs.sum(0), hidden.sum(0)) if has_bias else (None, None)
     return inputs, hidden, grad_hy * i, *biases
+
+
+def _scores_softmax(scores: Tensor, mask: Tensor | None, mask_type: int | None) -> Tensor:
+    """Softmax over the last dimension of (batch, heads, queries, keys), where ``mask`` is not true.
+
+    ``mask_type``: 0, (queries, keys); 1, (batch, keys); else the scores' own shape.
+    """
+    if mask is not None:
+        mask = mask.to(torch.bool)
+        if mask_type == 0:
+            mask = mask[None, None]
+        elif mask_type == 1:
+            mask = mask[:, None, None]
+        scores = scores.masked_fill(mask, float("-inf"))
+    return scores.softmax(-1)
+
+
+@_decomposition("_native_multi_head_attention", meta=True)
+def native_multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Tensors are (batch, tokens, embed_dim). Gives those, and the probabilities, averaged over heads if so wanted."""
+
+    def heads(x: Tensor, part: int) -> Tensor:
+        rows = slice(part * embed_dim, (part + 1) * embed_dim)
+        projected = torch.nn.functional.linear(x, qkv_weight[rows], qkv_bias[rows])
+        return projected.unflatten(-1, (num_head, -1)).transpose(1, 2)
+
+    q, k, v = heads(query, 0), heads(key, 1), heads(value, 2)
+    scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
+    probabilities = _scores_softmax(scores, mask, mask_type)
+    joined = (probabilities @ v).transpose(1, 2).flatten(2)
+    if need_weights and average_attn_weights:
+        probabilities = probabilities.mean(1)
+    return torch.nn.functional.linear(joined, proj_weight, proj_bias), probabilities
+
+
+@_decomposition("_transformer_encoder_layer_fwd", meta=True)
+def transformer_encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """The formulas of ``torch.nn.TransformerEncoderLayer``, without dropout."""
+    functional = torch.nn.functional
+    activation = functional.gelu if use_gelu else functional.relu
+
+    def norm1(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def norm2(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    def attention(x: Tensor) -> Tensor:
+        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+        return native_multi_head_attention(x, x, x, embed_dim, num_heads, *weights, mask, False, True, mask_type)[0]
+
+    def feed_forward(x: Tensor) -> Tensor:
+        hidden = activation(functional.linear(x, ffn_weight_1, ffn_bias_1))
+        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        src = src + attention(norm1(src))
+        return src + feed_forward(norm2(src))
+    src = norm1(src + attention(src))
+    return norm2(src + feed_forward(src))

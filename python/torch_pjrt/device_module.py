@@ -155,7 +155,7 @@ class device_of(device):
 def synchronize(device: Any = None) -> None:
     """Runs everything that is pending and waits until the device is done. Ctrl-C ends the wait, not the work."""
     index = _device(device).index
-    _C.sync_all()
+    _C.sync_all("torch.pjrt.synchronize")
     _C.wait(index)
 
 

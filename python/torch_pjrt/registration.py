@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -62,16 +63,23 @@ def _run_after_optimizer_steps() -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         ours = [p for p in parameters if p.device.type == "pjrt" and type(p) in plain]
         if ours:
-            _C.sync(ours)
+            _C.sync(ours, "optimizer step")
 
     register_optimizer_step_post_hook(run)
 
 
-def _finish() -> None:
-    """Work in flight ends before the interpreter takes its modules apart."""
-    if _C.is_initialized() and not _C.in_forked_child():
-        for index in range(_C.device_count()):
-            _C.wait(index)
+def _end_work() -> None:
+    """Work in flight ends before the interpreter takes its modules apart.
+
+    So does autograd's thread for a device: after a backward it lets go of a Python object (the context that torch took
+    down for it), for which it takes the GIL. A thread that does so while the interpreter ends is aborted, and the
+    process with it; there is nothing to wait on, so it is given the time.
+    """
+    if not _C.is_initialized() or _C.in_forked_child():
+        return
+    for index in range(_C.device_count()):
+        _C.wait(index)
+    time.sleep(0.05)
 
 
 def register(module: ModuleType) -> None:
@@ -85,4 +93,4 @@ def register(module: ModuleType) -> None:
     _processes.install()
     dlpack.install()
     _run_after_optimizer_steps()
-    atexit.register(_finish)
+    atexit.register(_end_work)

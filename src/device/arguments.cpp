@@ -84,7 +84,12 @@ class Flattener {
       out_.key.push_back(kNone);
       return;
     }
-    const Number number = Number::of(value.toScalar());
+    const c10::Scalar scalar = value.toScalar();
+    if (C10_UNLIKELY(scalar.type() == c10::kUInt64)) {  // above the largest int64: no number of a graph
+      out_.recordable = false;
+      return;
+    }
+    const Number number = Number::of(scalar);
     out_.key.push_back(kNumberTag | static_cast<uint64_t>(number.kind) << 8 | negative(number));
     if (op_.numbers_are_types) {
       out_.key.push_back(number.bits);

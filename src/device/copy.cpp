@@ -17,6 +17,7 @@
 #include "device/eager.h"
 #include "device/engine.h"
 #include "device/host.h"
+#include "device/meta.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
@@ -61,13 +62,13 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
 }  // namespace
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  if (self.is_same(src)) return self;
+  if (self.is_same(src) || outlining()) return self;
   TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
   if (!is_pjrt(self)) {  // out of the device
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
-    at::Tensor host = host_tensor(plain, "aten::copy_");
+    at::Tensor host = host_tensor(plain, "copy to the host");
     counters().host_transfer_bytes += host.nbytes();
     self.copy_(host, non_blocking);
     return self;
@@ -97,7 +98,7 @@ void copy_values(const at::Tensor& self, const at::Tensor& from) {
   if (src.is_conj()) src = at::_conj_physical(src.conj());
   if (src.is_neg()) src = at::neg(src._neg_view());
   if (src.device() != self.device()) {
-    host_to_device(self, host_tensor(src, "aten::copy_"));
+    host_to_device(self, host_tensor(src, "copy to another device"));
     return;
   }
   if (self.is_alias_of(src)) at::assert_no_partial_overlap(self, src);
@@ -117,7 +118,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  const graph::Value leaf = ready_leaf(self, "aten::_local_scalar_dense");
+  const graph::Value leaf = ready_leaf(self, "read of an element");
   at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());
   engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());

@@ -13,6 +13,10 @@ namespace tpjrt::device {
 struct Counters {
   std::atomic<uint64_t> ops_recorded{0};
   std::atomic<uint64_t> host_transfer_bytes{0};
+  // Spent in recording: first calls of a kind are timed, of the others one in kTimedEvery.
+  std::atomic<int64_t> plan_ns{0}, timed_ns{0};
+  static constexpr uint64_t kTimedEvery = 61;  // a prime: a loop of many equal steps is met everywhere
+  double record_seconds() const;
 
   bool count_fallback(const std::string& op);  // true the first time this process sees the op
   std::map<std::string, uint64_t> fallbacks() const;

@@ -40,7 +40,8 @@ class Engine {
   virtual ~Engine() = default;
   virtual bool started() const = 0;
   virtual c10::DeviceIndex device_count() = 0;
-  // Runs whatever is pending for these cells; afterwards each holds a leaf. Not under graph_lock().
+  // Runs whatever is pending for these cells; afterwards each holds a leaf. Not under graph_lock(). `cause` is what
+  // metrics and explain() show, "copy to the host".
   virtual void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) = 0;
   // A leaf over the memory of a dense CPU tensor, whose strides become the leaf's form. `owned`: nobody else can write
   // the memory, so it may be used in place where the device computes in host memory.

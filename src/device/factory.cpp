@@ -1,12 +1,16 @@
 // Making, resizing and re-pointing tensors: metadata only, nothing is recorded until something is written.
 #include "device/factory.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "device/access.h"
 #include "device/engine.h"
+#include "device/meta.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
@@ -36,6 +40,18 @@ void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std:
 
 c10::Storage new_storage(int64_t nbytes, c10::DeviceIndex device) {
   return c10::Storage(c10::make_intrusive<LazyStorage>(static_cast<size_t>(nbytes), device));
+}
+
+// torch.use_deterministic_algorithms: memory that nobody has written is filled, as on the CPU.
+bool fills_new_memory() {
+  return at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory() &&
+         !outlining();
+}
+
+at::Tensor new_tensor(c10::intrusive_ptr<c10::TensorImpl> impl) {
+  at::Tensor tensor(std::move(impl));
+  if (C10_UNLIKELY(fills_new_memory())) at::native::fill_empty_deterministic_(tensor);
+  return tensor;
 }
 
 // The first bytes stay what they are; new ones are zeros.
@@ -96,7 +112,7 @@ at::Tensor empty_memory_format(c10::IntArrayRef size, std::optional<at::ScalarTy
                                                    c10::scalarTypeToTypeMeta(dtype));
   if (size.size() != 1 || size[0] != 0) impl->set_sizes_contiguous(size);
   if (memory_format && *memory_format != at::MemoryFormat::Contiguous) impl->empty_tensor_restride(*memory_format);
-  return at::Tensor(std::move(impl));
+  return new_tensor(std::move(impl));
 }
 
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype_opt,
@@ -113,7 +129,7 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
                                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                    c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(size, stride);
-  return at::Tensor(std::move(impl));
+  return new_tensor(std::move(impl));
 }
 
 at::Tensor _efficientzerotensor(c10::IntArrayRef size, std::optional<at::ScalarType> dtype,
@@ -129,9 +145,11 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
     LazyStorage* storage = storage_of(self);
     TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
     const size_t itemsize = self.itemsize();
+    const size_t before = storage->nbytes();
     grow(storage,
          at::detail::computeStorageNbytesContiguous(size, itemsize, static_cast<size_t>(self.storage_offset())));
     impl->set_sizes_contiguous(size);
+    if (C10_UNLIKELY(fills_new_memory())) at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
   }
   if (format && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
   return self;

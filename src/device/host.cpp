@@ -53,7 +53,7 @@ c10::DeviceIndex device_of(const c10::IValue* values, size_t count) {
 class HostCall {
  public:
   HostCall(const Operator& op, torch::jit::Stack& stack)
-      : op_(op), first_(stack.size() - op.arguments.size()), stack_(stack) {
+      : op_(op), cause_(op.name + " on the host"), first_(stack.size() - op.arguments.size()), stack_(stack) {
     device_ = device_of(stack.data() + first_, op.arguments.size());
   }
 
@@ -92,7 +92,7 @@ class HostCall {
       if (!stack_[i].isList()) continue;
       for (const c10::IValue& element : stack_[i].toListRef()) add(element);
     }
-    engine().sync(cells, op_.name.c_str());
+    engine().sync(cells, cause_.c_str());
   }
 
   at::Tensor to_host(const at::Tensor& tensor, bool written) {
@@ -100,7 +100,7 @@ class HostCall {
     for (const Moved& moved : moved_) {
       if (moved.device.is_same(tensor)) return moved.host;
     }
-    at::Tensor host = host_tensor(tensor, op_.name.c_str());
+    at::Tensor host = host_tensor(tensor, cause_.c_str());
     if (written) host = host.clone();
     if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) host.unsafeGetTensorImpl()->set_wrapped_number(true);
     moved_.push_back({tensor, host, written});
@@ -152,6 +152,7 @@ class HostCall {
   }
 
   const Operator& op_;
+  const std::string cause_;  // of the sync
   size_t first_;
   torch::jit::Stack& stack_;
   c10::DeviceIndex device_ = 0;
@@ -160,7 +161,10 @@ class HostCall {
 
 thread_local bool tracing_flag = false;
 
+HostListener host_listener = nullptr;
+
 void note(const Operator& op, const char* reason) {
+  if (host_listener) host_listener(op.name, reason);
   if (counters().count_fallback(op.name)) {
     const Location location = user_location();
     TORCH_WARN("[", op.name, "] runs on the host", at_line(location), ": ", reason,
@@ -176,6 +180,8 @@ bool tracing() { return tracing_flag; }
 
 bool strict() { return strict_flag(); }
 void set_strict(bool on) { strict_flag() = on; }
+
+void install_host_listener(HostListener listener) { host_listener = listener; }
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(!tracing_flag, reason);

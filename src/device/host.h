@@ -36,4 +36,8 @@ at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
 bool strict();
 void set_strict(bool on);
 
+// Is told of each call that ran on the host, in the thread that made it. Installed by the engine.
+using HostListener = void (*)(const std::string& op, const char* reason);
+void install_host_listener(HostListener listener);
+
 }  // namespace tpjrt::device

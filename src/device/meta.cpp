@@ -1,10 +1,14 @@
-// Calling Meta kernels from below every other dispatch key.
+// Calling shape functions from below every other dispatch key.
 #include "device/meta.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "device/factory.h"
+#include "device/storage.h"
 
 namespace tpjrt::device {
 
@@ -85,15 +89,96 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
   return stack;
 }
 
-at::Tensor meta_tensor(graph::TypePtr type, bool wrapped_number) {
-  at::Tensor tensor = at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
-  if (wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
+namespace {
+
+// A composite kernel called more than its own `out=`: the op is not structured, or this call's result depends on data.
+struct NotStructured : std::exception {};
+
+thread_local const c10::OperatorHandle* outlined = nullptr;
+
+at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> device) {
+  if (!device) return at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
+  return empty_strided(type->sizes, type->strides, type->dtype, std::nullopt, c10::Device(kPjrt, *device),
+                       std::nullopt);
 }
 
-void run_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+// With `device`, placeholders are of this device, else Meta's.
+Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                     std::optional<c10::DeviceIndex> device) {
+  using Entry = graph::Parameter::Entry;
+  Outline outline;
+  for (const graph::TypePtr type : signature.operands) outline.operands.push_back(placeholder(type, device));
+  for (const graph::Parameter& parameter : signature.parameters) {
+    for (const Entry& entry : parameter.entries) {
+      if (entry.wrapped_number && entry.source == Entry::Source::kOperand)
+        outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  }
+  outline.results = make_stack(signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; });
+  return outline;
+}
+
+}  // namespace
+
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+  const c10::OperatorHandle& op = *signature.op;
   BelowEverything guard;
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+    struct Outlining {
+      const c10::OperatorHandle* outer = outlined;
+      explicit Outlining(const c10::OperatorHandle& op) { outlined = &op; }
+      ~Outlining() { outlined = outer; }
+    } outlining(op);
+    Outline outline = arguments_of(signature, numbers, c10::DeviceIndex{signature.device});
+    try {
+      // Any backend key without a kernel of its own: the composite is what it gets.
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
+      return outline;
+    } catch (const NotStructured&) {
+    }
+  }
+  Outline outline = arguments_of(signature, numbers, std::nullopt);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
+  return outline;
+}
+
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                      c10::ArrayRef<c10::ScalarType> written) {
+  const auto run = [&](bool as_given) {
+    torch::jit::Stack stack = make_stack(signature, numbers, [&](uint32_t operand) {
+      const graph::TypePtr type = signature.operands[operand];
+      c10::ScalarType dtype = type->dtype;
+      for (size_t i = 0; i < signature.mutated.size() && !as_given; ++i) {
+        if (signature.mutated[i] == operand) dtype = written[i];
+      }
+      return at::ones(std::vector<int64_t>(type->sizes.size(), 1), at::TensorOptions(c10::kCPU).dtype(dtype));
+    });
+    BelowEverything guard;
+    signature.op->callBoxed(stack);
+  };
+  try {
+    run(false);
+  } catch (const std::exception&) {
+    return;
+  }
+  run(true);
+}
+
+bool outlining() { return outlined != nullptr; }
+
+void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& schema = op.schema();
+  std::string_view outer = outlined->schema().name();
+  if (outer.ends_with('_')) outer.remove_suffix(1);
+  if (schema.name() != outer) throw NotStructured();
+  torch::jit::Stack outputs;
+  const size_t first = stack.size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) outputs.push_back(std::move(stack[first + i]));
+  }
+  if (outputs.size() != schema.returns().size()) throw NotStructured();
+  stack.resize(first);
+  for (c10::IValue& output : outputs) stack.push_back(std::move(output));
 }
 
 }  // namespace tpjrt::device

@@ -1,4 +1,4 @@
-// PyTorch's Meta kernels: what type a call's results have, and whether its arguments are right.
+// Outlines: what type a call's results have, and whether its arguments are right, by PyTorch's own shape functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +18,27 @@ namespace tpjrt::device {
 torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                              const std::function<at::Tensor(uint32_t operand)>& tensor);
 
-// A tensor of that type on the meta device.
-at::Tensor meta_tensor(graph::TypePtr type, bool wrapped_number);
+// What PyTorch says of a call without computing it.
+struct Outline {
+  std::vector<at::Tensor> operands;  // placeholders; a written one that was resized has its new sizes
+  torch::jit::Stack results;
+};
 
-// Runs the op's Meta kernel: arguments on the stack are replaced by the results. Below autograd, autocast, modes and
-// functorch; takes the GIL where the kernel is Python. Throws what the kernel throws.
-void run_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+// Outlines a call, below autograd, autocast, modes and functorch. Structured ops by the C++ kernel that every backend shares,
+// on placeholders of the device: the Python Meta kernels that hide it let mistakes pass, and are slow. Other ops by
+// their Meta kernel, which may be Python and then takes the GIL. Throws what the kernel throws: the user's mistake, or
+// an op whose result depends on data.
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+
+// Raises what the CPU raises for results of other dtypes than the functional op's: `written` says what the call's mutated
+// arguments would be by that. Asked of the host's kernel, with tensors of one element; no verdict where those don't fit.
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                      c10::ArrayRef<c10::ScalarType> written);
+
+// The recorder asks: while a call is outlined on this thread, calls that its kernel makes are not recorded.
+bool outlining();
+// Such a call, in place of recording it: a structured kernel's own `out=` gives its outputs back as they are.
+void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 // Everything above the backend is switched off for the thread while this lives.
 class BelowEverything {

@@ -105,15 +105,16 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     argument.kind = kind_of(*declared.type());
     argument.written = (declared.alias_info() && declared.alias_info()->isWrite()) || writes_silently(name, i);
     argument.may_be_on_cpu = argument.kind == ArgumentKind::kTensorList && declared.name() == "indices";
-    if (argument.kind == ArgumentKind::kTensor || argument.kind == ArgumentKind::kTensorList) {
-      reads_tensor |= !argument.written || !declared.is_out();
-    }
+    const bool reads = argument.kind == ArgumentKind::kTensor || argument.kind == ArgumentKind::kTensorList;
+    if (reads) reads_tensor |= !argument.written || !declared.is_out();
+    indexes |= !argument.written && reads && (declared.name() == "index" || declared.name() == "indices");
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   numbers_are_types = !reads_tensor;
+  writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_";
 }
 
 Boxing boxing(const c10::OperatorHandle& op) {

@@ -24,7 +24,9 @@ struct Operator {
   std::vector<OperatorArgument> arguments;
   size_t returns = 0;
   bool writes = false;
+  bool indexes = false;            // reads positions from an index: then what it reads and what it writes must be apart
   bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
+  bool writes_one_value = false;   // to every element: memory that several of them share is no conflict
   bool numbers_are_types = false;  // a factory: Scalars decide the result's shape, so they belong to the signature
 };
 

@@ -134,6 +134,9 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
         result.count = static_cast<uint32_t>(list.size());
         for (const at::Tensor& tensor : list) fresh(tensor);
       }
+    } else if (value.isInt()) {
+      result.kind = Plan::Return::Kind::kInteger;
+      result.integer = value.toInt();
     } else {
       use_host(plan, "it returns something that is no tensor");
     }
@@ -178,26 +181,17 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.file = std::move(location.file);
   signature.line = location.line;
 
-  std::vector<at::Tensor> operands;
-  for (const TypePtr type : signature.operands) operands.push_back(meta_tensor(type, false));
-  for (const Parameter& parameter : signature.parameters) {
-    for (const Entry& entry : parameter.entries) {
-      if (entry.wrapped_number && entry.source == Entry::Source::kOperand)
-        operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
-    }
-  }
-  torch::jit::Stack stack =
-      make_stack(signature, arguments.numbers, [&](uint32_t operand) { return operands[operand]; });
-  run_meta(op.op, stack);
-  describe_returns(op, stack, operands, *plan);
+  const Outline results = outline(signature, arguments.numbers);
+  const std::vector<at::Tensor>& operands = results.operands;
+  describe_returns(op, results.results, operands, *plan);
   if (signature.random) signature.numbers += 2;
   for (uint32_t i = 0; i < operands.size(); ++i) {
     if (!call.written[i]) continue;
-    const at::Tensor& meta = operands[i];
+    const at::Tensor& after = operands[i];
     Plan::Write write{i, static_cast<uint32_t>(signature.results.size()), false};
-    write.resized = meta.sizes() != c10::IntArrayRef(signature.operands[i]->sizes);
+    write.resized = after.sizes() != c10::IntArrayRef(signature.operands[i]->sizes);
     signature.mutated.push_back(i);
-    signature.results.push_back(write.resized ? dense_type(meta) : signature.operands[i]);
+    signature.results.push_back(write.resized ? dense_type(after) : signature.operands[i]);
     plan->writes.push_back(write);
   }
   if (!plan->on_host) {

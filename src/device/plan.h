@@ -13,10 +13,11 @@ namespace tpjrt::device {
 struct Plan {
   // One return of the schema.
   struct Return {
-    enum class Kind : uint8_t { kFresh, kFreshList, kArgument, kUndefined };
+    enum class Kind : uint8_t { kFresh, kFreshList, kArgument, kUndefined, kInteger };
     Kind kind = Kind::kFresh;
     uint32_t first = 0;  // result index, or the argument's index for kArgument
     uint32_t count = 1;
+    int64_t integer = 0;  // kInteger: what Meta gave, which follows from the operands' types
   };
   // One mutated tensor: operand `operand` gets result `result` as its new value, after being resized if Meta did.
   struct Write {

@@ -3,6 +3,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/record_function.h>
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/flat_hash_map.h>
 
 #include "device/access.h"
@@ -12,6 +13,7 @@
 #include "device/generator.h"
 #include "device/host.h"
 #include "device/interrupt.h"
+#include "device/meta.h"
 #include "device/plan.h"
 #include "device/storage.h"
 
@@ -26,12 +28,49 @@ void check_overlap(const Operator& op, const Arguments& arguments, const c10::IV
     if (!op.arguments[i].written || op.arguments[i].kind != ArgumentKind::kTensor || !values[i].isTensor()) continue;
     const at::Tensor& written = values[i].toTensor();
     if (!written.defined()) continue;
-    at::assert_no_internal_overlap(written);
+    if (!op.writes_one_value) at::assert_no_internal_overlap(written);
     for (const at::Tensor* operand : arguments.operands) {
-      if (operand->is_same(written) || !operand->is_alias_of(written)) continue;
-      at::assert_no_partial_overlap(written, *operand);
+      if (operand == &written || !operand->is_alias_of(written)) continue;
+      if (op.indexes) {
+        at::assert_no_overlap(written, *operand);
+      } else if (!operand->is_same(written)) {
+        at::assert_no_partial_overlap(written, *operand);
+      }
     }
   }
+}
+
+// Adds what it lives to the time spent in recording, unless it is dropped or lives within the making of a plan, which is
+// timed as a whole.
+class Timed {
+ public:
+  Timed(std::atomic<int64_t>& total, bool on) {
+    if (C10_LIKELY(!on) || in_plan) return;
+    total_ = &total;
+    start_ = c10::getTime(/*allow_monotonic=*/true);
+  }
+  ~Timed() {
+    if (C10_UNLIKELY(total_)) total_->fetch_add(c10::getTime(true) - start_, std::memory_order_relaxed);
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  void drop() { total_ = nullptr; }
+
+  static inline thread_local bool in_plan = false;
+
+ private:
+  std::atomic<int64_t>* total_ = nullptr;
+  int64_t start_ = 0;
+};
+
+std::unique_ptr<Plan> make_timed_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments) {
+  const Timed timed(counters().plan_ns, true);
+  struct InPlan {
+    bool before = std::exchange(Timed::in_plan, true);
+    ~InPlan() { Timed::in_plan = before; }
+  } in_plan;
+  at::RecordFunctionGuard unseen(/*is_enabled=*/false);  // a profiler shows what the user called, not what types it
+  return make_plan(op, values, arguments);
 }
 
 at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceIndex device) {
@@ -94,6 +133,7 @@ void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at:
       case Plan::Return::Kind::kFresh:
       case Plan::Return::Kind::kUndefined: returns.emplace_back(std::move(results[value.first])); break;
       case Plan::Return::Kind::kArgument: returns.push_back(stack[first + value.first]); break;
+      case Plan::Return::Kind::kInteger: returns.emplace_back(value.integer); break;
       case Plan::Return::Kind::kFreshList: {
         c10::List<at::Tensor> list;
         list.reserve(value.count);
@@ -117,10 +157,17 @@ std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue*
 }  // namespace
 
 void record(const Operator& op, torch::jit::Stack& stack) {
+  if (C10_UNLIKELY(outlining())) {
+    outline_inner(op.op, stack);
+    return;
+  }
+  Timed timed(counters().timed_ns,
+              counters().ops_recorded.load(std::memory_order_relaxed) % Counters::kTimedEvery == 0);
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {
+    timed.drop();
     run_on_host(op, stack, arguments.recordable ? "no argument is on the device" : "an argument can't be recorded");
     return;
   }
@@ -147,7 +194,10 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     RECORD_FUNCTION("pjrt::record_first_call", {});
     std::unique_ptr<Plan> fresh;
     try {
-      fresh = make_plan(op, values, arguments);
+      timed.drop();
+      fresh = make_timed_plan(op, values, arguments);
+    } catch (const std::logic_error&) {
+      throw;  // a bug of ours: the host must not hide it
     } catch (const std::exception& error) {
       let_interrupts_pass();
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
@@ -168,11 +218,13 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     if (!plan->on_host) nodes = emit(*plan, arguments, generator, results);
   }
   if (plan->on_host) {
+    timed.drop();
     run_on_host(op, stack, plan->host_reason.c_str());
     return;
   }
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
   if (C10_UNLIKELY(nodes > most_nodes.load(std::memory_order_relaxed))) {
+    timed.drop();
     if (const at::Tensor tensor = holder(*plan, arguments, results); tensor.defined()) cut(tensor, op.name);
   }
   push_returns(op, *plan, results, stack);

@@ -62,6 +62,8 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 
 // A plugin keeps memory until the programs that use it are done.
 void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
+// Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
+bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
 
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -97,6 +99,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", TORCH_FN(equal));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(_nested_tensor_from_mask_left_aligned));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

@@ -53,11 +53,18 @@ std::map<std::string, uint64_t> Counters::fallbacks() const {
   return fallbacks_;
 }
 
+double Counters::record_seconds() const {
+  return (static_cast<double>(plan_ns.load()) +
+          static_cast<double>(kTimedEvery) * static_cast<double>(timed_ns.load())) *
+         1e-9;
+}
+
 void Counters::reset() {
   std::lock_guard guard(lock_);
   fallbacks_.clear();
   ops_recorded = 0;
   host_transfer_bytes = 0;
+  plan_ns = timed_ns = 0;
 }
 
 }  // namespace tpjrt::device

@@ -108,13 +108,11 @@ class PartBuilder {
   void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
     std::vector<Number> mine;
     for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
-    torch::jit::Stack stack = device::make_stack(
-        inner, mine, [&](uint32_t operand) { return device::meta_tensor(inner.operands[operand], false); });
-    device::run_meta(*inner.op, stack);
+    const device::Outline outline = device::outline(inner, mine);
     const auto add = [&](const at::Tensor& meta) {
       inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
     };
-    for (const c10::IValue& value : stack) {
+    for (const c10::IValue& value : outline.results) {
       if (value.isTensor()) {
         add(value.toTensor());
       } else if (value.isTensorList()) {
@@ -143,15 +141,24 @@ bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::Ar
   return true;
 }
 
-// Not every in-place op's Meta kernel checks that the result fits into what it is written to.
-void refuse_impossible_casts(const Signature& outer, const Signature& inner) {
-  if (!outer.op->schema().name().ends_with('_') || inner.results.size() != outer.results.size()) return;
+// Not every in-place or out= op's shape function checks that the result fits into what it is written to.
+void refuse_impossible_writes(const Signature& outer, const Signature& inner, c10::ArrayRef<Number> numbers) {
+  if (inner.results.size() != outer.results.size() || outer.mutated.size() != outer.results.size()) return;
+  const bool in_place = outer.op->schema().name().ends_with('_');
+  std::vector<c10::ScalarType> dtypes;
+  bool same = true;
   for (size_t i = 0; i < outer.results.size(); ++i) {
-    if (!outer.results[i] || !inner.results[i]) continue;
-    if (!c10::canCast(inner.results[i]->dtype, outer.results[i]->dtype)) {
+    if (!outer.results[i] || !inner.results[i]) return;
+    dtypes.push_back(inner.results[i]->dtype);
+    same &= dtypes.back() == outer.results[i]->dtype;
+    if (!c10::canCast(inner.results[i]->dtype, outer.results[i]->dtype) && in_place) {
       throw ops::Mistake("its result can't be cast to the dtype of what it is written to");
     }
+    if (in_place && inner.results[i]->sizes != outer.results[i]->sizes) {
+      throw ops::Mistake("its result has another shape than what it is written to");
+    }
   }
+  if (!same && !in_place && !outer.random) device::check_out_dtypes(outer, numbers, dtypes);
 }
 
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
@@ -159,7 +166,7 @@ bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::A
   const auto partner = ops::functional_partner(*signature.op);
   if (!partner) return false;
   Part part = PartBuilder(signature, *partner, -1).build(numbers);
-  refuse_impossible_casts(signature, *part.signature);
+  refuse_impossible_writes(signature, *part.signature, numbers);
   return part.signature->results.size() == signature.results.size() &&
          add_part(lowering, signature, std::move(part), numbers, 0, reason);
 }
@@ -208,6 +215,7 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
     tensors.push_back(std::move(tensor));
   }
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
+  forget_wrong_rule();
   try {
     device::BelowEverything below;
     device::StaysLazy lazy;
@@ -217,6 +225,7 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
     }
   } catch (const std::exception& error) {
     device::let_interrupts_pass();
+    rethrow_wrong_rule();
     const std::string what = error.what();
     reason = "its decomposition can't be traced: " + what.substr(0, what.find('\n'));
     return false;

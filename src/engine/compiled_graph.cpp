@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -368,6 +369,7 @@ void CompiledGraph::run(const std::vector<Given>& given) {
     program_->executable->execute(handles_, kept_, outputs_, &done);
     context_.started(static_cast<size_t>(device_), std::move(done));
   }
+  if (program_->requirements) context_.requirements.started(program_->requirements, outputs_.back());
   context_.metrics.executions++;
   context_.metrics.nodes_executed += num_nodes_;
 }
@@ -428,20 +430,39 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
   }
 }
 
+// What holds between calls: buffers over memory that the last call used, when it went well.
+void CompiledGraph::release(bool went_well) {
+  outputs_.clear();
+  for (Bound& bound : bound_) {
+    bound.leaf = {};
+    if (!went_well) bound.memory = nullptr;  // a buffer may have been donated to a program that failed
+    // A buffer of somebody else's result, or a copy: not to be kept alive from here.
+    if (!bound.memory) bound.buffer.reset();
+  }
+}
+
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
   check_process();
+  const device::Location where = context_.logged_location();
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
-    if (on_device_) ready_device_arguments(given);
-    run(given);
-    update(given);
-    give(given, results);
-    outputs_.clear();
-    for (Bound& bound : bound_) {
-      bound.leaf = {};
-      // A buffer of somebody else's result, or a copy: not to be kept alive from here.
-      if (!bound.memory) bound.buffer.reset();
+    try {
+      if (on_device_) ready_device_arguments(given);
+      const bool logged = context_.run_log.is_on();
+      const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
+      run(given);
+      if (logged) {
+        const int64_t spent = c10::getTime(true) - start;
+        context_.run_log.ran(*program_, "a call of a compiled graph", where, spent);
+      }
+      update(given);
+      give(given, results);
+    } catch (...) {
+      release(false);
+      throw;
     }
+    release(true);
+    if (waits_) context_.requirements.raise();
   });
 }
 

@@ -1,10 +1,10 @@
 // A traced function: one program whose arguments are given at each call. Calling it records nothing and walks nothing.
 //
-// It is made from a trace (Note [Traces]): a function was run on placeholders (tensors on the device without data), and what their
-// storages and its results hold afterwards is the program. Arguments are bound by where their memory lies: a CPU
-// tensor's memory is used in place, and the buffer over it is kept for the next call, so a parameter costs a comparison.
-// An argument whose storage the trace changed is updated where it lies. Results alias arguments and each other exactly
-// as they did in the trace.
+// It is made from a trace (Note [Traces]): a function was run on placeholders (tensors on the device without data), and
+// what their storages and its results hold afterwards is the program. Arguments are bound by where their memory lies
+// (Note [Bound memory]): a CPU tensor's memory is used in place, and the buffer over it is kept for the next call, so a
+// parameter costs a comparison. An argument whose storage the trace changed is updated where it lies. Results alias
+// arguments and each other exactly as they did in the trace.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -106,6 +106,7 @@ class CompiledGraph {
   void run(const std::vector<Given>& given);
   void update(const std::vector<Given>& given);
   void give(const std::vector<Given>& given, std::vector<at::Tensor>& results);
+  void release(bool went_well);
 
   Context& context_;
   std::vector<Argument> arguments_;

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "device/eager.h"
+#include "device/host.h"
 #include "engine/call_lowering.h"
 #include "engine/emit_program.h"
 #include "engine/errors.h"
@@ -60,8 +61,29 @@ bool in_forked_child() { return pjrt::in_forked_child(); }
 void check_process() { TORCH_CHECK(!pjrt::in_forked_child(), "pjrt: ", pjrt::kForked); }
 
 void Metrics::reset() {
-  graphs_compiled = graphs_loaded_from_disk = executions = syncs = nodes_executed = 0;
+  graphs_compiled = graphs_loaded_from_disk = executions = nodes_executed = 0;
   compile_ns = prepare_ns = execute_ns = 0;
+  std::lock_guard guard(lock_);
+  causes_.clear();
+}
+
+void Metrics::count_sync(const char* cause) {
+  std::lock_guard guard(lock_);
+  auto it = causes_.find(std::string_view(cause));
+  if (it == causes_.end()) it = causes_.emplace(cause, 0).first;
+  it->second++;
+}
+
+uint64_t Metrics::syncs() const {
+  std::lock_guard guard(lock_);
+  uint64_t total = 0;
+  for (const auto& [cause, count] : causes_) total += count;
+  return total;
+}
+
+std::map<std::string, uint64_t> Metrics::syncs_by_cause() const {
+  std::lock_guard guard(lock_);
+  return {causes_.begin(), causes_.end()};
 }
 
 Context& Context::instance() {
@@ -74,6 +96,10 @@ void Context::install(PluginSource plugins, GilRelease gil, SignalCheck signals)
   gil_release_ = gil;
   pjrt::install_wait_hook(signals);
   device::install_engine(this);
+  device::install_host_listener([](const std::string& op, const char* reason) {
+    RunLog& log = instance().run_log;
+    if (log.is_on()) log.ran_on_host(op, reason);
+  });
 }
 
 void Context::without_gil(const std::function<void()>& work) {
@@ -152,7 +178,10 @@ std::shared_ptr<device::Moment> Context::now(c10::DeviceIndex device) {
 }
 
 void Context::wait(const device::Moment& moment) {
-  without_gil([&] { moment.wait(); });
+  without_gil([&] {
+    moment.wait();
+    requirements.raise();
+  });
 }
 
 device::MemoryUse Context::memory(c10::DeviceIndex device) {
@@ -211,7 +240,7 @@ std::string Context::stablehlo(const std::vector<graph::Value>& results) {
       walk_values(results, walk);
     }
     std::vector<NumberSlot> slots = programs_.slots_for(walk);
-    text = emit_program(walk, slots).text;
+    text = emit_program(walk, slots, /*with_requirements=*/false).text;
   });
   return text;
 }

@@ -17,15 +17,25 @@
 #include "engine/compiler.h"
 #include "engine/program.h"
 #include "engine/queue.h"
+#include "engine/requirements.h"
+#include "engine/run_log.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
 
 struct Metrics {
-  std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0}, syncs{0};
+  std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0};
   std::atomic<uint64_t> nodes_executed{0};
   std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
+
+  void count_sync(const char* cause);
+  std::map<std::string, uint64_t> syncs_by_cause() const;
+  uint64_t syncs() const;
   void reset();
+
+ private:
+  mutable std::mutex lock_;
+  std::map<std::string, uint64_t, std::less<>> causes_;
 };
 
 // One plugin that may serve the device, in order of preference.
@@ -92,13 +102,17 @@ class Context final : public device::Engine {
   int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
 
   Metrics metrics;
+  Requirements requirements;
+  RunLog run_log;
+  // The user's line, if the run log is on: before the GIL is let go.
+  device::Location logged_location() const { return run_log.is_on() ? device::user_location() : device::Location{}; }
 
  private:
   Context() = default;
-  void run(const char* cause, c10::ArrayRef<graph::Cell*> cells);
+  void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   std::shared_ptr<Program> compile(const Walk& walk);
   void bind(const Walk& walk, const Program& program);
-  void execute(const Walk& walk, const Program& program);
+  int64_t execute(const Walk& walk, const Program& program);  // gives the nanoseconds
   void settle(const Walk& walk, const Program& program);
 
   std::recursive_mutex lock_;

@@ -1,6 +1,7 @@
 // Emitting calls.
 #include "engine/emit_call.h"
 
+#include "device/host.h"
 #include "engine/call_lowering.h"
 #include "engine/errors.h"
 #include "graph/order.h"
@@ -144,6 +145,8 @@ class RuleCall {
   std::vector<std::vector<bool>> pins_;
 };
 
+thread_local std::string wrong_rule;
+
 // A key of its own for each random node of a decomposition.
 Value derived_key(Emit& e, const Value& key, int64_t index) {
   return e.add(key, e.constant((index + 1) << 40, key.type));
@@ -224,6 +227,11 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   return results;
 }
 
+void forget_wrong_rule() { wrong_rule.clear(); }
+void rethrow_wrong_rule() {
+  if (!wrong_rule.empty()) throw InternalError(std::exchange(wrong_rule, {}));
+}
+
 bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
   try {
     Emit e("check");
@@ -238,9 +246,13 @@ bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::st
   } catch (const ops::Unsupported& error) {
     reason = error.what();
     return false;
+  } catch (const InternalError&) {
+    throw;
   } catch (const std::logic_error& error) {
-    reason = std::string("torch-pjrt's lowering of it is wrong, please report it: ") + error.what();
-    return false;
+    reason = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
+    if (!device::strict()) return false;  // the host has the right result, or the words for the user's mistake
+    wrong_rule = reason;
+    throw InternalError(wrong_rule);
   }
 }
 

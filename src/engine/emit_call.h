@@ -24,8 +24,14 @@ struct LoweredNumber {
 hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                       const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 
-// Whether the call can be emitted: tries it in a builder of its own.
+// Whether the call can be emitted: tries it in a builder of its own. False, with the reason, where a rule says Unsupported;
+// a rule that emits what doesn't fit throws InternalError, as no decomposition should hide that.
 bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
+
+// For code that tries rules through Python, where an InternalError becomes another exception: forgets the last one of this
+// thread, and throws it again if there was one since.
+void forget_wrong_rule();
+void rethrow_wrong_rule();
 
 // A constant 0-d value of the number's own type.
 hlo::Value constant_of(ops::Emit& e, const graph::Number& number);

@@ -92,10 +92,20 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
+Value extremes(Emit& e) {
+  Values words;
+  for (const ops::Requirement& requirement : e.requirements()) {
+    words.push_back(e.reshape(requirement.least, {1}));
+    words.push_back(e.reshape(requirement.greatest, {1}));
+  }
+  return e.concatenate(words, 0);
+}
+
 }  // namespace
 
-EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements) {
   Emit e("graph");
+  if (!with_requirements) e.without_requirements();
   Values leaves;
   for (const graph::NodePtr& leaf : walk.leaves) {
     const MemoryForm form = memory_form(*leaf->leaf_type);
@@ -109,6 +119,7 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
   const auto lowered = [&](const graph::Value& value) -> const Value& {
     return value.node->is_leaf() ? leaves[value.node->local] : done[value.node->local][value.index];
   };
+  std::vector<ProgramRequirement> requirements;
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
   for (const graph::Node* node : walk.nodes) {
@@ -127,6 +138,9 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
       numbers.resize(numbers.size() - 2);
     }
     done[node->local] = emit_call(e, signature, operands, numbers, key);
+    for (size_t i = requirements.size(); i < e.requirements().size(); ++i) {
+      requirements.push_back(program_requirement(e.requirements()[i], signature));
+    }
     e.set_location("", 0);
   }
   bool again = false;
@@ -136,14 +150,15 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots) {
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots);
+  if (again) return emit_program(walk, slots, with_requirements);
   Values results;
   for (const graph::Value& value : walk.results) {
     const MemoryForm form = memory_form(*value.type());
     results.push_back(e.transpose(lowered(value), form.to_memory));
   }
+  if (!requirements.empty()) results.push_back(extremes(e));
   for (const Walk::Alias& alias : walk.aliases) e.alias(alias.leaf, alias.result);
-  return {e.finish(results), packed.doubles, packed.integers};
+  return {e.finish(results), packed.doubles, packed.integers, std::move(requirements)};
 }
 
 }  // namespace tpjrt::engine

@@ -5,17 +5,19 @@
 #include <vector>
 
 #include "engine/program.h"
+#include "engine/requirements.h"
 #include "engine/walk.h"
 
 namespace tpjrt::engine {
 
 struct EmittedProgram {
   std::string text;
-  size_t doubles = 0, integers = 0;  // lengths of the packed arguments, which come last; absent when 0
+  size_t doubles = 0, integers = 0;              // lengths of the packed arguments, which come last; absent when 0
+  std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes
 };
 
 // `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
-// text is emitted again without).
-EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots);
+// text is emitted again without). Without requirements, the module is what the user's function says and no more.
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements);
 
 }  // namespace tpjrt::engine

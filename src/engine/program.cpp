@@ -46,10 +46,14 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
     const size_t occurrence = occurrences[node->signature]++;
     const auto last = last_numbers_.find(node->signature);
     const bool known = last != last_numbers_.end() && occurrence < last->second.size();
+    // The learning rate of an update in place may stay for an epoch: seen to differ only then, it would cost a compile of
+    // every program that trains (Note [Values that vary]).
+    const bool updates = node->signature->op && !node->signature->mutated.empty();
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
       const bool changed = known && !(last->second[occurrence][i] == number);
-      slots.push_back({number, number.kind == Number::Kind::kKey || changed, false});
+      const bool varies = number.kind == Number::Kind::kKey || changed;
+      slots.push_back({number, varies || (updates && number.kind == Number::Kind::kDouble), false});
     }
   }
   const auto it = programs_.find(walk.hash);
@@ -81,6 +85,7 @@ void ProgramCache::remember(const Walk& walk) {
 
 void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   auto& bucket = programs_[hash];
+  program->serial = ++inserted_;
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
@@ -95,6 +100,12 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
+}
+
+std::vector<std::shared_ptr<Program>> ProgramCache::all() const {
+  std::vector<std::shared_ptr<Program>> programs;
+  for (const auto& [hash, bucket] : programs_) programs.insert(programs.end(), bucket.begin(), bucket.end());
+  return programs;
 }
 
 void ProgramCache::clear() {

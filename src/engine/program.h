@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/requirements.h"
 #include "engine/walk.h"
 #include "pjrt/executable.h"
 
@@ -26,12 +27,14 @@ struct NumberSlot {
 };
 
 struct Program {
+  uint64_t serial = 0;  // counts the programs of this process, from 1; given by the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
   size_t doubles = 0, integers = 0;  // promoted numbers of each kind
   std::vector<graph::TypePtr> result_types;
   std::vector<Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;
+  Requirements::List requirements;  // null: none
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
   // The contents of the packed arguments for a graph's numbers.
@@ -49,6 +52,7 @@ class ProgramCache {
   void remember(const Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
   size_t size() const { return count_; }
+  std::vector<std::shared_ptr<Program>> all() const;
   void clear();
 
  private:
@@ -56,6 +60,7 @@ class ProgramCache {
   // By call and by its how-manieth occurrence in the graph.
   std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
   size_t count_ = 0;
+  uint64_t inserted_ = 0;
 };
 
 }  // namespace tpjrt::engine

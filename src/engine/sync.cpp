@@ -58,14 +58,16 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
     if (!any_pending(cells)) return;
   }
   check_process();
+  const device::Location where = logged_location();
   without_gil([&] {
     std::lock_guard guard(lock_);
-    run(cause, cells);
+    run(cause, cells, where);
   });
 }
 
 void Context::sync_all(const char* cause) {
   check_process();
+  const device::Location where = logged_location();
   without_gil([&] {
     std::lock_guard guard(lock_);
     for (;;) {
@@ -75,12 +77,12 @@ void Context::sync_all(const char* cause) {
         pending = Cell::any_pending();
         if (!pending) return;
       }
-      run(cause, {pending});
+      run(cause, {pending}, where);
     }
   });
 }
 
-void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
+void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
   // The buffers of this call: a nested sync (a lowering that records and reads) has its own.
   Walk walk;
   std::swap(walk, walk_);
@@ -90,7 +92,7 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
     engine::walk(cells, walk);
   }
   if (walk.empty()) return;
-  metrics.syncs++;
+  metrics.count_sync(cause);
   std::shared_ptr<Program> program = programs_.find(walk);
   const int64_t found = now_ns();
   metrics.prepare_ns += found - start;
@@ -98,7 +100,8 @@ void Context::run(const char* /*cause*/, c10::ArrayRef<Cell*> cells) {
   const int64_t bound = now_ns();
   bind(walk, *program);
   metrics.prepare_ns += now_ns() - bound;
-  execute(walk, *program);
+  const int64_t spent = execute(walk, *program);
+  if (run_log.is_on()) run_log.ran(*program, cause, where, spent);
   settle(walk, *program);
   packed_.clear();
   walk.clear();
@@ -111,21 +114,35 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   program->tape = walk.tape;
   program->slots = programs_.slots_for(walk);
   programs_.remember(walk);
-  EmittedProgram emitted = emit_program(walk, program->slots);
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true);
   if (program_listener_) program_listener_(graph::print(walk.results), emitted.text);
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;
+  if (!emitted.requirements.empty()) {
+    program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+  }
   program->aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  Making making;
   const pjrt::CompileOptions options =
       compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, is_small(walk));
   try {
-    program->executable = compile_text(emitted.text, options, walk.nodes.size()).executable;
+    const CompiledText compiled = compile_text(emitted.text, options, walk.nodes.size());
+    program->executable = compiled.executable;
+    making.from_disk = compiled.from_disk;
   } catch (const pjrt::Error& error) {
     throw_refusal(client(), walk, error);
   }
-  metrics.compile_ns += now_ns() - start;
+  const int64_t spent = now_ns() - start;
+  metrics.compile_ns += spent;
+  const auto before = run_log.is_on() ? programs_.all() : std::vector<std::shared_ptr<Program>>{};
   programs_.insert(walk.hash, program);
+  if (run_log.is_on()) {
+    making.seconds = static_cast<double>(spent) * 1e-9;
+    making.outline = outline_of(*program);
+    if (const auto similar = most_similar(*program, before)) making.resembles = outline_of(*similar);
+    run_log.made(*program, std::move(making));
+  }
   return program;
 }
 
@@ -162,7 +179,7 @@ void Context::bind(const Walk& walk, const Program& program) {
   if (program.integers) pack(integers_.data(), PJRT_Buffer_Type_S64, integers_.size());
 }
 
-void Context::execute(const Walk& walk, const Program& program) {
+int64_t Context::execute(const Walk& walk, const Program& program) {
   RECORD_FUNCTION("pjrt::execute", {});
   const int64_t start = now_ns();
   pjrt::Event done(client().api(), nullptr);
@@ -174,9 +191,12 @@ void Context::execute(const Walk& walk, const Program& program) {
     throw_failure(walk, error);
   }
   started(program.executable->device_index(), std::move(done));
+  if (program.requirements) requirements.started(program.requirements, outputs_.back());
   metrics.executions++;
   metrics.nodes_executed += walk.nodes.size();
-  metrics.execute_ns += now_ns() - start;
+  const int64_t spent = now_ns() - start;
+  metrics.execute_ns += spent;
+  return spent;
 }
 
 // The results become leaves; cells that held them hold those, and the nodes are let go.

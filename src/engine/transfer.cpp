@@ -107,6 +107,7 @@ at::Tensor Context::host_view(const graph::Value& leaf) {
   at::Tensor view;
   without_gil([&] {
     await(*buffer);
+    requirements.raise();
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (client().is_host_memory() && form.numel() > 0) {
       void* data = const_cast<void*>(buffer->host_pointer());
@@ -124,6 +125,7 @@ void Context::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, voi
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   without_gil([&] {
     await(*buffer);
+    requirements.raise();
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (client().is_host_memory()) {
       std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));

@@ -145,6 +145,26 @@ void find_aliases(const std::vector<Cell*>& held, Walk& out) {
 
 }  // namespace
 
+TapeGraph read_tape(const std::vector<uint64_t>& tape) {
+  TapeGraph graph;
+  const auto source = [](uint64_t reference) {
+    return TapeGraph::Source{(reference & 1) != 0, static_cast<uint32_t>(reference >> 20),
+                             static_cast<uint32_t>(reference >> 1 & ((1U << 19) - 1))};
+  };
+  for (const uint64_t word : tape) {
+    const uint64_t content = word >> 2;
+    switch (word & 3) {
+      case kNode: graph.calls.push_back({reinterpret_cast<graph::SignaturePtr>(content), {}}); break;
+      case kOperand: graph.calls.back().operands.push_back(source(content)); break;
+      case kResult: graph.results.push_back(source(content)); break;
+      case kLeaf:  // after the results: a buffer to reuse
+        if (graph.results.empty()) graph.leaves.push_back(reinterpret_cast<graph::TypePtr>(content));
+        break;
+    }
+  }
+  return graph;
+}
+
 void Walk::clear() {
   nodes.clear();
   leaves.clear();

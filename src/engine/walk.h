@@ -28,6 +28,22 @@ struct Walk {
   void clear();
 };
 
+// A tape, read back. Cold.
+struct TapeGraph {
+  struct Source {  // a value: a result of a call, or a leaf
+    bool leaf = false;
+    uint32_t number = 0, index = 0;
+  };
+  struct Call {
+    graph::SignaturePtr signature = nullptr;
+    std::vector<Source> operands;
+  };
+  std::vector<graph::TypePtr> leaves;
+  std::vector<Call> calls;
+  std::vector<Source> results;
+};
+TapeGraph read_tape(const std::vector<uint64_t>& tape);
+
 // Collects the components of these cells. Under graph_lock() and the engine's lock. Throws DependsOnData when the value
 // rests on a placeholder.
 void walk(c10::ArrayRef<graph::Cell*> cells, Walk& out);

@@ -35,19 +35,7 @@ class Printer {
       case Parameter::Entry::Source::kOperand: return name(node.operands[entry.index]);
       case Parameter::Entry::Source::kNumber: break;
     }
-    return text(node.numbers[entry.index]);
-  }
-
-  static std::string text(const Number& number) {
-    if (number.kind == Number::Kind::kDouble) {  // the shortest text that reads back as the same double: 0.1
-      char digits[32];
-      std::string shortest(digits, std::to_chars(digits, digits + sizeof(digits), number.as_double()).ptr);
-      const bool integral = shortest.find_first_not_of("-0123456789") == std::string::npos;
-      return integral ? shortest + ".0" : shortest;
-    }
-    std::ostringstream out;
-    out << c10::IValue(number.scalar());
-    return out.str();
+    return to_string(node.numbers[entry.index]);
   }
 
   std::string text(const Node& node, const Parameter& parameter) {
@@ -59,13 +47,13 @@ class Printer {
         return out.str();
       }
       case Parameter::Kind::kTensor: return text(node, parameter.entries.at(0));
-      case Parameter::Kind::kNumber: return text(node.numbers[parameter.first]);
+      case Parameter::Kind::kNumber: return to_string(node.numbers[parameter.first]);
       case Parameter::Kind::kTensorList:
         for (const auto& entry : parameter.entries) list += (list.empty() ? "" : ", ") + text(node, entry);
         break;
       case Parameter::Kind::kNumberList:
         for (uint32_t i = 0; i < parameter.count; ++i) {
-          list += (list.empty() ? "" : ", ") + text(node.numbers[parameter.first + i]);
+          list += (list.empty() ? "" : ", ") + to_string(node.numbers[parameter.first + i]);
         }
         break;
     }
@@ -99,6 +87,18 @@ class Printer {
 };
 
 }  // namespace
+
+std::string to_string(const Number& number) {
+  if (number.kind == Number::Kind::kDouble) {
+    char digits[32];
+    std::string shortest(digits, std::to_chars(digits, digits + sizeof(digits), number.as_double()).ptr);
+    const bool integral = shortest.find_first_not_of("-0123456789") == std::string::npos;
+    return integral ? shortest + ".0" : shortest;
+  }
+  std::ostringstream out;
+  out << c10::IValue(number.scalar());
+  return out.str();
+}
 
 std::string print(const std::vector<Value>& results) { return Printer().print(results); }
 

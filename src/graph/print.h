@@ -13,6 +13,8 @@ namespace tpjrt::graph {
 // return %1
 // Call it with the values kept alive.
 std::string print(const std::vector<Value>& results);
+// The shortest text that reads back as the same number: "0.1", "2.0", "3".
+std::string to_string(const Number& number);
 
 // Throws std::logic_error, with the graph printed, when a node's operands, types or numbers don't fit its signature.
 void check(const std::vector<Value>& results);

@@ -208,10 +208,16 @@ constexpr double kSqrtHalf = 0.70710678118654752440;       // sqrt(1/2)
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2/pi)
 constexpr double kInvSqrtTwoPi = 0.39894228040143267794;   // 1/sqrt(2 pi)
 
+void check_approximate(const Call& c) {
+  const std::string how = c.string("approximate");
+  if (how != "none" && how != "tanh") throw Mistake("approximate argument must be either none or tanh.");
+}
+
 // aten::gelu
 Values gelu(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Expression x = k("self");
+  check_approximate(c);
   if (c.string("approximate") == "tanh") {
     return k.give(0.5 * x * (1 + tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x))));
   }
@@ -222,6 +228,7 @@ Values gelu(Emit& e, const Call& c) {
 Values gelu_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Expression x = k("self"), g = k("grad_output");
+  check_approximate(c);
   if (c.string("approximate") == "tanh") {
     Expression t = tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
     Expression inner = kSqrtTwoOverPi * (1 + 3 * kCubic * x * x);

@@ -74,6 +74,23 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
+Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
+  if (begin == 0 && end == x.dim(dim)) return x;
+  Dims start(x.dims().size(), 0), limit = x.dims();
+  start[static_cast<size_t>(dim)] = begin;
+  limit[static_cast<size_t>(dim)] = end;
+  return slice(x, start, limit, Dims(x.dims().size(), 1));
+}
+
+Value Emit::pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior) {
+  if (low == 0 && high == 0 && interior == 0) return x;
+  Dims lows(x.dims().size(), 0), highs = lows, interiors = lows;
+  lows[static_cast<size_t>(dim)] = low;
+  highs[static_cast<size_t>(dim)] = high;
+  interiors[static_cast<size_t>(dim)] = interior;
+  return pad(x, zeros({x.element(), {}}), lows, highs, interiors);
+}
+
 Value Emit::broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims) {
   Dims kept;
   for (int64_t d : first(static_cast<int64_t>(dims.size()))) {
@@ -159,6 +176,7 @@ Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double 
 
 Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
   if (x.rank() == 0) return broadcast_to(x, indices.dims());
+  if (x.dim(dim) == 0 && indices.type.elements() > 0) throw Mistake("an index into a dimension of size 0");
   hlo::GatherDimensions d;
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (i != dim) d.offset_dims.push_back(i);
@@ -178,7 +196,8 @@ Value Emit::take(const Value& x, const Value& indices, int64_t dim) {
 
 Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   if (x.rank() == 0 || indices.rank() == 0) return reshape(x, indices.dims());
-  if (indices.type.elements() == 0 || x.type.elements() == 0) return zeros({x.element(), indices.dims()});
+  if (indices.type.elements() == 0) return zeros({x.element(), indices.dims()});
+  if (x.dim(dim) == 0) throw Mistake("an index into a dimension of size 0");
   // Every other dimension is a batch dimension; indices may cover only the beginning of it.
   Dims limit = indices.dims();
   limit[static_cast<size_t>(dim)] = x.dim(dim);
@@ -192,6 +211,24 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   d.start_index_map = {dim};
   d.index_vector_dim = indices.rank();
   return gather(covered, indices, d, Dims(limit.size(), 1));
+}
+
+// --- requirements ---------------------------------------------------------------------------------------------------
+
+void Emit::require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error) {
+  if (!requires_ || integers.type.elements() == 0) return;
+  const Type word{ElementType::kS64, {}};
+  Value x = convert(integers, word.element);
+  Dims all;
+  for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
+  requirements_.push_back(
+      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
+}
+
+void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error) {
+  require(index, wraps ? -size : 0, size,
+          "index {} is out of bounds for dimension " + std::to_string(dim) + " with size " + std::to_string(size),
+          index_error);
 }
 
 // --- random numbers -------------------------------------------------------------------------------------------------

@@ -7,6 +7,15 @@
 
 namespace tpjrt::ops {
 
+// What must hold of data that only the program sees (Note [Requirements], engine/requirements.h): the integers of a value
+// lie in [low, high).
+struct Requirement {
+  Value least, greatest;  // 0-d, s64
+  int64_t low = 0, high = 0;
+  std::string message;       // as the CPU words it, with {} for the integer outside
+  bool index_error = false;  // an IndexError, else a RuntimeError
+};
+
 class Emit : public hlo::Builder {
  public:
   using hlo::Builder::Builder;
@@ -31,6 +40,9 @@ class Emit : public hlo::Builder {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
   Value unsqueeze(const Value& x, int64_t dim);
+  Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
+  // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
+  Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
   // Puts back reduced dimensions as 1 and broadcasts to `dims`.
   Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
 
@@ -67,6 +79,14 @@ class Emit : public hlo::Builder {
   // torch.gather: result has indices' sizes.
   Value gather_along(const Value& x, const Value& indices, int64_t dim);
 
+  // --- requirements -------------------------------------------------------------------------------------------------
+  // Only for what the user gives and the CPU's kernel checks too.
+  void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
+  // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
+  void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
+  const std::vector<Requirement>& requirements() const { return requirements_; }
+  void without_requirements() { requires_ = false; }
+
   // --- random numbers -----------------------------------------------------------------------------------------------
   // Uniform bits of an unsigned type from the call's key. Each use in one call draws new bits.
   Value random_bits(const Call& c, const Type& type);
@@ -75,6 +95,8 @@ class Emit : public hlo::Builder {
   Value random_normal(const Call& c, const Type& type);
 
  private:
+  std::vector<Requirement> requirements_;
+  bool requires_ = true;
   std::map<int32_t, Value> rng_states_;  // by the key's id: the state after what was drawn from it
 };
 

@@ -1,4 +1,4 @@
-// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, embedding, masked_fill.
+// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, masked_fill.
 // Writes in the manner of torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
 #include <algorithm>
 
@@ -29,8 +29,10 @@ Dims broadcast_shape(const Values& xs) {
   return shape;
 }
 
-// The list of optional index tensors, broadcast and wrapped.
-TupleIndex tuple_index(Emit& e, const Values& list, const Dims& self) {
+// The list of optional index tensors, broadcast and wrapped. The _unsafe_ ops promise that they are in range.
+TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
+  const Values list = c.tensors("indices");
+  const bool safe = c.name.find("_unsafe_") == c.name.npos;
   TupleIndex index;
   Values given;
   for (size_t d = 0; d < list.size(); ++d) {
@@ -42,7 +44,10 @@ TupleIndex tuple_index(Emit& e, const Values& list, const Dims& self) {
   index.shape = broadcast_shape(given);
   const ElementType element = index_element(self);
   for (size_t i = 0; i < given.size(); ++i) {
-    Value wrapped = wrap_index(e, given[i], self[static_cast<size_t>(index.indexed[i])], element);
+    const int64_t dim = index.indexed[i], size = self[static_cast<size_t>(dim)];
+    if (size == 0 && given[i].type.elements() > 0) throw Mistake("an index into a dimension of size 0");
+    if (safe) e.require_index(given[i], static_cast<int64_t>(i), size, true);  // counted as the CPU does
+    Value wrapped = wrap_index(e, given[i], size, element);
     index.indices.push_back(e.broadcast_to(wrapped, index.shape));
   }
   if (!given.empty() && index.indexed.back() - index.indexed.front() + 1 == static_cast<int64_t>(given.size())) {
@@ -54,14 +59,20 @@ TupleIndex tuple_index(Emit& e, const Values& list, const Dims& self) {
 // aten::index.Tensor
 Values index(Emit& e, const Call& c) {
   Value self = c.tensor("self");
-  TupleIndex index = tuple_index(e, c.tensors("indices"), self.dims());
+  TupleIndex index = tuple_index(e, c, self.dims());
   if (index.indices.empty()) return {self};
   if (self.type.elements() == 0) return {e.zeros(e.type_of(c.result()))};
   return {gather_tuple(e, self, index)};
 }
 
+std::string shape_text(const Dims& dims) {
+  std::string text = "[";
+  for (const int64_t size : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
 // index_put with one mask (of any rank, after any number of full dimensions): the values meet the true elements in
-// order. Their number isn't checked.
+// order.
 Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, const Value& values, bool accumulate) {
   const int64_t mask_rank = mask.rank(), rest = self.rank() - first - mask_rank;
   const int64_t at = values.rank() - 1 - rest;  // the dimension of `values` that runs over true elements
@@ -72,8 +83,13 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
   Value hit = e.reshape(e.to(mask, ElementType::kPred), {mask.type.elements()});
   Value spread = values;
   if (at >= 0 && values.dim(at) != 1) {
-    if (values.dim(at) == 0) return self;
+    const int64_t count = values.dim(at);
     Value before = e.cumulative(e.convert(hit, ElementType::kS32), 0, "add", 0);
+    e.require(e.slice(before, {before.dim(0) - 1}, {before.dim(0)}, {1}), count, count + 1,
+              "shape mismatch: value tensor of shape " + shape_text(values.dims()) +
+                  " cannot be broadcast to indexing result of shape [{}" +
+                  (rest > 0 ? ", " + shape_text(Dims(self.dims().end() - rest, self.dims().end())).substr(1) : "]"));
+    if (count == 0) return self;
     Value order = e.sub(before, e.ones(before.type));
     spread = e.take(
         values,
@@ -91,17 +107,22 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
 Values index_put(Emit& e, const Call& c) {
   Value self = c.tensor("self"), values = e.to(c.tensor("values"), self.element());
   Values list = c.tensors("indices");
-  if (self.type.elements() == 0) return {self};
   int64_t given = 0, masks = 0, first = 0;
   for (size_t d = 0; d < list.size(); ++d) {
     if (!list[d]) continue;
     if (++given == 1) first = static_cast<int64_t>(d);
+    if (list[d].element() == ElementType::kU8) throw Unsupported("an index by a uint8 mask, which is deprecated");
     masks += is_mask(list[d]);
   }
+  // A mask's single value is a fill, which converts.
+  const bool fills = given == 1 && masks == 1 && values.type.elements() == 1 && !c.boolean("accumulate");
+  if (!fills && c.type("values").dtype != c.type("self").dtype) throw Mistake("the values are of another dtype");
   if (given == 1 && masks == 1) {
+    if (self.type.elements() == 0) return {self};
     return {put_masked(e, self, first, list[static_cast<size_t>(first)], values, c.boolean("accumulate"))};
   }
-  TupleIndex index = tuple_index(e, list, self.dims());
+  TupleIndex index = tuple_index(e, c, self.dims());
+  if (self.type.elements() == 0) return {self};
   const bool accumulate = c.boolean("accumulate");
   if (index.indices.empty()) {
     Value all = e.broadcast_to(values, self.dims());
@@ -117,6 +138,7 @@ Values index_select(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t dim = c.dim("dim", self.rank());
+  e.require(index, 0, self.rank() == 0 ? 1 : self.dim(dim), "index out of range in self: {}");
   if (self.rank() == 0) self = e.reshape(self, {1});
   index = e.reshape(index, {index.type.elements()});
   return {e.reshape(e.take(self, index, dim), result.dims)};
@@ -124,13 +146,19 @@ Values index_select(Emit& e, const Call& c) {
 
 // aten::gather: the index may be smaller than self in the other dimensions.
 Values gather(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   if (self.rank() == 0) self = e.reshape(self, {1});
   if (index.rank() == 0) index = e.reshape(index, {1});
   return {e.reshape(e.gather_along(self, index, dim), result.dims)};
+}
+
+void require_element(Emit& e, const Value& index, int64_t n) {
+  if (n == 0 && index.type.elements() > 0) throw Mistake("an index into an empty tensor");
+  e.require(index, -n, n, "out of range: tried to access index {} on a tensor of " + std::to_string(n) + " elements.");
 }
 
 // aten::take: indices into the flattened tensor.
@@ -139,6 +167,7 @@ Values take(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t n = self.type.elements();
+  require_element(e, index, n);
   Value flat = wrap_index(e, e.reshape(index, {index.type.elements()}), n, index_element({n}));
   return {e.reshape(e.take(e.reshape(self, {n}), flat, 0), result.dims)};
 }
@@ -147,6 +176,10 @@ Values take(Emit& e, const Call& c) {
 Values put(Emit& e, const Call& c) {
   Value self = c.tensor("self"), index = c.tensor("index"), source = c.tensor("source");
   const int64_t n = self.type.elements(), count = index.type.elements();
+  if (c.type("source").dtype != c.type("self").dtype) throw Mistake("the source is of another dtype");
+  if (source.type.elements() != count) throw Mistake("the source has another number of elements than the index");
+  require_element(e, index, n);
+  if (n == 0 || count == 0) return {self};
   Value flat = wrap_index(e, e.reshape(index, {count}), n, index_element({n}));
   Value written = scatter_slices(e, e.reshape(self, {n}), 0, flat, e.reshape(source, {count}),
                                  c.boolean("accumulate") ? Combine::kAdd : Combine::kReplace);
@@ -182,9 +215,13 @@ Values masked_scatter(Emit& e, const Call& c) {
   if (c.tensor("mask").element() != ElementType::kPred) throw Mistake("the mask is not boolean");
   Value self = e.broadcast_to(c.tensor("self"), dims), source = c.tensor("source");
   Value mask = e.broadcast_to(e.to(c.tensor("mask"), ElementType::kPred), dims);
-  const int64_t n = source.type.elements();
-  if (n == 0 || self.type.elements() == 0) return {self};
+  const int64_t n = source.type.elements(), places = self.type.elements();
+  if (c.type("source").dtype != c.type("self").dtype) throw Mistake("the source is of another dtype");
+  if (places == 0) return {self};
   Value order = true_order(e, mask);
+  e.require(e.slice(order, {places - 1}, {places}, {1}), -1, n, "Number of elements of source < number of ones in mask",
+            false);
+  if (n == 0) return {self};
   order = e.maximum(order, e.zeros(order.type));
   Value spread = e.reshape(e.take(e.reshape(source, {n}), order, 0), dims);
   return {e.select(mask, e.to(spread, self.element()), self)};
@@ -223,37 +260,6 @@ Values nonzero_static(Emit& e, const Call& c) {
   return {e.concatenate(columns, 1)};
 }
 
-// aten::embedding: rows of weight.
-Values embedding(Emit& e, const Call& c) {
-  Value weight = c.tensor("weight"), indices = c.tensor("indices");
-  const Type result = e.type_of(c.result());
-  if (result.elements() == 0) return {e.zeros(result)};
-  return {e.reshape(e.take(weight, e.reshape(indices, {indices.type.elements()}), 0), result.dims)};
-}
-
-// aten::embedding_dense_backward: rows of padding_idx get nothing; by frequency, a row's sum is divided by its count.
-Values embedding_dense_backward(Emit& e, const Call& c) {
-  Value grad = c.tensor("grad_output"), indices = c.tensor("indices");
-  const Type result = e.type_of(c.result());
-  const int64_t n = indices.type.elements(), rows = result.dims[0];
-  const ElementType compute = Emit::compute_element(grad.element());
-  Value zeros = e.zeros({compute, result.dims});
-  if (n == 0 || result.elements() == 0) return {e.convert(zeros, result.element)};
-  Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
-  const int64_t padding = c.integer("padding_idx");
-  if (padding >= 0) {
-    Value is_padding = e.compare(hlo::Comparison::kEq, index, e.constant(padding, index.type));
-    index = e.select(is_padding, e.constant(rows, index.type), index);  // out of range: dropped
-  }
-  Value updates = e.convert(e.reshape(grad, {n, result.dims[1]}), compute);
-  if (c.boolean("scale_grad_by_freq")) {
-    Value counts = scatter_slices(e, e.zeros({compute, {rows}}), 0, index, e.ones({compute, {n}}), Combine::kAdd);
-    Value count = e.maximum(e.take(counts, index, 0), e.ones({compute, {n}}));
-    updates = e.div(updates, e.broadcast_in_dim(count, updates.dims(), {0}));
-  }
-  return {e.convert(scatter_slices(e, zeros, 0, index, updates, Combine::kAdd), result.element)};
-}
-
 }  // namespace
 
 void add_indexing_rules(RuleTable& rules) {
@@ -271,8 +277,6 @@ void add_indexing_rules(RuleTable& rules) {
   rules.add("aten::masked_scatter", masked_scatter);
   rules.add("aten::masked_scatter_backward", masked_scatter_backward);
   rules.add("aten::nonzero_static", nonzero_static);
-  rules.add("aten::embedding", embedding);
-  rules.add("aten::embedding_dense_backward", embedding_dense_backward);
   add_scatter_rules(rules);
 }
 

@@ -160,6 +160,7 @@ Values nll_loss_forward(Emit& e, const Call& c) {
   Value x = e.to(c.tensor("self"), n.scores.element), target = n.target();
   Expression kept = n.counted();
   Value safe = e.select(kept.value, target, e.zeros(target.type));
+  e.require(safe, 0, n.scores.dims[static_cast<size_t>(n.classes)], "Target {} is out of bounds.");
   Value picked = e.gather_along(x, n.with_classes(safe), n.classes);
   Expression weights = n.weights(safe, kept);
   Expression loss = where(kept, -(weights * weights.with(e.reshape(picked, n.targets.dims))), 0);

@@ -9,32 +9,11 @@ namespace {
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-Dims zeros_of(const Value& x) { return Dims(x.dims().size(), 0); }
-Dims ones_of(const Value& x) { return Dims(x.dims().size(), 1); }
-
-// x[begin:end] along dim.
-Value cut(Emit& e, const Value& x, int64_t dim, int64_t begin, int64_t end) {
-  if (begin == 0 && end == x.dim(dim)) return x;
-  Dims start = zeros_of(x), limit = x.dims();
-  start[at(dim)] = begin;
-  limit[at(dim)] = end;
-  return e.slice(x, start, limit, ones_of(x));
-}
-
-// x between `low` and `high` zeros along dim. Negative numbers cut.
-Value pad_dim(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
-  if (low == 0 && high == 0) return x;
-  Dims lows = zeros_of(x), highs = lows, interior = lows;
-  lows[at(dim)] = low;
-  highs[at(dim)] = high;
-  return e.pad(x, e.zeros({x.element(), {}}), lows, highs, interior);
-}
-
 // aten::constant_pad_nd: pads from the last dimension on; negative pads cut.
 Values constant_pad_nd(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Dims pad = c.ints("pad");
-  Dims low = zeros_of(x), high = low, interior = low;
+  Dims low(x.dims().size(), 0), high = low, interior = low;
   for (size_t i = 0; 2 * i + 1 < pad.size(); ++i) {
     low[low.size() - 1 - i] = pad[2 * i];
     high[low.size() - 1 - i] = pad[2 * i + 1];
@@ -49,22 +28,22 @@ using Side = Value (*)(Emit& e, const Value& x, int64_t dim, int64_t low, int64_
 Value reflect(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = x.dim(dim);
   Values parts;
-  if (low > 0) parts.push_back(e.reverse(cut(e, x, dim, 1, 1 + low), {dim}));
+  if (low > 0) parts.push_back(e.reverse(e.cut(x, dim, 1, 1 + low), {dim}));
   parts.push_back(x);
-  if (high > 0) parts.push_back(e.reverse(cut(e, x, dim, n - 1 - high, n - 1), {dim}));
+  if (high > 0) parts.push_back(e.reverse(e.cut(x, dim, n - 1 - high, n - 1), {dim}));
   return parts.size() == 1 ? x : e.concatenate(parts, dim);
 }
 
 Value reflect_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = grad.dim(dim) - low - high;
-  Value sum = cut(e, grad, dim, low, low + n);
+  Value sum = e.cut(grad, dim, low, low + n);
   if (low > 0) {
-    Value image = e.reverse(cut(e, grad, dim, 0, low), {dim});
-    sum = e.add(sum, pad_dim(e, image, dim, 1, n - 1 - low));
+    Value image = e.reverse(e.cut(grad, dim, 0, low), {dim});
+    sum = e.add(sum, e.pad_dim(image, dim, 1, n - 1 - low));
   }
   if (high > 0) {
-    Value image = e.reverse(cut(e, grad, dim, low + n, low + n + high), {dim});
-    sum = e.add(sum, pad_dim(e, image, dim, n - 1 - high, 1));
+    Value image = e.reverse(e.cut(grad, dim, low + n, low + n + high), {dim});
+    sum = e.add(sum, e.pad_dim(image, dim, n - 1 - high, 1));
   }
   return sum;
 }
@@ -75,7 +54,7 @@ Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high)
     Dims dims = x.dims(), positions;
     dims[at(dim)] = count;
     for (int64_t d = 0; d < x.rank(); ++d) positions.push_back(d);
-    return e.broadcast_in_dim(cut(e, x, dim, position, position + 1), dims, positions);
+    return e.broadcast_in_dim(e.cut(x, dim, position, position + 1), dims, positions);
   };
   Values parts;
   if (low > 0) parts.push_back(edge(0, low));
@@ -86,12 +65,12 @@ Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high)
 
 Value replicate_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = grad.dim(dim) - low - high;
-  Value sum = cut(e, grad, dim, low, low + n);
+  Value sum = e.cut(grad, dim, low, low + n);
   Dims edge = sum.dims();
   edge[at(dim)] = 1;
-  auto total = [&](int64_t begin, int64_t end) { return e.reshape(e.sum(cut(e, grad, dim, begin, end), {dim}), edge); };
-  if (low > 0) sum = e.add(sum, pad_dim(e, total(0, low), dim, 0, n - 1));
-  if (high > 0) sum = e.add(sum, pad_dim(e, total(low + n, low + n + high), dim, n - 1, 0));
+  auto total = [&](int64_t begin, int64_t end) { return e.reshape(e.sum(e.cut(grad, dim, begin, end), {dim}), edge); };
+  if (low > 0) sum = e.add(sum, e.pad_dim(total(0, low), dim, 0, n - 1));
+  if (high > 0) sum = e.add(sum, e.pad_dim(total(low + n, low + n + high), dim, n - 1, 0));
   return sum;
 }
 
@@ -103,7 +82,7 @@ Values padded(Emit& e, const Call& c, Side side) {
     const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
     // Padded first and cut after: a mirror image may show what a negative pad on the other side cuts away.
     x = side(e, x, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
-    x = cut(e, x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
+    x = e.cut(x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
   }
   return {x};
 }
@@ -115,7 +94,7 @@ Values padded_backward(Emit& e, const Call& c, Side side) {
   return {e.upcast(grad, [&](Value g) {
     for (size_t i = 0; 2 * i < pad.size(); ++i) {
       const int64_t dim = g.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
-      g = pad_dim(e, g, dim, std::max<int64_t>(-low, 0), std::max<int64_t>(-high, 0));
+      g = e.pad_dim(g, dim, std::max<int64_t>(-low, 0), std::max<int64_t>(-high, 0));
       g = side(e, g, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
     }
     return g;

@@ -47,12 +47,15 @@ const RuleTable& RuleTable::instance() {
     add_pooling_rules(rules);
     add_normalization_rules(rules);
     add_indexing_rules(rules);
+    add_embedding_rules(rules);
     add_shape_rules(rules);
+    add_padding_rules(rules);
     add_sorting_rules(rules);
     add_factory_rules(rules);
     add_random_rules(rules);
     add_loss_rules(rules);
     add_attention_rules(rules);
+    add_scaling_rules(rules);
     add_resampling_rules(rules);
     return rules;
   }();

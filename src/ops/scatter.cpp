@@ -29,23 +29,29 @@ Value slices(Emit& e, const Value& source, const Value& self, int64_t dim, const
 
 // aten::scatter.src: among equal indices the last one wins.
 Values scatter_src(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = corner(e, c.tensor("src"), index);
-  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kReplace)};
+  return {scatter_along(e, self, dim, index, src, Combine::kReplace)};
 }
 
 // aten::scatter.value
 Values scatter_value(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = e.broadcast_to(c.scalar(e, "value", self.element()), index.dims());
-  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kReplace)};
+  return {scatter_along(e, self, dim, index, src, Combine::kReplace)};
 }
 
 // aten::scatter_add
 Values scatter_add(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = corner(e, c.tensor("src"), index);
-  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, Combine::kAdd)};
+  return {scatter_along(e, self, dim, index, src, Combine::kAdd)};
 }
 
 Combine combine_of(const std::string& reduce) {
@@ -58,16 +64,20 @@ Combine combine_of(const std::string& reduce) {
 
 // aten::scatter.reduce: "add" or "multiply", self included.
 Values scatter_reduce_src(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = corner(e, c.tensor("src"), index);
-  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, combine_of(c.string("reduce")))};
+  return {scatter_along(e, self, dim, index, src, combine_of(c.string("reduce")))};
 }
 
 // aten::scatter.value_reduce
 Values scatter_reduce_value(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = e.broadcast_to(c.scalar(e, "value", self.element()), index.dims());
-  return {scatter_along(e, self, c.dim("dim", self.rank()), index, src, combine_of(c.string("reduce")))};
+  return {scatter_along(e, self, dim, index, src, combine_of(c.string("reduce")))};
 }
 
 Value identity_of(Emit& e, Combine combine, ElementType element) {
@@ -112,22 +122,27 @@ Value reduce_into(Emit& e, const Call& c, Place place, const Value& self, int64_
 
 // aten::scatter_reduce.two: sum, prod, mean, amax, amin.
 Values scatter_reduce(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = c.tensor("index");
+  Value self = c.tensor("self");
+  const int64_t dim = c.dim("dim", self.rank());
+  Value index = required_index(e, c, self, dim, false, false);
   Value src = corner(e, c.tensor("src"), index);
-  return {reduce_into(e, c, scatter_along, self, c.dim("dim", self.rank()), index, src)};
+  return {reduce_into(e, c, scatter_along, self, dim, index, src)};
 }
 
 // aten::index_reduce: prod, mean, amax, amin.
 Values index_reduce(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
+  Value index = line(e, c.tensor("index"));
+  e.require(index, 0, self.rank() == 0 ? 1 : self.dim(dim), "index out of range in self: {}");
   return {reduce_into(e, c, scatter_slices, self, dim, index, slices(e, c.tensor("source"), self, dim, index))};
 }
 
 // aten::index_add: self + alpha * source at the indices. Meta lets a source of another shape pass.
 Values index_add(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
+  Value index = line(e, required_index(e, c, self, dim, false, false));
   Dims whole = c.tensor("source").dims(), expected = self.dims();
   if (!whole.empty() && !expected.empty()) {
     if (whole.size() == expected.size()) whole[static_cast<size_t>(dim)] = expected[static_cast<size_t>(dim)];
@@ -141,8 +156,9 @@ Values index_add(Emit& e, const Call& c) {
 
 // aten::index_copy
 Values index_copy(Emit& e, const Call& c) {
-  Value self = c.tensor("self"), index = line(e, c.tensor("index"));
+  Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
+  Value index = line(e, required_index(e, c, self, dim, false, true));
   Value source = slices(e, c.tensor("source"), self, dim, index);
   return {scatter_slices(e, self, dim, index, source, Combine::kReplace)};
 }
@@ -152,7 +168,8 @@ Value filled(Emit& e, const Call& c, const Value& self, const Value& value) {
   if (self.type.elements() == 0) return self;
   const int64_t dim = c.dim("dim", self.rank());
   const int64_t size = self.rank() == 0 ? 1 : self.dim(dim);
-  Value index = wrap_index(e, line(e, c.tensor("index")), size, index_element({size}));
+  Value index = line(e, required_index(e, c, self, dim, true, true));
+  index = wrap_index(e, index, size, index_element({size}));
   Value none = e.zeros({ElementType::kPred, {size}});
   Value marked = scatter_slices(e, none, 0, index, e.ones({ElementType::kPred, index.dims()}), Combine::kReplace);
   Value mask = self.rank() == 0 ? e.reshape(marked, {}) : e.broadcast_in_dim(marked, self.dims(), {dim});

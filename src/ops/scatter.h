@@ -1,8 +1,8 @@
 // Scatter and index idioms that several families share: three ways to say where the updates go.
 //
-// Note: indices out of range. CPU eager raises IndexError. A device program can't, so a read is clamped into range and a
-// write out of range is dropped, as XLA does; torch's CUDA asserts instead. Negative indices wrap only where torch's own
-// op lets them (index, index_put, index_fill, take, put).
+// Indices out of range: a read is clamped into range and a write is dropped, as XLA does, and the rules require that there are
+// none (Emit::require_index): so an IndexError is raised when results are read. Negative indices wrap only where torch's
+// own op lets them (index, index_put, index_fill, take, put).
 #pragma once
 
 #include <string_view>
@@ -18,6 +18,8 @@ enum class Combine : uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
 ElementType index_element(const Dims& sizes);
 // `index` in `element`, with -1 the last of `size` positions.
 Value wrap_index(Emit& e, const Value& index, int64_t size, ElementType element);
+// The argument "index", required to lie in dimension `dim` of self. 0-d tensors count as one element.
+Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error);
 
 // torch.scatter: self[..., index[p], ...] meets updates[p], with index at `dim` and p's own coordinates elsewhere.
 // updates has index's sizes.

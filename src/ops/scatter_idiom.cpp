@@ -55,6 +55,14 @@ Value wrap_index(Emit& e, const Value& index, int64_t size, ElementType element)
   return e.select(negative, e.add(i, e.constant(size, i.type)), i);
 }
 
+Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error) {
+  Value index = c.tensor("index");
+  const int64_t size = self.rank() == 0 ? 1 : self.dim(dim);
+  if (size == 0 && index.type.elements() > 0) throw Mistake("an index into a dimension of size 0");
+  e.require_index(index, dim, size, wraps, index_error);
+  return index;
+}
+
 Value scatter_along(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                     Combine combine) {
   if (self.rank() == 0) {

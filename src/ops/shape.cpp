@@ -5,33 +5,9 @@
 
 namespace tpjrt::ops {
 
-void add_padding_rules(RuleTable& rules);  // padding.cpp
-
 namespace {
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-Dims zeros_of(const Value& x) { return Dims(x.dims().size(), 0); }
-Dims ones_of(const Value& x) { return Dims(x.dims().size(), 1); }
-
-// x[begin:end] along dim.
-Value cut(Emit& e, const Value& x, int64_t dim, int64_t begin, int64_t end) {
-  if (begin == 0 && end == x.dim(dim)) return x;
-  Dims start = zeros_of(x), limit = x.dims();
-  start[at(dim)] = begin;
-  limit[at(dim)] = end;
-  return e.slice(x, start, limit, ones_of(x));
-}
-
-// x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
-Value pad_dim(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0) {
-  if (low == 0 && high == 0 && interior == 0) return x;
-  Dims lows = zeros_of(x), highs = lows, interiors = lows;
-  lows[at(dim)] = low;
-  highs[at(dim)] = high;
-  interiors[at(dim)] = interior;
-  return e.pad(x, e.zeros({x.element(), {}}), lows, highs, interiors);
-}
 
 // aten::cat: empty 1-d tensors are left out, whatever the rank of the others.
 Values cat(Emit& e, const Call& c) {
@@ -67,7 +43,7 @@ Value rolled(Emit& e, const Value& x, int64_t shift, int64_t dim) {
   const int64_t n = x.dim(dim);
   if (n == 0 || shift % n == 0) return x;
   const int64_t split = n - ((shift % n) + n) % n;
-  return e.concatenate({cut(e, x, dim, split, n), cut(e, x, dim, 0, split)}, dim);
+  return e.concatenate({e.cut(x, dim, split, n), e.cut(x, dim, 0, split)}, dim);
 }
 
 // aten::roll: without dims, of the flattened tensor.
@@ -123,7 +99,7 @@ struct Diagonal {
 // x, whose last dimension is the diagonal, spread over the plane; and where the plane is on the diagonal.
 std::pair<Value, Value> on_diagonal(Emit& e, const Value& x, const Diagonal& d) {
   const int64_t last = x.rank() - 1, low = std::max<int64_t>(-d.offset, 0);
-  Value rows = pad_dim(e, x, last, low, d.rows - low - x.dim(last));
+  Value rows = e.pad_dim(x, last, low, d.rows - low - x.dim(last));
   Dims dims = rows.dims(), positions;
   dims.push_back(d.columns);
   for (int64_t i = 0; i <= last; ++i) positions.push_back(i);
@@ -184,7 +160,7 @@ int64_t index_in(const Call& c, int64_t size) {
 Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t start, int64_t step) {
   if (x.type.elements() == 0) return e.zeros({x.element(), dims});
   const int64_t span = (x.dim(dim) - 1) * step + 1;
-  return pad_dim(e, x, dim, start, dims[at(dim)] - start - span, step - 1);
+  return e.pad_dim(x, dim, start, dims[at(dim)] - start - span, step - 1);
 }
 
 // aten::select_backward
@@ -255,8 +231,8 @@ Values unfold_backward(Emit& e, const Call& c) {
   if (size <= step) {
     Dims together = result.dims;
     together[at(dim)] = windows * step;
-    Value whole = e.reshape(pad_dim(e, apart, dim + 1, 0, step - size), together);
-    return {pad_dim(e, whole, dim, 0, result.dims[at(dim)] - windows * step)};
+    Value whole = e.reshape(e.pad_dim(apart, dim + 1, 0, step - size), together);
+    return {e.pad_dim(whole, dim, 0, result.dims[at(dim)] - windows * step)};
   }
   Value sum;
   for (int64_t i = 0; i < std::min(size, windows); ++i) {
@@ -264,7 +240,7 @@ Values unfold_backward(Emit& e, const Call& c) {
     const int64_t split = by_place ? dim + 1 : dim;
     Dims dims = result.dims;
     dims[at(dim)] = by_place ? windows : size;
-    Value part = e.reshape(cut(e, apart, split, i, i + 1), dims);
+    Value part = e.reshape(e.cut(apart, split, i, i + 1), dims);
     Value term = placed(e, part, result.dims, dim, by_place ? i : i * step, by_place ? step : 1);
     sum = sum ? e.add(sum, term) : term;
   }
@@ -279,7 +255,7 @@ Values unsafe_split(Emit& e, const Call& c) {
   int64_t begin = 0;
   for (size_t i = 0; i < c.results.size(); ++i) {
     const int64_t size = c.result(i).sizes[at(dim)];
-    parts.push_back(cut(e, x, dim, begin, begin + size));
+    parts.push_back(e.cut(x, dim, begin, begin + size));
     begin += size;
   }
   return parts;
@@ -309,7 +285,6 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::unsafe_split.Tensor", unsafe_split);
   rules.add("aten::unsafe_split_with_sizes", unsafe_split);
   rules.add("aten::_reshape_copy", reshape_copy);
-  add_padding_rules(rules);
 }
 
 }  // namespace tpjrt::ops

@@ -222,6 +222,11 @@ Values view(Emit& e, const Call& c) {
 Values write(Emit& e, const Call& c) {
   const graph::TensorType& form = c.type("base");
   Value update = c.tensor("update");
+  // Elements that share memory along a dimension are written one value only (fill_): the first stands for all.
+  const Dims strides = c.ints("strides");
+  for (int64_t d = 0; d < update.rank(); ++d) {
+    if (strides[static_cast<size_t>(d)] == 0 && update.dim(d) > 1) update = e.cut(update, d, 0, 1);
+  }
   const Value base = memory_of(e, c.tensor("base"), form);
   const Value flat = reinterpret(e, base, update.element());
   const int64_t n = flat.dim(0);
@@ -241,7 +246,7 @@ Values write(Emit& e, const Call& c) {
   const Dims start = a.varies || a.grid.off_grid ? Dims{} : start_in(a.grid, shape, a.known);
   if (a.grid.off_grid) {
     const Dims count{update.type.elements()};
-    Value positions = e.reshape(flat_positions(e, c.ints("sizes"), c.ints("strides"), a.offset), count);
+    Value positions = e.reshape(flat_positions(e, update.dims(), strides, a.offset), count);
     changed = scatter_slices(e, flat, 0, positions, e.reshape(update, count), Combine::kReplace);
   } else if (!start.empty()) {
     changed = put(flat, shape, start);

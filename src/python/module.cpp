@@ -21,6 +21,7 @@
 #include "python/captured.h"
 #include "python/compiled.h"
 #include "python/interpreter.h"
+#include "python/run_log.h"
 
 namespace py = pybind11;
 
@@ -55,9 +56,11 @@ py::dict metrics() {
   result["graphs_loaded_from_disk"] = engine.graphs_loaded_from_disk.load();
   result["executions"] = engine.executions.load();
   result["host_fallbacks"] = device.fallbacks();
-  result["syncs"] = engine.syncs.load();
+  result["syncs"] = engine.syncs();
+  result["syncs_by_cause"] = engine.syncs_by_cause();
   result["nodes_executed"] = engine.nodes_executed.load();
   result["host_transfer_bytes"] = device.host_transfer_bytes.load();
+  result["record_seconds"] = device.record_seconds();
   result["compile_seconds"] = static_cast<double>(engine.compile_ns.load()) * 1e-9;
   result["prepare_seconds"] = static_cast<double>(engine.prepare_ns.load()) * 1e-9;
   result["execute_seconds"] = static_cast<double>(engine.execute_ns.load()) * 1e-9;
@@ -106,9 +109,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   m.def("wait", [&context](int index) { context.wait(*context.now(static_cast<c10::DeviceIndex>(index))); });
-  m.def("sync",
-        [&context](const std::vector<at::Tensor>& tensors) { context.sync(cells_of(tensors), "torch_pjrt.sync"); });
-  m.def("sync_all", [&context] { context.sync_all("torch_pjrt.sync"); });
+  m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
+    context.sync(cells_of(tensors), cause.c_str());
+  });
+  m.def("sync_all", [&context](const std::string& cause) { context.sync_all(cause.c_str()); });
   m.def("stablehlo",
         [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
@@ -143,6 +147,7 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "count_fallback", [](const std::string& op) { return device::counters().count_fallback(op); },
       "counts it; whether it was the first of this op");
+  bind_run_log(m);
   bind_bench(m);
   bind_compiled(m);
   bind_captured(m);

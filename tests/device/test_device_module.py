@@ -192,7 +192,8 @@ def test_memory_of_values() -> None:
     assert torch.pjrt.memory_allocated() == before + 4000
     del view
     assert torch.pjrt.memory_allocated() == before
-    assert torch.pjrt.max_memory_allocated() == before + 4000
+    # The number that fills it is an argument of the program, eight bytes of its own.
+    assert before + 4000 <= torch.pjrt.max_memory_allocated() <= before + 4008
     torch.pjrt.reset_peak_memory_stats()
     assert torch.pjrt.max_memory_allocated() == before
     y = torch.ones(500).to(DEVICE)  # no program: an upload

@@ -536,3 +536,26 @@ def test_the_sum_of_constant_bools_is_or() -> None:
     x = torch.ones(6, dtype=torch.bool, device=DEVICE)
     assert (x + x).tolist() == [True] * 6
     assert x.add_(x.clone()).tolist() == [True] * 6
+
+
+SHARING = {
+    "expanded": lambda x: x.expand(2, 3, 4),
+    "part": lambda x: x[0].expand(3, 5),
+    "transposed": lambda x: x[1].t().expand(2, 1, 3),
+    "windows": lambda x: x.flatten().unfold(0, 3, 1)[1:3],
+}
+
+
+@pytest.mark.parametrize("write", [lambda x: x.fill_(2.0), lambda x: x.zero_()], ids=["fill", "zero"])
+@pytest.mark.parametrize("view", SHARING)
+def test_one_value_may_be_written_to_memory_that_elements_share(view: str, write: Any) -> None:
+    """As on the CPU, whose other ops refuse such memory."""
+    results = []
+    for device in ("cpu", DEVICE):
+        base = torch.arange(6.0).reshape(2, 3, 1).to(device)
+        write(SHARING[view](base))
+        results.append(base.cpu())
+        if view != "windows":  # torch sees only strides of 0
+            with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+                SHARING[view](base).fill_(torch.tensor(1.0).to(device))
+    assert torch.equal(*results)

@@ -170,3 +170,18 @@ def test_ctrl_c_while_compiling() -> None:
     assert "interrupted\n" in ran.stdout, ran.stderr
     assert "not interrupted" not in ran.stdout
     assert "then: tensor([2., 2.])" in ran.stdout
+
+
+def test_a_program_that_fails_while_it_runs() -> None:
+    """Out of memory: what went in is as it was, and the next call is none the worse for it."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return (x.sum() + y).expand(1 << 40).contiguous()
+
+    x, y = torch.zeros(4), torch.ones(())
+    fast = torch.compile(f, backend="pjrt")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"RESOURCE_EXHAUSTED|[Oo]ut of memory|allocat"):
+            fast(x, y)
+    torch.testing.assert_close(torch.compile(lambda x: x * 2, backend="pjrt")(y), torch.full((), 2.0))

@@ -10,10 +10,11 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import fresh
+from tests import fresh
 
 # Runs one small program for each argument (f32[n] -> exp) and says which files that made.
 PROGRAMS = """\
@@ -39,7 +40,7 @@ print(json.dumps({"compiled": compiled, "loaded": loaded, "files": files}))
 class Outcome:
     compiled: int
     loaded: int
-    files: dict[str, list[str]]
+    files: dict[str, Any]
     warnings: list[str]
 
 
@@ -133,6 +134,22 @@ def test_training_from_disk_is_the_same_to_the_bit(run: Run, folder: Path) -> No
     second = run(folder, source=TRAINING)
     assert (second.compiled, second.loaded) == (0, first.compiled + first.loaded)
     assert second.files == first.files
+
+
+EXPLAINED = """\
+import json, torch, torch_pjrt
+x = torch.ones(3).to("pjrt")
+with torch_pjrt.explain() as report:
+    x.exp().cpu()
+    x.exp().cpu()
+runs = [[run.source, run.compile_seconds > 0] for run in report.graphs]
+print(json.dumps({"compiled": 0, "loaded": 0, "files": {"runs": runs}}))
+"""
+
+
+def test_explain_tells_what_came_from_disk(run: Run, folder: Path) -> None:
+    assert run(folder, source=EXPLAINED).files == {"runs": [["compiled", True], ["memory", False]]}
+    assert run(folder, source=EXPLAINED).files == {"runs": [["disk", True], ["memory", False]]}
 
 
 IN_PLACE = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 
@@ -32,8 +33,10 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
         "executions": 0,
         "host_fallbacks": {},
         "syncs": 0,
+        "syncs_by_cause": {},
         "nodes_executed": 0,
         "host_transfer_bytes": 0,
+        "record_seconds": 0.0,
         "compile_seconds": 0.0,
         "prepare_seconds": 0.0,
         "execute_seconds": 0.0,
@@ -62,6 +65,39 @@ def test_reading_what_exists_computes_nothing() -> None:
     torch_pjrt.sync()
     _, syncs, _, executions = counts()
     assert (syncs, executions) == (0, 0)
+
+
+def test_syncs_by_cause() -> None:
+    x = torch.ones(3, 44).to("pjrt")
+    for _ in range(2):
+        x.exp().sum().item()
+    if x.exp().sum() > 0:
+        x.exp().numpy(force=True)
+    torch_pjrt.sync(x.exp())
+    y = x.exp()
+    torch.pjrt.synchronize()
+    assert torch_pjrt.metrics()["syncs_by_cause"] == {
+        "read of an element": 3,
+        "copy to the host": 1,
+        "torch_pjrt.sync": 1,
+        "torch.pjrt.synchronize": 1,
+    }
+    assert torch_pjrt.metrics()["syncs"] == 6
+    del y
+
+
+def test_seconds_spent_in_recording() -> None:
+    x = torch.ones(3, 45).to("pjrt")
+    torch_pjrt.reset_metrics()
+    start = time.perf_counter()
+    y = x.exp()  # of a new kind: Meta and the rule are tried
+    cold = torch_pjrt.metrics()["record_seconds"]
+    assert 0 < cold <= time.perf_counter() - start
+    for _ in range(1000):
+        y = y * 0.5
+    spent = time.perf_counter() - start
+    # 16 calls are timed and stand for the others; one of them may be a slow one.
+    assert cold < torch_pjrt.metrics()["record_seconds"] < 30 * spent
 
 
 def test_bytes_between_host_and_device() -> None:

@@ -11,7 +11,7 @@ import torch
 import torch._dynamo
 from torch import fx
 
-from torch_pjrt import _C
+from torch_pjrt import _C, report
 from torch_pjrt.dynamo import comparing
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
@@ -73,6 +73,8 @@ def compile_around(module: fx.GraphModule, refused: Refused) -> Callable[[list[A
         place = f" at {file}:{line}" if file else ""
         if _C.strict():
             raise RuntimeError(f"[{node.target}] can't be compiled{place}: {reason} (an error in strict mode)")
+        if report.is_active():
+            report.tell(report.GraphBreak(reason=f"{node.target}: {reason}", file=file, line=line))
         if _C.count_fallback(str(node.target)):
             warnings.warn(
                 f"[{node.target}] is not compiled{place}: {reason}. The graph is cut there; "

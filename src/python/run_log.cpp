@@ -1,0 +1,67 @@
+// The run log's entries as Python dictionaries, which python/torch_pjrt/report.py makes its dataclasses of.
+#include "python/run_log.h"
+
+#include <pybind11/stl.h>
+
+#include "engine/context.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace tpjrt::python {
+namespace {
+
+py::dict to_python(const engine::Outline& outline) {
+  static constexpr const char* kKinds[] = {"tensor", "attribute", "number", "input", "pinned"};
+  const auto source = [](const engine::Outline::Source& s) { return py::make_tuple(s.call, s.index); };
+  py::list calls, results;
+  for (const auto& call : outline.calls) {
+    py::list fields;
+    for (const auto& field : call.fields) {
+      fields.append(py::make_tuple(field.name, kKinds[static_cast<size_t>(field.kind)], field.text,
+                                   field.kind == engine::Outline::Field::Kind::kTensor && field.text != "none"
+                                       ? py::object(source(field.source))
+                                       : py::none()));
+    }
+    calls.append(py::dict("op"_a = call.op, "file"_a = call.file, "line"_a = call.line, "fields"_a = fields));
+  }
+  for (const auto& result : outline.results) results.append(source(result));
+  return py::dict("graph"_a = outline.graph, "calls"_a = calls, "arguments"_a = outline.arguments,
+                  "results"_a = results, "reused"_a = outline.reused);
+}
+
+py::dict to_python(const engine::GraphRun& run) {
+  py::dict entry("when"_a = run.when, "graph"_a = run.graph, "cause"_a = run.cause, "file"_a = run.where.file,
+                 "line"_a = run.where.line, "nodes"_a = run.nodes, "arguments"_a = run.arguments,
+                 "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
+                 "result_bytes"_a = run.result_bytes, "execute_seconds"_a = run.execute_seconds);
+  if (run.making) {
+    entry["from_disk"] = run.making->from_disk;
+    entry["compile_seconds"] = run.making->seconds;
+    entry["outline"] = to_python(run.making->outline);
+    entry["resembles"] = run.making->resembles ? py::object(to_python(*run.making->resembles)) : py::none();
+  }
+  return entry;
+}
+
+py::dict to_python(const engine::HostCall& call) {
+  return py::dict("when"_a = call.when, "op"_a = call.op, "reason"_a = call.reason, "file"_a = call.where.file,
+                  "line"_a = call.where.line);
+}
+
+}  // namespace
+
+void bind_run_log(py::module_& m) {
+  auto& log = engine::Context::instance().run_log;
+  m.def("start_log", [&log] { log.start(); });
+  m.def("stop_log", [&log] { log.stop(); });
+  m.def("take_log", [&log] {
+    py::list entries;
+    for (const engine::LogEntry& entry : log.take()) {
+      entries.append(std::visit([](const auto& e) { return to_python(e); }, entry));
+    }
+    return entries;
+  });
+}
+
+}  // namespace tpjrt::python

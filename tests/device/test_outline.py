@@ -1,0 +1,114 @@
+"""PyTorch's own shape functions judge a call when it is recorded: mistakes raise the CPU's errors, at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+
+
+def fails_alike(call: Callable[[str], object]) -> str:
+    """Raises on both devices, with the same type and words."""
+    with pytest.raises(Exception) as expected:
+        call("cpu")
+    torch_pjrt.reset_metrics()
+    with pytest.raises(type(expected.value)) as error:
+        call(DEVICE)
+    words = str(expected.value).split("\n")[0]
+    assert str(error.value).split("\n")[0] == words
+    return words
+
+
+@pytest.mark.parametrize(
+    "name", ["atan2_", "eq_", "fmod_", "pow_", "remainder_", "lt_", "mul_", "add_", "copysign_", "masked_scatter_"]
+)
+def test_an_in_place_result_must_fit(name: str) -> None:
+    def call(device: str) -> object:
+        other = torch.ones(2, 3, device=device)
+        args = (other > 0, other) if name == "masked_scatter_" else (other,)
+        return getattr(torch.ones(1, 3, device=device), name)(*args)
+
+    fails_alike(call)
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "sign"])
+def test_dtypes_that_an_op_does_not_have(name: str) -> None:
+    fails_alike(lambda device: getattr(torch, name)(torch.ones(2, device=device, dtype=torch.complex64)))
+
+
+def test_out_of_another_dtype() -> None:
+    def ones(device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.ones(3, device=device, dtype=dtype)
+
+    fails_alike(lambda d: torch.neg(ones(d), out=ones(d, torch.float64)))
+    fails_alike(lambda d: torch.floor(ones(d, torch.int64), out=ones(d, torch.float32)))
+    fails_alike(lambda d: torch.all(ones(d), out=ones(d, torch.float32).sum()))
+    fails_alike(lambda d: torch.add(ones(d), 1, out=ones(d, torch.int64)))
+    for device in ("cpu", DEVICE):  # where the CPU converts, so does the device
+        out = ones(device, torch.float64)
+        assert torch.add(ones(device), 1, out=out).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_values_written_at_indices_have_the_tensors_dtype() -> None:
+    def call(device: str) -> None:
+        x = torch.ones(5, 2, dtype=torch.float64, device=device)
+        x[:, [1]] = torch.zeros(5, 1, dtype=torch.int32, device=device)
+
+    fails_alike(call)
+
+
+def test_structured_ops_have_the_cpus_strides() -> None:
+    x = torch.randn(2, 3, 4, 5)
+    for given in (x, x.to(memory_format=torch.channels_last), x.permute(3, 1, 0, 2), x[:, :, ::2]):
+        for f in (torch.sin, lambda t: t * 2, lambda t: torch.cumsum(t, 1), lambda t: t.sum(1), torch.sigmoid):
+            assert f(given.to(DEVICE)).stride() == f(given).stride()
+
+
+@pytest.mark.parametrize("name", ["index_add_", "index_copy_", "index_fill_", "put_", "index_put_"])
+def test_an_index_must_not_lie_in_what_is_written(name: str) -> None:
+    def call(device: str) -> None:
+        index = torch.tensor([2, 1, 0], device=device)
+        if name == "put_":
+            index.put_(index, index.clone())
+        elif name == "index_put_":
+            index.index_put_((index,), index.clone())
+        else:
+            getattr(index, name)(0, index, 0 if name == "index_fill_" else index.clone())
+
+    assert "unsupported operation" in fails_alike(call)
+
+
+def test_filling_an_expanded_tensor() -> None:
+    for device in ("cpu", DEVICE):
+        x = torch.zeros(2, 1, device=device).expand(2, 3).fill_(3)
+        assert x.tolist() == [[3.0] * 3] * 2
+        y = torch.empty_strided((10,), (0,), device=device).zero_()
+        assert y.tolist() == [0.0] * 10
+
+
+def test_new_memory_in_deterministic_mode() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(3, device=DEVICE).isnan().all()
+        assert (torch.empty(3, device=DEVICE, dtype=torch.int32) == torch.iinfo(torch.int32).max).all()
+        x = torch.zeros(2, device=DEVICE).resize_(4)
+        assert x[:2].tolist() == [0.0, 0.0]
+        assert x[2:].isnan().all()
+        # Ops that other ops stand for in this mode.
+        x = torch.zeros(3, 2, dtype=torch.complex64, device=DEVICE)
+        x.scatter_(0, torch.tensor([[1, 2]], device=DEVICE), torch.ones(1, 2, dtype=torch.complex64, device=DEVICE))
+        assert x.real.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_numbers_above_the_largest_int64() -> None:
+    most = torch.iinfo(torch.uint64).max
+    with pytest.warns(UserWarning, match="runs on the host"):
+        x = torch.full((2,), 0, dtype=torch.uint64, device=DEVICE).fill_(most)
+    assert x.tolist() == [most, most]

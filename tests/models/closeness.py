@@ -1,0 +1,42 @@
+"""When a result of float32 arithmetic is right: it is as near to the same computation in float64 as the CPU's own is.
+
+Networks amplify rounding, and gradients that are zero in theory (of a bias before a batch norm, say) are nothing else,
+so no one tolerance fits them all; the CPU's own error tells what there is to expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+SLACK = 20  # two roundings of the same result differ by this much without either being wrong
+LEAST = 2e-5  # of the largest value, which is asked of no result
+
+
+def assert_as_close(what: str, actual: Tensor | None, eager: Tensor | None, true: Tensor | None) -> None:
+    """actual: on the device; eager: the CPU's float32; true: the CPU's float64."""
+    if eager is None or true is None:
+        assert actual is None
+        assert eager is None
+        return
+    assert actual is not None, f"{what}: nothing on the device"
+    host = actual.detach().cpu()
+    assert host.dtype == eager.dtype, what
+    assert host.shape == eager.shape, what
+    if eager.numel() == 0:
+        return
+    if not eager.is_floating_point():
+        assert torch.equal(host, eager), what
+        return
+    assert torch.equal(host.isfinite(), eager.isfinite()), f"{what}: not finite elsewhere"
+    error, own = ((x.detach().double() - true.detach()).abs().max().item() for x in (host, eager))
+    allowed = SLACK * own + LEAST * true.detach().abs().max().item() + 1e-7
+    assert error <= allowed, f"{what}: {error} from float64, the CPU {own}"
+
+
+def assert_all_as_close(what: str, actual: Iterable, eager: Iterable, true: Iterable) -> None:
+    """Of (name, tensor) pairs."""
+    for (name, a), (_, e), (_, t) in zip(actual, eager, true, strict=True):
+        assert_as_close(f"{what} {name}", a, e, t)

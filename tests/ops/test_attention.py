@@ -1,0 +1,116 @@
+"""Attention as users call it: the fused operator is picked where it fits, and gives what the CPU gives."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torch_pjrt
+
+FUSED = "ScaledDotProductFusedAttentionOverrideableBackward0"
+
+
+def attend(device: str, tensors: tuple[torch.Tensor, ...], **options: Any) -> tuple[list[torch.Tensor], str]:
+    """Output and gradients, and the name of what autograd has for the output."""
+    inputs = [t.detach().to(device).requires_grad_() for t in tensors]
+    mask = options.pop("attn_mask", None)
+    if mask is not None:
+        mask = mask.detach().to(device).requires_grad_(mask.is_floating_point())
+        inputs += [mask] if mask.requires_grad else []
+    with torch_pjrt.strict_mode():
+        output = F.scaled_dot_product_attention(*inputs[:3], attn_mask=mask, **options)
+        (output * torch.linspace(0.5, 1.5, output.numel()).reshape(output.shape).to(device)).sum().backward()
+    return [output.detach().cpu(), *(t.grad.cpu() for t in inputs)], type(output.grad_fn).__name__
+
+
+Q, K = (2, 4, 6, 8), (2, 4, 5, 8)
+torch.manual_seed(0)
+MASK = torch.rand(6, 5) > 0.3
+MASK[2] = False  # a query that may look at nothing
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
+    "plain": (Q, K, {}, True),
+    "causal": (Q, K, {"is_causal": True}, True),
+    "scale": (Q, K, {"scale": 0.3}, True),
+    "mask": (Q, K, {"attn_mask": MASK}, True),
+    "bias": (Q, K, {"attn_mask": torch.randn(2, 1, 6, 5)}, True),
+    "grouped": (Q, (2, 2, 5, 8), {"enable_gqa": True, "is_causal": True}, True),
+    "three dimensions": ((4, 6, 8), (4, 5, 8), {}, True),
+    "broadcast batch": (Q, (1, 4, 5, 8), {}, False),
+    "two dimensions": ((6, 8), (5, 8), {}, False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_on_the_cpu(name: str) -> None:
+    q, k, options, fused = CASES[name]
+    torch.manual_seed(1)
+    tensors = (torch.randn(q), torch.randn(k), torch.randn(k))
+    expected, _ = attend("cpu", tensors, **options)
+    actual, how = attend("pjrt", tensors, **options)
+    assert (how == FUSED) == fused
+    for e, a in zip(expected, actual, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
+
+
+def test_float64_keeps_its_digits() -> None:
+    tensors = tuple(torch.randn(1, 2, 4, 8, dtype=torch.float64) for _ in range(3))
+    (expected, _), (actual, _) = (attend(device, tensors) for device in ("cpu", "pjrt"))
+    for e, a in zip(expected, actual, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-10, atol=1e-12)
+
+
+def test_the_user_chooses_the_backend() -> None:
+    q = torch.randn(1, 2, 4, 8).to("pjrt").requires_grad_()
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+        assert type(F.scaled_dot_product_attention(q, q, q).grad_fn).__name__ != FUSED
+
+
+def test_dropout_is_the_same_in_backward() -> None:
+    """With one-hot values the output shows which probabilities were dropped; the values' gradient has to agree."""
+    torch.manual_seed(0)
+    q, k = (torch.randn(1, 1, 16, 4).to("pjrt") for _ in range(2))
+    v = torch.eye(16)[None, None].to("pjrt").requires_grad_()
+    output = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+    assert type(output.grad_fn).__name__ == FUSED
+    kept = (output != 0).float().mean().item()
+    assert 0.3 < kept < 0.7
+    output.sum().backward()
+    # Gradient of value row j: the sum over queries of what multiplies it, in each column.
+    torch.testing.assert_close(v.grad[0, 0, :, 0].cpu(), output[0, 0].sum(0).detach().cpu())
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoder_in_evaluation(norm_first: bool) -> None:
+    """nn.TransformerEncoder's fast path has fused operators of its own. What a padded position gives is nobody's
+    business: the CPU writes zeros there when it goes by nested tensors."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", batch_first=True, norm_first=norm_first)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first).eval()
+    device = copy.deepcopy(encoder).to("pjrt")
+    x = torch.randn(2, 5, 16)
+    padding = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]).bool()
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    for masks in ({}, {"mask": causal}, {"src_key_padding_mask": padding}):
+        moved = {name: mask.to("pjrt") for name, mask in masks.items()}
+        with torch.no_grad(), torch_pjrt.strict_mode():
+            expected, actual = encoder(x, **masks), device(x.to("pjrt"), **moved).cpu()
+        seen = ~padding if "src_key_padding_mask" in masks else torch.ones_like(padding)
+        torch.testing.assert_close(actual[seen], expected[seen], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_multihead_attention_in_evaluation(average: bool) -> None:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad(), torch_pjrt.strict_mode():
+        expected = attention(x, x, x, average_attn_weights=average)
+        y = x.to("pjrt")
+        actual = copy.deepcopy(attention).to("pjrt")(y, y, y, average_attn_weights=average)
+    for e, a in zip(expected, actual, strict=True):
+        torch.testing.assert_close(a.cpu(), e, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,128 @@
+"""What only the data can tell: an index out of range is raised when results are read, in the CPU's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+Case = Callable[[torch.Tensor], torch.Tensor]
+
+
+def base(index: torch.Tensor) -> torch.Tensor:
+    return torch.arange(6.0, device=index.device).view(3, 2)
+
+
+def ones(index: torch.Tensor, *sizes: int) -> torch.Tensor:
+    return torch.ones(sizes, device=index.device)
+
+
+CASES: dict[str, Case] = {
+    "index": lambda i: base(i)[i],
+    "index second": lambda i: base(i)[:, i],
+    "index_put": lambda i: base(i).index_put((i,), ones(i, 2, 2)),
+    "gather": lambda i: base(i).gather(0, i.view(1, 2)),
+    "scatter": lambda i: base(i).scatter(0, i.view(1, 2), 1.0),
+    "scatter src": lambda i: base(i).scatter(0, i.view(1, 2), ones(i, 1, 2)),
+    "scatter_add": lambda i: base(i).scatter_add(0, i.view(1, 2), ones(i, 1, 2)),
+    "scatter_reduce": lambda i: base(i).scatter_reduce(0, i.view(1, 2), ones(i, 1, 2), "amax"),
+    "index_select": lambda i: base(i).index_select(0, i),
+    "index_add": lambda i: base(i).index_add(0, i, ones(i, 2, 2)),
+    "index_copy": lambda i: base(i).index_copy(0, i, ones(i, 2, 2)),
+    "index_fill": lambda i: base(i).index_fill(0, i, 1.0),
+    "index_reduce": lambda i: base(i).index_reduce(0, i, ones(i, 2, 2), "amax"),
+    "take": lambda i: base(i).take(i * 3),
+    "put": lambda i: base(i).put(i * 3, ones(i, 2)),
+    "embedding": lambda i: F.embedding(i, base(i)),
+    "cross_entropy": lambda i: F.cross_entropy(base(i)[:2], i),
+}
+
+
+@pytest.mark.parametrize("wrong", [5, -5])
+@pytest.mark.parametrize("name", CASES)
+def test_an_index_out_of_range_is_raised_when_the_result_is_read(name: str, wrong: int) -> None:
+    case = CASES[name]
+    index = torch.tensor([0, wrong])
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        case(index)
+    result = case(index.to(DEVICE))
+    with pytest.raises(type(expected.value)) as error:
+        result.cpu()
+    words = str(expected.value).split("\n")[0].removeprefix("index_copy_(): ")
+    assert str(error.value).startswith(words)
+    assert "test_requirements.py" in str(error.value) or name == "cross_entropy"
+    # The device works on.
+    right = torch.tensor([0, 1])
+    torch.testing.assert_close(case(right.to(DEVICE)).cpu(), case(right))
+
+
+def test_negative_indices_wrap_where_torch_lets_them() -> None:
+    index = torch.tensor([0, -3])
+    for name in ("index", "index_put", "index_fill"):
+        torch.testing.assert_close(CASES[name](index.to(DEVICE)).cpu(), CASES[name](index))
+
+
+def test_ignored_targets_are_no_mistake() -> None:
+    logits, target = torch.randn(3, 4), torch.tensor([1, -100, 2])
+    expected = F.cross_entropy(logits, target)
+    torch.testing.assert_close(F.cross_entropy(logits.to(DEVICE), target.to(DEVICE)).cpu(), expected)
+
+
+def test_the_error_comes_with_any_read_after_the_program() -> None:
+    x = torch.zeros(3, device=DEVICE)
+    y = x[torch.tensor([7], device=DEVICE)]
+    torch_pjrt.sync()
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 3"):
+        torch.pjrt.synchronize()
+    assert y.shape == (1,)
+    assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_compiled_functions_raise_too() -> None:
+    @torch.compile(backend="pjrt")
+    def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[i] + 1
+
+    x = torch.arange(3.0)
+    assert f(x, torch.tensor([2, 0])).tolist() == [3.0, 1.0]
+    with pytest.raises(IndexError, match="index 3 is out of bounds"):
+        f(x, torch.tensor([3, 0]))
+    assert f(x, torch.tensor([1, 0])).tolist() == [2.0, 1.0]
+
+
+def test_what_a_mask_selects_must_be_as_many_as_the_values() -> None:
+    mask = torch.tensor([True, False, True])
+    for values in (torch.ones(2), torch.ones(1)):
+        x = torch.zeros(3, device=DEVICE)
+        x[mask.to(DEVICE)] = values.to(DEVICE)
+        assert x.tolist() == [1.0, 0.0, 1.0]
+    x = torch.zeros(3, device=DEVICE)
+    x[mask.to(DEVICE)] = torch.ones(3, device=DEVICE)
+    with pytest.raises(IndexError, match=r"shape mismatch: value tensor of shape \[3\] .* of shape \[2\]"):
+        x.cpu()
+    y = torch.zeros(3, device=DEVICE).masked_scatter_(mask.to(DEVICE), torch.ones(1, device=DEVICE))
+    with pytest.raises(RuntimeError, match="Number of elements of source < number of ones in mask"):
+        y.cpu()
+
+
+def test_an_exported_function_has_its_own_results_only() -> None:
+    text = torch_pjrt.to_stablehlo(lambda x, i: x[i], torch.zeros(3), torch.tensor([0, 1]))
+    assert "-> tensor<2xf32>" in text.replace("(tensor<2xf32>)", "tensor<2xf32>")
+    assert text.count("return") == 1
+    assert "reduce" not in text
+
+
+def test_an_index_into_nothing_is_a_mistake() -> None:
+    empty = torch.empty(4, 0, device=DEVICE)
+    index = torch.tensor([0, 1], device=DEVICE)
+    with pytest.raises(IndexError, match="for dimension with size 0"):
+        empty[:, index]
+    with pytest.raises((IndexError, RuntimeError)):
+        empty.index_select(1, index)
+    with pytest.raises((IndexError, RuntimeError)):
+        empty.gather(1, index.view(1, 2))
