@@ -50,6 +50,31 @@ bool is_small(const Walk& walk) {
   return true;
 }
 
+// A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
+class Held {
+ public:
+  ~Held() { let_go(); }
+  // Gives whether there was something to hold.
+  bool hold_any_pending() {
+    let_go();
+    std::lock_guard lock(graph::graph_lock());
+    Cell* pending = Cell::any_pending();
+    if (pending) cell_.bind(pending->value());
+    return pending != nullptr;
+  }
+  Cell* cell() { return &cell_; }
+
+ private:
+  void let_go() {
+    graph::Value released;  // freed after the lock
+    std::lock_guard lock(graph::graph_lock());
+    released = cell_.value();
+    cell_.bind({});
+  }
+
+  Cell cell_;
+};
+
 }  // namespace
 
 void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
@@ -70,15 +95,8 @@ void Context::sync_all(const char* cause) {
   const device::Location where = logged_location();
   without_gil([&] {
     std::lock_guard guard(lock_);
-    for (;;) {
-      Cell* pending = nullptr;
-      {
-        std::lock_guard graph_guard(graph::graph_lock());
-        pending = Cell::any_pending();
-        if (!pending) return;
-      }
-      run(cause, {pending}, where);
-    }
+    Held pending;
+    while (pending.hold_any_pending()) run(cause, {pending.cell()}, where);
   });
 }
 
