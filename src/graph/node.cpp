@@ -39,6 +39,7 @@ Component* Component::join(Component* a, Component* b) {
     a->cells.previous = last;
   }
   a->nodes += b->nodes;
+  a->traced |= b->traced;
   b->parent = ComponentPtr::reclaim_copy(a);
   return a;
 }
@@ -79,7 +80,13 @@ Cell::Everywhere& Cell::all() {
   return *ring;
 }
 
-Cell* Cell::any_pending() { return all().listed() ? static_cast<Everywhere*>(all().next)->cell : nullptr; }
+Cell* Cell::any_pending() {
+  for (Link* link = all().next; link != &all(); link = link->next) {
+    Cell* cell = static_cast<Everywhere*>(link)->cell;
+    if (!Component::root(cell->value().node->component.get())->traced) return cell;
+  }
+  return nullptr;
+}
 
 void Cell::unlist() {
   if (!listed()) return;
@@ -112,9 +119,11 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
   static uint64_t next_id = 0;  // under graph_lock()
   auto node = c10::make_intrusive<Node>(signature, ++next_id);
   Component* component = nullptr;
+  bool traced = false;
   node->operands.reserve(operands.size());
   for (Value& operand : operands) {
     settle(operand);
+    traced |= operand.node->is_leaf() && !operand.node->data;
     if (Component* other = operand.node->component.get()) {
       other = Component::root(other);
       component = component ? Component::join(component, other) : other;
@@ -127,7 +136,9 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
   } else {
     node->component = c10::make_intrusive<Component>();
   }
-  Component::root(node->component.get())->nodes++;
+  Component* root = Component::root(node->component.get());
+  root->nodes++;
+  root->traced |= traced;
   return node;
 }
 

@@ -67,6 +67,7 @@ class Component final : public c10::intrusive_ptr_target {
  public:
   Link cells;                            // sentinel of the ring; used by the root only
   uint32_t nodes = 0;                    // recorded so far
+  bool traced = false;                   // rests on a placeholder: it can't be run
   c10::intrusive_ptr<Component> parent;  // null: root
 
   static Component* root(Component* component);
@@ -111,7 +112,7 @@ class Cell : public Link {
   void bind(Value value);
   // The leaf this cell held before its pending value: what an in-place update may overwrite. Compared, never followed.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // Some cell with a pending value, or null. Under graph_lock().
+  // Some cell with a pending value that can be run, or null. Under graph_lock().
   static Cell* any_pending();
 
  private:

@@ -109,6 +109,12 @@ Values embedding_bag(Emit& e, const Call& c) {
   return results;
 }
 
+// Each index's bag, as the forward gave it; the CPU's gives none where it has no use for it.
+Value given_bags(Emit& e, const Call& c, int64_t indices) {
+  Value bag = c.tensor("offset2bag");
+  return bag.type.elements() == indices ? bag : bags_of(e, c.tensor("offsets"), indices);
+}
+
 // aten::_embedding_bag_backward, aten::_embedding_bag_dense_backward: the table's gradient.
 Values embedding_bag_backward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
@@ -126,7 +132,7 @@ Values embedding_bag_backward(Emit& e, const Call& c) {
     return {e.convert(table, result.element)};
   }
   Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
-  Value bag = c.tensor("offset2bag");
+  Value bag = given_bags(e, c, n);
   if (mode_of(c) == Mode::kMean) grad = divided_rows(e, grad, size);
   Value updates = e.take(grad, bag, 0);
   if (auto weights = c.optional_tensor("per_sample_weights")) updates = scaled_rows(e, updates, *weights);
@@ -146,7 +152,7 @@ Values embedding_bag_weights_backward(Emit& e, const Call& c) {
   if (result.elements() == 0) return {e.zeros(result)};
   const ElementType compute = Emit::compute_element(result.element);
   const int64_t n = result.elements();
-  Value index = e.reshape(c.tensor("indices"), {n}), bag = c.tensor("offset2bag");
+  Value index = e.reshape(c.tensor("indices"), {n}), bag = given_bags(e, c, n);
   Value products = e.mul(e.convert(e.take(c.tensor("grad"), bag, 0), compute),
                          e.convert(e.take(c.tensor("weight"), index, 0), compute));
   Value sums = e.sum(products, {1});

@@ -1,6 +1,8 @@
 // torch's meanings on top of the builder: conversion, broadcasting, sums; indexing idioms and random numbers.
 #include "ops/emit.h"
 
+#include <c10/util/Float8_e4m3fn.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -80,6 +82,17 @@ Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   start[static_cast<size_t>(dim)] = begin;
   limit[static_cast<size_t>(dim)] = end;
   return slice(x, start, limit, Dims(x.dims().size(), 1));
+}
+
+Value Emit::convert(const Value& x, ElementType element) {
+  // What is too large for float8_e4m3fn is NaN to XLA, and to torch before 2.13; since then the largest number.
+  static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
+  if (element != ElementType::kF8E4M3FN || x.element() == element || !hlo::is_float(x.element()) || !saturates) {
+    return Builder::convert(x, element);
+  }
+  const Type wide{compute_element(x.element()), {}};
+  Value limited = clamp(constant(-448.0, wide), Builder::convert(x, wide.element), constant(448.0, wide));
+  return Builder::convert(limited, element);
 }
 
 Value Emit::pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior) {

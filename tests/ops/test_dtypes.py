@@ -62,3 +62,10 @@ def test_dtype(name: str, dtype: torch.dtype) -> None:
             at, expected_at = (elements_at(i, sample, INDICES_OF_EQUALS[name]) for i in (indices, expected_indices))
             actual, expected = [*actual_values, at], [*expected_values, expected_at]
         assert_same(actual, expected)
+
+
+@pytest.mark.parametrize("source", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_numbers_beyond_float8(source: torch.dtype) -> None:
+    x = torch.tensor([0.3, 447, 449, 500, -1e4, float("inf"), float("-inf"), float("nan")], dtype=source)
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz):
+        assert torch.equal(x.to(DEVICE).to(dtype).view(torch.uint8).cpu(), x.to(dtype).view(torch.uint8)), dtype

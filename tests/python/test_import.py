@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 BOUND = 0.100  # seconds that the backend may add to `import torch`
 
 
@@ -82,6 +84,7 @@ def test_import_reads_no_decompositions_and_no_plugins() -> None:
     )
 
 
+@pytest.mark.alone
 def test_the_backend_adds_little_to_import_torch() -> None:
     program = """
         from time import perf_counter
