@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.ops.opinfo import OPS, assert_same, on_device, samples, tensors
+from tests.ops.opinfo import DEVICE, OPS, assert_same, on_device, samples, tensors
 from tests.ops.test_opinfo import run
 
 COUNT = 2
