@@ -130,6 +130,8 @@ class CompiledGraph {
 
 // Of a trace: has the argument's storage another value than the leaf it began with?
 bool is_changed(const CompiledGraph::Argument& argument);
+// Of a trace: were the two tensors computed by the same calls from the same values? False where that is not obvious.
+bool is_same(const at::Tensor& a, const at::Tensor& b);
 // Of a trace: which arguments' first values do these tensors depend on?
 std::vector<bool> reached(const std::vector<CompiledGraph::Argument>& arguments, const std::vector<at::Tensor>& from);
 

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cstring>
+
 #include "python/compiled.h"
 
 namespace py = pybind11;
@@ -23,29 +25,36 @@ enum class Form : uint8_t { kSingle, kTuple, kList };
 class Captured {
  public:
   // `requires_grad`: of each argument of the program, those of the call first, then state; -1: no matter. `absent`: state whose .grad must not
-  // be there. `cleared`: state whose .grad is let go of after the call.
+  // be there. `cleared`: state whose .grad is let go of after the call. `followers`: of each CPU tensor that must equal a
+  // piece of state before the call, and is set to it afterwards, the index of that piece.
   Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
-           std::vector<size_t> cleared, int form)
+           std::vector<size_t> cleared, std::vector<size_t> followers, int form)
       : program_(std::move(program)),
         requires_grad_(std::move(requires_grad)),
         absent_(std::move(absent)),
         cleared_(std::move(cleared)),
+        followers_(std::move(followers)),
         mutated_(program_->graph->mutated()),
         form_(static_cast<Form>(form)) {}
 
   // `bound`: what to call with the arguments if they don't fit (None: the result is NotImplemented), then a container
   // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
-  // another piece: its .grad.
+  // another piece: its .grad. Followers come last.
   py::object call(const py::tuple& bound, const py::args& args) {
-    std::vector<at::Tensor> state;
+    std::vector<at::Tensor> state, followers;
     std::vector<CompiledGraph::Given> given;
-    if (!find(bound, args, state, given)) return refuse(bound, args);
+    if (!find(bound, args, state, followers, given)) return refuse(bound, args);
     check_aliases(given, given.size() - state.size());
     std::vector<at::Tensor> results;
     program_->graph->call(given, results);
     for (const uint32_t index : mutated_) {
       c10::TensorImpl* tensor = given[index].tensor->unsafeGetTensorImpl();
       if (!tensor->is_inference()) tensor->bump_version();
+    }
+    for (size_t i = 0; i < followers.size(); ++i) {
+      const at::Tensor& leader = state[followers_[i]];
+      std::memcpy(followers[i].mutable_data_ptr(), leader.const_data_ptr(), leader.nbytes());
+      if (!followers[i].is_inference()) followers[i].unsafeGetTensorImpl()->bump_version();
     }
     for (const size_t index : cleared_) {
       if (state[index].grad().defined()) state[index].mutable_grad().reset();
@@ -70,8 +79,9 @@ class Captured {
   }
 
   bool find(const py::tuple& bound, const py::args& args, std::vector<at::Tensor>& state,
-            std::vector<CompiledGraph::Given>& given) const {
-    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2;
+            std::vector<at::Tensor>& followers, std::vector<CompiledGraph::Given>& given) const {
+    const auto following = static_cast<Py_ssize_t>(followers_.size());
+    const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following;
     const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
     if (static_cast<size_t>(places + count) != requires_grad_.size()) return false;
     state.reserve(static_cast<size_t>(places));
@@ -82,6 +92,17 @@ class Captured {
       if (!tensor.defined()) return false;
       state.push_back(std::move(tensor));
       given[static_cast<size_t>(count + i)].tensor = &state.back();  // reserved: it stays there
+    }
+    for (Py_ssize_t i = 0; i < following; ++i) {
+      const Py_ssize_t at = 1 + 2 * (places + i);
+      at::Tensor tensor = lookup(PyTuple_GET_ITEM(bound.ptr(), at), PyTuple_GET_ITEM(bound.ptr(), at + 1), state);
+      const at::Tensor& leader = state[followers_[static_cast<size_t>(i)]];
+      if (!tensor.defined() || !tensor.is_cpu() || !leader.is_cpu() || tensor.dtype() != leader.dtype() ||
+          tensor.dim() != 0 || leader.dim() != 0 ||
+          std::memcmp(tensor.const_data_ptr(), leader.const_data_ptr(), leader.nbytes()) != 0) {
+        return false;
+      }
+      followers.push_back(std::move(tensor));
     }
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* object = PyTuple_GET_ITEM(args.ptr(), i);
@@ -157,7 +178,7 @@ class Captured {
 
   std::shared_ptr<Program> program_;
   std::vector<int> requires_grad_;
-  std::vector<size_t> absent_, cleared_;
+  std::vector<size_t> absent_, cleared_, followers_;
   std::vector<uint32_t> mutated_;
   Form form_;
   std::vector<const c10::StorageImpl*> checked_;  // state that was found not to overlap. Under the GIL.
@@ -167,7 +188,8 @@ class Captured {
 
 void bind_captured(py::module_& m) {
   py::class_<Captured>(m, "Captured", "a program and what its state must be like")
-      .def(py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>, int>())
+      .def(py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
+                    std::vector<size_t>, int>())
       .def("call", &Captured::call);
 }
 

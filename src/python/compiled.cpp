@@ -50,6 +50,15 @@ class Trace {
   }
   std::vector<bool> reached(const std::vector<at::Tensor>& from) const { return engine::reached(arguments_, from); }
 
+  // Another tensor with the first value of an argument.
+  at::Tensor alias(size_t index) const {
+    const CompiledGraph::Argument& argument = arguments_.at(index);
+    at::Tensor tensor = device::make_tensor(argument.leaf->leaf_type, argument.placeholder.device().index());
+    std::lock_guard lock(graph::graph_lock());
+    device::storage_of(tensor)->cell.bind({argument.leaf, 0});
+    return tensor;
+  }
+
   // The program will have only those arguments for which `kept` is true.
   void keep(const std::vector<bool>& kept) {
     TORCH_CHECK(kept.size() == arguments_.size(), "one bool an argument");
@@ -141,6 +150,8 @@ void bind_compiled(py::module_& m) {
       .def("number", &Trace::number)
       .def("changed", &Trace::changed, "of each argument: has its memory a new value?")
       .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")
+      .def("alias", &Trace::alias)
+      .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
       .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
       .def("compile", &Trace::compile);
   py::class_<Function> function(m, "Function", py::dynamic_attr(),

@@ -399,6 +399,7 @@ def test_everything_is_restored_after_an_exception() -> None:
         assert list(before) == list(after)
         assert all(before[k] is after[k] for k in before)
     assert held[2] is now[2]
+    assert held[2][0]["foreach"] is None
     assert held[3] is now[3]
     assert len(optimizer.state) == 0
     same_state(model, type("Values", (), {"state_dict": lambda self: values})())
@@ -502,3 +503,35 @@ def test_a_number_read_inside_may_be_computed_with() -> None:
         x = torch.full((2,), float(n))
         same(fast(x), x * (1 - n))
     assert fast.captures == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_step_counts_that_differ(device: str) -> None:
+    """Equal ones are one input of the program; when they are not equal, or don't go on together, they are several."""
+    models = [small().to(device), small()]
+
+    def make(model: nn.Module) -> tuple[torch.optim.Optimizer, Callable[..., None]]:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+        def step(x: torch.Tensor, last: bool) -> None:
+            optimizer.zero_grad()
+            model[: 3 if last else 1](x).square().sum().backward()
+            optimizer.step()
+
+        return optimizer, step
+
+    (optimizer, step), (reference, eager) = make(models[0]), make(models[1])
+    fast = torch_pjrt.compile_step(step)
+    x = data()[0]
+    programs = []
+    for n, last in enumerate((True, True, False, True, True)):
+        if n == 4:
+            for o, model in zip((optimizer, reference), models, strict=True):
+                o.state[model[0].weight]["step"] += 5
+        fast(x.to(device), last)
+        eager(x, last)
+        programs.append(fast.captures)
+        counts = [[float(s["step"]) for s in o.state.values()] for o in (optimizer, reference)]
+        assert counts[0] == counts[1]
+    same_state(*models, rtol=1e-4, atol=1e-5)
+    assert programs[-1] > programs[-2]  # it was noticed

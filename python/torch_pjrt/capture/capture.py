@@ -67,7 +67,15 @@ def _kind(tensors: Sequence[tuple[str, torch.Tensor]]) -> bool:
 def _run(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], grads: str
 ) -> _Run:
-    mode = Recording(grads)
+    run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True))
+    if run.mode.followers_follow():
+        return run
+    return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False))
+
+
+def _run_once(
+    fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], mode: Recording
+) -> _Run:
     reals = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     given = [mode.argument(t, f"argument {i}") for i, t in enumerate(reals)]
     pending = iter(given)
@@ -226,16 +234,25 @@ def capture(
     form = _form(run.spec, run.leaves, bool(gradients))
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
+    followers = [f for f in mode.followers if f.leader in position]
     captured = _C.Captured(
-        program, requires, [position[i] for i in plan.absent], [position[i] for i in plan.cleared], form
+        program,
+        requires,
+        [position[i] for i in plan.absent],
+        [position[i] for i in plan.cleared],
+        [position[f.leader] for f in followers],
+        form,
     )
+    places: list[Any] = []
+    for piece in pieces:
+        places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
+    for follower in followers:
+        places += (follower.piece.container, follower.piece.key)
     count = len(mode.arguments)
     return Capture(
         program=program,
         call=captured.call,
-        places=tuple(
-            part for p in pieces for part in ((None, position[p.key]) if p.container is None else (p.container, p.key))
-        ),
+        places=tuple(places),
         names=[piece.name for piece in pieces],
         spec=run.spec,
         form=form,

@@ -41,6 +41,14 @@ class Piece:
     gradient: torch.Tensor | None = None  # the placeholder of its .grad
 
 
+@dataclass
+class Follower:
+    """A number that equals a piece of state before each call and after it: one of an optimizer's step counts."""
+
+    piece: Piece
+    leader: int  # the piece's index
+
+
 def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     """A placeholder for ``real``."""
     if real.device.type not in ("cpu", "pjrt"):
@@ -74,15 +82,19 @@ class Recording(TorchFunctionMode):
 
     Args:
         grads: which parameters have a ``.grad`` at the start: ``"all"``, ``"none"``, or ``"actual"``, those that do.
+        follow: equal numbers in an optimizer's state are one input of the program.
     """
 
-    def __init__(self, grads: str) -> None:
+    def __init__(self, grads: str, follow: bool) -> None:
         super().__init__()
         self.trace = _C.Trace()
         self.grads = grads
         self.on_cpu = True  # the function computes on the CPU: what it asks of 'cpu' is the program's device
         self.arguments: list[torch.Tensor] = []
+        self.follow = follow
         self.pieces: list[Piece] = []
+        self.followers: list[Follower] = []
+        self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
@@ -110,6 +122,23 @@ class Recording(TorchFunctionMode):
                 piece.gradient = placeholder.grad = gradient
                 self.pieces.append(Piece(gradient, f"{name}.grad", None, index, gradient))
         return placeholder
+
+    def count(self, real: torch.Tensor, name: str, container: Any, key: Any) -> None:
+        """Takes a number of an optimizer's state as a follower of an equal one, if there was one."""
+        if not self.follow or real.device.type != "cpu" or real.dim() > 0 or not real.is_floating_point():
+            return
+        if id(real) in self.by_id or real.requires_grad:
+            return
+        leader = self.leaders.setdefault((name, real.dtype, real.item()), len(self.pieces))
+        if leader == len(self.pieces):
+            return  # the first of them; it is a piece
+        piece = Piece(real, name, container, key, self.trace.alias(self.position(leader)))
+        self.by_id[id(real)] = piece
+        self.followers.append(Follower(piece, leader))
+
+    def followers_follow(self) -> bool:
+        """Did the function do to each follower what it did to its leader?"""
+        return all(_C.Trace.same(f.piece.placeholder, self.pieces[f.leader].placeholder) for f in self.followers)
 
     def was_there_before(self, tensor: torch.Tensor) -> bool:
         node = _C.node_id(tensor)

@@ -113,6 +113,8 @@ class Substitution:
                     self._place(group, key, value, f"{name}.param_groups[{g}]['{key}']", original)
                 elif key == "fused" and value:
                     group[key] = False  # the same numbers: a program needs no fused kernel
+                elif key == "foreach" and value is None:
+                    group[key] = False  # the same numbers: step counts are then seen to go on together
                 elif isinstance(value, tuple):
                     elements = (self.numbers.get(Hyperparameter(index, g, key, e), v) for e, v in enumerate(value))
                     group[key] = tuple(elements)
@@ -129,6 +131,7 @@ class Substitution:
             entries = dict(values)
             for k, value in values.items():
                 if isinstance(value, torch.Tensor):
+                    self.recording.count(value, f"{name}'s state '{k}'", values, k)
                     self._place(entries, k, value, f"{name}'s state '{k}'", values)
                 elif isinstance(value, (list, dict)):
                     raise CaptureError(f"{name} keeps a {type(value).__name__} in its state '{k}', not a tensor")
