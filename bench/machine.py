@@ -46,7 +46,7 @@ def facts() -> dict[str, object]:
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),
-        "device": ", ".join(sorted(set(_C.device_kinds()))),
+        "device": ", ".join(sorted({torch.pjrt.get_device_name(i) for i in range(torch.pjrt.device_count())})),
         "plugin": plugin(),
         "commit": commit(),
         "load_before": os.getloadavg()[0],
