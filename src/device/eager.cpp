@@ -36,7 +36,7 @@ StaysLazy::~StaysLazy() { --stays_lazy; }
 void cut(const at::Tensor& tensor, const std::string& op) {
   if (stays_lazy > 0 || tracing()) return;
   if (!eager()) {
-    engine().sync({&storage_of(tensor)->cell}, "a graph that was long without a read");
+    engine().sync({&storage_of(tensor)->cell}, "a graph long without a read");
     return;
   }
   engine().sync({&storage_of(tensor)->cell}, "eager mode");

@@ -11,10 +11,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "device/engine.h"
 #include "engine/compiler.h"
+#include "engine/parts.h"
 #include "engine/program.h"
 #include "engine/queue.h"
 #include "engine/requirements.h"
@@ -110,6 +113,10 @@ class Context final : public device::Engine {
  private:
   Context() = default;
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
+  // `program`: null where it isn't known yet.
+  void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);
+  // Runs all but the last part of a graph that is known but for a few calls (Parts), if it is one.
+  bool run_parts(const Walk& walk, const device::Location& where);
   std::shared_ptr<Program> compile(const Walk& walk);
   void bind(const Walk& walk, const Program& program);
   int64_t execute(const Walk& walk, const Program& program);  // gives the nanoseconds
@@ -125,6 +132,10 @@ class Context final : public device::Engine {
   Compiler compiler_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   ProgramCache programs_;
+  std::unordered_map<uint64_t, PartOfNode> split_;  // graphs that are run in parts, by hash
+  std::unordered_set<uint64_t> outlines_;           // of the graphs that were compiled as a whole
+
+  int running_ = 0;  // syncs within each other, under lock_
 
   // Reused by every sync, so that a known graph allocates nothing here.
   Walk walk_;

@@ -50,21 +50,36 @@ bool is_small(const Walk& walk) {
   return true;
 }
 
+struct Depth {
+  explicit Depth(int& depth) : depth(++depth) {}
+  ~Depth() { --depth; }
+  Depth(const Depth&) = delete;
+  Depth& operator=(const Depth&) = delete;
+  int& depth;
+};
+
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
 class Held {
  public:
   ~Held() { let_go(); }
   // Gives whether there was something to hold.
   bool hold_any_pending() {
-    let_go();
-    std::lock_guard lock(graph::graph_lock());
-    Cell* pending = Cell::any_pending();
-    if (pending) cell_.bind(pending->value());
-    return pending != nullptr;
+    return hold([] {
+      const Cell* pending = Cell::any_pending();
+      return pending ? pending->value() : graph::Value();
+    });
   }
+  bool hold_any_large() { return hold(&graph::Component::any_large); }
   Cell* cell() { return &cell_; }
 
  private:
+  template <class Choice>
+  bool hold(const Choice& choice) {
+    let_go();
+    std::lock_guard lock(graph::graph_lock());
+    cell_.bind(choice());
+    return static_cast<bool>(cell_.value());
+  }
   void let_go() {
     graph::Value released;  // freed after the lock
     std::lock_guard lock(graph::graph_lock());
@@ -87,6 +102,9 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
   without_gil([&] {
     std::lock_guard guard(lock_);
     run(cause, cells, where);
+    // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
+    Held large;
+    while (running_ == 0 && large.hold_any_large()) run("a large graph beside what was read", {large.cell()}, where);
   });
 }
 
@@ -102,18 +120,29 @@ void Context::sync_all(const char* cause) {
 
 void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
   // The buffers of this call: a nested sync (a lowering that records and reads) has its own.
+  const Depth depth(running_);
   Walk walk;
   std::swap(walk, walk_);
-  const int64_t start = now_ns();
-  {
-    std::lock_guard graph_guard(graph::graph_lock());
-    engine::walk(cells, walk);
-  }
-  if (walk.empty()) return;
+  const auto find = [&] {
+    const int64_t start = now_ns();
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      engine::walk(cells, walk);
+    }
+    std::shared_ptr<Program> program = walk.empty() ? nullptr : programs_.find(walk);
+    metrics.prepare_ns += now_ns() - start;
+    return program;
+  };
+  std::shared_ptr<Program> program = find();
+  if (!program && !walk.empty() && run_parts(walk, where)) program = find();
+  if (!walk.empty()) run(walk, program, cause, where);
+  walk.clear();
+  std::swap(walk, walk_);
+}
+
+void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char* cause,
+                  const device::Location& where) {
   metrics.count_sync(cause);
-  std::shared_ptr<Program> program = programs_.find(walk);
-  const int64_t found = now_ns();
-  metrics.prepare_ns += found - start;
   if (!program) program = compile(walk);
   const int64_t bound = now_ns();
   bind(walk, *program);
@@ -122,8 +151,27 @@ void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::L
   if (run_log.is_on()) run_log.ran(*program, cause, where, spent);
   settle(walk, *program);
   packed_.clear();
-  walk.clear();
-  std::swap(walk, walk_);
+}
+
+bool Context::run_parts(const Walk& walk, const device::Location& where) {
+  auto it = split_.find(walk.hash);
+  if (it == split_.end()) {
+    if (outlines_.insert(outline_hash(walk)).second) return false;
+    PartOfNode part = find_parts(walk, [&](graph::SignaturePtr call) { return programs_.knows(call); });
+    if (part.empty()) return false;
+    it = split_.emplace(walk.hash, std::move(part)).first;
+  }
+  if (it->second.size() != walk.nodes.size()) return false;  // another graph of the same hash
+  const Parts parts(walk, it->second);
+  for (uint8_t i = 0; i + 1 < Parts::kCount; ++i) {  // the last one is what is left
+    Walk part;
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      parts.walk(i, part);
+    }
+    if (!part.empty()) run(part, programs_.find(part), "new shapes in a known graph", where);
+  }
+  return true;
 }
 
 std::shared_ptr<Program> Context::compile(const Walk& walk) {

@@ -135,7 +135,7 @@ void find_aliases(const std::vector<Cell*>& held, Walk& out) {
   LeafIndex leaves(out);
   uint32_t result = 0;
   for (const Cell* cell : held) {
-    if (!(out.results[result] == cell->value())) ++result;
+    while (!(out.results[result] == cell->value())) ++result;
     const Node* previous = cell->previous_leaf();
     if (!previous || (!out.aliases.empty() && out.aliases.back().result == result)) continue;
     const auto leaf = leaves.take(previous);
@@ -174,29 +174,66 @@ void Walk::clear() {
   tape.clear();
 }
 
-void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
-  out.clear();
-  std::vector<Component*> roots;
-  for (Cell* cell : cells) {
-    const Value& value = cell->value();
-    if (!value || value.node->is_leaf()) continue;
-    Component* root = Component::root(value.node->component.get());
-    if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
-  }
+namespace {
+
+bool recorded_before(const Value& x, const Value& y) {
+  return x.node->id != y.node->id ? x.node->id < y.node->id : x.index < y.index;
+}
+
+void add_root(const Value& value, std::vector<Component*>& roots) {
+  if (!value || value.node->is_leaf()) return;
+  Component* root = Component::root(value.node->component.get());
+  if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
+}
+
+std::vector<Cell*> cells_of(const std::vector<Component*>& roots) {
   std::vector<Cell*> held;
   for (Component* root : roots) {
     for (Link* link = root->cells.next; link != &root->cells; link = link->next)
       held.push_back(static_cast<Cell*>(link));
   }
-  std::sort(held.begin(), held.end(), [](const Cell* a, const Cell* b) {
-    const Value &x = a->value(), &y = b->value();
-    return x.node->id != y.node->id ? x.node->id < y.node->id : x.index < y.index;
-  });
+  return held;
+}
+
+void sort(std::vector<Cell*>& held) {
+  std::sort(held.begin(), held.end(),
+            [](const Cell* a, const Cell* b) { return recorded_before(a->value(), b->value()); });
+}
+
+}  // namespace
+
+void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
+  out.clear();
+  std::vector<Component*> roots;
+  for (const Cell* cell : cells) add_root(cell->value(), roots);
+  std::vector<Cell*> held = cells_of(roots);
+  sort(held);
   Walker walker(out);
   for (Cell* cell : held) walker.visit(cell->value().node.get());
   for (Cell* cell : held) {
     if (out.results.empty() || !(out.results.back() == cell->value())) walker.result(cell->value());
   }
+  find_aliases(held, out);
+  finish(out);
+}
+
+void walk_some(const std::vector<Value>& within, const std::function<bool(const Node&)>& chosen,
+               const std::vector<Value>& needed, Walk& out) {
+  out.clear();
+  std::vector<Component*> roots;
+  for (const Value& value : within) add_root(value, roots);
+  std::vector<Cell*> held;
+  for (Cell* cell : cells_of(roots)) {
+    if (chosen(*cell->value().node)) held.push_back(cell);
+  }
+  sort(held);
+  std::vector<Value> results = needed;
+  for (const Cell* cell : held) results.push_back(cell->value());
+  std::sort(results.begin(), results.end(), recorded_before);
+  results.erase(std::unique(results.begin(), results.end()), results.end());
+  Walker walker(out);
+  for (const Value& value : results) walker.visit(value.node.get());
+  for (const Value& value : results) walker.result(value);
   find_aliases(held, out);
   finish(out);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "graph/node.h"
@@ -47,6 +48,9 @@ TapeGraph read_tape(const std::vector<uint64_t>& tape);
 // Collects the components of these cells. Under graph_lock() and the engine's lock. Throws DependsOnData when the value
 // rests on a placeholder.
 void walk(c10::ArrayRef<graph::Cell*> cells, Walk& out);
+// The same for those values in the components of `within` whose node is `chosen`: what cells hold, and `needed` besides.
+void walk_some(const std::vector<graph::Value>& within, const std::function<bool(const graph::Node&)>& chosen,
+               const std::vector<graph::Value>& needed, Walk& out);
 // The same for the graph below `results` alone, whatever else their components hold.
 void walk_values(const std::vector<graph::Value>& results, Walk& out);
 // The same for a trace, whose placeholders are arguments like other leaves. `updates`: leaves that a result replaces.

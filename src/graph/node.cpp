@@ -44,6 +44,22 @@ Component* Component::join(Component* a, Component* b) {
   return a;
 }
 
+std::vector<ComponentPtr>& Component::large() {
+  static auto* components = new std::vector<ComponentPtr>;
+  return *components;
+}
+
+Value Component::any_large() {
+  while (!large().empty()) {
+    Component* component = large().back().get();
+    if (!component->parent && component->cells.listed() && !component->traced) {
+      return static_cast<Cell*>(component->cells.next)->value();
+    }
+    large().pop_back();  // it was run, its tensors are gone, or it is part of another one by now
+  }
+  return {};
+}
+
 Component::~Component() {
   // A chain of parents can be long; take it apart here instead of recursively.
   ComponentPtr above = std::move(parent);
@@ -139,6 +155,10 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
   Component* root = Component::root(node->component.get());
   root->nodes++;
   root->traced |= traced;
+  if (root->nodes >= Component::kLarge && !root->listed_as_large_) {
+    root->listed_as_large_ = true;
+    Component::large().push_back(ComponentPtr::reclaim_copy(root));
+  }
   return node;
 }
 

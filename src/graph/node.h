@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "graph/number.h"
 #include "graph/signature.h"
@@ -73,7 +74,15 @@ class Component final : public c10::intrusive_ptr_target {
   static Component* root(Component* component);
   // Joins two roots and gives the surviving one.
   static Component* join(Component* a, Component* b);
+  // A value of some component of kLarge nodes or more that can be run, or none. Under graph_lock().
+  static Value any_large();
+  static constexpr uint32_t kLarge = 100;
   ~Component() override;
+
+ private:
+  friend NodePtr make_node(SignaturePtr, c10::SmallVectorImpl<Value>&, c10::SmallVectorImpl<Number>&);
+  static std::vector<c10::intrusive_ptr<Component>>& large();
+  bool listed_as_large_ = false;
 };
 using ComponentPtr = c10::intrusive_ptr<Component>;
 

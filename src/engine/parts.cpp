@@ -1,0 +1,92 @@
+// Telling the new calls of a graph from the known ones, and walking each kind.
+#include "engine/parts.h"
+
+#include <algorithm>
+#include <string>
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr size_t kKnown = 100;      // fewer are compiled along: that takes little time
+constexpr size_t kMostNew = 4;      // at most one new call to so many known ones
+constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still go before the known ones
+constexpr uint8_t kBefore = 0, kMiddle = 1, kAfter = 2;
+
+// Puts a node and all that it rests on in the first part, unless that is too much.
+bool put_before(const Walk& walk, size_t node, PartOfNode& part) {
+  std::vector<size_t> below{node};
+  for (size_t next = 0; next < below.size(); ++next) {
+    for (const Value& operand : walk.nodes[below[next]]->operands) {
+      if (operand.is_leaf() || part[operand.node->local] == kBefore) continue;
+      if (std::find(below.begin(), below.end(), operand.node->local) != below.end()) continue;
+      if (below.size() == kMostBefore) return false;
+      below.push_back(operand.node->local);
+    }
+  }
+  for (const size_t i : below) part[i] = kBefore;
+  return true;
+}
+
+}  // namespace
+
+uint64_t outline_hash(const Walk& walk) {
+  uint64_t hash = walk.nodes.size();
+  const auto mix = [&](uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 32;
+  };
+  for (const Node* node : walk.nodes) {
+    mix(std::hash<std::string>()(node->signature->name));
+    for (const Value& operand : node->operands) {
+      mix(static_cast<uint64_t>(operand.node->local) << 2 | static_cast<uint64_t>(operand.is_leaf()) << 1);
+      mix(operand.index);
+    }
+  }
+  for (const Value& result : walk.results) mix(static_cast<uint64_t>(result.node->local) << 8 | result.index);
+  return hash;
+}
+
+PartOfNode find_parts(const Walk& walk, const std::function<bool(graph::SignaturePtr)>& is_known) {
+  PartOfNode part(walk.nodes.size(), kMiddle);
+  size_t known = 0;
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    const Node& node = *walk.nodes[i];
+    bool after = false;
+    for (const Value& operand : node.operands) after |= !operand.is_leaf() && part[operand.node->local] == kAfter;
+    if (is_known(node.signature)) {
+      ++known;
+      if (after) return {};
+    } else if (after || !put_before(walk, i, part)) {
+      part[i] = kAfter;
+    }
+  }
+  const size_t fresh = walk.nodes.size() - known;
+  if (known < kKnown || fresh == 0 || fresh * kMostNew > known) return {};
+  return part;
+}
+
+Parts::Parts(const Walk& walk, const PartOfNode& part) : results_(walk.results) {
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    part_of_.emplace(walk.nodes[i]->id, part[i]);
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (operand.is_leaf()) continue;
+      const uint8_t from = part[operand.node->local];
+      if (from < part[i]) needed_[from].push_back(operand);
+    }
+  }
+}
+
+void Parts::walk(uint8_t part, Walk& out) const {
+  walk_some(
+      results_,
+      [&](const Node& node) {
+        const auto it = part_of_.find(node.id);
+        return it != part_of_.end() && it->second == part;
+      },
+      needed_[part], out);
+}
+
+}  // namespace tpjrt::engine
