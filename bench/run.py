@@ -29,7 +29,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
-NAMED_ONLY = ["compile", "compile_models"]  # Inductor takes minutes to compile what they compare with
+NAMED_ONLY = ["compile", "compile_models", "generate"]  # they take minutes, of Inductor's or of their own
 OUT = ROOT / "bench" / "out"
 
 

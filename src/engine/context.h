@@ -12,7 +12,6 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "device/engine.h"
@@ -133,7 +132,7 @@ class Context final : public device::Engine {
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   ProgramCache programs_;
   std::unordered_map<uint64_t, PartOfNode> split_;  // graphs that are run in parts, by hash
-  std::unordered_set<uint64_t> outlines_;           // of the graphs that were compiled as a whole
+  std::unordered_map<uint64_t, Calls> by_outline_;  // the last graph of each
 
   int running_ = 0;  // syncs within each other, under lock_
 

@@ -10,9 +10,9 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kKnown = 100;      // fewer are compiled along: that takes little time
-constexpr size_t kMostNew = 4;      // at most one new call to so many known ones
-constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still go before the known ones
+constexpr size_t kMiddleCalls = 100;  // fewer are compiled along: that takes little time
+constexpr size_t kMostAround = 2;     // at most one call of the other parts to so many in the middle
+constexpr size_t kMostBefore = 32;    // calls that a new one may rest on and still be in the first part
 constexpr uint8_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 // Puts a node and all that it rests on in the first part, unless that is too much.
@@ -49,22 +49,27 @@ uint64_t outline_hash(const Walk& walk) {
   return hash;
 }
 
-PartOfNode find_parts(const Walk& walk, const std::function<bool(graph::SignaturePtr)>& is_known) {
+Calls calls_of(const Walk& walk) {
+  Calls calls;
+  for (const Node* node : walk.nodes) calls.push_back(node->signature);
+  return calls;
+}
+
+PartOfNode find_parts(const Walk& walk, const Calls& before) {
+  if (before.size() != walk.nodes.size()) return {};
   PartOfNode part(walk.nodes.size(), kMiddle);
-  size_t known = 0;
+  size_t fresh = 0;
   for (size_t i = 0; i < walk.nodes.size(); ++i) {
     const Node& node = *walk.nodes[i];
     bool after = false;
     for (const Value& operand : node.operands) after |= !operand.is_leaf() && part[operand.node->local] == kAfter;
-    if (is_known(node.signature)) {
-      ++known;
-      if (after) return {};
-    } else if (after || !put_before(walk, i, part)) {
-      part[i] = kAfter;
-    }
+    const bool is_new = node.signature != before[i];
+    fresh += is_new;
+    if (after || (is_new && !put_before(walk, i, part))) part[i] = kAfter;
   }
-  const size_t fresh = walk.nodes.size() - known;
-  if (known < kKnown || fresh == 0 || fresh * kMostNew > known) return {};
+  const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
+  const size_t around = walk.nodes.size() - middle;
+  if (fresh == 0 || middle < kMiddleCalls || around * kMostAround > middle) return {};
   return part;
 }
 

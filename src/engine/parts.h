@@ -2,11 +2,10 @@
 //
 // A loop that appends to a tensor (`ids = torch.cat([ids, token])`) and runs a network on its end records another graph
 // each round, of which all but a few calls were compiled before. XLA's programs have fixed shapes, so the whole would be
-// compiled each round. Instead such a graph is run as up to three programs: the new calls that the known ones need, the
-// known ones, and the new calls that need those. The middle one is found from the third round on.
-//
-// Only a graph whose calls were all compiled before, in that order and for other shapes, is run so: a training's second
-// step, which updates what the first has made, is a graph of its own, and compiled as one.
+// compiled each round. Instead a graph that has the calls of an earlier one, in the same order, but some of them for other
+// shapes, is run as up to three programs: the calls for other shapes that the rest needs, the rest, and the calls for other
+// shapes that need the rest (each with what it rests on, or what rests on it). The middle one is found from the third round
+// on. A training's second step, which updates what the first has made, has other calls, and is compiled as one.
 #pragma once
 
 #include <functional>
@@ -19,11 +18,12 @@ namespace tpjrt::engine {
 
 // What is equal for two graphs of the same calls in the same order, whatever their shapes and dtypes.
 uint64_t outline_hash(const Walk& walk);
-// The part of each node of a walk; empty where a graph is no such graph.
+using Calls = std::vector<graph::SignaturePtr>;
+Calls calls_of(const Walk& walk);
+// The part of each node of a walk; empty where there is no large part in the middle. `before`: the calls of an earlier graph
+// of the same outline.
 using PartOfNode = std::vector<uint8_t>;
-// Parts when many calls are known, few are new, and no known call needs a new one that needs much of the known. `is_known`:
-// was a program with such a call compiled before? The walk's nodes must be those of the last walk.
-PartOfNode find_parts(const Walk& walk, const std::function<bool(graph::SignaturePtr)>& is_known);
+PartOfNode find_parts(const Walk& walk, const Calls& before);
 
 class Parts {
  public:

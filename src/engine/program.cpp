@@ -74,7 +74,6 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
 void ProgramCache::remember(const Walk& walk) {
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
-    calls_.insert(node->signature);
     // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
     if (node->numbers.empty() || !node->signature->op) continue;
     auto& seen = last_numbers_[node->signature];
@@ -111,7 +110,6 @@ std::vector<std::shared_ptr<Program>> ProgramCache::all() const {
 
 void ProgramCache::clear() {
   programs_.clear();
-  calls_.clear();
   count_ = 0;
 }
 

@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "engine/requirements.h"
@@ -49,10 +48,8 @@ class ProgramCache {
   std::shared_ptr<Program> find(const Walk& walk);
   // Which numbers the next program for this tape should take as arguments.
   std::vector<NumberSlot> slots_for(const Walk& walk) const;
-  // Takes down the calls and the numbers of a graph that is being compiled.
+  // Takes down the numbers of a graph that is being compiled.
   void remember(const Walk& walk);
-  // Was a program with such a call compiled?
-  bool knows(graph::SignaturePtr call) const { return calls_.contains(call); }
   void insert(uint64_t hash, std::shared_ptr<Program> program);
   size_t size() const { return count_; }
   std::vector<std::shared_ptr<Program>> all() const;
@@ -62,7 +59,6 @@ class ProgramCache {
   std::unordered_map<uint64_t, std::vector<std::shared_ptr<Program>>> programs_;
   // By call and by its how-manieth occurrence in the graph.
   std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
-  std::unordered_set<graph::SignaturePtr> calls_;  // of all programs
   size_t count_ = 0;
   uint64_t inserted_ = 0;
 };

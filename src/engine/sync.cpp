@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <utility>
 
 #include "engine/context.h"
 #include "engine/device_data.h"
@@ -156,8 +157,8 @@ void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
   auto it = split_.find(walk.hash);
   if (it == split_.end()) {
-    if (outlines_.insert(outline_hash(walk)).second) return false;
-    PartOfNode part = find_parts(walk, [&](graph::SignaturePtr call) { return programs_.knows(call); });
+    const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));
+    PartOfNode part = find_parts(walk, before);
     if (part.empty()) return false;
     it = split_.emplace(walk.hash, std::move(part)).first;
   }
