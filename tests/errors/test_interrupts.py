@@ -10,7 +10,9 @@ import time
 
 # Work for some seconds, whatever the machine: as many runs of one program as it takes.
 BEGIN = """
-import math, os, sys, time, torch, torch_pjrt
+import math, os, signal, sys, time, torch, torch_pjrt
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 
 def run(x):
     for _ in range(4):
