@@ -78,10 +78,12 @@ class GraphBreak(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Recompile(Entry):
-    """A compiled function that was compiled once more."""
+    """A function that ``torch.compile`` compiled once more: for other sizes, or because what Dynamo took for granted
+    changed."""
 
     function: str
     reason: str
+    """``"x: size 3 → 5 in dimension 0"``, or Dynamo's words for the guard that doesn't hold any more."""
 
 
 E = TypeVar("E", bound=Entry)

@@ -202,16 +202,16 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
 }
 
 // Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
-bool trace(Source source, CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
            std::string& reason) {
-  lowering.placeholders.clear();
-  lowering.results.clear();
+  graph.placeholders.clear();
+  graph.results.clear();
   std::vector<at::Tensor> tensors;
   for (const TypePtr type : signature.operands) {
     at::Tensor tensor = device::make_tensor(type, signature.device);
-    lowering.placeholders.push_back(graph::make_leaf(type, nullptr));
+    graph.placeholders.push_back(graph::make_leaf(type, nullptr));
     std::lock_guard lock(graph::graph_lock());
-    device::storage_of(tensor)->cell.bind({lowering.placeholders.back(), 0});
+    device::storage_of(tensor)->cell.bind({graph.placeholders.back(), 0});
     tensors.push_back(std::move(tensor));
   }
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
@@ -233,8 +233,8 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
   std::lock_guard lock(graph::graph_lock());
   const size_t fresh = signature.results.size() - signature.mutated.size();
   const auto keep = [&](const at::Tensor& tensor) {
-    if (lowering.results.size() == fresh) return;
-    lowering.results.push_back(tensor.defined() && device::is_pjrt(tensor) ? device::read(tensor) : graph::Value{});
+    if (graph.results.size() == fresh) return;
+    graph.results.push_back(tensor.defined() && device::is_pjrt(tensor) ? device::read(tensor) : graph::Value{});
   };
   for (const c10::IValue& value : stack) {
     if (value.isTensor()) {
@@ -245,14 +245,14 @@ bool trace(Source source, CallLowering& lowering, const Signature& signature, c1
       keep({});
     }
   }
-  for (const uint32_t operand : signature.mutated) lowering.results.push_back(device::read(tensors[operand]));
-  for (size_t i = 0; i < lowering.results.size(); ++i) {
-    if (static_cast<bool>(lowering.results[i]) != (signature.results[i] != nullptr)) {
+  for (const uint32_t operand : signature.mutated) graph.results.push_back(device::read(tensors[operand]));
+  for (size_t i = 0; i < graph.results.size(); ++i) {
+    if (static_cast<bool>(graph.results[i]) != (signature.results[i] != nullptr)) {
       reason = "its decomposition gives other results than its Meta kernel";
       return false;
     }
   }
-  if (lowering.results.size() != signature.results.size()) {
+  if (graph.results.size() != signature.results.size()) {
     reason = "its decomposition gives another number of results";
     return false;
   }
@@ -273,8 +273,8 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
     explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
     ~UnderWay() { under_way.pop_back(); }
   } guard(&signature);
-  return trace(Source::kPython, lowering, signature, numbers, reason) ||
-         trace(Source::kComposite, lowering, signature, numbers, reason);
+  return trace(Source::kPython, lowering.decomposition, signature, numbers, reason) ||
+         trace(Source::kComposite, lowering.decomposition, signature, numbers, reason);
 }
 
 }  // namespace

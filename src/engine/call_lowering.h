@@ -13,6 +13,12 @@
 
 namespace tpjrt::engine {
 
+// Nodes over placeholders (leaves without data), one an operand.
+struct Subgraph {
+  std::vector<graph::NodePtr> placeholders;
+  std::vector<graph::Value> results;
+};
+
 struct CallLowering {
   // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
   // and numbers are the outer call's, its results are converted to the outer results' types.
@@ -22,9 +28,11 @@ struct CallLowering {
   };
   ops::Rule rule = nullptr;
   std::vector<Part> parts;
-  // A decomposition: nodes over placeholders (leaves without data), one an operand.
-  std::vector<graph::NodePtr> placeholders;
-  std::vector<graph::Value> results;
+  Subgraph decomposition;
+  // A loop or a branch (engine/control_flow.h): its condition and body, or what is done when true and when false.
+  enum class Control : uint8_t { kNone, kWhile, kIf };
+  Control control = Control::kNone;
+  std::vector<Subgraph> regions;
 };
 
 // Finds the way and stores it in signature.lowering; false with the reason if there is none.

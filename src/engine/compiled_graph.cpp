@@ -201,11 +201,6 @@ void CompiledGraph::trace_results(const std::vector<Result>& results, std::vecto
   }
 }
 
-size_t CompiledGraph::num_mutated() const {
-  return static_cast<size_t>(
-      std::count_if(bound_.begin(), bound_.end(), [](const Bound& bound) { return bound.result >= 0; }));
-}
-
 std::vector<uint32_t> CompiledGraph::mutated() const {
   std::vector<uint32_t> arguments;
   for (const Bound& bound : bound_) {
@@ -332,7 +327,6 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     bound.buffer->set_counted(false);  // the host's memory
     return bound.buffer->handle();
   }
-  ++copies_;
   device::counters().host_transfer_bytes += bound.type->size_in_bytes;
   bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kCopy, device, {});
   return bound.buffer->handle();

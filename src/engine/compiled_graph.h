@@ -63,11 +63,7 @@ class CompiledGraph {
   // Lets go of the GIL. Thread-safe.
   void call(const std::vector<Given>& given, std::vector<at::Tensor>& results);
 
-  size_t num_nodes() const { return num_nodes_; }
-  size_t num_mutated() const;
   std::vector<uint32_t> mutated() const;  // which arguments
-  // Calls whose argument had to be copied: memory that is not aligned for the device.
-  uint64_t copies() const { return copies_; }
 
  private:
   struct Bound {                    // the state of one argument that the program takes
@@ -125,7 +121,6 @@ class CompiledGraph {
   std::vector<PJRT_Buffer*> handles_;
   std::vector<int64_t> kept_;
   std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
-  uint64_t copies_ = 0;
 };
 
 // Of a trace: has the argument's storage another value than the leaf it began with?

@@ -230,10 +230,8 @@ void Context::set_program_listener(ProgramListener listener) {
 }
 
 std::string Context::stablehlo(const std::vector<graph::Value>& results) {
-  check_process();
   std::string text;
-  without_gil([&] {
-    std::lock_guard guard(lock_);
+  exclusively([&] {
     Walk walk;
     {
       std::lock_guard graph_guard(graph::graph_lock());

@@ -3,6 +3,7 @@
 
 #include "device/host.h"
 #include "engine/call_lowering.h"
+#include "engine/control_flow.h"
 #include "engine/errors.h"
 #include "graph/order.h"
 
@@ -152,11 +153,13 @@ Value derived_key(Emit& e, const Value& key, int64_t index) {
   return e.add(key, e.constant((index + 1) << 40, key.type));
 }
 
-Values emit_decomposition(Emit& e, const CallLowering& lowering, const Values& operands, const Value& key) {
+}  // namespace
+
+Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
   std::unordered_map<const graph::Node*, Values> done;
-  for (size_t i = 0; i < operands.size(); ++i) done[lowering.placeholders[i].get()] = {operands[i]};
+  for (size_t i = 0; i < operands.size(); ++i) done[graph.placeholders[i].get()] = {operands[i]};
   int64_t random_nodes = 0;
-  for (const graph::Node* node : graph::topological_order(lowering.results)) {
+  for (const graph::Node* node : graph::topological_order(graph.results)) {
     if (node->is_leaf()) {
       if (!done.contains(node)) throw ops::Unsupported("its decomposition uses a tensor of its own");
       continue;
@@ -175,13 +178,11 @@ Values emit_decomposition(Emit& e, const CallLowering& lowering, const Values& o
     done[node] = emit_call(e, *node->signature, inputs, numbers, inner_key);
   }
   Values results;
-  for (const graph::Value& value : lowering.results) {
+  for (const graph::Value& value : graph.results) {
     results.push_back(value ? done.at(value.node.get())[value.index] : Value{});
   }
   return results;
 }
-
-}  // namespace
 
 Value constant_of(Emit& e, const Number& number) {
   switch (number.kind) {
@@ -202,8 +203,9 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
     call.report_pins(signature);
     return results;
   }
+  if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
   if (lowering.parts.empty()) {
-    Values results = emit_decomposition(e, lowering, operands, key);
+    Values results = emit_subgraph(e, lowering.decomposition, operands, key);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i]) results[i] = e.as(results[i], *signature.results[i]);
     }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/call_lowering.h"
 #include "graph/node.h"
 #include "ops/emit.h"
 
@@ -24,8 +25,11 @@ struct LoweredNumber {
 hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                       const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 
-// Whether the call can be emitted: tries it in a builder of its own. False, with the reason, where a rule says Unsupported;
-// a rule that emits what doesn't fit throws InternalError, as no decomposition should hide that.
+// The nodes of a decomposition or a region, the operands in its placeholders' places.
+hlo::Values emit_subgraph(ops::Emit& e, const Subgraph& graph, const hlo::Values& operands, const hlo::Value& key);
+
+// Whether the call can be emitted: tries it in a builder of its own. False, with the reason, where a rule says Unsupported
+// or emits what doesn't fit; the latter throws InternalError in strict mode.
 bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
 
 // For code that tries rules through Python, where an InternalError becomes another exception: forgets the last one of this

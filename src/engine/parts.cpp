@@ -10,9 +10,8 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kMiddleCalls = 100;  // fewer are compiled along: that takes little time
-constexpr size_t kMostAround = 2;     // at most one call of the other parts to so many in the middle
-constexpr size_t kMostBefore = 32;    // calls that a new one may rest on and still be in the first part
+constexpr size_t kMostAround = 2;   // at most one call of the other parts to so many in the middle
+constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still be in the first part
 constexpr uint8_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 // Puts a node and all that it rests on in the first part, unless that is too much.
@@ -34,10 +33,7 @@ bool put_before(const Walk& walk, size_t node, PartOfNode& part) {
 
 uint64_t outline_hash(const Walk& walk) {
   uint64_t hash = walk.nodes.size();
-  const auto mix = [&](uint64_t word) {
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 32;
-  };
+  const auto mix = [&](uint64_t word) { hash = mixed(hash, word); };
   for (const Node* node : walk.nodes) {
     mix(std::hash<std::string>()(node->signature->name));
     for (const Value& operand : node->operands) {
@@ -69,7 +65,7 @@ PartOfNode find_parts(const Walk& walk, const Calls& before) {
   }
   const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
   const size_t around = walk.nodes.size() - middle;
-  if (fresh == 0 || middle < kMiddleCalls || around * kMostAround > middle) return {};
+  if (fresh == 0 || middle < Parts::kLeastCalls || around * kMostAround > middle) return {};
   return part;
 }
 

@@ -8,7 +8,6 @@
 // on. A training's second step, which updates what the first has made, has other calls, and is compiled as one.
 #pragma once
 
-#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -28,6 +27,7 @@ PartOfNode find_parts(const Walk& walk, const Calls& before);
 class Parts {
  public:
   static constexpr uint8_t kCount = 3;
+  static constexpr size_t kLeastCalls = 100;  // of the middle part; fewer are compiled along: that takes little time
 
   // The walk's nodes must be those of the last walk.
   Parts(const Walk& walk, const PartOfNode& part);

@@ -1,6 +1,7 @@
 // Running what is pending: walk, find or compile the program, bind, execute, settle.
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <chrono>
 #include <utility>
@@ -51,36 +52,20 @@ bool is_small(const Walk& walk) {
   return true;
 }
 
-struct Depth {
-  explicit Depth(int& depth) : depth(++depth) {}
-  ~Depth() { --depth; }
-  Depth(const Depth&) = delete;
-  Depth& operator=(const Depth&) = delete;
-  int& depth;
-};
-
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
 class Held {
  public:
   ~Held() { let_go(); }
   // Gives whether there was something to hold.
-  bool hold_any_pending() {
-    return hold([] {
-      const Cell* pending = Cell::any_pending();
-      return pending ? pending->value() : graph::Value();
-    });
-  }
-  bool hold_any_large() { return hold(&graph::Component::any_large); }
-  Cell* cell() { return &cell_; }
-
- private:
-  template <class Choice>
-  bool hold(const Choice& choice) {
+  bool hold(graph::Value (*choice)()) {
     let_go();
     std::lock_guard lock(graph::graph_lock());
     cell_.bind(choice());
     return static_cast<bool>(cell_.value());
   }
+  Cell* cell() { return &cell_; }
+
+ private:
   void let_go() {
     graph::Value released;  // freed after the lock
     std::lock_guard lock(graph::graph_lock());
@@ -98,30 +83,28 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
     std::lock_guard graph_guard(graph::graph_lock());
     if (!any_pending(cells)) return;
   }
-  check_process();
   const device::Location where = logged_location();
-  without_gil([&] {
-    std::lock_guard guard(lock_);
+  exclusively([&] {
     run(cause, cells, where);
     // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
     Held large;
-    while (running_ == 0 && large.hold_any_large()) run("a large graph beside what was read", {large.cell()}, where);
+    while (running_ == 0 && large.hold(&graph::Component::any_large))
+      run("a large graph beside what was read", {large.cell()}, where);
   });
 }
 
 void Context::sync_all(const char* cause) {
-  check_process();
   const device::Location where = logged_location();
-  without_gil([&] {
-    std::lock_guard guard(lock_);
+  exclusively([&] {
     Held pending;
-    while (pending.hold_any_pending()) run(cause, {pending.cell()}, where);
+    while (pending.hold(&Cell::any_pending)) run(cause, {pending.cell()}, where);
   });
 }
 
 void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
   // The buffers of this call: a nested sync (a lowering that records and reads) has its own.
-  const Depth depth(running_);
+  ++running_;
+  const auto ran = c10::make_scope_exit([this] { --running_; });
   Walk walk;
   std::swap(walk, walk_);
   const auto find = [&] {
@@ -155,6 +138,7 @@ void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char
 }
 
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
+  if (walk.nodes.size() < Parts::kLeastCalls) return false;
   auto it = split_.find(walk.hash);
   if (it == split_.end()) {
     const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));

@@ -104,10 +104,7 @@ void finish(Walk& out) {
     out.tape.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
   }
   uint64_t hash = out.tape.size();
-  for (const uint64_t word : out.tape) {
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 32;
-  }
+  for (const uint64_t word : out.tape) hash = mixed(hash, word);
   out.hash = hash;
 }
 
@@ -200,6 +197,14 @@ void sort(std::vector<Cell*>& held) {
             [](const Cell* a, const Cell* b) { return recorded_before(a->value(), b->value()); });
 }
 
+void walk_results(const std::vector<Value>& results, const std::vector<Cell*>& held, Walk& out) {
+  Walker walker(out);
+  for (const Value& value : results) walker.visit(value.node.get());
+  for (const Value& value : results) walker.result(value);
+  find_aliases(held, out);
+  finish(out);
+}
+
 }  // namespace
 
 void walk(c10::ArrayRef<Cell*> cells, Walk& out) {
@@ -231,19 +236,12 @@ void walk_some(const std::vector<Value>& within, const std::function<bool(const 
   for (const Cell* cell : held) results.push_back(cell->value());
   std::sort(results.begin(), results.end(), recorded_before);
   results.erase(std::unique(results.begin(), results.end()), results.end());
-  Walker walker(out);
-  for (const Value& value : results) walker.visit(value.node.get());
-  for (const Value& value : results) walker.result(value);
-  find_aliases(held, out);
-  finish(out);
+  walk_results(results, held, out);
 }
 
 void walk_values(const std::vector<Value>& results, Walk& out) {
   out.clear();
-  Walker walker(out);
-  for (const Value& value : results) walker.visit(value.node.get());
-  for (const Value& value : results) walker.result(value);
-  finish(out);
+  walk_results(results, /*held=*/{}, out);
 }
 
 void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, Walk& out) {

@@ -13,6 +13,12 @@
 
 namespace tpjrt::engine {
 
+// The hash of a sequence, word by word.
+inline uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ hash >> 32;
+}
+
 struct Walk {
   std::vector<graph::Node*> nodes;     // pending, operands first
   std::vector<graph::NodePtr> leaves;  // the program's arguments

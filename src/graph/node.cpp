@@ -96,12 +96,12 @@ Cell::Everywhere& Cell::all() {
   return *ring;
 }
 
-Cell* Cell::any_pending() {
+Value Cell::any_pending() {
   for (Link* link = all().next; link != &all(); link = link->next) {
-    Cell* cell = static_cast<Everywhere*>(link)->cell;
-    if (!Component::root(cell->value().node->component.get())->traced) return cell;
+    const Value& value = static_cast<Everywhere*>(link)->cell->value();
+    if (!Component::root(value.node->component.get())->traced) return value;
   }
-  return nullptr;
+  return {};
 }
 
 void Cell::unlist() {

@@ -121,8 +121,8 @@ class Cell : public Link {
   void bind(Value value);
   // The leaf this cell held before its pending value: what an in-place update may overwrite. Compared, never followed.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // Some cell with a pending value that can be run, or null. Under graph_lock().
-  static Cell* any_pending();
+  // The value of some cell that is pending and can be run, or none. Under graph_lock().
+  static Value any_pending();
 
  private:
   struct Everywhere : Link {

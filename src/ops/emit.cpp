@@ -238,6 +238,12 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
       {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
 }
 
+std::vector<Requirement> Emit::requiring(const std::function<void()>& emit) {
+  std::vector<Requirement> before = std::exchange(requirements_, {});
+  emit();
+  return std::exchange(requirements_, std::move(before));
+}
+
 void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error) {
   require(index, wraps ? -size : 0, size,
           "index {} is out of bounds for dimension " + std::to_string(dim) + " with size " + std::to_string(size),

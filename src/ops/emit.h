@@ -3,6 +3,8 @@
 // Idioms (not ops) that two families share live here; what only one op needs stays in that op's rule.
 #pragma once
 
+#include <functional>
+
 #include "ops/call.h"
 
 namespace tpjrt::ops {
@@ -85,8 +87,12 @@ class Emit : public hlo::Builder {
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
   // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
+  void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }
   const std::vector<Requirement>& requirements() const { return requirements_; }
   void without_requirements() { requires_ = false; }
+  bool has_requirements() const { return requires_; }
+  // What `emit` requires, which this emitter forgets: for regions, whose values mean nothing outside.
+  std::vector<Requirement> requiring(const std::function<void()>& emit);
 
   // --- random numbers -----------------------------------------------------------------------------------------------
   // Uniform bits of an unsigned type from the call's key. Each use in one call draws new bits.

@@ -6,9 +6,12 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+
 #include "device/storage.h"
 #include "engine/compiled_graph.h"
 #include "engine/context.h"
+#include "engine/control_flow.h"
 
 namespace py = pybind11;
 
@@ -118,13 +121,18 @@ class Function {
     return results;
   }
 
-  void add(std::shared_ptr<Program> program) { programs_.insert(programs_.begin(), std::move(program)); }
+  void add(std::shared_ptr<Program> program) {
+    programs_.insert(programs_.begin(), std::move(program));
+    if (programs_.size() > kMostPrograms) programs_.pop_back();
+  }
   const std::vector<std::shared_ptr<Program>>& programs() const { return programs_; }
 
  private:
   std::shared_ptr<Program> find(const py::list& arguments, const std::vector<CompiledGraph::Given>& given) {
-    for (const auto& program : programs_) {
-      if (program->graph->matches(given)) return program;
+    for (auto it = programs_.begin(); it != programs_.end(); ++it) {
+      if (!(*it)->graph->matches(given)) continue;
+      std::rotate(programs_.begin(), it, it + 1);  // the latest comes first
+      return programs_.front();
     }
     auto program = specialize_(arguments).cast<std::shared_ptr<Program>>();
     TORCH_INTERNAL_ASSERT(program->graph->matches(given), "a traced function does not fit its own arguments");
@@ -132,6 +140,8 @@ class Function {
     return program;
   }
 
+  // A number that counts up makes a Program of each value; they share an executable, so that another one costs a trace.
+  static constexpr size_t kMostPrograms = 256;
   py::function specialize_;
   std::vector<std::shared_ptr<Program>> programs_;
 };
@@ -140,10 +150,7 @@ class Function {
 
 void bind_compiled(py::module_& m) {
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
-      .def_property_readonly("num_nodes", [](const Program& p) { return p.graph->num_nodes(); })
-      .def_property_readonly("num_mutated", [](const Program& p) { return p.graph->num_mutated(); })
-      .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); })
-      .def_property_readonly("copies", [](const Program& p) { return p.graph->copies(); });
+      .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
       .def(py::init<>())
       .def("tensor", &Trace::tensor)
@@ -154,6 +161,14 @@ void bind_compiled(py::module_& m) {
       .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
       .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
       .def("compile", &Trace::compile);
+  py::class_<engine::Region>(m, "Region", "a part of a trace that is repeated or chosen")
+      .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"))
+      .def_property_readonly("placeholders", &engine::Region::placeholders)
+      .def("finish", &engine::Region::finish, py::arg("results"));
+  m.def("while_loop", &engine::while_loop, py::arg("operands"), py::arg("carried"), py::arg("condition"),
+        py::arg("body"));
+  m.def("if_else", &engine::if_else, py::arg("predicate"), py::arg("operands"), py::arg("on_true"),
+        py::arg("on_false"));
   py::class_<Function> function(m, "Function", py::dynamic_attr(),
                                 "a traced function: a list of arguments in, a list of results out");
   function.def(py::init<py::function>())

@@ -42,3 +42,48 @@ def test_a_cut_with_its_reason() -> None:
     assert cut.reason.startswith("aten._linalg_eigh.default: ")
     assert cut.file == __file__
     assert len(report.graphs) == 2  # before and after it
+
+
+def test_recompiles_with_the_input_and_the_dimension() -> None:
+    class Scale(torch.nn.Module):
+        def forward(self, x: torch.Tensor, k: int = 2) -> torch.Tensor:
+            return x * k
+
+    torch._dynamo.reset()
+    fast = torch.compile(Scale(), backend="pjrt")
+    with torch_pjrt.explain() as report:
+        fast(torch.ones(3, 4))
+        assert report.recompiles == []
+        fast(torch.ones(3, 4))
+        fast(torch.ones(5, 4))  # Dynamo's guard; the size is a symbol from now on
+        fast(torch.ones(7, 4))
+        fast(torch.ones(7, 4))
+        with torch.no_grad():
+            fast(torch.ones(7, 4))
+    reasons = [recompile.reason for recompile in report.recompiles]
+    assert reasons == [
+        "tensor 'x' size mismatch at index 0. expected 3, actual 5",
+        "x: size 5 → 7 in dimension 0",
+        "GLOBAL_STATE changed: grad_mode",
+    ]
+    assert {(recompile.function, recompile.file) for recompile in report.recompiles} == {("forward", __file__)}
+    assert "x: size 5 → 7 in dimension 0" in str(report)
+
+
+def test_recompiles_for_another_number() -> None:
+    torch._dynamo.reset()
+    fast = torch.compile(lambda x, k: x * k, backend="pjrt")
+    with torch_pjrt.explain() as report:
+        for k in (2, 3, 4):
+            fast(torch.ones(3), k)
+    assert [recompile.reason for recompile in report.recompiles] == ["k == 2", "k: 3 → 4"]
+
+
+def test_recompiles_of_a_backward() -> None:
+    torch._dynamo.reset()
+    w = torch.ones(4, requires_grad=True)
+    fast = torch.compile(lambda x: (x * w).sin().sum(), backend="pjrt", dynamic=True)
+    with torch_pjrt.explain() as report:
+        for rows in (3, 5):
+            fast(torch.ones(rows, 4)).backward()
+    assert [recompile.reason for recompile in report.recompiles] == ["x: size 3 → 5 in dimension 0"] * 2

@@ -13,6 +13,7 @@ from torch import fx
 
 from torch_pjrt import _C, report
 from torch_pjrt.dynamo import comparing
+from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
 
@@ -50,9 +51,12 @@ def check_devices(values: Sequence[Any]) -> None:
             )
 
 
-def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
-    """A graph of ATen calls as a function that takes a list of arguments and gives the graph's results."""
-    tracer = Tracer(module)
+def compile_graph(
+    module: fx.GraphModule, example_inputs: Sequence[Any], names: Sequence[str]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """A graph of ATen calls as a function that takes a list of arguments (``names``: what the user calls them) and
+    gives the graph's results."""
+    tracer = Tracer(module, names)
     try:
         program = tracer.program(example_inputs)
     except Refused as refused:
@@ -101,7 +105,8 @@ class Piece(torch.nn.Module):
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__()
-        self.tracer = [Tracer(module)]  # in a list: its module is not a submodule
+        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
+        self.tracer = [Tracer(module, names)]  # in a list: its module is not a submodule
         self.function = _C.Function(self.tracer[0].program)
         self.is_single = isinstance(outputs_of(module), fx.Node)
 
@@ -147,12 +152,15 @@ def pjrt(
 
     settings = checked_options(mode, options)
     check_devices(example_inputs)
+    tell_guards(module)
+    inputs_of_user = input_names(module)
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         if settings.get("retrace"):
             return comparing.retraced(graph)
-        function = compile_graph(graph, inputs)
-        return comparing.verified(graph, function) if settings.get("verify") else function
+        names = argument_names(graph.graph, inputs_of_user)
+        function = compile_graph(graph, inputs, names)
+        return comparing.verified(graph, function, names) if settings.get("verify") else function
 
     backend = aot_autograd(
         fw_compiler=compiler,

@@ -33,10 +33,11 @@ def _compare(what: str, compiled: Any, eager: Any) -> None:
         raise RuntimeError(f"backend 'pjrt', option 'verify': {what} differs from eager: {difference}") from None
 
 
-def verified(graph: fx.GraphModule, function: Function) -> Function:
+def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) -> Function:
     """``function``, with the graph run in eager beside each call.
 
-    A graph that draws random numbers has nothing to be compared with, and is refused.
+    ``names``: what the user calls each argument. A graph that draws random numbers has nothing to be compared with,
+    and is refused.
 
     Raises (when called):
         RuntimeError: a result or a mutated argument differs, by the tolerances of ``torch.testing.assert_close``.
@@ -46,7 +47,6 @@ def verified(graph: fx.GraphModule, function: Function) -> Function:
             "backend 'pjrt', option 'verify': the graph draws random numbers, and eager's would be others"
         )
     outputs = pytree.tree_leaves(outputs_of(graph), is_leaf=lambda x: x is None)
-    names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
 
     def run(arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow
+from torch_pjrt.dynamo.recompiles import Sizes
 
 DEVICE = torch.device("pjrt")
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -88,10 +89,10 @@ class Placeholders(fx.Interpreter):
 
         def call(graph: fx.GraphModule, *operands: Any) -> Sequence[Any]:
             inner = Placeholders(graph, {})
-            results: Sequence[Any] = inner.run(*operands)
+            results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
-            return results
+            return results if isinstance(results, (tuple, list)) else [results]
 
         return lowering(call, *args)
 
@@ -146,9 +147,11 @@ def result_devices(module: fx.GraphModule, results: Sequence[Any]) -> list[torch
 class Tracer:
     """Makes programs of one graph, for arguments of different sizes."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, names: Sequence[str]) -> None:
+        """``names``: what the user calls each argument."""
         self.module = module
         self.constants: dict[str, torch.Tensor] = {}
+        self.sizes = Sizes(module.graph, names)
 
     def program(self, arguments: Sequence[Any]) -> Any:
         """The program for arguments like these: tensors (fake ones too) and numbers.
@@ -158,14 +161,19 @@ class Tracer:
         """
         trace = _C.Trace()
         inputs: list[Any] = []
+        sizes: list[Any] = []
         with tracing():
             for value in arguments:
                 if isinstance(value, torch.Tensor):
-                    inputs.append(trace.tensor(value.device, value.dtype, *layout_of(value)))
+                    layout = layout_of(value)
+                    inputs.append(trace.tensor(value.device, value.dtype, *layout))
+                    sizes.append(layout[0])
                     continue
                 number = size_now(value) if isinstance(value, torch.SymInt) else value
                 trace.number(number)
                 inputs.append(number)
+                sizes.append(number)
+            self.sizes.tell(sizes)
             run = Placeholders(self.module, self.constants)
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
