@@ -1,4 +1,4 @@
-"""Control flow that a captured graph holds (``torch.cond``, ``while_loop``, ``scan``), as StableHLO's where possible."""
+"""Control flow that a captured graph holds (``torch.cond``, ``while_loop``, ``scan``), as StableHLO has it."""
 
 from __future__ import annotations
 
