@@ -1,4 +1,5 @@
-"""ResNet-18 and a two-layer BERT, batch 4, forward and training step, against the same StableHLO through bare PJRT.
+"""Networks, forward and training step, batch 4, against the same StableHLO through bare PJRT: ResNet-18 and a two-layer
+BERT here, ResNet-50 and BERT-base in large_networks.py.
 
 Eager CPU is shown for information.
 """
@@ -25,16 +26,16 @@ DTYPES = {"f32": torch.float32, "f64": torch.float64, "i64": torch.int64, "ui64"
           "i1": torch.bool}  # fmt: skip
 
 
-def resnet(device: str) -> tuple[nn.Module, Call]:
+def resnet(device: str, make: Callable[[], nn.Module] = resnet18) -> tuple[nn.Module, Call]:
     torch.manual_seed(0)
-    model = resnet18().to(device)
+    model = make().to(device)
     images = torch.randn(BATCH, 3, 224, 224).to(device)
     return model, lambda m: m(images)
 
 
-def two_layer_bert(device: str) -> tuple[nn.Module, Call]:
+def sentences(device: str, make: Callable[[], nn.Module] = bert) -> tuple[nn.Module, Call]:
     torch.manual_seed(0)
-    model = bert().to(device)
+    model = make().to(device)
     tokens = torch.randint(0, 30522, (BATCH, 128)).to(device)
     return model, lambda m: m(input_ids=tokens).logits
 
@@ -103,15 +104,19 @@ def bare(text: str) -> _C.BareProgram:
     return program
 
 
-def measure() -> list[Result]:
+def measured(networks: dict[str, Callable[[str], tuple[nn.Module, Call]]], rounds: int) -> list[Result]:
     results = []
-    for name, make in (("ResNet-18", resnet), ("BERT, 2 layers", two_layer_bert)):
+    for name, make in networks.items():
         for kind, step in (("forward", Forward), ("training step", Train)):
             title = f"{name}, {kind}"
             ours, eager = step(*make("pjrt")), step(*make("cpu"))
             program = bare(steady_program(ours))
             program.execute()
             both = lambda ours=ours, program=program: (seconds(ours, 1), program.execute())  # noqa: E731
-            results.append(compare_timed(title, both, TARGET, against="bare PJRT", rounds=15))
-            results.append(compare(title, ours, eager, None, rounds=5, warm=1))
+            results.append(compare_timed(title, both, TARGET, against="bare PJRT", rounds=rounds))
+            results.append(compare(title, ours, eager, None, rounds=max(3, rounds // 3), warm=1))
     return results
+
+
+def measure() -> list[Result]:
+    return measured({"ResNet-18": resnet, "BERT, 2 layers": sentences}, rounds=15)

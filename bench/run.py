@@ -29,7 +29,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
-NAMED_ONLY = ["compile", "compile_models", "generate"]  # they take minutes, of Inductor's or of their own
+NAMED_ONLY = ["large_networks", "memory", "compile", "compile_models", "generate"]  # they take minutes
 OUT = ROOT / "bench" / "out"
 
 
@@ -50,13 +50,13 @@ def table(results: list[Result], machine: dict[str, object]) -> Table:
         shown.add_column(column, justify="left" if column == "measurement" else "right")
     words = {True: "[green]pass", False: "[red]FAIL", None: "[dim]info"}
     for r in results:
-        timed = r.unit == "s"
+        relative = r.unit in ("s", "MiB")
         shown.add_row(
             r.name,
             in_words(r.ours, r.unit),
             f"{in_words(r.reference, r.unit)} ({r.against})",
-            f"{r.ratio:.2f}x" if timed else "",
-            "" if r.target is None else f"≤ {r.target:g}{'x' if timed else ''}",
+            f"{r.ratio:.2f}x" if relative else "",
+            "" if r.target is None else f"≤ {r.target:g}{'x' if relative else ''}",
             words[r.passed],
         )
     return shown

@@ -1,9 +1,23 @@
-// The divisions: true, truncating and flooring, and their remainders. Integer division by zero gives some number.
+// The divisions: true, truncating and flooring, and their remainders. Integer division by zero is raised when results are
+// read, as an index out of range is.
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
 
 namespace {
+
+// The argument "other", which must have no zeros where integers are divided. A Scalar that stands still is looked at here.
+Expression divisor(Emit& e, const Call& c, const Pointwise& k) {
+  Expression b = k("other");
+  const Argument& other = c.argument("other");
+  const bool is_scalar = other.kind == Argument::Kind::kScalar;
+  if (!hlo::is_integer(k.element) || e.type_of(c.result()).elements() == 0) return b;
+  if (is_scalar && !other.varies && other.scalars.at(0).toLong() != 0) return b;
+  Value divisors = is_scalar ? c.scalar(e, "other", k.element) : c.tensor("other");
+  Value is_zero = e.compare(hlo::Comparison::kEq, divisors, e.zeros(divisors.type));
+  e.require(e.convert(is_zero, ElementType::kS32), 0, 1, "ZeroDivisionError", false);
+  return b;
+}
 
 // The remainder r of a / b has the sign of a; the flooring quotient and its remainder differ from it where that is not
 // the sign of b.
@@ -34,7 +48,7 @@ Expression floor_quotient(const Expression& a, const Expression& b) {
 // aten::div: rounding_mode None, "trunc" or "floor".
 Values div(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  Expression a = k("self"), b = k("other");
+  Expression a = k("self"), b = divisor(e, c, k);
   const std::string mode = c.has("rounding_mode") ? c.string("rounding_mode") : "";
   if (mode == "floor") return k.give(floor_quotient(a, b));
   if (mode == "trunc" && is_floating(k)) return k.give(trunc(a / b));
@@ -44,13 +58,19 @@ Values div(Emit& e, const Call& c) {
 // aten::floor_divide.
 Values floor_divide(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(floor_quotient(k("self"), k("other")));
+  return k.give(floor_quotient(k("self"), divisor(e, c, k)));
+}
+
+// aten::fmod: of the sign of self.
+Values fmod(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(k("self").apply("remainder", divisor(e, c, k)));
 }
 
 // aten::remainder: Python's %.
 Values remainder(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(floor_remainder(k("self"), k("other")));
+  return k.give(floor_remainder(k("self"), divisor(e, c, k)));
 }
 
 }  // namespace
@@ -60,7 +80,7 @@ void add_division_rules(RuleTable& rules) {
     rules.add(overload, div);
   }
   for (auto overload : {"aten::floor_divide", "aten::floor_divide.Scalar"}) rules.add(overload, floor_divide);
-  for (auto overload : {"aten::fmod.Tensor", "aten::fmod.Scalar"}) rules.add(overload, binary_rule<"remainder">);
+  for (auto overload : {"aten::fmod.Tensor", "aten::fmod.Scalar"}) rules.add(overload, fmod);
   for (auto overload : {"aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor"}) {
     rules.add(overload, remainder);
   }

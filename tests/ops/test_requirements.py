@@ -43,6 +43,32 @@ CASES: dict[str, Case] = {
 }
 
 
+DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor | int], torch.Tensor]] = {
+    "floor_divide": torch.floor_divide,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "truncating": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "flooring": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+@pytest.mark.parametrize("scalar", [True, False])
+def test_integer_division_by_zero(name: str, scalar: bool) -> None:
+    divide = DIVISIONS[name]
+    a = torch.tensor([7, -8], device=DEVICE)
+
+    def of(b: int) -> torch.Tensor:
+        return divide(a, b if scalar else torch.tensor([3, b], device=DEVICE))
+
+    for b in (2, 5, -3):  # a number that varies is an input of the program
+        torch.testing.assert_close(of(b).cpu(), divide(a.cpu(), b if scalar else torch.tensor([3, b])))
+    with pytest.raises(RuntimeError, match=r"^ZeroDivisionError .*test_requirements.py"):
+        of(0).cpu()
+    assert of(2).cpu()[1] == divide(torch.tensor(-8), 2)
+    assert divide(a.double(), 0).cpu().shape == (2,)
+
+
 @pytest.mark.parametrize("wrong", [5, -5])
 @pytest.mark.parametrize("name", CASES)
 def test_an_index_out_of_range_is_raised_when_the_result_is_read(name: str, wrong: int) -> None:

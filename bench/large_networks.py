@@ -1,0 +1,18 @@
+"""ResNet-50 and BERT-base, as networks.py has ResNet-18 and a small BERT."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from measure import Result
+from models.language import bert
+from models.resnet import resnet50
+from networks import measured, resnet, sentences
+
+
+def measure() -> list[Result]:
+    networks = {
+        "ResNet-50": partial(resnet, make=resnet50),
+        "BERT-base": partial(sentences, make=partial(bert, layers=12)),
+    }
+    return measured(networks, rounds=7)

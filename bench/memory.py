@@ -1,0 +1,132 @@
+"""Memory: the peak of a training step, against eager and Inductor, and what many steps and calls leave behind.
+
+Each number is of a process of its own: resident memory, as the system counts it, of everything the process has (the
+libraries, what compiling left with the allocator).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from measure import Result
+
+STEPS = 10_000
+BATCH = 8
+NOISE = 4  # MiB that the allocator and the interpreter may differ by
+
+
+def resident(field: str = "VmRSS") -> float:
+    """MiB; "VmHWM": the most since reset_peak()."""
+    return int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024  # type: ignore[index]
+
+
+def reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def step_of(name: str, backend: str) -> Callable[[], object]:
+    """A training step. backend: "eager", "pjrt" (the device), "compile:NAME" (torch.compile on the CPU)."""
+    import torch
+
+    from models.resnet import resnet18, resnet50
+
+    torch.manual_seed(0)
+    device = "pjrt" if backend == "pjrt" else "cpu"
+    model = {"resnet18": resnet18, "resnet50": resnet50}[name]().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    images = torch.randn(BATCH, 3, 224, 224).to(device)
+    forward = torch.compile(model, backend=backend.split(":")[1]) if ":" in backend else model
+
+    def step() -> None:
+        optimizer.zero_grad()
+        forward(images).square().mean().backward()
+        optimizer.step()
+        if device == "pjrt":
+            torch.pjrt.synchronize()
+
+    return step
+
+
+def peak(name: str, backend: str) -> float:
+    step = step_of(name, backend)
+    for _ in range(4):
+        step()
+    reset_peak()
+    for _ in range(2):
+        step()
+    return resident("VmHWM")
+
+
+def growth(work: Callable[[], object]) -> float:
+    for _ in range(STEPS // 10):
+        work()
+    before = resident()
+    for _ in range(STEPS):
+        work()
+    return resident() - before
+
+
+def growth_of_digits() -> float:
+    import torch
+
+    from examples.digits import DigitNet, train_step
+
+    model = DigitNet().to("pjrt")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    images, labels = torch.rand(64, 1, 8, 8), torch.randint(0, 10, (64,))
+    return growth(lambda: train_step(model, optimizer, images.to("pjrt"), labels.to("pjrt")).item())
+
+
+def growth_of_calls() -> float:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    fast = torch.compile(model, backend="pjrt")
+
+    def call() -> None:
+        fast(torch.rand(32, 64)).sum().backward()
+
+    return growth(call)
+
+
+def process(expression: str) -> float:
+    """The expression's value, in a process of its own."""
+    here = Path(__file__).resolve().parent
+    command = f"import sys; sys.path[:0] = {[str(here), *sys.path]!r}; from memory import *; print({expression})"
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", command], env=os.environ, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return float(ran.stdout.split()[-1])
+
+
+def measure() -> list[Result]:
+    from tqdm import tqdm
+
+    questions = {
+        "pjrt50": "peak('resnet50', 'pjrt')",
+        "eager50": "peak('resnet50', 'eager')",
+        "pjrt18": "peak('resnet18', 'compile:pjrt')",
+        "inductor18": "peak('resnet18', 'compile:inductor')",
+        "digits": "growth_of_digits()",
+        "calls": "growth_of_calls()",
+    }
+    answers = {name: process(question) for name, question in tqdm(questions.items(), unit="process")}
+
+    def line(name: str, ours: str, reference: str, target: float, against: str) -> Result:
+        a, b = answers[ours], answers[reference]
+        return Result(name, round(a), round(b), a / b, target, unit="MiB", against=against)
+
+    def grown(name: str, key: str) -> Result:
+        return Result(name, round(answers[key], 1), NOISE, answers[key], NOISE, unit="MiB more", against="allowed")
+
+    return [
+        line(f"ResNet-50, batch {BATCH}, training step on the device: peak", "pjrt50", "eager50", 1.2, "eager CPU"),
+        line(f"ResNet-18, batch {BATCH}, compiled training step: peak", "pjrt18", "inductor18", 1.1, "Inductor"),
+        grown(f"{STEPS} steps of the digits: growth", "digits"),
+        grown(f"{STEPS} compiled forwards and backwards: growth", "calls"),
+    ]
