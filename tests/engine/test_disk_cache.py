@@ -325,7 +325,7 @@ def test_where_programs_are_kept_by_default(run: Run, tmp_path: Path) -> None:
         return found
 
     home, cache = str(tmp_path / "a"), str(tmp_path / "b")
-    assert made(HOME=home) == [tmp_path / "a/.cache/torch_pjrt"]
+    assert made(HOME=home, XDG_CACHE_HOME="") == [tmp_path / "a/.cache/torch_pjrt"]
     assert made(HOME=home, XDG_CACHE_HOME=cache) == [tmp_path / "b/torch_pjrt"]
     assert made(HOME=home, XDG_CACHE_HOME=cache, TORCH_PJRT_CACHE="0") == []
 
