@@ -122,6 +122,7 @@ Boxing boxing(const c10::OperatorHandle& op) {
   const std::string_view full = schema.name();
   if (!starts_with(full, "aten::")) return Boxing::kDefault;  // custom ops reach the fallback by themselves
   const std::string_view base = full.substr(6);
+  if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return Boxing::kOwn;
   const bool composite_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   const bool non_functional = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
   // 0. Implicit composites carry autograd: boxing them would cut it. silu's and mish's backward are implicit but are
@@ -159,7 +160,6 @@ Boxing boxing(const c10::OperatorHandle& op) {
   // 8. Structured ops would arrive as empty and op.out. 9. Composites would arrive in pieces.
   if (non_functional) return Boxing::kRecord;
   if (composite_explicit) {
-    if (base == "copy_") return Boxing::kOwn;
     return stays_composite(base) ? Boxing::kDefault : Boxing::kRecord;
   }
   // A. The backend fallback.

@@ -47,6 +47,7 @@ const RuleTable& RuleTable::instance() {
     add_pooling_rules(rules);
     add_normalization_rules(rules);
     add_indexing_rules(rules);
+    add_binning_rules(rules);
     add_embedding_rules(rules);
     add_shape_rules(rules);
     add_padding_rules(rules);

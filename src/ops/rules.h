@@ -49,6 +49,7 @@ void add_convolution_rules(RuleTable& rules);    // convolution and its backward
 void add_pooling_rules(RuleTable& rules);        // max_pool, avg_pool, adaptive, and backwards
 void add_normalization_rules(RuleTable& rules);  // batch, layer, group norm, and backwards
 void add_indexing_rules(RuleTable& rules);       // index, index_put, gather, scatter, masked_fill, where, …
+void add_binning_rules(RuleTable& rules);        // bucketize, searchsorted, histc
 void add_embedding_rules(RuleTable& rules);      // embedding, embedding_bag, and backwards
 void add_shape_rules(RuleTable& rules);          // cat, stack, flip, roll, repeat, tril, triu, …
 void add_padding_rules(RuleTable& rules);        // constant, reflection and replication padding, and backwards

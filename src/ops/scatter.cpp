@@ -1,5 +1,5 @@
-// Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce, and searches
-// in sorted sequences. For indices out of range see scatter.h.
+// Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce.
+// For indices out of range see scatter.h.
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
@@ -188,78 +188,6 @@ Values index_fill_tensor(Emit& e, const Call& c) {
   return {filled(e, c, self, e.to(c.tensor("value"), self.element()))};
 }
 
-// Above this many boundaries a binary search is cheaper than comparing with all of them.
-constexpr int64_t kCompareAll = 128;
-
-// Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
-// not above it). Rows go together when `sequence` has more than one dimension. NaN is above all.
-Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
-  const int64_t n = sequence.dims().back();
-  const hlo::Comparison stops = right ? hlo::Comparison::kGt : hlo::Comparison::kGe;
-  Value flat = values, rows = sequence;
-  if (sequence.rank() == 1) {
-    flat = e.reshape(values, {1, values.type.elements()});
-    rows = e.reshape(sequence, {1, n});
-  } else {
-    const int64_t last = values.dims().back();
-    const int64_t count = last == 0 ? 0 : values.type.elements() / last;
-    flat = e.reshape(values, {count, last});
-    rows = e.reshape(sequence, {count, n});
-  }
-  const int64_t batch = flat.dim(0), width = flat.dim(1);
-  Value gap;
-  if (n <= kCompareAll) {
-    const Dims all{batch, width, n};
-    Value passed =
-        e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}), e.broadcast_in_dim(flat, all, {0, 1})));
-    gap = e.sum(e.convert(passed, ElementType::kS32), {2});
-  } else {
-    // The invariant: the answer lies in [low, low + remaining].
-    gap = e.zeros({ElementType::kS32, {batch, width}});
-    for (int64_t remaining = n; remaining > 0; remaining /= 2) {
-      const int64_t half = remaining - remaining / 2 - 1;
-      Value middle = e.add(gap, e.constant(half, gap.type));
-      Value inside = e.compare(hlo::Comparison::kLt, middle, e.constant(n, gap.type));
-      Value met = e.gather_along(rows, e.minimum(middle, e.constant(n - 1, gap.type)), 1);
-      Value passed = e.binary("and", inside, e.logical_not(e.compare(stops, met, flat)));
-      gap = e.select(passed, e.add(middle, e.ones(gap.type)), gap);
-    }
-  }
-  return e.reshape(gap, values.dims());
-}
-
-Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
-  const Type result = e.type_of(c.result());
-  if (result.elements() == 0 || sequence.type.elements() == 0) return {e.zeros(result)};
-  c10::ScalarType common = c10::promoteTypes(dtype_of(sequence.element()), dtype_of(values.element()));
-  Value gap = search(e, e.to(sequence, element_of(common)), e.to(values, element_of(common)), right);
-  return {e.convert(e.reshape(gap, result.dims), result.element)};
-}
-
-// The argument "self", which may be a Scalar: then in the sequence's dtype, but a float keeps its fraction.
-Value sought(Emit& e, const Call& c, ElementType sequence) {
-  const Argument& self = c.argument("self");
-  if (self.kind == Argument::Kind::kTensor) return c.tensor("self");
-  const bool fraction = self.scalars.at(0).isFloatingPoint() && !hlo::is_float(sequence);
-  return c.scalar(e, "self", fraction ? ElementType::kF32 : sequence);
-}
-
-// aten::bucketize.Tensor, aten::bucketize.Scalar
-Values bucketize(Emit& e, const Call& c) {
-  Value boundaries = c.tensor("boundaries");
-  return search_result(e, c, boundaries, sought(e, c, boundaries.element()), c.boolean("right"));
-}
-
-// aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
-Values searchsorted(Emit& e, const Call& c) {
-  Value sequence = c.tensor("sorted_sequence");
-  if (auto sorter = c.optional_tensor("sorter")) {
-    sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
-  }
-  const bool right = c.boolean("right") || c.string("side") == "right";
-  return search_result(e, c, sequence, sought(e, c, sequence.element()), right);
-}
-
 }  // namespace
 
 void add_scatter_rules(RuleTable& rules) {
@@ -274,10 +202,6 @@ void add_scatter_rules(RuleTable& rules) {
   rules.add("aten::index_copy", index_copy);
   rules.add("aten::index_fill.int_Scalar", index_fill_scalar);
   rules.add("aten::index_fill.int_Tensor", index_fill_tensor);
-  rules.add("aten::bucketize.Tensor", bucketize);
-  rules.add("aten::bucketize.Scalar", bucketize);
-  rules.add("aten::searchsorted.Tensor", searchsorted);
-  rules.add("aten::searchsorted.Scalar", searchsorted);
 }
 
 }  // namespace tpjrt::ops
