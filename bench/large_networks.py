@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from networks import measured, resnet, sentences
+
 from measure import Result
 from models.language import bert
 from models.resnet import resnet50
-from networks import measured, resnet, sentences
 
 
 def measure() -> list[Result]:

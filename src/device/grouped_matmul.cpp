@@ -54,7 +54,8 @@ void check(const at::Tensor& self, const at::Tensor& mat2, const std::optional<a
   TORCH_CHECK(mat2.dim() == 2 || mat2.dim() == 3, "mat_b has to be 2 or 3d");
   TORCH_CHECK(self.size(-1) == mat2.size(-2), "contraction dimension of mat_a and mat_b must match");
   const bool grouped = self.dim() == 2 || mat2.dim() == 2;
-  TORCH_CHECK(offs.has_value() == grouped, "Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d");
+  TORCH_CHECK(offs.has_value() == grouped,
+              "Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d");
   TORCH_CHECK(!bias || !bias->defined(), "Bias not supported yet");
   if (!grouped) {
     TORCH_CHECK(self.size(0) == mat2.size(0), "batched dimension has to match");

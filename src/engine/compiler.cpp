@@ -3,9 +3,13 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "engine/interruptible.h"
 #include "engine/progress.h"
@@ -14,6 +18,15 @@
 
 namespace tpjrt::engine {
 namespace {
+
+constexpr std::chrono::milliseconds kLongCompile{500};
+
+// What a long compile has used and freed stays with the C library's allocator, of which a gigabyte is common: to the system.
+void return_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 std::string flags() {
   std::string text;
@@ -106,10 +119,12 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
     }
   }
   CompiledText compiled;
+  const auto start = std::chrono::steady_clock::now();
   {
     const CompileProgress progress(ops);
     compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options);
   }
+  if (std::chrono::steady_clock::now() - start > kLongCompile) return_memory();
   if (!key.empty()) keep(key, *compiled.executable);
   return compiled;
 }
