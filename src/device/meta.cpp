@@ -2,6 +2,7 @@
 #include "device/meta.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -118,6 +119,18 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
   return outline;
 }
 
+// aten::convolution's Meta kernel leaves the memory format to the backend. Here it is channels last where the input or the
+// weight is, as with oneDNN and cuDNN.
+void lay_out_convolution(Outline& outline) {
+  at::Tensor result = outline.results.at(0).toTensor();
+  for (size_t i = 0; i < 2; ++i) {
+    const at::MemoryFormat format = outline.operands.at(i).suggest_memory_format();
+    if (format == at::MemoryFormat::Contiguous || result.dim() != outline.operands[i].dim()) continue;
+    outline.results[0] = at::empty_like(result, result.options(), format);
+    return;
+  }
+}
+
 }  // namespace
 
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
@@ -139,6 +152,7 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
   }
   Outline outline = arguments_of(signature, numbers, std::nullopt);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
+  if (signature.name == "aten::convolution") lay_out_convolution(outline);
   return outline;
 }
 

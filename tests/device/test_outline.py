@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 import torch_pjrt
 
@@ -112,3 +114,22 @@ def test_numbers_above_the_largest_int64() -> None:
     with pytest.warns(UserWarning, match="runs on the host"):
         x = torch.full((2,), 0, dtype=torch.uint64, device=DEVICE).fill_(most)
     assert x.tolist() == [most, most]
+
+
+@pytest.mark.parametrize("last", ["input", "weight", "neither"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolutions_keep_channels_last(last: str, transposed: bool) -> None:
+    layer = (nn.ConvTranspose2d if transposed else nn.Conv2d)(4, 4, 3)
+    x = torch.randn(2, 4, 6, 6, requires_grad=True)
+    if last == "weight":
+        layer = layer.to(memory_format=torch.channels_last)
+    x = (x.to(memory_format=torch.channels_last) if last == "input" else x).detach().requires_grad_()
+    on_device = copy.deepcopy(layer).to("pjrt")
+    y = x.detach().to("pjrt").requires_grad_()
+    expected, result = layer(x), on_device(y)
+    assert result.stride() == expected.stride()
+    expected.sum().backward()
+    result.sum().backward()
+    assert y.grad.stride() == x.grad.stride()
+    torch.testing.assert_close(result.cpu(), expected)
+    torch.testing.assert_close(on_device.weight.grad.cpu(), layer.weight.grad)

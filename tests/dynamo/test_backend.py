@@ -418,6 +418,20 @@ class TestCuts:
                 torch.testing.assert_close(fast(x), f(x))
 
 
+class TestLayouts:
+    def test_views_rest_on_the_layout_that_was_captured(self) -> None:
+        """The CPU's convolution lays channels last out so, and what comes after it is captured as a view."""
+        convolution = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+
+        def f(tokens: torch.Tensor) -> torch.Tensor:
+            y = convolution(tokens.transpose(1, 2).view(2, 8, 4, 4))
+            return nn.functional.gelu(y.flatten(2).transpose(1, 2)).clone().view(32, 8)
+
+        x = torch.randn(2, 16, 8)
+        torch.testing.assert_close(compiled(f, fullgraph=True)(x), f(x))
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
 class TestNumbers:
     def test_a_number_that_counts_up(self) -> None:
         """Two programs, the number an input of the second; what is kept for each value is bounded."""

@@ -55,6 +55,30 @@ def layout_of(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
     return [size_now(s) for s in tensor.shape], [size_now(s) for s in tensor.stride()]
 
 
+def returns_views(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is None or any(result.alias_info is not None for result in schema.returns)
+
+
+def laid_out(result: Any, captured: Any) -> Any:
+    """The results of a call with the strides that it had when the graph was captured, which the views after it rest on.
+
+    Kernels of different devices may lay their results out in different ways, as the CPU's convolutions do.
+    """
+    if isinstance(result, (tuple, list)) and isinstance(captured, (tuple, list)):
+        return type(result)(laid_out(*pair) for pair in zip(result, captured, strict=True))
+    if not isinstance(result, torch.Tensor) or not isinstance(captured, torch.Tensor) or result.numel() == 0:
+        return result
+    try:
+        sizes, strides = layout_of(captured)
+    except ValueError:  # only a run can tell
+        return result
+    same = all(a == b for size, a, b in zip(sizes, result.stride(), strides, strict=True) if size != 1)
+    if same or list(result.shape) != sizes:
+        return result
+    return torch.empty_strided(sizes, strides, dtype=result.dtype, device=DEVICE).copy_(result)
+
+
 class Placeholders(fx.Interpreter):
     """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
 
@@ -78,7 +102,8 @@ class Placeholders(fx.Interpreter):
         try:
             if isinstance(n.target, torch._ops.HigherOrderOperator):
                 return self.higher_order(n.target, args)
-            return n.target(*args, **kwargs)
+            result = n.target(*args, **kwargs)
+            return result if returns_views(n.target) else laid_out(result, n.meta.get("val"))
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
