@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace tpjrt::pjrt {
@@ -33,8 +34,16 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 
+// A small program is done sooner than a thread that sleeps is woken.
+void Event::await_briefly() const {
+  constexpr std::chrono::microseconds kBriefly{50};
+  const auto end = std::chrono::steady_clock::now() + kBriefly;
+  while (!is_ready() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
 void Event::await(bool interruptible) const {
   if (event_ == nullptr) return;
+  await_briefly();
   const WaitHook hook = interruptible ? wait_hook() : nullptr;
   if (hook != nullptr && !is_ready()) {
     struct State {

@@ -34,6 +34,8 @@ class Event {
   void on_ready(std::function<void()>&& callback) const;
 
  private:
+  void await_briefly() const;
+
   const Api* api_;
   PJRT_Event* event_;
 };

@@ -126,6 +126,17 @@ def without_onednn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+def forget_current_stream(module: fx.GraphModule) -> None:
+    """Where there is an accelerator, Dynamo looks its current stream up before each call of a graph, in Python, for
+    graphs that name streams. In others it need not."""
+    import torch._dynamo.graph_bytecode_inputs as registry
+
+    looked_up = getattr(registry, "index_to_bytecode_constructor", {})
+    names_streams = any("stream" in str(node.target) for node in module.graph.nodes if node.op == "call_function")
+    if list(looked_up) == [getattr(registry, "CURRENT_STREAM_INDEX", None)] and not names_streams:
+        looked_up.clear()
+
+
 def pjrt(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -168,6 +179,7 @@ def pjrt(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
+    forget_current_stream(module)
     with without_onednn():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return compiled
