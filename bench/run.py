@@ -29,7 +29,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
-NAMED_ONLY = ["large_networks", "memory", "compile", "compile_models", "generate"]  # they take minutes
+NAMED_ONLY = ["large_networks", "memory", "compile", "compile_models", "decode", "generate"]  # they take minutes
 OUT = ROOT / "bench" / "out"
 
 

@@ -36,6 +36,7 @@ Event& Event::operator=(Event&& other) noexcept {
 
 // A small program is done sooner than a thread that sleeps is woken.
 void Event::await_briefly() const {
+  if (is_ready()) return;
   constexpr std::chrono::microseconds kBriefly{50};
   const auto end = std::chrono::steady_clock::now() + kBriefly;
   while (!is_ready() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
