@@ -22,9 +22,16 @@ Value Builder::transpose(const Value& x, const Dims& permutation) {
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Type result{x.element(), {}};
   for (int64_t p : permutation) result.dims.push_back(x.dim(p));
-  return impl_->emit(cat("stablehlo.transpose ", impl_->use("transpose", x), ", dims = ", list(permutation), " : ",
-                         signature({x}, {result})),
-                     result);
+  Value transposed = impl_->emit(cat("stablehlo.transpose ", impl_->use("transpose", x), ", dims = ", list(permutation),
+                                     " : ", signature({x}, {result})),
+                                 result);
+  if (x.rank() == 2) impl_->transposes.emplace(transposed.id, x);
+  return transposed;
+}
+
+const Value* Builder::transposed_from(const Value& x) const {
+  const auto found = impl_->transposes.find(x.id);
+  return found == impl_->transposes.end() ? nullptr : &found->second;
 }
 
 Value Builder::broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions) {

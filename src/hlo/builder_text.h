@@ -1,6 +1,7 @@
 // The text that a Builder is writing, and the pieces of StableHLO syntax that its ops share. Private to src/hlo.
 #pragma once
 
+#include <map>
 #include <sstream>
 
 #include "hlo/builder.h"
@@ -45,10 +46,11 @@ struct Builder::Impl {
 
   std::string module_name;
   std::vector<Parameter> parameters;
-  std::vector<std::string> names;  // by Value::id
-  std::string text;                // of the block being written
-  std::string location;            // " loc(…)" or ""
-  int64_t indent = 2;              // levels
+  std::vector<std::string> names;       // by Value::id
+  std::map<int32_t, Value> transposes;  // of matrices: what each was made of
+  std::string text;                     // of the block being written
+  std::string location;                 // " loc(…)" or ""
+  int64_t indent = 2;                   // levels
   int64_t ops = 0;
 
   Value name_value(const Type& type, std::string name);

@@ -2,7 +2,9 @@
 //
 // Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
 // CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
+#include <functional>
 #include <numeric>
+#include <optional>
 
 #include "ops/precision.h"
 #include "ops/rules.h"
@@ -10,11 +12,25 @@
 namespace tpjrt::ops {
 namespace {
 
+// A few rows times the transpose of a large matrix, as a linear layer of a small batch is: a [m, k], w [n, k]. XLA:CPU takes
+// ten to forty times as long for that product as for w times a's transpose, and would turn that one into this one but for
+// the barrier. Nothing if the product is not of this kind.
+std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
+                              ElementType out) {
+  constexpr int64_t kFew = 64, kLarge = 1 << 16;
+  if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
+  const Value* w = dims.rhs_contracting == Dims{1} ? &b : e.transposed_from(b);
+  if (!w || w->type.elements() < kLarge || a.dim(0) > kFew || 4 * a.dim(0) > w->dim(0)) return {};
+  Value columns = e.dot_general(*w, a, {{}, {}, {1}, {1}}, out, precision_of(a.element()));
+  return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
+}
+
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
   if (hlo::is_integer(in)) out = e.element(c.result());
   if (in == ElementType::kPred || b.element() != in) throw Unsupported("matrix product of these dtypes");
+  if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
   return e.dot_general(a, b, dims, out, precision_of(in));
 }
 
@@ -68,9 +84,14 @@ Values addmm(Emit& e, const Call& c) {
 // aten::linear: input · weightᵀ + bias; a weight of one dimension gives no features.
 Values linear(Emit& e, const Call& c) {
   Value input = c.tensor("input"), weight = c.tensor("weight");
-  Value x = product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}});
+  const Dims dims = e.type_of(c.result()).dims;
+  if (input.rank() > 2) {  // one batch
+    const int64_t rows =
+        std::accumulate(dims.begin(), dims.end() - (weight.rank() - 1), int64_t{1}, std::multiplies<>());
+    input = e.reshape(input, {rows, input.dims().back()});
+  }
+  Value x = e.reshape(product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
   if (c.has("bias")) {
-    Dims dims = e.type_of(c.result()).dims;
     x = e.add(x, e.broadcast_to(e.to(c.tensor("bias"), x.element()), dims));
   }
   return {e.as(x, c.result())};

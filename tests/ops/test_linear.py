@@ -1,0 +1,44 @@
+"""Linear layers of small batches: XLA:CPU is slow at a few rows times the transpose of a large matrix, so the rule turns
+that product around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import torch_pjrt
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+PRODUCTS: dict[str, Product] = {
+    "linear": F.linear,
+    "mm": lambda x, w: x.flatten(0, -2) @ w.t(),
+    "addmm": lambda x, w: torch.addmm(w[:, 0], x.flatten(0, -2), w.t()),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("shape", [(1,), (4,), (2, 3), (200,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_few_rows_and_many(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, w = torch.randn(*shape, 256, dtype=dtype), torch.randn(512, 256, dtype=dtype)
+    result = PRODUCTS[name](x.to("pjrt"), w.to("pjrt"))
+    expected = PRODUCTS[name](x, w)
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_few_rows_are_turned_around(name: str) -> None:
+    w = torch.randn(512, 256, device="pjrt")
+    few, many = (torch_pjrt.to_stablehlo(PRODUCTS[name], torch.randn(n, 256, device="pjrt"), w) for n in (4, 200))
+    assert "tensor<512x4xf32>" in few
+    assert "tensor<512x200xf32>" not in many
+
+
+def test_no_inner_dimension() -> None:
+    x, w = torch.randn(2, 3, 0, device="pjrt"), torch.randn(5, 0, device="pjrt")
+    assert torch.equal(F.linear(x, w).cpu(), torch.zeros(2, 3, 5))
+    assert F.linear(torch.randn(2, 0, 4, device="pjrt"), torch.randn(5, 4, device="pjrt")).shape == (2, 0, 5)
