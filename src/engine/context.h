@@ -111,6 +111,7 @@ class Context final : public device::Engine {
 
  private:
   Context() = default;
+  bool is_cpu() { return client().platform_name() == "cpu"; }
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   // `program`: null where it isn't known yet.
   void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);

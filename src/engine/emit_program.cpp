@@ -103,9 +103,10 @@ Value extremes(Emit& e) {
 
 }  // namespace
 
-EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements) {
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements, bool for_cpu) {
   Emit e("graph");
   if (!with_requirements) e.without_requirements();
+  if (for_cpu) e.set_for_cpu();
   Values leaves;
   for (const graph::NodePtr& leaf : walk.leaves) {
     const MemoryForm form = memory_form(*leaf->leaf_type);
@@ -150,7 +151,7 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements);
+  if (again) return emit_program(walk, slots, with_requirements, for_cpu);
   Values results;
   for (const graph::Value& value : walk.results) {
     const MemoryForm form = memory_form(*value.type());

@@ -18,6 +18,7 @@ struct EmittedProgram {
 
 // `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
 // text is emitted again without). Without requirements, the module is what the user's function says and no more.
-EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements);
+// `for_cpu`: it will be compiled by XLA:CPU, some of whose gaps rules work around.
+EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements, bool for_cpu);
 
 }  // namespace tpjrt::engine

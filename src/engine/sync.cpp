@@ -165,7 +165,7 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   program->tape = walk.tape;
   program->slots = programs_.slots_for(walk);
   programs_.remember(walk);
-  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true);
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, is_cpu());
   if (program_listener_) program_listener_(graph::print(walk.results), emitted.text);
   program->doubles = emitted.doubles;
   program->integers = emitted.integers;

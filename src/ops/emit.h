@@ -94,6 +94,11 @@ class Emit : public hlo::Builder {
   // What `emit` requires, which this emitter forgets: for regions, whose values mean nothing outside.
   std::vector<Requirement> requiring(const std::function<void()>& emit);
 
+  // --- the target ---------------------------------------------------------------------------------------------------
+  // Will XLA:CPU compile this? Some rules work around what it is slow at.
+  bool is_for_cpu() const { return for_cpu_; }
+  void set_for_cpu() { for_cpu_ = true; }
+
   // --- random numbers -----------------------------------------------------------------------------------------------
   // Uniform bits of an unsigned type from the call's key. Each use in one call draws new bits.
   Value random_bits(const Call& c, const Type& type);
@@ -103,7 +108,7 @@ class Emit : public hlo::Builder {
 
  private:
   std::vector<Requirement> requirements_;
-  bool requires_ = true;
+  bool requires_ = true, for_cpu_ = false;
   std::map<int32_t, Value> rng_states_;  // by the key's id: the state after what was drawn from it
 };
 

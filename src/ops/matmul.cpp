@@ -18,6 +18,7 @@ namespace {
 std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                               ElementType out) {
   constexpr int64_t kFew = 64, kLarge = 1 << 16;
+  if (!e.is_for_cpu()) return {};
   if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
   const Value* w = dims.rhs_contracting == Dims{1} ? &b : e.transposed_from(b);
   if (!w || w->type.elements() < kLarge || a.dim(0) > kFew || 4 * a.dim(0) > w->dim(0)) return {};

@@ -1,5 +1,5 @@
-"""Linear layers of small batches: XLA:CPU is slow at a few rows times the transpose of a large matrix, so the rule turns
-that product around."""
+"""XLA:CPU is slow at a few rows times the transpose of a large matrix, as linear layers of small batches are: the rule
+turns that product around."""
 
 from __future__ import annotations
 
