@@ -39,7 +39,14 @@ def assert_as_close(
 
 
 def assert_all_as_close(what: str, actual: Iterable, eager: Iterable, true: Iterable) -> None:
-    """Of (name, tensor) pairs, of which each may be as far off as the CPU's worst: which one rounding hits is luck."""
+    """Of (name, tensor) pairs."""
+    for (name, a), (_, e), (_, t) in zip(actual, eager, true, strict=True):
+        assert_as_close(f"{what} {name}", a, e, t)
+
+
+def assert_as_close_after_steps(what: str, actual: Iterable, eager: Iterable, true: Iterable) -> None:
+    """The same where errors have grown over steps: each tensor may be as far off as the CPU's worst, since which one
+    rounding hits is luck."""
     tensors = list(zip(actual, eager, true, strict=True))
     errors = [
         (e.detach().double() - t.detach()).abs().max().item()

@@ -105,8 +105,7 @@ class Piece(torch.nn.Module):
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__()
-        names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-        self.tracer = [Tracer(module, names)]  # in a list: its module is not a submodule
+        self.tracer = [Tracer(module, argument_names(module.graph, []))]  # in a list: its module is not a submodule
         self.function = _C.Function(self.tracer[0].program)
         self.is_single = isinstance(outputs_of(module), fx.Node)
 

@@ -3,7 +3,6 @@ device goes through."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +13,9 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow
-from torch_pjrt.dynamo.recompiles import Sizes
+from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 
 DEVICE = torch.device("pjrt")
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 class Unknown:
