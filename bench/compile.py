@@ -6,10 +6,8 @@ Inductor compiles with the machine's C++ compiler; its compile time is not part 
 from __future__ import annotations
 
 import copy
-import resource
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from mlp import mlp
@@ -119,24 +117,6 @@ def whole_step() -> Result:
     return compare("MLP of 50 layers, Adam step in compile_step", ours, eager, 0.1)
 
 
-def memory_growth(calls: int = 10_000) -> Result:
-    """Resident memory after many calls, against after a few."""
-    fast = torch.compile(policy().eval(), backend="pjrt")
-    x = torch.randn(1, 17)
-
-    def resident(count: int) -> int:
-        with torch.no_grad():
-            for _ in range(count):
-                fast(x)
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize()
-
-    before = resident(500)
-    after = resident(calls)
-    return Result(f"memory over {calls:,} calls", after / 2**20, before / 2**20, after / before, 1.02, unit="MiB",
-                  against="after 500")  # fmt: skip
-
-
 def measure() -> list[Result]:
     warnings.filterwarnings("ignore")
     return [
@@ -146,5 +126,4 @@ def measure() -> list[Result]:
         *inference("MLP of 50 layers", mlp(), (torch.ones(2, 8),), 0.4),
         *inference("policy MLP, batch 1", policy(), (torch.randn(1, 17),), 0.7),
         whole_step(),
-        memory_growth(),
     ]

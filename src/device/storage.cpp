@@ -11,6 +11,10 @@ namespace {
 
 c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t /*tag*/, c10::SymInt nbytes,
                                             c10::DataPtr data, c10::Allocator* /*allocator*/, bool /*resizable*/) {
+  // A slice of a storage, say: it would share memory, which values don't have.
+  TORCH_CHECK_NOT_IMPLEMENTED(!data || data.get_deleter() == allocator()->raw_deleter(),
+                              "pjrt: a storage on the device can't be made over other memory (a slice of a storage?); "
+                              "slice a tensor, or take the storage of tensor.cpu()");
   const auto index = data ? data.device().index() : c10::impl::getDeviceGuardImpl(kPjrt)->getDevice().index();
   return c10::make_intrusive<LazyStorage>(static_cast<size_t>(nbytes.guard_int(__FILE__, __LINE__)), index);
 }

@@ -207,13 +207,7 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
   graph.placeholders.clear();
   graph.results.clear();
   std::vector<at::Tensor> tensors;
-  for (const TypePtr type : signature.operands) {
-    at::Tensor tensor = device::make_tensor(type, signature.device);
-    graph.placeholders.push_back(graph::make_leaf(type, nullptr));
-    std::lock_guard lock(graph::graph_lock());
-    device::storage_of(tensor)->cell.bind({graph.placeholders.back(), 0});
-    tensors.push_back(std::move(tensor));
-  }
+  for (const TypePtr type : signature.operands) tensors.push_back(graph.add_placeholder(type, signature.device));
   torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
   forget_wrong_rule();
   try {
@@ -278,6 +272,14 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
 }
 
 }  // namespace
+
+at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
+  at::Tensor tensor = device::make_tensor(type, device);
+  placeholders.push_back(graph::make_leaf(type, nullptr));
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(tensor)->cell.bind({placeholders.back(), 0});
+  return tensor;
+}
 
 void install_decomposer(Decomposer decomposer) { python_decomposer = decomposer; }
 

@@ -2,6 +2,7 @@
 // first recorded, so that an op that can't be lowered is known at the user's line and not at the sync.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
@@ -17,6 +18,9 @@ namespace tpjrt::engine {
 struct Subgraph {
   std::vector<graph::NodePtr> placeholders;
   std::vector<graph::Value> results;
+
+  // One more placeholder; the tensor to trace with.
+  at::Tensor add_placeholder(graph::TypePtr type, c10::DeviceIndex device);
 };
 
 struct CallLowering {

@@ -206,11 +206,7 @@ Values emit_if(Emit& e, const CallLowering& lowering, const Values& operands) {
 
 Region::Region(const std::vector<at::Tensor>& operands) {
   for (const at::Tensor& operand : operands) {
-    const graph::TypePtr type = contiguous_type(operand);
-    tensors_.push_back(device::make_tensor(type, operand.device().index()));
-    graph_.placeholders.push_back(graph::make_leaf(type, nullptr));
-    std::lock_guard lock(graph::graph_lock());
-    device::storage_of(tensors_.back())->cell.bind({graph_.placeholders.back(), 0});
+    tensors_.push_back(graph_.add_placeholder(contiguous_type(operand), operand.device().index()));
   }
 }
 

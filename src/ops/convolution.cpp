@@ -38,11 +38,11 @@ Geometry geometry_of(const Call& c) {
 }
 
 // XLA:CPU takes fifty times as long as the CPU's own kernels for depthwise convolutions; of few taps, they are sums of
-// shifted copies.
-bool is_depthwise(const Emit& e, int64_t groups, int64_t features, const Dims& kernel) {
+// shifted copies. `kernel` is [O, I / groups, k...].
+bool is_depthwise(const Emit& e, int64_t groups, const Dims& kernel) {
   constexpr int64_t kMostTaps = 64;
-  const int64_t taps = std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies<>());
-  return e.is_for_cpu() && groups > 1 && groups == features && taps <= kMostTaps;
+  const int64_t taps = std::accumulate(kernel.begin() + 2, kernel.end(), int64_t{1}, std::multiplies<>());
+  return e.is_for_cpu() && groups > 1 && kernel[0] == groups && kernel[1] == 1 && taps <= kMostTaps;
 }
 
 // x [N, C, in...], dilated and padded as the window says, and what of it meets each tap of a kernel of these sizes: [N, C,
@@ -132,7 +132,7 @@ Value forward(Emit& e, const Value& x, const Value& w, const Geometry& g, const 
     if (high <= low && low - high < g.stride[i]) high = low;
     window.padding.emplace_back(low, high);
   }
-  if (is_depthwise(e, g.groups, x.dim(1), kernel_of(w)) && w.dim(0) == g.groups) return depthwise(e, x, w, window, out);
+  if (is_depthwise(e, g.groups, w.dims())) return depthwise(e, x, w, window, out);
   return convolve(e, x, w, plain_dimensions(g.spatial), window);
 }
 
@@ -168,7 +168,7 @@ Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g,
   dims.kernel_input_feature = 0;
   dims.kernel_output_feature = 1;
   const Value swapped = e.reverse(swap_features(e, w, g.groups), dims.kernel_spatial);
-  if (is_depthwise(e, g.groups, y.dim(1), kernel_of(w)) && w.dim(1) == 1) return depthwise(e, y, swapped, window, in);
+  if (is_depthwise(e, g.groups, w.dims())) return depthwise(e, y, swapped, window, in);
   return convolve(e, y, swapped, dims, window);
 }
 
@@ -184,7 +184,7 @@ Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g
     int64_t taps = g.stride[i] * (y.dims()[i + 2] - 1) + 1, low = g.padding[i];
     window.padding.emplace_back(low, high_padding(x.dims()[i + 2], low, taps, g.dilation[i], kernel[i + 2]));
   }
-  if (is_depthwise(e, g.groups, x.dim(1), {kernel.begin() + 2, kernel.end()}) && kernel[0] == g.groups) {
+  if (is_depthwise(e, g.groups, kernel)) {
     hlo::ConvolutionWindow forward = window;  // whose steps these are
     forward.strides = g.stride;
     forward.rhs_dilation = g.dilation;

@@ -26,12 +26,29 @@ std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo
   return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
 }
 
+// A product of a few thousand multiplications: XLA:CPU calls its matrix kernel for it, which costs more than the product,
+// and fuses nothing into that call. Elementwise products and their sum become one loop with what is around them. Products
+// with a vector are such loops already. Nothing if the product is not of this kind.
+std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
+  constexpr int64_t kTiny = 4096;
+  if (!e.is_for_cpu() || a.element() != out || (out != ElementType::kF32 && out != ElementType::kF64)) return {};
+  if (a.rank() != 2 || b.rank() != 2 || !dims.lhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
+  const int64_t a_contracted = dims.lhs_contracting[0], b_contracted = dims.rhs_contracting[0];
+  const Dims full{a.dim(1 - a_contracted), b.dim(1 - b_contracted), a.dim(a_contracted)};  // rows, columns, contracted
+  if (full[0] < 2 || full[1] < 2 || full[0] * full[1] * full[2] > kTiny) return {};
+  auto spread = [&](const Value& x, int64_t contracted, int64_t free) {
+    return e.broadcast_in_dim(x, full, contracted == 1 ? Dims{free, 2} : Dims{2, free});
+  };
+  return e.sum(e.mul(spread(a, a_contracted, 0), spread(b, b_contracted, 1)), {2});
+}
+
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
   if (hlo::is_integer(in)) out = e.element(c.result());
   if (in == ElementType::kPred || b.element() != in) throw Unsupported("matrix product of these dtypes");
   if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
+  if (auto fused = tiny(e, a, b, dims, out)) return *fused;
   return e.dot_general(a, b, dims, out, precision_of(in));
 }
 

@@ -530,6 +530,9 @@ def test_untyped_storage() -> None:
     other = torch.UntypedStorage(16, device=DEVICE)
     other.copy_(storage)
     assert torch.empty(0, dtype=torch.int32, device=DEVICE).set_(other).cpu().tolist() == [0x01010101] * 4
+    with pytest.raises(NotImplementedError, match=r"slice a tensor, or take the storage of tensor.cpu\(\)"):
+        storage[4:8]  # it would share memory
+    assert storage.cpu()[4:8].tolist() == [1] * 4
 
 
 def test_the_sum_of_constant_bools_is_or() -> None:

@@ -1,5 +1,5 @@
 """XLA:CPU is slow at a few rows times the transpose of a large matrix, as linear layers of small batches are: the rule
-turns that product around."""
+turns that product around. Its call of a matrix kernel costs more than a tiny product, which is a sum instead."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ def test_a_few_rows_are_turned_around(name: str) -> None:
     few, many = (torch_pjrt.to_stablehlo(PRODUCTS[name], torch.randn(n, 256, device="pjrt"), w) for n in (4, 200))
     assert "tensor<512x4xf32>" in few
     assert "tensor<512x200xf32>" not in many
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_tiny_product_is_a_sum(name: str) -> None:
+    x, w = torch.randn(3, 4, 16), torch.randn(8, 16)
+    program = torch_pjrt.to_stablehlo(PRODUCTS[name], x.to("pjrt"), w.to("pjrt"))
+    assert "dot_general" not in program
+    half = torch_pjrt.to_stablehlo(PRODUCTS[name], x.to("pjrt").half(), w.to("pjrt").half())
+    assert "dot_general" in half  # its sums are wider than its elements
+    results = []
+    for device in ("cpu", "pjrt"):
+        leaves = [t.detach().to(device).requires_grad_() for t in (x, w)]
+        result = PRODUCTS[name](*leaves)
+        results.append([t.cpu() for t in (result, *torch.autograd.grad(result.square().sum(), leaves))])
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_no_inner_dimension() -> None:
