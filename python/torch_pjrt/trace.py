@@ -33,7 +33,8 @@ def to_stablehlo(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """The StableHLO module that computes ``fn(*args, **kwargs)``, as text.
 
     Tensor arguments are taken to the device first; ``fn`` is recorded, not run. Parameters of ``fn`` (a module, say)
-    must be on the device.
+    must be on the device. It is the program for any platform: a few ops are compiled in another form for XLA:CPU, which
+    ``./dev ir`` shows.
 
     Raises:
         ValueError: ``fn`` gives no tensor on the device.

@@ -1,4 +1,4 @@
-// Flattening a boxed call. This is the recorder's hot path: words in, no allocation for calls of ordinary size.
+// Flattening a call. This is the recorder's hot path: words in, no allocation for calls of ordinary size.
 #include "device/arguments.h"
 
 #include <ATen/ops/_conj_physical.h>
@@ -41,108 +41,6 @@ uint64_t negative(const Number& number) {
               op.name, "; move one with tensor.to(device))");
   std::abort();
 }
-
-class Flattener {
- public:
-  Flattener(const Operator& op, Arguments& out) : op_(op), out_(out) {}
-
-  void tensor(const at::Tensor& tensor) {
-    if (!tensor.defined()) {
-      out_.key.push_back(kUndefined);
-      return;
-    }
-    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    const c10::Device device = impl->device();
-    const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype()));
-    if (device.type() != kPjrt) {
-      if (device.type() != c10::kCPU || impl->dim() != 0 || impl->layout() != c10::kStrided) {
-        refuse_device(op_, tensor, out_.device);
-      }
-      const Number number = Number::of(tensor.item());
-      out_.key.push_back(kHostNumber | dtype << 8 | uint64_t{impl->is_wrapped_number()} << 24 | negative(number));
-      out_.numbers.push_back(number);
-      return;
-    }
-    if (out_.device < 0) {
-      out_.device = device.index();
-    } else if (out_.device != device.index()) {
-      refuse_device(op_, tensor, out_.device);
-    }
-    TORCH_CHECK(impl->layout() == c10::kStrided, "[", op_.name,
-                "] the pjrt device holds strided tensors only, got layout ", impl->layout(),
-                "; call .to_dense() first");
-    const auto sizes = impl->sizes();
-    out_.key.push_back(kTensorTag | dtype << 8 | sizes.size() << 16 | uint64_t{impl->is_wrapped_number()} << 24 |
-                       static_cast<uint64_t>(device.index()) << 32);
-    append(sizes);
-    append(impl->strides());
-    out_.operands.push_back(&tensor);
-  }
-
-  void number(const c10::IValue& value) {
-    if (value.isNone()) {
-      out_.key.push_back(kNone);
-      return;
-    }
-    const c10::Scalar scalar = value.toScalar();
-    if (C10_UNLIKELY(scalar.type() == c10::kUInt64)) {  // above the largest int64: no number of a graph
-      out_.recordable = false;
-      return;
-    }
-    const Number number = Number::of(scalar);
-    out_.key.push_back(kNumberTag | static_cast<uint64_t>(number.kind) << 8 | negative(number));
-    if (op_.numbers_are_types) {
-      out_.key.push_back(number.bits);
-      out_.key.push_back(std::bit_cast<uint64_t>(number.imaginary));
-    }
-    out_.numbers.push_back(number);
-  }
-
-  void constant(const c10::IValue& value) {
-    auto& key = out_.key;
-    if (value.isNone()) {
-      key.push_back(kNone);
-    } else if (value.isInt()) {
-      key.push_back(kIntTag);
-      key.push_back(static_cast<uint64_t>(value.toInt()));
-    } else if (value.isBool()) {
-      key.push_back(kBoolTag | uint64_t{value.toBool()} << 8);
-    } else if (value.isDouble()) {
-      key.push_back(kDoubleTag);
-      key.push_back(std::bit_cast<uint64_t>(value.toDouble()));
-    } else if (value.isComplexDouble()) {
-      key.push_back(kComplexTag);
-      key.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().real()));
-      key.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().imag()));
-    } else if (value.isString()) {
-      const std::string& text = value.toStringRef();
-      key.push_back(kStringTag | text.size() << 8);
-      for (size_t i = 0; i < text.size(); i += 8) {
-        uint64_t word = 0;
-        std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
-        key.push_back(word);
-      }
-    } else if (value.isDevice()) {
-      key.push_back(kDeviceTag | static_cast<uint64_t>(value.toDevice().type()) << 8 |
-                    static_cast<uint64_t>(static_cast<uint8_t>(value.toDevice().index())) << 16);
-    } else if (value.isList()) {
-      list(value);
-      for (const c10::IValue& element : value.toListRef()) constant(element);
-    } else {
-      out_.recordable = false;
-    }
-  }
-
-  void list(const c10::IValue& value) { out_.key.push_back(kListTag | value.toListRef().size() << 8); }
-
- private:
-  void append(c10::IntArrayRef words) {
-    out_.key.append(reinterpret_cast<const uint64_t*>(words.begin()), reinterpret_cast<const uint64_t*>(words.end()));
-  }
-
-  const Operator& op_;
-  Arguments& out_;
-};
 
 bool needs_resolving(const c10::IValue& value) {
   if (!value.isTensor()) return false;
@@ -203,55 +101,165 @@ uint64_t Arguments::hash() const {
 }
 
 void Arguments::add_numbers_to_key() {
+  by_value = true;
   for (const Number& number : numbers) {
     key.push_back(number.bits);
     key.push_back(std::bit_cast<uint64_t>(number.imaginary));
   }
 }
 
-void flatten(const Operator& op, c10::IValue* values, Arguments& out) {
-  out.key.push_back(reinterpret_cast<uint64_t>(&op));
-  out.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
-  Flattener flattener(op, out);
-  for (size_t i = 0; i < op.arguments.size(); ++i) {
-    c10::IValue& value = values[i];
-    switch (op.arguments[i].kind) {
-      case ArgumentKind::kTensor:
-        if (value.isNone()) {
-          out.key.push_back(kUndefined);
-        } else {
-          if (C10_UNLIKELY(needs_resolving(value))) resolve(op, op.arguments[i], value);
-          flattener.tensor(value.toTensor());
-        }
-        break;
-      case ArgumentKind::kTensorList:
-        if (value.isNone()) {
-          out.key.push_back(kNone);
-          break;
-        }
-        resolve(op, op.arguments[i], value);
-        flattener.list(value);
-        for (const c10::IValue& element : value.toListRef()) {
-          if (element.isNone()) {
-            out.key.push_back(kUndefined);
-          } else {
-            flattener.tensor(element.toTensor());
-          }
-        }
-        break;
-      case ArgumentKind::kNumber: flattener.number(value); break;
-      case ArgumentKind::kNumberList:
-        if (value.isNone()) {
-          out.key.push_back(kNone);
-          break;
-        }
-        flattener.list(value);
-        for (const c10::IValue& element : value.toListRef()) flattener.number(element);
-        break;
-      case ArgumentKind::kGenerator: break;
-      case ArgumentKind::kConstant: flattener.constant(value); break;
-    }
+Flattener::Flattener(const Operator& op, Arguments& out) : op_(op), out_(out) {
+  out_.key.push_back(reinterpret_cast<uint64_t>(&op));
+  out_.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+}
+
+void Flattener::append(const at::Tensor& tensor) {
+  auto& key = out_.key;
+  if (!tensor.defined()) {
+    key.push_back(kUndefined);
+    return;
   }
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  odd_ |= !boxed_ && (impl->is_conj() || impl->is_neg());
+  const c10::Device device = impl->device();
+  const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype()));
+  if (C10_UNLIKELY(device.type() != kPjrt)) {
+    if (device.type() != c10::kCPU || impl->dim() != 0 || impl->layout() != c10::kStrided) {
+      refuse_device(op_, tensor, out_.device);
+    }
+    const Number number = Number::of(tensor.item());
+    key.push_back(kHostNumber | dtype << 8 | uint64_t{impl->is_wrapped_number()} << 24 | negative(number));
+    out_.numbers.push_back(number);
+    return;
+  }
+  if (out_.device < 0) {
+    out_.device = device.index();
+  } else if (out_.device != device.index()) {
+    refuse_device(op_, tensor, out_.device);
+  }
+  TORCH_CHECK(impl->layout() == c10::kStrided, "[", op_.name,
+              "] the pjrt device holds strided tensors only, got layout ", impl->layout(), "; call .to_dense() first");
+  const auto sizes = impl->sizes();
+  const auto strides = impl->strides();
+  const size_t start = key.size(), rank = sizes.size();
+  key.resize_for_overwrite(start + 1 + 2 * rank);
+  uint64_t* words = key.data() + start;
+  *words++ = kTensorTag | dtype << 8 | rank << 16 | uint64_t{impl->is_wrapped_number()} << 24 |
+             static_cast<uint64_t>(device.index()) << 32;
+  for (size_t i = 0; i < rank; ++i) *words++ = static_cast<uint64_t>(sizes[i]);
+  for (size_t i = 0; i < rank; ++i) *words++ = static_cast<uint64_t>(strides[i]);
+  out_.operands.push_back(&tensor);
+}
+
+void Flattener::append(const c10::Scalar& scalar) {
+  if (C10_UNLIKELY(scalar.type() == c10::kUInt64)) {  // above the largest int64: no number of a graph
+    out_.recordable = false;
+    return;
+  }
+  const Number number = Number::of(scalar);
+  out_.key.push_back(kNumberTag | static_cast<uint64_t>(number.kind) << 8 | negative(number));
+  if (op_.numbers_are_types) {
+    out_.key.push_back(number.bits);
+    out_.key.push_back(std::bit_cast<uint64_t>(number.imaginary));
+  }
+  out_.numbers.push_back(number);
+}
+
+void Flattener::append_none() { out_.key.push_back(kNone); }
+void Flattener::begin_list(size_t size) { out_.key.push_back(kListTag | size << 8); }
+
+void Flattener::append(int64_t value) {
+  out_.key.push_back(kIntTag);
+  out_.key.push_back(static_cast<uint64_t>(value));
+}
+
+void Flattener::append(bool value) { out_.key.push_back(kBoolTag | uint64_t{value} << 8); }
+
+void Flattener::append(double value) {
+  out_.key.push_back(kDoubleTag);
+  out_.key.push_back(std::bit_cast<uint64_t>(value));
+}
+
+void Flattener::append(std::string_view text) {
+  out_.key.push_back(kStringTag | text.size() << 8);
+  for (size_t i = 0; i < text.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + i, std::min<size_t>(8, text.size() - i));
+    out_.key.push_back(word);
+  }
+}
+
+void Flattener::append_constant(const c10::IValue& value) {
+  auto& key = out_.key;
+  if (value.isNone()) {
+    append_none();
+  } else if (value.isInt()) {
+    append(value.toInt());
+  } else if (value.isBool()) {
+    append(value.toBool());
+  } else if (value.isDouble()) {
+    append(value.toDouble());
+  } else if (value.isComplexDouble()) {
+    key.push_back(kComplexTag);
+    key.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().real()));
+    key.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().imag()));
+  } else if (value.isString()) {
+    append(std::string_view(value.toStringRef()));
+  } else if (value.isDevice()) {
+    key.push_back(kDeviceTag | static_cast<uint64_t>(value.toDevice().type()) << 8 |
+                  static_cast<uint64_t>(static_cast<uint8_t>(value.toDevice().index())) << 16);
+  } else if (value.isList()) {
+    begin_list(value.toListRef().size());
+    for (const c10::IValue& element : value.toListRef()) append_constant(element);
+  } else {
+    out_.recordable = false;
+  }
+}
+
+void Flattener::add(c10::IValue& value) {
+  boxed_ = true;
+  const OperatorArgument& argument = op_.arguments[next_];
+  const auto number = [&](const c10::IValue& element) {
+    element.isNone() ? append_none() : append(element.toScalar());
+  };
+  switch (argument.kind) {
+    case ArgumentKind::kTensor:
+      if (value.isNone()) {
+        append(undefined_);
+        break;
+      }
+      if (C10_UNLIKELY(needs_resolving(value))) resolve(op_, argument, value);
+      add(value.toTensor());
+      return;
+    case ArgumentKind::kTensorList:
+      if (value.isNone()) {
+        append_none();
+        break;
+      }
+      resolve(op_, argument, value);
+      begin_list(value.toListRef().size());
+      for (const c10::IValue& element : value.toListRef()) append(element.isNone() ? undefined_ : element.toTensor());
+      break;
+    case ArgumentKind::kNumber: number(value); break;
+    case ArgumentKind::kNumberList:
+      if (value.isNone()) {
+        append_none();
+        break;
+      }
+      begin_list(value.toListRef().size());
+      for (const c10::IValue& element : value.toListRef()) number(element);
+      break;
+    case ArgumentKind::kGenerator:
+      if (!value.isNone()) out_.generator = value.toGenerator();
+      break;
+    case ArgumentKind::kConstant: append_constant(value); break;
+  }
+  ++next_;
+}
+
+void flatten(const Operator& op, c10::IValue* values, Arguments& out) {
+  Flattener flattener(op, out);
+  for (size_t i = 0; i < op.arguments.size(); ++i) flattener.add(values[i]);
 }
 
 }  // namespace tpjrt::device

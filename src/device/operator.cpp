@@ -2,12 +2,12 @@
 #include "device/operator.h"
 
 #include <ATen/core/enum_tag.h>
-#include <torch/library.h>
 
+#include <memory>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
-
-#include "device/recorder.h"
 
 namespace tpjrt::device {
 namespace {
@@ -117,6 +117,15 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_";
 }
 
+const Operator& Operator::of(const c10::OperatorHandle& op) {
+  static auto* lock = new std::mutex;
+  static auto* operators = new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<Operator>>;
+  std::lock_guard guard(*lock);
+  auto& slot = (*operators)[&op.schema()];
+  if (!slot) slot = std::make_unique<Operator>(op);
+  return *slot;
+}
+
 Boxing boxing(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   const std::string_view full = schema.name();
@@ -163,21 +172,7 @@ Boxing boxing(const c10::OperatorHandle& op) {
     return stays_composite(base) ? Boxing::kDefault : Boxing::kRecord;
   }
   // A. The backend fallback.
-  return Boxing::kDefault;
-}
-
-void register_recorder() {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  static auto* registrations = new std::vector<c10::RegistrationHandleRAII>;
-  registrations->push_back(dispatcher.registerFallback(
-      DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&record_fallback>(), "torch_pjrt recorder"));
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op || boxing(*op) != Boxing::kRecord) continue;
-    registrations->push_back(dispatcher.registerImpl(
-        name, DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Recorder>(*op)),
-        std::nullopt, nullptr, "torch_pjrt recorder"));
-  }
+  return Boxing::kFallback;
 }
 
 }  // namespace tpjrt::device

@@ -18,6 +18,8 @@ struct OperatorArgument {
 
 struct Operator {
   explicit Operator(const c10::OperatorHandle& op);
+  // The one description of an overload, for the life of the process. Thread-safe.
+  static const Operator& of(const c10::OperatorHandle& op);
 
   c10::OperatorHandle op;
   std::string name;  // "aten::add.Tensor"
@@ -33,13 +35,11 @@ struct Operator {
 // How an overload is registered for the device. Note [What is boxed]: decided from the dispatcher's state, tags and
 // schema, by the first rule that fits, never from a list of op names; exceptions are few and carry their reason.
 enum class Boxing : uint8_t {
-  kDefault,  // PyTorch's own composite kernel does it in terms of other ops, or the backend fallback gets it
-  kRecord,   // our boxed kernel, registered for the overload because it would be taken apart before it reaches us
-  kOwn,      // a kernel of its own in this room
+  kDefault,   // PyTorch's own composite kernel does it in terms of other ops
+  kRecord,    // the recorder, registered for the overload because it would be taken apart before it reaches us
+  kFallback,  // the recorder, which is the backend's fallback
+  kOwn,       // a kernel of its own in this room
 };
 Boxing boxing(const c10::OperatorHandle& op);
-
-// Registers the recorder: as the backend's fallback and for every overload with Boxing::kRecord.
-void register_recorder();
 
 }  // namespace tpjrt::device

@@ -145,6 +145,18 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   if (op.returns != plan.returns.size()) use_host(plan, "its Meta kernel gives another number of results");
 }
 
+Plan::Shape shape_of(const std::vector<Plan::Return>& returns) {
+  using Kind = Plan::Return::Kind;
+  const auto all = [&](auto fits) { return std::all_of(returns.begin(), returns.end(), fits); };
+  if (all([](const Plan::Return& r) { return r.kind == Kind::kArgument; })) return Plan::Shape::kArguments;
+  if (returns.size() == 1 && returns[0].kind == Kind::kFreshList) return Plan::Shape::kFreshList;
+  uint32_t next = 0;
+  const bool fresh = all([&](const Plan::Return& r) {
+    return (r.kind == Kind::kFresh || r.kind == Kind::kUndefined) && r.first == next++;
+  });
+  return fresh ? Plan::Shape::kFresh : Plan::Shape::kMixed;
+}
+
 }  // namespace
 
 Plan* find_plan(const Arguments& arguments, uint64_t hash) {
@@ -194,6 +206,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     signature.results.push_back(write.resized ? dense_type(after) : signature.operands[i]);
     plan->writes.push_back(write);
   }
+  plan->shape = shape_of(plan->returns);
   if (!plan->on_host) {
     std::string reason;
     if (!engine().lowers(signature, arguments.numbers, reason)) use_host(*plan, std::move(reason));

@@ -26,8 +26,17 @@ struct Plan {
     bool resized = false;
   };
 
+  // The returns at a glance.
+  enum class Shape : uint8_t {
+    kFresh,      // the results, one a return
+    kFreshList,  // the results, as one list
+    kArguments,  // arguments handed back, or nothing
+    kMixed,
+  };
+
   graph::Signature signature;
   std::vector<Return> returns;
+  Shape shape = Shape::kMixed;
   std::vector<Write> writes;
   bool on_host = false;  // the op can't be lowered: the graph is cut and the host runs it
   std::string host_reason;

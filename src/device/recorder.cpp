@@ -4,7 +4,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
-#include <c10/util/flat_hash_map.h>
 
 #include "device/access.h"
 #include "device/arguments.h"
@@ -23,11 +22,9 @@ namespace {
 using graph::Value;
 
 // What TensorIterator checks on the CPU and Meta can't see: memory that is written twice, or read while it is written.
-void check_overlap(const Operator& op, const Arguments& arguments, const c10::IValue* values) {
-  for (size_t i = 0; i < op.arguments.size(); ++i) {
-    if (!op.arguments[i].written || op.arguments[i].kind != ArgumentKind::kTensor || !values[i].isTensor()) continue;
-    const at::Tensor& written = values[i].toTensor();
-    if (!written.defined()) continue;
+void check_overlap(const Operator& op, const Arguments& arguments) {
+  for (const uint32_t index : arguments.written) {
+    const at::Tensor& written = *arguments.operands[index];
     if (!op.writes_one_value) at::assert_no_internal_overlap(written);
     for (const at::Tensor* operand : arguments.operands) {
       if (operand == &written || !operand->is_alias_of(written)) continue;
@@ -40,34 +37,11 @@ void check_overlap(const Operator& op, const Arguments& arguments, const c10::IV
   }
 }
 
-// Adds what it lives to the time spent in recording, unless it is dropped or lives within the making of a plan, which is
-// timed as a whole.
-class Timed {
- public:
-  Timed(std::atomic<int64_t>& total, bool on) {
-    if (C10_LIKELY(!on) || in_plan) return;
-    total_ = &total;
-    start_ = c10::getTime(/*allow_monotonic=*/true);
-  }
-  ~Timed() {
-    if (C10_UNLIKELY(total_)) total_->fetch_add(c10::getTime(true) - start_, std::memory_order_relaxed);
-  }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-  void drop() { total_ = nullptr; }
-
-  static inline thread_local bool in_plan = false;
-
- private:
-  std::atomic<int64_t>* total_ = nullptr;
-  int64_t start_ = 0;
-};
-
 std::unique_ptr<Plan> make_timed_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments) {
-  const Timed timed(counters().plan_ns, true);
+  const RecordTimer timer(counters().plan_ns);
   struct InPlan {
-    bool before = std::exchange(Timed::in_plan, true);
-    ~InPlan() { Timed::in_plan = before; }
+    bool before = std::exchange(RecordTimer::in_plan, true);
+    ~InPlan() { RecordTimer::in_plan = before; }
   } in_plan;
   at::RecordFunctionGuard unseen(/*is_enabled=*/false);  // a profiler shows what the user called, not what types it
   return make_plan(op, values, arguments);
@@ -89,13 +63,12 @@ void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
 }
 
 // Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
-uint32_t emit(const Plan& plan, const Arguments& arguments, std::optional<at::Generator> generator,
-              c10::SmallVectorImpl<at::Tensor>& results) {
+uint32_t emit(const Plan& plan, const Arguments& arguments, Results& results) {
   c10::SmallVector<Value, 8> operands;
   for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
   c10::SmallVector<graph::Number, 4> numbers(arguments.numbers.begin(), arguments.numbers.end());
   if (plan.signature.random) {
-    const auto [seed, offset] = next_key(generator, arguments.device);
+    const auto [seed, offset] = next_key(arguments.generator, arguments.device);
     numbers.push_back(graph::Number::key(seed));
     numbers.push_back(graph::Number::key(offset));
   }
@@ -118,8 +91,7 @@ at::Tensor holder(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at
   return plan.writes.empty() ? at::Tensor() : *arguments.operands[plan.writes[0].operand];
 }
 
-void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at::Tensor>& results,
-                  torch::jit::Stack& stack) {
+void push_returns(const Operator& op, const Plan& plan, Results& results, torch::jit::Stack& stack) {
   const size_t first = stack.size() - op.arguments.size();
   if (plan.returns.size() == 1 && plan.returns[0].kind == Plan::Return::Kind::kFresh) {  // nearly every call
     stack.resize(first);
@@ -147,55 +119,91 @@ void push_returns(const Operator& op, const Plan& plan, c10::SmallVectorImpl<at:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
-std::optional<at::Generator> generator_of(const Operator& op, const c10::IValue* values) {
-  for (size_t i = 0; i < op.arguments.size(); ++i) {
-    if (op.arguments[i].kind == ArgumentKind::kGenerator && !values[i].isNone()) return values[i].toGenerator();
+// Makes the node, counts it, and cuts the graph where it has become too long.
+void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
+            std::unique_lock<std::mutex> lock) {
+  const uint32_t nodes = emit(plan, arguments, results);
+  lock.unlock();
+  counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+  if (C10_LIKELY(nodes <= most_nodes.load(std::memory_order_relaxed))) return;
+  timer.drop();
+  if (const at::Tensor tensor = holder(plan, arguments, results); tensor.defined()) cut(tensor, op.name);
+}
+
+// The plan of a call. If its lowering holds the numbers, the numbers become part of the key. Under graph_lock().
+Plan* find(Arguments& arguments) {
+  Plan* plan = find_plan(arguments, arguments.hash());
+  if (C10_LIKELY(!plan || !plan->by_value)) return plan;
+  arguments.add_numbers_to_key();
+  return find_plan(arguments, arguments.hash());
+}
+
+// The first call with this key. Throws what Meta throws.
+Plan* plan_for(const Operator& op, const c10::IValue* values, Arguments& arguments) {
+  RECORD_FUNCTION("pjrt::record_first_call", {});
+  std::unique_ptr<Plan> plan = make_timed_plan(op, values, arguments);
+  std::lock_guard lock(graph::graph_lock());
+  if (plan->signature.lowering_holds_numbers && !arguments.by_value) {
+    auto stub = std::make_unique<Plan>();
+    stub->by_value = true;
+    stub->key = plan->key;
+    keep_plan(std::move(stub), arguments.hash());
+    arguments.add_numbers_to_key();
+    plan->key.assign(arguments.key.begin(), arguments.key.end());
   }
-  return std::nullopt;
+  return keep_plan(std::move(plan), arguments.hash());
 }
 
 }  // namespace
+
+RecordTimer::RecordTimer() {
+  if (C10_LIKELY(counters().ops_recorded.load(std::memory_order_relaxed) % Counters::kTimedEvery != 0)) return;
+  start(counters().timed_ns);
+}
+
+void RecordTimer::start(std::atomic<int64_t>& total) {
+  if (in_plan) return;
+  total_ = &total;
+  start_ = c10::getTime(/*allow_monotonic=*/true);
+}
+
+void RecordTimer::stop() { total_->fetch_add(c10::getTime(true) - start_, std::memory_order_relaxed); }
+
+const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape shape, RecordTimer& timer,
+                         Results& results) {
+  if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) return nullptr;
+  if (op.writes) check_overlap(op, arguments);
+  std::unique_lock lock(graph::graph_lock());
+  const Plan* plan = find(arguments);
+  if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
+  finish(*plan, op, arguments, results, timer, std::move(lock));
+  return plan;
+}
 
 void record(const Operator& op, torch::jit::Stack& stack) {
   if (C10_UNLIKELY(outlining())) {
     outline_inner(op.op, stack);
     return;
   }
-  Timed timed(counters().timed_ns,
-              counters().ops_recorded.load(std::memory_order_relaxed) % Counters::kTimedEvery == 0);
+  RecordTimer timer;
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {
-    timed.drop();
+    timer.drop();
     run_on_host(op, stack, arguments.recordable ? "no argument is on the device" : "an argument can't be recorded");
     return;
   }
-  if (op.writes) check_overlap(op, arguments, values);
-  uint64_t hash = arguments.hash();
-  std::optional<at::Generator> generator;
-  if (op.random) generator = generator_of(op, values);
-  c10::SmallVector<at::Tensor, 4> results;
-  Plan* plan = nullptr;
-  uint32_t nodes = 0;
-  bool by_value = false;
-  {
-    std::lock_guard lock(graph::graph_lock());
-    plan = find_plan(arguments, hash);
-    if (C10_UNLIKELY(plan && plan->by_value)) {
-      by_value = true;
-      arguments.add_numbers_to_key();
-      hash = arguments.hash();
-      plan = find_plan(arguments, hash);
-    }
-    if (plan && !plan->on_host) nodes = emit(*plan, arguments, generator, results);
-  }
+  Results results;
+  const Plan* plan = record_known(op, arguments, Plan::Shape::kMixed, timer, results);
   if (C10_UNLIKELY(!plan)) {
-    RECORD_FUNCTION("pjrt::record_first_call", {});
-    std::unique_ptr<Plan> fresh;
+    timer.drop();
+    {
+      std::lock_guard lock(graph::graph_lock());
+      plan = find_plan(arguments, arguments.hash());
+    }
     try {
-      timed.drop();
-      fresh = make_timed_plan(op, values, arguments);
+      if (!plan) plan = plan_for(op, values, arguments);
     } catch (const std::logic_error&) {
       throw;  // a bug of ours: the host must not hide it
     } catch (const std::exception& error) {
@@ -204,48 +212,13 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       run_on_host_after_meta(op, stack, std::current_exception());
       return;
     }
-    std::lock_guard lock(graph::graph_lock());
-    if (fresh->signature.lowering_holds_numbers && !by_value) {
-      auto stub = std::make_unique<Plan>();
-      stub->by_value = true;
-      stub->key = fresh->key;
-      keep_plan(std::move(stub), hash);
-      arguments.add_numbers_to_key();
-      hash = arguments.hash();
-      fresh->key.assign(arguments.key.begin(), arguments.key.end());
+    if (plan->on_host) {
+      run_on_host(op, stack, plan->host_reason.c_str());
+      return;
     }
-    plan = keep_plan(std::move(fresh), hash);
-    if (!plan->on_host) nodes = emit(*plan, arguments, generator, results);
-  }
-  if (plan->on_host) {
-    timed.drop();
-    run_on_host(op, stack, plan->host_reason.c_str());
-    return;
-  }
-  counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
-  if (C10_UNLIKELY(nodes > most_nodes.load(std::memory_order_relaxed))) {
-    timed.drop();
-    if (const at::Tensor tensor = holder(*plan, arguments, results); tensor.defined()) cut(tensor, op.name);
+    finish(*plan, op, arguments, results, timer, std::unique_lock(graph::graph_lock()));
   }
   push_returns(op, *plan, results, stack);
-}
-
-void Recorder::operator()(const c10::OperatorHandle& /*op*/, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  record(operator_, *stack);
-}
-
-void record_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  static thread_local ska::flat_hash_map<const c10::FunctionSchema*, const Operator*> known;
-  const Operator*& entry = known[&op.schema()];
-  if (!entry) {
-    static auto* lock = new std::mutex;
-    static auto* operators = new std::map<const c10::FunctionSchema*, std::unique_ptr<Operator>>;
-    std::lock_guard guard(*lock);
-    auto& slot = (*operators)[&op.schema()];
-    if (!slot) slot = std::make_unique<Operator>(op);
-    entry = slot.get();
-  }
-  record(*entry, *stack);
 }
 
 }  // namespace tpjrt::device

@@ -16,7 +16,7 @@
 #include "device/copy.h"
 #include "device/factory.h"
 #include "device/guard.h"
-#include "device/operator.h"
+#include "device/recorder.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {

@@ -345,11 +345,6 @@ PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
 }
 
 void CompiledGraph::bind_numbers() {
-  if (program_->doubles + program_->integers == 0) return;
-  if (!packed_.empty() && !random_) {
-    for (const auto& buffer : packed_) handles_.push_back(buffer->handle());
-    return;
-  }
   if (random_) {
     for (size_t i = 0; i + 1 < numbers_.size(); ++i) {
       if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
@@ -358,18 +353,8 @@ void CompiledGraph::bind_numbers() {
       numbers_[++i] = graph::Number::key(offset);
     }
   }
-  std::vector<double> doubles;
-  std::vector<int64_t> integers;
-  program_->pack(numbers_, doubles, integers);
-  packed_.clear();
-  const auto pack = [&](const void* data, PJRT_Buffer_Type type, size_t count) {
-    const int64_t dims[] = {static_cast<int64_t>(count)};
-    packed_.push_back(context_.client().buffer_from_host(data, type, dims, pjrt::HostBufferSemantics::kCopy,
-                                                         static_cast<size_t>(device_), {}));
-    handles_.push_back(packed_.back()->handle());
-  };
-  if (!doubles.empty()) pack(doubles.data(), PJRT_Buffer_Type_F64, doubles.size());
-  if (!integers.empty()) pack(integers.data(), PJRT_Buffer_Type_S64, integers.size());
+  if (random_ || !packed_.made()) packed_.make(context_.client(), *program_, numbers_);
+  packed_.append_to(handles_);
 }
 
 void CompiledGraph::run(const std::vector<Given>& given) {

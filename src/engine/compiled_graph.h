@@ -120,7 +120,8 @@ class CompiledGraph {
   std::mutex lock_;  // all below, and `Of the last call`
   std::vector<PJRT_Buffer*> handles_;
   std::vector<int64_t> kept_;
-  std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
+  NumberArguments packed_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
 };
 
 // Of a trace: has the argument's storage another value than the leaf it began with?

@@ -229,7 +229,7 @@ void Context::set_program_listener(ProgramListener listener) {
   });
 }
 
-std::string Context::stablehlo(const std::vector<graph::Value>& results) {
+std::string Context::stablehlo(const std::vector<graph::Value>& results, bool for_cpu) {
   std::string text;
   exclusively([&] {
     Walk walk;
@@ -238,7 +238,7 @@ std::string Context::stablehlo(const std::vector<graph::Value>& results) {
       walk_values(results, walk);
     }
     std::vector<NumberSlot> slots = programs_.slots_for(walk);
-    text = emit_program(walk, slots, /*with_requirements=*/false, is_cpu()).text;
+    text = emit_program(walk, slots, /*with_requirements=*/false, for_cpu).text;
   });
   return text;
 }

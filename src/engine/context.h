@@ -96,8 +96,8 @@ class Context final : public device::Engine {
   // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
   CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
-  // The module that a sync of these values would compile.
-  std::string stablehlo(const std::vector<graph::Value>& results);
+  // The module that these values are; for XLA:CPU: with what is worked around there.
+  std::string stablehlo(const std::vector<graph::Value>& results, bool for_cpu);
   // One at a time; an empty one ends it.
   void set_program_listener(ProgramListener listener);
   // For the benchmarks: all of a sync up to the call of execute.
@@ -141,9 +141,8 @@ class Context final : public device::Engine {
   Walk walk_;
   std::vector<PJRT_Buffer*> arguments_;
   std::vector<int64_t> kept_;  // arguments that must not be donated
-  std::vector<double> doubles_;
-  std::vector<int64_t> integers_;
-  std::vector<std::shared_ptr<pjrt::Buffer>> packed_, outputs_;
+  NumberArguments packed_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
   std::vector<const pjrt::Buffer*> donated_;
 };
 

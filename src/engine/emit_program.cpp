@@ -36,46 +36,56 @@ MemoryForm memory_form(const graph::TensorType& type) {
   return form;
 }
 
-// The promoted numbers, packed into two arguments.
+// The promoted numbers, from the packed arguments (NumberArguments).
 class PackedNumbers {
  public:
   PackedNumbers(Emit& e, const std::vector<NumberSlot>& slots) : e_(e) {
+    size_t doubles = 0, integers = 0;
     for (const NumberSlot& slot : slots) {
       if (!slot.promoted) continue;
       doubles += slot.constant.kind == Number::Kind::kComplex ? 2 : slot.constant.kind == Number::Kind::kDouble ? 1 : 0;
       integers += slot.constant.kind != Number::Kind::kComplex && slot.constant.kind != Number::Kind::kDouble;
     }
-    if (doubles) packed_doubles_ = e.parameter({ElementType::kF64, {static_cast<int64_t>(doubles)}});
-    if (integers) packed_integers_ = e.parameter({ElementType::kS64, {static_cast<int64_t>(integers)}});
+    doubles_.pieces = pieces(ElementType::kF64, doubles);
+    integers_.pieces = pieces(ElementType::kS64, integers);
   }
 
   Value value(const NumberSlot& slot) {
     if (!slot.promoted) return constant_of(e_, slot.constant);
     switch (slot.constant.kind) {
-      case Number::Kind::kDouble: return next(packed_doubles_, next_double_);
+      case Number::Kind::kDouble: return next(doubles_);
       case Number::Kind::kComplex: {
-        Value real = next(packed_doubles_, next_double_);
-        return e_.complex(real, next(packed_doubles_, next_double_));
+        Value real = next(doubles_);
+        return e_.complex(real, next(doubles_));
       }
-      case Number::Kind::kBool: {
-        Value bits = next(packed_integers_, next_integer_);
-        return e_.to(bits, ElementType::kPred);
-      }
-      default: return next(packed_integers_, next_integer_);
+      case Number::Kind::kBool: return e_.to(next(integers_), ElementType::kPred);
+      default: return next(integers_);
     }
   }
 
-  size_t doubles = 0, integers = 0;
-
  private:
-  Value next(const Value& packed, int64_t& position) {
-    const int64_t i = position++;
-    return e_.reshape(e_.slice(packed, {i}, {i + 1}, {1}), {});
+  struct Packed {
+    Values pieces;
+    size_t next = 0;
+  };
+
+  Values pieces(ElementType element, size_t count) {
+    Values values;
+    for (size_t first = 0; first < count; first += NumberArguments::kPiece) {
+      values.push_back(
+          e_.parameter({element, {static_cast<int64_t>(std::min(NumberArguments::kPiece, count - first))}}));
+    }
+    return values;
+  }
+
+  Value next(Packed& packed) {
+    const size_t at = packed.next++;
+    const auto i = static_cast<int64_t>(at % NumberArguments::kPiece);
+    return e_.reshape(e_.slice(packed.pieces[at / NumberArguments::kPiece], {i}, {i + 1}, {1}), {});
   }
 
   Emit& e_;
-  Value packed_doubles_, packed_integers_;
-  int64_t next_double_ = 0, next_integer_ = 0;
+  Packed doubles_, integers_;
 };
 
 // The state of a draw: an own key for each (seed, offset), by SplitMix64, and a counter that begins at 0. Were the offset
@@ -159,7 +169,7 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
   }
   if (!requirements.empty()) results.push_back(extremes(e));
   for (const Walk::Alias& alias : walk.aliases) e.alias(alias.leaf, alias.result);
-  return {e.finish(results), packed.doubles, packed.integers, std::move(requirements)};
+  return {e.finish(results), std::move(requirements)};
 }
 
 }  // namespace tpjrt::engine

@@ -12,7 +12,6 @@ namespace tpjrt::engine {
 
 struct EmittedProgram {
   std::string text;
-  size_t doubles = 0, integers = 0;              // lengths of the packed arguments, which come last; absent when 0
   std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes
 };
 

@@ -14,20 +14,39 @@ bool Program::accepts(const std::vector<Number>& numbers) const {
   return true;
 }
 
-void Program::pack(const std::vector<Number>& numbers, std::vector<double>& doubles_out,
-                   std::vector<int64_t>& integers_out) const {
-  doubles_out.clear();
-  integers_out.clear();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (!slots[i].promoted) continue;
+void NumberArguments::make(pjrt::Client& client, const Program& program, const std::vector<Number>& numbers) {
+  clear();
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    if (!program.slots[i].promoted) continue;
     const Number& number = numbers[i];
     if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
-      doubles_out.push_back(number.as_double());
-      if (number.kind == Number::Kind::kComplex) doubles_out.push_back(number.imaginary);
+      doubles_.push_back(number.as_double());
+      if (number.kind == Number::Kind::kComplex) doubles_.push_back(number.imaginary);
     } else {
-      integers_out.push_back(number.as_int());
+      integers_.push_back(number.as_int());
     }
   }
+  const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
+    for (size_t first = 0; first < values.size(); first += kPiece) {
+      const int64_t dims[] = {static_cast<int64_t>(std::min(kPiece, values.size() - first))};
+      buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,
+                                                 program.executable->device_index(), {}));
+    }
+  };
+  upload(doubles_, PJRT_Buffer_Type_F64);
+  upload(integers_, PJRT_Buffer_Type_S64);
+  made_ = true;
+}
+
+void NumberArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
+  for (const auto& buffer : buffers_) arguments.push_back(buffer->handle());
+}
+
+void NumberArguments::clear() {
+  made_ = false;
+  doubles_.clear();
+  integers_.clear();
+  buffers_.clear();
 }
 
 std::shared_ptr<Program> ProgramCache::find(const Walk& walk) {

@@ -1,7 +1,7 @@
 // A compiled graph, and the cache of them.
 //
 // Note [Values that vary]: a program is found by its tape, then by its numbers. Each number of the graph is either a
-// constant of the program or, once it was seen to change, an element of one of two packed arguments (f64, s64). A graph
+// constant of the program or, once it was seen to change, an element of a packed argument (NumberArguments). A graph
 // that differs in constants only is compiled once more with exactly those numbers promoted, and that program replaces
 // the narrower one. A number of an ATen call that differs from what the same call held in the last program compiled with
 // it is promoted at once: an optimizer's first step, which also makes its state, is another graph than its second, and the
@@ -16,6 +16,7 @@
 
 #include "engine/requirements.h"
 #include "engine/walk.h"
+#include "pjrt/client.h"
 #include "pjrt/executable.h"
 
 namespace tpjrt::engine {
@@ -30,16 +31,31 @@ struct Program {
   uint64_t serial = 0;  // counts the programs of this process, from 1; given by the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
-  size_t doubles = 0, integers = 0;  // promoted numbers of each kind
   std::vector<graph::TypePtr> result_types;
   std::vector<Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;
   Requirements::List requirements;  // null: none
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
-  // The contents of the packed arguments for a graph's numbers.
-  void pack(const std::vector<graph::Number>& numbers, std::vector<double>& doubles_out,
-            std::vector<int64_t>& integers_out) const;
+};
+
+// The promoted numbers of a graph as its program's last arguments: f64, then s64, in pieces of kPiece, the last ones
+// shorter. (XLA:CPU runs a program in one thread if no buffer has more than 512 bytes, which small programs are better off
+// with.)
+class NumberArguments {
+ public:
+  static constexpr size_t kPiece = 64;
+
+  void make(pjrt::Client& client, const Program& program, const std::vector<graph::Number>& numbers);
+  void append_to(std::vector<PJRT_Buffer*>& arguments) const;
+  bool made() const { return made_; }
+  void clear();
+
+ private:
+  bool made_ = false;
+  std::vector<double> doubles_;
+  std::vector<int64_t> integers_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> buffers_;
 };
 
 class ProgramCache {

@@ -167,8 +167,6 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   programs_.remember(walk);
   EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, is_cpu());
   if (program_listener_) program_listener_(graph::print(walk.results), emitted.text);
-  program->doubles = emitted.doubles;
-  program->integers = emitted.integers;
   if (!emitted.requirements.empty()) {
     program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
   }
@@ -218,16 +216,8 @@ void Context::bind(const Walk& walk, const Program& program) {
       kept_.push_back(alias.leaf);
     }
   }
-  if (program.doubles + program.integers == 0) return;
-  program.pack(walk.numbers, doubles_, integers_);
-  const auto device = program.executable->device_index();
-  const auto pack = [&](const void* data, PJRT_Buffer_Type type, size_t count) {
-    const int64_t dims[] = {static_cast<int64_t>(count)};
-    packed_.push_back(client().buffer_from_host(data, type, dims, pjrt::HostBufferSemantics::kCopy, device, {}));
-    arguments_.push_back(packed_.back()->handle());
-  };
-  if (program.doubles) pack(doubles_.data(), PJRT_Buffer_Type_F64, doubles_.size());
-  if (program.integers) pack(integers_.data(), PJRT_Buffer_Type_S64, integers_.size());
+  packed_.make(client(), program, walk.numbers);
+  packed_.append_to(arguments_);
 }
 
 int64_t Context::execute(const Walk& walk, const Program& program) {

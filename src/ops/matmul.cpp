@@ -39,7 +39,8 @@ std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::Do
   auto spread = [&](const Value& x, int64_t contracted, int64_t free) {
     return e.broadcast_in_dim(x, full, contracted == 1 ? Dims{free, 2} : Dims{2, free});
   };
-  return e.sum(e.mul(spread(a, a_contracted, 0), spread(b, b_contracted, 1)), {2});
+  const Value rows = spread(a, a_contracted, 0), columns = spread(b, b_contracted, 1);
+  return e.sum(e.mul(rows, columns), {2});
 }
 
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.

@@ -113,8 +113,12 @@ PYBIND11_MODULE(_C, m) {
     context.sync(cells_of(tensors), cause.c_str());
   });
   m.def("sync_all", [&context](const std::string& cause) { context.sync_all(cause.c_str()); });
-  m.def("stablehlo",
-        [&context](const std::vector<at::Tensor>& tensors) { return context.stablehlo(values_of(tensors)); });
+  m.def(
+      "stablehlo",
+      [&context](const std::vector<at::Tensor>& tensors, bool for_cpu) {
+        return context.stablehlo(values_of(tensors), for_cpu);
+      },
+      py::arg("tensors"), py::arg("for_cpu") = false);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
   m.def("set_program_listener",
         [&context](engine::ProgramListener listener) { context.set_program_listener(std::move(listener)); });
