@@ -92,10 +92,10 @@ CompiledGraph::Argument CompiledGraph::Argument::of(Number number) {
 }
 
 at::Tensor CompiledGraph::Argument::traced() const {
-  if (device.is_cpu() && placeholder.sizes() != c10::IntArrayRef(sizes)) {
-    return placeholder.as_strided(sizes, strides, 0);
-  }
-  return placeholder;
+  at::Tensor tensor = placeholder;
+  if (device.is_cpu() && placeholder.sizes() != c10::IntArrayRef(sizes)) tensor = tensor.as_strided(sizes, strides, 0);
+  if (conjugate) tensor = tensor.conj();
+  return negative ? tensor._neg_view() : tensor;
 }
 
 CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results)
@@ -272,7 +272,8 @@ bool CompiledGraph::matches(const std::vector<Given>& given) const {
     const c10::TensorImpl& tensor = *given[i].tensor->unsafeGetTensorImpl();
     if (!argument.is_tensor || tensor.sizes() != c10::IntArrayRef(argument.sizes) ||
         tensor.strides() != c10::IntArrayRef(argument.strides) || tensor.dtype() != argument.dtype ||
-        tensor.device() != argument.device) {
+        tensor.device() != argument.device || tensor.is_conj() != argument.conjugate ||
+        tensor.is_neg() != argument.negative) {
       return false;
     }
   }

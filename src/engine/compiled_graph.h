@@ -31,6 +31,7 @@ class CompiledGraph {
     c10::Device device = c10::kCPU;
     c10::ScalarType dtype = c10::kFloat;
     graph::Sizes sizes, strides;
+    bool conjugate = false, negative = false;  // what its memory says is lazily so
     Number number;
     // Of the trace, let go of once the program is made: the tensor that stands for the argument's memory, and the leaf
     // that its storage held first.

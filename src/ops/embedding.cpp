@@ -69,8 +69,32 @@ Value divided_rows(Emit& e, const Value& x, const Value& count) {
   return e.div(x, e.broadcast_in_dim(e.convert(divisor, x.element()), x.dims(), {0}));
 }
 
+// What PyTorch's kernels check of indices and offsets.
+void check_bags(Emit& e, const Call& c) {
+  const Value weight = c.tensor("weight"), indices = c.tensor("indices"), offsets = c.tensor("offsets");
+  const auto weights = c.optional_tensor("per_sample_weights");
+  if (indices.rank() < 1 || indices.rank() > 2) throw Mistake("the indices have neither one dimension nor two");
+  if (offsets.rank() != 1) throw Mistake("the offsets don't have one dimension");
+  if (weight.rank() != 2) throw Mistake("the weight doesn't have two dimensions");
+  if (weights && weights->element() != weight.element()) throw Mistake("the samples' weights are of another dtype");
+  const int64_t n = indices.type.elements(), bags = offsets.dim(0);
+  if (n > 0) {
+    e.require(indices, 0, weight.dim(0),
+              "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {}", false);
+  }
+  if (bags == 0) return;
+  e.require(e.cut(offsets, 0, 0, 1), 0, 1,
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
+            "got {}",
+            false);
+  e.require(e.cut(offsets, 0, bags - 1, bags), 0, n + 1,
+            "offsets[-1] can not be greater than input's length " + std::to_string(n) + " but got offsets[-1] of {}",
+            false);
+}
+
 // aten::_embedding_bag: (bags, each index's bag, how many rows a bag has, of maxima: which row each came from).
 Values embedding_bag(Emit& e, const Call& c) {
+  check_bags(e, c);
   const Type result = e.type_of(c.result());
   const int64_t bags = result.dims[0], width = result.dims[1], n = c.tensor("indices").type.elements();
   Values results;

@@ -221,6 +221,11 @@ Values unfold_backward(Emit& e, const Call& c) {
   const int64_t dim = c.dim("dim", result.rank()), size = c.integer("size"), step = c.integer("step");
   const int64_t windows = grad.dim(dim), last = grad.rank() - 1;
   if (grad.type.elements() == 0) return {e.zeros(result)};
+  Dims all = grad.dims();  // as on the CPU, the gradient is broadcast: istft's decomposition relies on it
+  for (int64_t d = 0; d < last; ++d) {
+    if (d != dim) all[at(d)] = result.dims[at(d)];
+  }
+  grad = e.broadcast_to(grad, all);
   // [..., windows, size, ...]
   Dims permutation;
   for (int64_t d = 0; d < last; ++d) {

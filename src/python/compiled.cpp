@@ -38,10 +38,12 @@ namespace {
 class Trace {
  public:
   at::Tensor tensor(c10::Device device, py::handle dtype, const std::vector<int64_t>& sizes,
-                    const std::vector<int64_t>& strides) {
+                    const std::vector<int64_t>& strides, bool conjugate, bool negative) {
     TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
     arguments_.push_back(
         CompiledGraph::Argument::tensor(device, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, strides));
+    arguments_.back().conjugate = conjugate;
+    arguments_.back().negative = negative;
     return arguments_.back().traced();
   }
   void number(py::handle value) { arguments_.push_back(CompiledGraph::Argument::of(given_of(value.ptr()).number)); }
@@ -84,7 +86,8 @@ class Trace {
         continue;
       }
       program->constants.emplace_back();
-      tensors.push_back({THPVariable_Unpack(value.ptr()), devices.at(tensors.size())});
+      const at::Tensor& tensor = THPVariable_Unpack(value.ptr());  // a conjugate is one in memory, too, when it leaves
+      tensors.push_back({tensor.resolve_conj().resolve_neg(), devices.at(tensors.size())});
       TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
                   tensors.back().traced.device());
     }
@@ -153,7 +156,8 @@ void bind_compiled(py::module_& m) {
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
       .def(py::init<>())
-      .def("tensor", &Trace::tensor)
+      .def("tensor", &Trace::tensor, py::arg("device"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
+           py::arg("conjugate") = false, py::arg("negative") = false)
       .def("number", &Trace::number)
       .def("changed", &Trace::changed, "of each argument: has its memory a new value?")
       .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")

@@ -62,3 +62,36 @@ def test_no_gradient_no_indices() -> None:
     with torch.no_grad(), torch_pjrt.strict_mode():
         output = bag(torch.zeros(0, dtype=torch.long).to("pjrt"), torch.tensor([0, 0]).to("pjrt"))
     assert torch.equal(output.cpu(), torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize(
+    ("indices", "offsets", "message"),
+    [
+        ([0, 10], [0], "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be 10"),
+        ([-1, 2], [0], "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be -1"),
+        ([1, 2], [1], r"offsets\[0\] has to be 0.*However, got 1"),
+        ([1, 2], [0, 3], r"offsets\[-1\] can not be greater than input's length 2 but got offsets\[-1\] of 3"),
+    ],
+)
+def test_wrong_bags(mode: str, indices: list[int], offsets: list[int], message: str) -> None:
+    bag = nn.EmbeddingBag(10, 4, mode=mode)
+    with pytest.raises(RuntimeError):
+        bag(torch.tensor(indices), torch.tensor(offsets))
+    bag.to("pjrt")
+    with pytest.raises(RuntimeError, match=message):
+        bag(torch.tensor(indices).to("pjrt"), torch.tensor(offsets).to("pjrt")).cpu()
+
+
+def test_wrong_shapes_and_dtypes_of_bags() -> None:
+    weight, one = torch.zeros(2, 2, device="pjrt"), torch.ones(2, dtype=torch.int64, device="pjrt")
+    with pytest.raises(RuntimeError, match="input has to be a 1D or 2D Tensor"):
+        torch.embedding_bag(weight, one.expand(2, 2, 2), one)
+    with pytest.raises(RuntimeError, match="offsets has to be a 1D Tensor"):
+        torch.embedding_bag(weight, one, one.expand(2, 2))
+    with pytest.raises(RuntimeError, match="weight has to be a 2D Tensor"):
+        torch.embedding_bag(weight.expand(2, 2, 2), one, one)
+    with pytest.raises(RuntimeError, match="have the same type as"):
+        torch.nn.functional.embedding_bag(
+            one, weight, one * 0, mode="sum", per_sample_weights=torch.ones(2, dtype=torch.float64, device="pjrt")
+        )

@@ -1,0 +1,77 @@
+"""torch.compile: what a compiled function is given and gives in forms that memory alone doesn't tell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import torch_pjrt
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+FUNCTIONS: dict[str, Function] = {
+    "scaled": lambda x: x * 2,
+    "conjugate": lambda x: (x * 2).conj(),
+    "imaginary part of a conjugate": lambda x: (x * 2).conj().imag,
+    "product with its adjoint": lambda x: x @ x.mH,
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_lazy_conjugates(name: str, device: str) -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(FUNCTIONS[name], backend="pjrt")
+    for form in (lambda t: t, torch.Tensor.conj):
+        result = compiled(form(x.to(device))).cpu().resolve_neg().resolve_conj()
+        torch.testing.assert_close(result, FUNCTIONS[name](form(x)).resolve_neg().resolve_conj())
+
+
+def test_lazy_negatives() -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    torch.testing.assert_close(torch.compile(lambda t: t * 2, backend="pjrt")(x), x * 2)
+
+
+def test_an_inverse_transform() -> None:
+    """Its decomposition gives unfold_backward one gradient for all batches."""
+    x = torch.randn(10, 5, 6, dtype=torch.complex128)
+    window = torch.rand(8, dtype=torch.float64) + 0.5
+
+    def inverse(x: torch.Tensor) -> torch.Tensor:
+        return torch.istft(x, n_fft=8, window=window)
+
+    torch.testing.assert_close(torch.compile(inverse, backend="pjrt")(x), inverse(x))
+
+
+def test_statistics_that_a_batch_norm_in_evaluation_does_not_give() -> None:
+    x, mean, variance = torch.randn(3, 2, 4), torch.zeros(2), torch.ones(2)
+
+    def evaluate(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.native_batch_norm(x, None, None, mean, variance, False, 0.1, 1e-5)
+
+    torch.testing.assert_close(torch.compile(evaluate, backend="pjrt")(x), evaluate(x))
+
+
+def test_calls_of_the_device_module_are_made_not_traced() -> None:
+    def seeded(x: torch.Tensor) -> torch.Tensor:
+        state = torch.pjrt.get_rng_state()
+        y = x + torch.rand(3, device=x.device)
+        torch.pjrt.set_rng_state(state)
+        torch.pjrt.synchronize()
+        return y + len(torch_pjrt.metrics()) * 0
+
+    x = torch.ones(3, device="pjrt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = torch.compile(seeded, backend="pjrt")
+        assert torch.equal(compiled(x).cpu(), compiled(x).cpu())
