@@ -23,7 +23,7 @@ OPTIONS = {
 }
 # LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
 torch._dynamo.config.allow_rnn = True
-# What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is called, not traced, as torch.cuda's is.
+# What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
 torch._dynamo.trace_rules.add("torch_pjrt")
 
 MODES = ("default", "reduce-overhead")
