@@ -28,7 +28,7 @@ struct Operator {
   bool writes = false;
   bool indexes = false;            // reads positions from an index: then what it reads and what it writes must be apart
   bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
-  bool writes_one_value = false;   // to every element: memory that several of them share is no conflict
+  bool writes_one_value = false;   // to elements that share memory, which is no conflict then
   bool numbers_are_types = false;  // a factory: Scalars decide the result's shape, so they belong to the signature
 };
 

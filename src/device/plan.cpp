@@ -134,6 +134,9 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
         result.count = static_cast<uint32_t>(list.size());
         for (const at::Tensor& tensor : list) fresh(tensor);
       }
+    } else if (value.isNone()) {  // so does Python's Meta kernel give an undefined tensor
+      result.kind = Plan::Return::Kind::kUndefined;
+      signature.results.push_back(nullptr);
     } else if (value.isInt()) {
       result.kind = Plan::Return::Kind::kInteger;
       result.integer = value.toInt();
@@ -207,7 +210,9 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     plan->writes.push_back(write);
   }
   plan->shape = shape_of(plan->returns);
-  if (!plan->on_host) {
+  const auto& given = signature.results;
+  const bool computes = given.empty() || std::any_of(given.begin(), given.end(), [](auto type) { return type; });
+  if (!plan->on_host && computes) {
     std::string reason;
     if (!engine().lowers(signature, arguments.numbers, reason)) use_host(*plan, std::move(reason));
   }

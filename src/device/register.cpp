@@ -2,6 +2,7 @@
 #include "device/register.h"
 
 #include <ATen/native/TensorShape.h>
+#include <ATen/ops/_nested_tensor_size_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/as_strided_native.h>
@@ -65,17 +66,24 @@ void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 // Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
 bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
 
+at::Tensor nested_tensor_size(const at::Tensor& self) { return at::native::_nested_tensor_size(self); }
+
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
       "] the pjrt device holds strided tensors of float, integer, bool "
       "or complex dtypes only; call .to_dense() on a sparse tensor and .dequantize() on a quantized "
-      "one before it goes to the device");
+      "one before it goes to the device, and pad a nested one");
 }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+// Autograd asks a nested tensor for its sizes where it can't take an error.
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) { m.impl("_nested_tensor_size", TORCH_FN(nested_tensor_size)); }
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }

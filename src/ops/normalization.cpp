@@ -25,6 +25,19 @@ struct Groups {
   Expression full(const Expression& s) const { return s.with(e.broadcast_reduced(s.value, over, dims)); }
 };
 
+// As PyTorch's kernels have it: parameters and running statistics are of the input's dtype, or all f32 where that is a half.
+void check_dtypes(const Call& c) {
+  const c10::ScalarType input = c.type("input").dtype;
+  const bool half = input == c10::kHalf || input == c10::kBFloat16;
+  bool same = true, wide = half;
+  for (const std::string_view name : {"weight", "bias", "running_mean", "running_var"}) {
+    if (!c.has(name)) continue;
+    same &= c.type(name).dtype == input;
+    wide &= c.type(name).dtype == c10::kFloat;
+  }
+  if (!same && !wide) throw Mistake("parameters of another dtype than the input's");
+}
+
 struct Moments {
   Expression mean, variance;
 };
@@ -76,6 +89,7 @@ struct BatchNorm {
 // writes in place. The running variance is the unbiased one.
 Values batch_norm(const BatchNorm& b, bool training) {
   const Call& c = b.c;
+  check_dtypes(c);
   const bool running = c.has("running_mean");
   training |= !running;
   Expression x = b.tensor("input"), weight = b.vector("weight", 1), bias = b.vector("bias", 0);
@@ -158,6 +172,7 @@ Dims range(int64_t from, int64_t to) {
 
 // aten::native_layer_norm: over the last dimensions; mean and rstd keep them as 1.
 Values native_layer_norm(Emit& e, const Call& c) {
+  check_dtypes(c);
   Elementwise k(e, c);
   Expression x = k("input");
   const int64_t rank = x.value.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
@@ -221,6 +236,7 @@ struct GroupNorm {
 
 // aten::native_group_norm: mean and rstd are [N, group].
 Values native_group_norm(Emit& e, const Call& c) {
+  check_dtypes(c);
   GroupNorm n(e, c);
   Expression x = n.grouped(n.tensor("input"));
   Moments m = moments(n.groups, x);

@@ -549,7 +549,11 @@ SHARING = {
 }
 
 
-@pytest.mark.parametrize("write", [lambda x: x.fill_(2.0), lambda x: x.zero_()], ids=["fill", "zero"])
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: x.fill_(2.0), lambda x: x.zero_(), lambda x: torch.threshold_(x, 2.0, 5.0)],
+    ids=["fill", "zero", "threshold"],
+)
 @pytest.mark.parametrize("view", SHARING)
 def test_one_value_may_be_written_to_memory_that_elements_share(view: str, write: Any) -> None:
     """As on the CPU, whose other ops refuse such memory."""

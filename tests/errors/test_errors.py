@@ -237,6 +237,36 @@ def test_unsupported_dtype_of_a_copy() -> None:
         torch.ones(3, device=DEVICE).to(torch.complex32)
 
 
+def test_nested_tensors_are_refused_and_nothing_is_aborted() -> None:
+    for requires_grad in (False, True):
+        nested = torch.nested.nested_tensor(
+            [torch.ones(2, 3), torch.ones(1, 3)], device=DEVICE, requires_grad=requires_grad
+        )
+        with pytest.raises(NotImplementedError, match=r"\[aten::mul\] .* strided tensors .* and pad a nested one"):
+            nested * 2
+    rows = [torch.ones(n, 3, device=DEVICE, requires_grad=True) for n in (1, 2)]
+    with pytest.raises(NotImplementedError, match="pad a nested one"):
+        torch.nested.as_nested_tensor(rows).sum()
+    assert torch.nested.as_nested_tensor(rows, layout=torch.jagged).sum().item() == 9
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: torch.nn.BatchNorm1d(4, dtype=torch.float64),
+        lambda: torch.nn.LayerNorm(3, dtype=torch.bfloat16),
+        lambda: torch.nn.GroupNorm(2, 4, dtype=torch.float64),
+    ],
+    ids=["batch", "layer", "group"],
+)
+def test_normalization_with_parameters_of_another_dtype(layer: Callable[[], torch.nn.Module]) -> None:
+    x = torch.ones(2, 4, 3)
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError, match="mixed dtype"):
+            layer().to(device)(x.to(device))
+    assert layer().float().to(DEVICE)(x.bfloat16().to(DEVICE)).dtype == torch.bfloat16  # as everywhere
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_unsupported_layouts() -> None:
     eye = torch.eye(3)

@@ -28,3 +28,10 @@ def test_forward_and_backward(kind: type[nn.RNNBase], bias: bool) -> None:
     for expected, actual in zip(*results, strict=True):
         torch.testing.assert_close(actual.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_a_cell_without_gradients() -> None:
+    """Autograd may call a backward with no gradient at all (gradcheck does)."""
+    state, gates = torch.ones(2, 4, device="pjrt"), torch.ones(2, 16, device="pjrt")
+    grads = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(None, None, state, state, gates, True)
+    assert grads == (None, None, None)
