@@ -99,7 +99,12 @@ def process(name: str, backends: list[str], caches: str) -> dict[str, object]:
     command = f"import sys; sys.path[:0] = {[str(here.parent), *sys.path]!r}; import compile_models as c; "
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", command + f"c.work({name!r}, {backends!r})"],
-        env={**os.environ, "TORCH_PJRT_CACHE_DIR": f"{caches}/pjrt", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"},
+        env={
+            **os.environ,
+            "TORCH_PJRT_CACHE": "1",  # run.py turns it off
+            "TORCH_PJRT_CACHE_DIR": f"{caches}/pjrt",
+            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+        },
         stdout=subprocess.PIPE,
         text=True,
         check=True,
