@@ -1,15 +1,16 @@
 // The recorder's doors: the boxed kernel, and entrances for the commonest C++ signatures.
 //
-// Note [Entrances]: boxing a call copies its tensors into the stack. That is an allocation, and for each tensor that Python holds, a trip to
-// the GIL and back (from torch 2.13 on a tensor's second reference holds its Python object, too). An entrance flattens
-// the arguments where they lie. It knows a signature, not an op: which overloads it serves is told by their schemas, and
-// a call without a plan, or with any oddity, goes through the boxed kernel.
+// Note [Entrances]: boxing a call copies its tensors into the stack. That is an allocation, and for each tensor that
+// Python holds, a trip to the GIL and back (from torch 2.13 on a tensor's second reference holds its Python object, too).
+// An entrance flattens the arguments where they lie. It knows a signature, not an op: which overloads it serves is told by
+// their schemas, and a call without a plan, or with any oddity, goes through the boxed kernel.
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/op_registration/infer_schema.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <functional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>

@@ -113,12 +113,12 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   for (const c10::IValue& value : stack) {
     Plan::Return result;
     result.first = static_cast<uint32_t>(signature.results.size());
-    if (value.isTensor()) {
+    if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) {  // None: of a Meta kernel in Python
+      result.kind = Plan::Return::Kind::kUndefined;
+      signature.results.push_back(nullptr);
+    } else if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
-      if (!tensor.defined()) {
-        result.kind = Plan::Return::Kind::kUndefined;
-        signature.results.push_back(nullptr);
-      } else if (const int64_t argument = argument_behind(tensor); argument >= 0) {
+      if (const int64_t argument = argument_behind(tensor); argument >= 0) {
         result.kind = Plan::Return::Kind::kArgument;
         result.first = static_cast<uint32_t>(argument);
       } else {
@@ -134,9 +134,6 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
         result.count = static_cast<uint32_t>(list.size());
         for (const at::Tensor& tensor : list) fresh(tensor);
       }
-    } else if (value.isNone()) {  // so does Python's Meta kernel give an undefined tensor
-      result.kind = Plan::Return::Kind::kUndefined;
-      signature.results.push_back(nullptr);
     } else if (value.isInt()) {
       result.kind = Plan::Return::Kind::kInteger;
       result.integer = value.toInt();

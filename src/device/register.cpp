@@ -66,8 +66,6 @@ void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 // Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
 bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
 
-at::Tensor nested_tensor_size(const at::Tensor& self) { return at::native::_nested_tensor_size(self); }
-
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
@@ -83,7 +81,9 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
 // Autograd asks a nested tensor for its sizes where it can't take an error.
-TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) { m.impl("_nested_tensor_size", TORCH_FN(nested_tensor_size)); }
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
+}
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }

@@ -45,9 +45,10 @@ bool is_depthwise(const Emit& e, int64_t groups, const Dims& kernel) {
   return e.is_for_cpu() && groups > 1 && kernel[0] == groups && kernel[1] == 1 && taps <= kMostTaps;
 }
 
-// x [N, C, in...], dilated and padded as the window says, and what of it meets each tap of a kernel of these sizes: [N, C,
-// out...].
-Values by_tap(Emit& e, const Value& x, const hlo::ConvolutionWindow& window, const Dims& kernel, const Dims& out) {
+// x [N, C, in...], dilated and padded as the window says, and what of it meets each tap of a weight of these sizes (the
+// first two are features): [N, C, out...].
+Values by_tap(Emit& e, const Value& x, const hlo::ConvolutionWindow& window, const Dims& weight, const Dims& out) {
+  const Dims kernel(weight.begin() + 2, weight.end());
   Dims low{0, 0}, high{0, 0}, interior{0, 0};
   for (size_t i = 0; i < kernel.size(); ++i) {
     low.push_back(window.padding[i].first);
@@ -72,11 +73,9 @@ Values by_tap(Emit& e, const Value& x, const hlo::ConvolutionWindow& window, con
   }
 }
 
-Dims kernel_of(const Value& w) { return {w.dims().begin() + 2, w.dims().end()}; }
-
 // x with weight [C, 1, k...] (or [1, C, k...]), a kernel a feature.
 Value depthwise(Emit& e, const Value& x, const Value& w, const hlo::ConvolutionWindow& window, const Dims& out) {
-  const Values taps = by_tap(e, x, window, kernel_of(w), out);
+  const Values taps = by_tap(e, x, window, w.dims(), out);
   const int64_t features = x.dim(1), count = static_cast<int64_t>(taps.size());
   Value weights = e.reshape(e.to(w, taps[0].element()), {features, count}), sum;
   for (int64_t i = 0; i < count; ++i) {
@@ -90,7 +89,7 @@ Value depthwise(Emit& e, const Value& x, const Value& w, const hlo::ConvolutionW
 // The weight's gradient [C, 1, k...] of that, for y [N, C, out...].
 Value depthwise_weight_gradient(Emit& e, const Value& x, const Value& y, const hlo::ConvolutionWindow& window,
                                 const Dims& kernel) {
-  const Values taps = by_tap(e, x, window, {kernel.begin() + 2, kernel.end()}, y.dims());
+  const Values taps = by_tap(e, x, window, kernel, y.dims());
   Dims all_but_features(y.dims().size() - 1, 0);
   std::iota(all_but_features.begin() + 1, all_but_features.end(), 2);
   Value gradient = e.to(y, taps[0].element());
