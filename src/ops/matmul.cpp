@@ -43,6 +43,20 @@ std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::Do
   return e.sum(e.mul(rows, columns), {2});
 }
 
+// A row times a large matrix, as Conv1D's layers are when a token is decoded: XLA:CPU reads the matrix in one thread. As a
+// batch of products, of pieces of the row with as many rows of the matrix each, it reads it in all. Nothing if the product is
+// not of this kind.
+std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
+  constexpr int64_t kPieces = 8, kLarge = 1 << 18;
+  if (!e.is_for_cpu() || a.element() != out || (out != ElementType::kF32 && out != ElementType::kF64)) return {};
+  if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || dims.rhs_contracting != Dims{0}) return {};
+  const int64_t piece = b.dim(0) / kPieces;
+  if (a.dim(0) != 1 || b.type.elements() < kLarge || piece * kPieces != b.dim(0)) return {};
+  const Value row = e.reshape(a, {kPieces, piece}), matrix = e.reshape(b, {kPieces, piece, b.dim(1)});
+  const Value pieces = e.dot_general(row, matrix, {{0}, {0}, {1}, {1}}, out, precision_of(out));
+  return e.reshape(e.sum(pieces, {0}), {1, b.dim(1)});
+}
+
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
@@ -50,6 +64,7 @@ Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo:
   if (in == ElementType::kPred || b.element() != in) throw Unsupported("matrix product of these dtypes");
   if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
   if (auto fused = tiny(e, a, b, dims, out)) return *fused;
+  if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;
   return e.dot_general(a, b, dims, out, precision_of(in));
 }
 

@@ -1,5 +1,6 @@
 """XLA:CPU is slow at a few rows times the transpose of a large matrix, as linear layers of small batches are: the rule
-turns that product around. Its call of a matrix kernel costs more than a tiny product, which is a sum instead."""
+turns that product around. It multiplies one row in one thread: the rule makes a batch of it. Calling its matrix kernel
+costs more than a tiny product, which is a sum instead."""
 
 from __future__ import annotations
 
@@ -36,6 +37,17 @@ def test_a_few_rows_are_turned_around(name: str) -> None:
     few, many = (_C.stablehlo([PRODUCTS[name](torch.randn(n, 256, device="pjrt"), w)], for_cpu=True) for n in (4, 200))
     assert "tensor<512x4xf32>" in few
     assert "tensor<512x200xf32>" not in many
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("inner", [512, 500])
+def test_one_row_and_a_matrix_are_a_batch_of_pieces(inner: int, dtype: torch.dtype) -> None:
+    x, w, bias = (torch.randn(*shape, dtype=dtype) for shape in ((1, inner), (inner, 640), (640,)))
+    result = torch.addmm(bias.to("pjrt"), x.to("pjrt"), w.to("pjrt"))
+    in_pieces = "tensor<8x64x640" in _C.stablehlo([result], for_cpu=True)
+    assert in_pieces == (inner == 512 and dtype != torch.bfloat16)
+    torch.testing.assert_close(result.cpu(), torch.addmm(bias, x, w), rtol=2e-2 if dtype == torch.bfloat16 else 1e-4,
+                               atol=1e-1 if dtype == torch.bfloat16 else 1e-3)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
