@@ -112,14 +112,15 @@ struct Maker {
   c10::impl::CppSignature signature;
 };
 
-// The types of a schema in words; "!" marks a tensor that is written. No size is symbolic down here.
+// The types of a schema in words; "!" marks a tensor that is written. No size is symbolic down here. real_type(): type()
+// takes a dtype for an int.
 std::string in_words(const c10::FunctionSchema& schema, const std::function<bool(size_t)>& is_written) {
   std::string text;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    text += schema.arguments()[i].type()->str() + (is_written(i) ? "!, " : ", ");
+    text += schema.arguments()[i].real_type()->str() + (is_written(i) ? "!, " : ", ");
   }
   text += "-> ";
-  for (const auto& result : schema.returns()) text += result.type()->str() + ", ";
+  for (const auto& result : schema.returns()) text += result.real_type()->str() + ", ";
   for (size_t at = text.find("SymInt"); at != text.npos; at = text.find("SymInt")) text.replace(at, 6, "int");
   return text;
 }
