@@ -210,6 +210,20 @@ TEST_F(ExecutableTest, SerializeAndLoad) {
   EXPECT_THROW(test_client().deserialize("garbage"), Error);
 }
 
+TEST_F(ExecutableTest, WaitsAgainAndAgain) {
+  // Large enough not to run in this thread, small enough to be over before the other would sleep.
+  const int64_t size = 1 << 14;
+  const auto executable = test_client().compile(double_program(size));
+  auto value = upload(Floats(static_cast<size_t>(size)));
+  std::vector<std::shared_ptr<Buffer>> results;
+  for (int i = 0; i < 20; ++i) {
+    executable->execute_and_wait(std::vector{value->handle()}, {}, results);
+    value = results[0];
+    std::this_thread::sleep_for(std::chrono::microseconds(50 * i));  // within and after the moment that it stays awake
+  }
+  EXPECT_EQ(download(*value)[0], 1 << 20);
+}
+
 TEST_F(ExecutableTest, ManyThreads) {
   const auto executable = test_client().compile(double_program(4096, true));
   std::vector<std::thread> threads;
