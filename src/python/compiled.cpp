@@ -106,10 +106,27 @@ class Function {
 
   // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
   py::list call(const py::list& arguments) {
+    py::list results = run(arguments);
+    PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
+    return results;
+  }
+
+  py::list call_with(const py::args& arguments) {
+    const at::NoGradGuard no_grad;
+    return run(arguments);
+  }
+
+  void add(std::shared_ptr<Program> program) {
+    programs_.insert(programs_.begin(), std::move(program));
+    if (programs_.size() > kMostPrograms) programs_.pop_back();
+  }
+  const std::vector<std::shared_ptr<Program>>& programs() const { return programs_; }
+
+ private:
+  py::list run(const auto& arguments) {
     std::vector<CompiledGraph::Given> given;
-    const Py_ssize_t count = PyList_GET_SIZE(arguments.ptr());
-    given.reserve(static_cast<size_t>(count));
-    for (Py_ssize_t i = 0; i < count; ++i) given.push_back(given_of(PyList_GET_ITEM(arguments.ptr(), i)));
+    given.reserve(arguments.size());
+    for (const py::handle argument : arguments) given.push_back(given_of(argument.ptr()));
     const std::shared_ptr<Program> program = find(arguments, given);
     std::vector<at::Tensor> tensors;
     program->graph->call(given, tensors);
@@ -120,18 +137,10 @@ class Function {
                                               : THPVariable_Wrap(std::move(tensors[next++]));
       PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), value);
     }
-    PyList_SetSlice(arguments.ptr(), 0, count, nullptr);
     return results;
   }
 
-  void add(std::shared_ptr<Program> program) {
-    programs_.insert(programs_.begin(), std::move(program));
-    if (programs_.size() > kMostPrograms) programs_.pop_back();
-  }
-  const std::vector<std::shared_ptr<Program>>& programs() const { return programs_; }
-
- private:
-  std::shared_ptr<Program> find(const py::list& arguments, const std::vector<CompiledGraph::Given>& given) {
+  std::shared_ptr<Program> find(const py::object& arguments, const std::vector<CompiledGraph::Given>& given) {
     for (auto it = programs_.begin(); it != programs_.end(); ++it) {
       if (!(*it)->graph->matches(given)) continue;
       std::rotate(programs_.begin(), it, it + 1);  // the latest comes first
@@ -177,6 +186,7 @@ void bind_compiled(py::module_& m) {
                                 "a traced function: a list of arguments in, a list of results out");
   function.def(py::init<py::function>())
       .def("__call__", &Function::call)
+      .def("call_with", &Function::call_with, "the same for arguments that are not in a list")
       .def("add", &Function::add)
       .def_property_readonly("programs", &Function::programs);
 }

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import torch_pjrt
+from torch_pjrt.dynamo import backend
 
 DEVICES = ("cpu", "pjrt")
 
@@ -437,6 +438,44 @@ def test_a_call_does_not_look_the_current_stream_up(monkeypatch: pytest.MonkeyPa
     same(fast(torch.ones(3)), torch.full((3,), 2.0))
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda *_: pytest.fail("the stream is looked up"))
     same(fast(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def _mutates(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x * 2
+
+
+WITHOUT_WRAPPER: dict[str, tuple[Callable[[torch.Tensor], Any], bool]] = {
+    "a value": (lambda x: x + 1, True),
+    "several, nested": (lambda x: {"a": x + 1, "b": [x * 2, 3]}, True),
+    "an argument that is mutated": (_mutates, False),
+    "a view of the argument": (lambda x: x.t(), False),
+    "two views of one result": (lambda x: (x + 1).unbind(), True),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_WRAPPER)
+def test_plain_inference_has_no_wrapper(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where AOTAutograd's wrapper would do nothing, the program itself is called; results are the same with it."""
+    f, expected = WITHOUT_WRAPPER[name]
+    ask, answers = backend.needs_no_wrapper, []
+
+    def asked(*inputs: Any) -> bool:
+        answers.append(ask(*inputs))
+        return answers[-1]
+
+    monkeypatch.setattr(backend, "needs_no_wrapper", asked)
+    fast, weight = compiled(f, fullgraph=True), torch.randn(3, 3, requires_grad=True)
+    for _ in range(2):
+        x, y = torch.ones(3, 3), torch.ones(3, 3)
+        result, reference = fast(x), f(y)
+        torch.testing.assert_close(result, reference, check_stride=True)
+        same(x, y)
+    assert answers == [expected]
+    with torch.no_grad():
+        no_grad = compiled(lambda x: x @ weight)(x)
+    assert not no_grad.requires_grad
+    assert answers == [expected, True]
 
 
 class TestNumbers:

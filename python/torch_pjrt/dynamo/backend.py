@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C, report
 from torch_pjrt.dynamo import comparing
@@ -138,6 +139,21 @@ def forget_current_stream(module: fx.GraphModule) -> None:
         looked_up.clear()
 
 
+def needs_no_wrapper(example_inputs: Sequence[Any], graph_inputs: Sequence[Any]) -> bool:
+    """Is the graph that AOTAutograd has made for inference just what is to be called, with the arguments as they come?
+    Asked while it has the graph compiled. What its wrapper does to arguments and results, and restores, costs more than
+    a small program."""
+    context = torch._guards.TracingContext.try_get()
+    about = context.fw_metadata if context is not None else None
+    if about is None or len(graph_inputs) != len(example_inputs):
+        return False
+    plain = all(type(value) in (FakeTensor, torch.Tensor, torch.nn.Parameter, int) for value in example_inputs)
+    unchanged = not any(info.mutates_data or info.mutates_metadata for info in about.input_info)
+    own = about.num_outputs_aliased == 0 and about.num_intermediate_bases == 0 and not about.dynamic_outputs
+    stateless = not about.tokens and about.num_graphsafe_rng_states == 0 and not about.is_rng_op_functionalized
+    return plain and unchanged and own and stateless and about.grad_enabled_mutation is None
+
+
 def pjrt(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -174,13 +190,22 @@ def pjrt(
         function = compile_graph(graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
+    direct: list[Callable[..., Any]] = []
+
+    def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        function = compiler(graph, inputs)
+        if isinstance(function, _C.Function) and needs_no_wrapper(example_inputs, inputs):
+            direct.append(function.call_with)
+        return function
+
     backend = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
+        inference_compiler=inference_compiler,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
     forget_current_stream(module)
     with without_onednn():
         compiled: Callable[..., Any] = backend(module, example_inputs)
-    return compiled
+    return direct[0] if len(direct) == 1 else compiled
