@@ -50,7 +50,8 @@ class GraphRun(Entry):
     argument_bytes: int
     result_bytes: int
     source: str
-    """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``."""
+    """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"host"``: a small graph of integers,
+    which PyTorch's own kernels ran."""
     compile_seconds: float
     """From the recorded graph to the executable; 0 where the program was in memory."""
     execute_seconds: float
@@ -188,6 +189,8 @@ def _run(raw: dict[str, Any]) -> GraphRun:
     outline, other = raw.pop("outline", None), raw.pop("resembles", None)
     from_disk = raw.pop("from_disk", None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
+    if raw.pop("on_host"):
+        source = "host"
     return GraphRun(
         **{"compile_seconds": 0.0, **raw},
         source=source,

@@ -16,7 +16,7 @@ MOST = 6  # differences shown of each graph
 
 def tables(report: Report) -> Group:
     runs = report.graphs
-    made = [run for run in runs if run.source != "memory"]
+    made = [run for run in runs if is_new(run)]
     parts: list[RenderableType] = [summary(report), graph_table(runs)] if runs else [summary(report)]
     if made:
         parts.append(new_graph_table(made))
@@ -30,14 +30,18 @@ def tables(report: Report) -> Group:
     return Group(*parts)
 
 
+def is_new(run: GraphRun) -> bool:
+    return run.source in ("compiled", "disk")
+
+
 def summary(report: Report) -> str:
     runs = report.graphs
-    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk")}
+    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "host")}
     compiling = sum(run.compile_seconds for run in runs)
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
-        f"{counted(len(report.fallbacks), 'call')} on the host"
+        f"{counted(len(report.fallbacks), 'call')} and {counted(count['host'], 'small graph')} on the host"
     )
 
 
@@ -49,8 +53,8 @@ def graph_table(runs: Sequence[GraphRun]) -> Table:
     table.add_column("at", overflow="fold")
     for group in grouped(runs, "graph", "cause", "file", "line"):
         run = group[0]
-        made = [r for r in group if r.source != "memory"]
-        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else "memory"
+        made = [r for r in group if is_new(r)]
+        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else run.source
         table.add_row(
             str(len(group)),
             str(run.graph),

@@ -61,7 +61,7 @@ bool in_forked_child() { return pjrt::in_forked_child(); }
 void check_process() { TORCH_CHECK(!pjrt::in_forked_child(), "pjrt: ", pjrt::kForked); }
 
 void Metrics::reset() {
-  graphs_compiled = graphs_loaded_from_disk = executions = nodes_executed = 0;
+  graphs_compiled = graphs_loaded_from_disk = executions = graphs_interpreted = nodes_executed = 0;
   compile_ns = prepare_ns = execute_ns = 0;
   std::lock_guard guard(lock_);
   causes_.clear();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "device/engine.h"
@@ -27,7 +28,7 @@ namespace tpjrt::engine {
 
 struct Metrics {
   std::atomic<uint64_t> graphs_compiled{0}, graphs_loaded_from_disk{0}, executions{0};
-  std::atomic<uint64_t> nodes_executed{0};
+  std::atomic<uint64_t> graphs_interpreted{0}, nodes_executed{0};
   std::atomic<int64_t> compile_ns{0}, prepare_ns{0}, execute_ns{0};
 
   void count_sync(const char* cause);
@@ -76,6 +77,8 @@ class Context final : public device::Engine {
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
   bool is_host_memory() override { return client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf) override;
+  // The same for one that is ready.
+  at::Tensor host_tensor(const graph::Node& leaf);
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void sync_all(const char* cause) override;
@@ -117,6 +120,8 @@ class Context final : public device::Engine {
   void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);
   // Runs all but the last part of a graph that is known but for a few calls (Parts), if it is one.
   bool run_parts(const Walk& walk, const device::Location& where);
+  std::shared_ptr<Program> for_host(const Walk& walk, std::shared_ptr<Program> program);
+  bool interpret(const Walk& walk, const Program& program, int64_t& spent);
   std::shared_ptr<Program> compile(const Walk& walk);
   void bind(const Walk& walk, const Program& program);
   int64_t execute(const Walk& walk, const Program& program);  // gives the nanoseconds
@@ -134,6 +139,7 @@ class Context final : public device::Engine {
   ProgramCache programs_;
   std::unordered_map<uint64_t, PartOfNode> split_;  // graphs that are run in parts, by hash
   std::unordered_map<uint64_t, Calls> by_outline_;  // the last graph of each
+  std::unordered_set<uint64_t> middles_;            // of all large graphs, between their bookkeeping
 
   int running_ = 0;  // syncs within each other, under lock_
 

@@ -2,7 +2,11 @@
 #include "engine/parts.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
+
+#include "engine/interpret.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -67,6 +71,45 @@ PartOfNode find_parts(const Walk& walk, const Calls& before) {
   const size_t around = walk.nodes.size() - middle;
   if (fresh == 0 || middle < Parts::kLeastCalls || around * kMostAround > middle) return {};
   return part;
+}
+
+PartOfNode around_bookkeeping(const Walk& walk) {
+  const size_t count = walk.nodes.size();
+  PartOfNode part(count, kMiddle);
+  std::vector<bool> movable(count), needed(count, false);  // needed: by a call that is not done after the rest
+  for (size_t i = 0; i < count; ++i) {
+    movable[i] = is_bookkeeping(*walk.nodes[i]);
+    const auto& operands = walk.nodes[i]->operands;
+    const bool first = movable[i] && std::all_of(operands.begin(), operands.end(), [&](const Value& operand) {
+                         return operand.is_leaf() || part[operand.node->local] == kBefore;
+                       });
+    if (first) part[i] = kBefore;
+  }
+  for (size_t i = count; i-- > 0;) {
+    if (part[i] == kMiddle && movable[i] && !needed[i]) part[i] = kAfter;
+    if (part[i] == kAfter) continue;
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (!operand.is_leaf()) needed[operand.node->local] = true;
+    }
+  }
+  const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
+  return middle == count || middle < Parts::kLeastCalls ? PartOfNode{} : part;
+}
+
+uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
+  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
+  uint64_t hash = 0;
+  const auto mix = [&](uint64_t word) { hash = mixed(hash, word); };
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    if (part[i] != kMiddle) continue;
+    const Node* node = walk.nodes[i];
+    mix(reinterpret_cast<uint64_t>(node->signature));
+    for (const Value& operand : node->operands) {
+      mix(numbers.try_emplace({operand.node.get(), operand.index}, numbers.size()).first->second);
+    }
+    for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
+  }
+  return hash;
 }
 
 Parts::Parts(const Walk& walk, const PartOfNode& part) : results_(walk.results) {

@@ -6,6 +6,9 @@
 // shapes, is run as up to three programs: the calls for other shapes that the rest needs, the rest, and the calls for other
 // shapes that need the rest (each with what it rests on, or what rests on it). The middle one is found from the third round
 // on. A training's second step, which updates what the first has made, has other calls, and is compiled as one.
+//
+// Where all that changes is bookkeeping (engine/interpret.h), the second round tells: the calls between what can be done
+// before and what can be done after are those of an earlier graph. Then the outer parts are not compiled at all.
 #pragma once
 
 #include <unordered_map>
@@ -23,6 +26,9 @@ Calls calls_of(const Walk& walk);
 // of the same outline.
 using PartOfNode = std::vector<uint8_t>;
 PartOfNode find_parts(const Walk& walk, const Calls& before);
+// The same with bookkeeping as the outer parts, and what is equal for two graphs with the same middle part.
+PartOfNode around_bookkeeping(const Walk& walk);
+uint64_t middle_hash(const Walk& walk, const PartOfNode& part);
 
 class Parts {
  public:

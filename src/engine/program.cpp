@@ -7,6 +7,14 @@ namespace tpjrt::engine {
 
 using graph::Number;
 
+std::shared_ptr<Program> Program::on_host(const Walk& walk) {
+  auto program = std::make_shared<Program>();
+  program->tape = walk.tape;
+  for (const Number& number : walk.numbers) program->slots.push_back({number, /*promoted=*/true, /*pinned=*/false});
+  for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  return program;
+}
+
 bool Program::accepts(const std::vector<Number>& numbers) const {
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!slots[i].promoted && !(slots[i].constant == numbers[i])) return false;
@@ -78,7 +86,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return slots;
   for (const auto& program : it->second) {
-    if (program->tape != walk.tape) continue;
+    if (program->tape != walk.tape || !program->executable) continue;
     for (size_t i = 0; i < slots.size(); ++i) {
       const NumberSlot& seen = program->slots[i];
       const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
@@ -108,6 +116,7 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
+    if (!other->executable) return true;
     for (size_t i = 0; i < other->slots.size(); ++i) {
       const bool wider = program->slots[i].promoted ||
                          (!other->slots[i].promoted && other->slots[i].constant == program->slots[i].constant);

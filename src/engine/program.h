@@ -28,12 +28,16 @@ struct NumberSlot {
 };
 
 struct Program {
+  // For these numbers, and any others: to be run on the host.
+  static std::shared_ptr<Program> on_host(const Walk& walk);
+
   uint64_t serial = 0;  // counts the programs of this process, from 1; given by the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;
   std::vector<Walk::Alias> aliases;
-  std::shared_ptr<pjrt::Executable> executable;
+  std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/interpret.h)
+  uint32_t runs_on_host = 0;
   Requirements::List requirements;  // null: none
 
   bool accepts(const std::vector<graph::Number>& numbers) const;

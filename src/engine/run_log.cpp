@@ -44,6 +44,7 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.argument_bytes = bytes_of(tape.leaves);
   run.result_bytes = bytes_of(program.result_types);
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
+  run.on_host = !program.executable;
   std::lock_guard guard(lock_);
   if (const auto it = making_.find(program.serial); it != making_.end()) {
     run.making = std::move(it->second);

@@ -34,6 +34,7 @@ struct GraphRun {
   size_t nodes = 0, arguments = 0, results = 0;
   int64_t argument_bytes = 0, result_bytes = 0;
   double execute_seconds = 0;    // in the call of execute
+  bool on_host = false;          // run by PyTorch's own kernels (engine/interpret.h)
   std::optional<Making> making;  // nothing: the program was in memory
 };
 

@@ -6,10 +6,13 @@
 #include <chrono>
 #include <utility>
 
+#include "device/host.h"
+#include "device/interrupt.h"
 #include "engine/context.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
 #include "engine/errors.h"
+#include "engine/interpret.h"
 #include "engine/refusal.h"
 #include "graph/print.h"
 
@@ -127,14 +130,59 @@ void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::L
 void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char* cause,
                   const device::Location& where) {
   metrics.count_sync(cause);
+  int64_t spent = 0;
+  if (!program || !program->executable) {
+    program = for_host(walk, std::move(program));
+    if (program && !interpret(walk, *program, spent)) program = nullptr;
+  }
   if (!program) program = compile(walk);
-  const int64_t bound = now_ns();
-  bind(walk, *program);
-  metrics.prepare_ns += now_ns() - bound;
-  const int64_t spent = execute(walk, *program);
+  if (program->executable) {
+    const int64_t bound = now_ns();
+    bind(walk, *program);
+    metrics.prepare_ns += now_ns() - bound;
+    spent = execute(walk, *program);
+  }
   if (run_log.is_on()) run_log.ran(*program, cause, where, spent);
   settle(walk, *program);
   packed_.clear();
+}
+
+// The program for a graph that is run on the host for now: `program`, if that is what it is, or a new one. Null: it is to be
+// compiled.
+std::shared_ptr<Program> Context::for_host(const Walk& walk, std::shared_ptr<Program> program) {
+  constexpr uint32_t kMostRuns = 1000;  // compiling costs more than these can save
+  if (device::strict()) return nullptr;
+  if (program) return ++program->runs_on_host < kMostRuns ? program : nullptr;
+  if (!is_bookkeeping(walk)) return nullptr;
+  program = Program::on_host(walk);
+  programs_.insert(walk.hash, program);
+  return program;
+}
+
+// False where a call raised: then the compiled program will tell of it as programs do (Note [Requirements]).
+bool Context::interpret(const Walk& walk, const Program& program, int64_t& spent) {
+  RECORD_FUNCTION("pjrt::interpret", {});
+  const int64_t start = now_ns();
+  try {
+    const auto device = program.result_types.empty() ? 0 : walk.nodes.back()->signature->device;
+    const auto values = engine::interpret(walk, [&](const Node& leaf) {
+      data_of(leaf).buffer->await();
+      return host_tensor(leaf);
+    });
+    for (const at::Tensor& value : values) {
+      outputs_.push_back(data_of(*upload(value, device, /*owned=*/true).node).buffer);
+    }
+  } catch (const std::exception&) {
+    device::let_interrupts_pass();
+    outputs_.clear();
+    return false;
+  }
+  metrics.executions++;
+  metrics.graphs_interpreted++;
+  metrics.nodes_executed += walk.nodes.size();
+  spent = now_ns() - start;
+  metrics.execute_ns += spent;
+  return true;
 }
 
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
@@ -142,7 +190,9 @@ bool Context::run_parts(const Walk& walk, const device::Location& where) {
   auto it = split_.find(walk.hash);
   if (it == split_.end()) {
     const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));
-    PartOfNode part = find_parts(walk, before);
+    PartOfNode part = around_bookkeeping(walk);
+    const bool known = !part.empty() && !middles_.insert(middle_hash(walk, part)).second;
+    if (!known || device::strict()) part = find_parts(walk, before);
     if (part.empty()) return false;
     it = split_.emplace(walk.hash, std::move(part)).first;
   }
@@ -197,7 +247,7 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
 
 std::shared_ptr<Program> Context::program_for(const Walk& walk) {
   std::shared_ptr<Program> program = programs_.find(walk);
-  return program ? program : compile(walk);
+  return program && program->executable ? program : compile(walk);
 }
 
 void Context::bind(const Walk& walk, const Program& program) {
@@ -272,7 +322,7 @@ int64_t Context::prepare_only(c10::ArrayRef<Cell*> cells) {
     engine::walk(cells, walk_);
   }
   const std::shared_ptr<Program> program = programs_.find(walk_);
-  TORCH_CHECK(program, "the graph is not known yet: sync it once first");
+  TORCH_CHECK(program && program->executable, "the graph is not known yet: sync it once first");
   bind(walk_, *program);
   const int64_t spent = now_ns() - start;
   packed_.clear();

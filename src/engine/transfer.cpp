@@ -101,23 +101,27 @@ void await(const pjrt::Buffer& buffer) {
 
 at::Tensor Context::host_view(const graph::Value& leaf) {
   check_process();
-  const graph::TensorType& form = *leaf.type();
-  const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
-  std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   at::Tensor view;
   without_gil([&] {
-    await(*buffer);
+    await(*data_of(*leaf.node).buffer);
     requirements.raise();
-    RECORD_FUNCTION("pjrt::copy_to_host", {});
-    if (client().is_host_memory() && form.numel() > 0) {
-      void* data = const_cast<void*>(buffer->host_pointer());
-      view = at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
-      return;
-    }
-    view = at::empty_strided(form.sizes, form.strides, options);
-    if (form.numel() > 0) buffer->copy_to_host(view.mutable_data_ptr(), view.nbytes());
+    view = host_tensor(*leaf.node);
   });
   return view;
+}
+
+at::Tensor Context::host_tensor(const graph::Node& leaf) {
+  const graph::TensorType& form = *leaf.leaf_type;
+  const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
+  std::shared_ptr<pjrt::Buffer> buffer = data_of(leaf).buffer;
+  RECORD_FUNCTION("pjrt::copy_to_host", {});
+  if (client().is_host_memory() && form.numel() > 0) {
+    void* data = const_cast<void*>(buffer->host_pointer());
+    return at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
+  }
+  at::Tensor copy = at::empty_strided(form.sizes, form.strides, options);
+  if (form.numel() > 0) buffer->copy_to_host(copy.mutable_data_ptr(), copy.nbytes());
+  return copy;
 }
 
 void Context::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {

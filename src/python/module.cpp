@@ -55,6 +55,7 @@ py::dict metrics() {
   result["graphs_compiled"] = engine.graphs_compiled.load();
   result["graphs_loaded_from_disk"] = engine.graphs_loaded_from_disk.load();
   result["executions"] = engine.executions.load();
+  result["graphs_interpreted"] = engine.graphs_interpreted.load();
   result["host_fallbacks"] = device.fallbacks();
   result["syncs"] = engine.syncs();
   result["syncs_by_cause"] = engine.syncs_by_cause();

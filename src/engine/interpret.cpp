@@ -1,0 +1,121 @@
+// Running nodes by dispatching their calls on CPU tensors.
+#include "engine/interpret.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+
+#include "device/meta.h"
+#include "engine/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Parameter;
+using graph::Signature;
+using graph::TypePtr;
+
+constexpr size_t kMostCalls = 128;
+constexpr int64_t kMostElements = 1024;
+
+bool is_small_integer(TypePtr type) {
+  return type && c10::isIntegralType(type->dtype, /*includeBool=*/true) && type->numel() <= kMostElements;
+}
+
+at::Tensor make(const graph::TensorType& type) {
+  return at::empty_strided(type.sizes, type.strides, at::TensorOptions(c10::kCPU).dtype(type.dtype));
+}
+
+at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
+  const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides);
+  return fits ? tensor : make(type).copy_(tensor);
+}
+
+// A tensor of another type over the memory of a dense one.
+at::Tensor over(const at::Tensor& base, const Signature& view, c10::ScalarType dtype, int64_t offset) {
+  std::vector<int64_t> sizes, strides;
+  for (const Parameter& parameter : view.parameters) {
+    if (parameter.name == "sizes") sizes = parameter.constant.toIntVector();
+    if (parameter.name == "strides") strides = parameter.constant.toIntVector();
+  }
+  return at::empty({0}, at::TensorOptions(c10::kCPU).dtype(dtype)).set_(base.storage(), offset, sizes, strides);
+}
+
+// The nodes of this project itself (device/access.cpp).
+at::Tensor run_own(const Node& node, c10::ArrayRef<at::Tensor> operands) {
+  const Signature& s = *node.signature;
+  if (s.name == "pjrt::empty") return make(*s.results[0]).zero_();
+  if (s.name == "pjrt::convert") return laid_out(operands[0], *s.results[0]);
+  const int64_t offset = node.numbers.at(0).as_int();
+  if (s.name == "pjrt::view") return laid_out(over(operands[0], s, s.results[0]->dtype, offset), *s.results[0]);
+  at::Tensor base = make(*s.results[0]).copy_(operands[0]);
+  over(base, s, operands[1].scalar_type(), offset).copy_(operands[1]);
+  return base;
+}
+
+std::vector<at::Tensor> run_call(const Node& node, std::vector<at::Tensor> operands) {
+  const Signature& s = *node.signature;
+  for (const uint32_t written : s.mutated) operands[written] = make(*s.operands[written]).copy_(operands[written]);
+  torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return operands[operand]; });
+  s.op->callBoxed(stack);
+  std::vector<at::Tensor> results;
+  const size_t fresh = s.results.size() - s.mutated.size();
+  const auto keep = [&](const at::Tensor& tensor) {
+    if (results.size() < fresh) results.push_back(tensor);
+  };
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) keep(value.toTensor());
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) keep(tensor);
+    }
+  }
+  for (const uint32_t written : s.mutated) results.push_back(operands[written]);
+  if (results.size() != s.results.size()) throw InternalError(s.name + " gave another number of results on the CPU");
+  for (size_t i = 0; i < results.size(); ++i) results[i] = laid_out(results[i], *s.results[i]);
+  return results;
+}
+
+}  // namespace
+
+bool is_bookkeeping(const Node& node) {
+  const Signature& s = *node.signature;
+  if (s.random || s.results.empty()) return false;
+  if (!std::all_of(s.operands.begin(), s.operands.end(), is_small_integer)) return false;
+  if (!std::all_of(s.results.begin(), s.results.end(), is_small_integer)) return false;
+  if (!s.op)
+    return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
+  return s.name.starts_with("aten::") &&
+         std::none_of(s.parameters.begin(), s.parameters.end(),
+                      [](const Parameter& parameter) { return parameter.constant.isDevice(); });
+}
+
+bool is_bookkeeping(const Walk& walk) {
+  return walk.nodes.size() <= kMostCalls &&
+         std::all_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) { return is_bookkeeping(*node); });
+}
+
+std::vector<at::Tensor> interpret(const Walk& walk, const std::function<at::Tensor(const Node& leaf)>& leaf) {
+  const device::BelowEverything below;
+  std::vector<at::Tensor> leaves;
+  for (const graph::NodePtr& node : walk.leaves) leaves.push_back(leaf(*node));
+  std::vector<std::vector<at::Tensor>> values;  // by node
+  const auto value_of = [&](const graph::Value& value) {
+    return value.is_leaf() ? leaves.at(value.node->local) : values.at(value.node->local).at(value.index);
+  };
+  for (const Node* node : walk.nodes) {
+    std::vector<at::Tensor> operands;
+    for (const graph::Value& operand : node->operands) operands.push_back(value_of(operand));
+    values.push_back(node->signature->op ? run_call(*node, std::move(operands))
+                                         : std::vector<at::Tensor>{run_own(*node, operands)});
+  }
+  std::vector<at::Tensor> results;
+  for (const graph::Value& result : walk.results) {
+    const at::Tensor value = value_of(result);
+    results.push_back(make(*result.type()).copy_(value));  // of its own: a view node may give its base
+  }
+  return results;
+}
+
+}  // namespace tpjrt::engine
