@@ -91,6 +91,8 @@ class Context final : public device::Engine {
   pjrt::CompileOptions compile_options(int device_ordinal, bool small);
   // Finds or compiles the program of a walk. Under the engine's lock.
   std::shared_ptr<Program> program_for(const Walk& walk);
+  // Lets go of the half of all programs that was not used for longest, when what is under way is done.
+  void drop_older_programs();
   // Work for one thread at a time, without the GIL.
   void exclusively(const std::function<void()>& work);
   void without_gil(const std::function<void()>& work);
@@ -123,6 +125,7 @@ class Context final : public device::Engine {
   std::shared_ptr<Program> for_host(const Walk& walk, std::shared_ptr<Program> program);
   bool interpret(const Walk& walk, const Program& program, int64_t& spent);
   std::shared_ptr<Program> compile(const Walk& walk);
+  void make_room();
   void bind(const Walk& walk, const Program& program);
   int64_t execute(const Walk& walk, const Program& program);  // gives the nanoseconds
   void settle(const Walk& walk, const Program& program);
@@ -142,6 +145,7 @@ class Context final : public device::Engine {
   std::unordered_set<uint64_t> middles_;            // of all large graphs, between their bookkeeping
 
   int running_ = 0;  // syncs within each other, under lock_
+  uint32_t compiles_since_look_ = 0;
 
   // Reused by every sync, so that a known graph allocates nothing here.
   Walk walk_;

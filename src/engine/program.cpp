@@ -61,7 +61,9 @@ std::shared_ptr<Program> ProgramCache::find(const Walk& walk) {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return nullptr;
   for (const auto& program : it->second) {
-    if (program->tape == walk.tape && program->accepts(walk.numbers)) return program;
+    if (program->tape != walk.tape || !program->accepts(walk.numbers)) continue;
+    program->last_used = ++used_;
+    return program;
   }
   return nullptr;
 }
@@ -113,6 +115,7 @@ void ProgramCache::remember(const Walk& walk) {
 void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   auto& bucket = programs_[hash];
   program->serial = ++inserted_;
+  program->last_used = ++used_;
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
@@ -128,6 +131,22 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
+}
+
+void ProgramCache::drop_older_half() {
+  std::vector<uint64_t> uses;
+  for (const auto& [hash, bucket] : programs_) {
+    for (const auto& program : bucket) uses.push_back(program->last_used);
+  }
+  if (uses.empty()) return;
+  const auto middle = uses.begin() + static_cast<int64_t>(uses.size() / 2);
+  std::nth_element(uses.begin(), middle, uses.end());
+  for (auto& [hash, bucket] : programs_) {
+    count_ -= std::erase_if(bucket, [&](const std::shared_ptr<Program>& program) {
+      return program->last_used < *middle && program.use_count() == 1;
+    });
+  }
+  std::erase_if(programs_, [](const auto& entry) { return entry.second.empty(); });
 }
 
 std::vector<std::shared_ptr<Program>> ProgramCache::all() const {

@@ -31,7 +31,8 @@ struct Program {
   // For these numbers, and any others: to be run on the host.
   static std::shared_ptr<Program> on_host(const Walk& walk);
 
-  uint64_t serial = 0;  // counts the programs of this process, from 1; given by the cache
+  uint64_t serial = 0;     // counts the programs of this process, from 1; given by the cache
+  uint64_t last_used = 0;  // grows with each use of any program of the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;
@@ -71,6 +72,8 @@ class ProgramCache {
   // Takes down the numbers of a graph that is being compiled.
   void remember(const Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
+  // Lets go of the half that was not used for longest, but for programs that somebody else holds, too.
+  void drop_older_half();
   size_t size() const { return count_; }
   std::vector<std::shared_ptr<Program>> all() const;
   void clear();
@@ -80,7 +83,7 @@ class ProgramCache {
   // By call and by its how-manieth occurrence in the graph.
   std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
   size_t count_ = 0;
-  uint64_t inserted_ = 0;
+  uint64_t inserted_ = 0, used_ = 0;
 };
 
 }  // namespace tpjrt::engine

@@ -13,6 +13,7 @@
 #include "engine/emit_program.h"
 #include "engine/errors.h"
 #include "engine/interpret.h"
+#include "engine/mappings.h"
 #include "engine/refusal.h"
 #include "graph/print.h"
 
@@ -209,7 +210,29 @@ bool Context::run_parts(const Walk& walk, const device::Location& where) {
   return true;
 }
 
+// Lets go of programs where they take up too much (Note [Mappings]).
+void Context::make_room() {
+  constexpr uint32_t kBetweenLooks = 16;
+  if (++compiles_since_look_ < kBetweenLooks) return;
+  compiles_since_look_ = 0;
+  if (are_mappings_scarce()) drop_older_programs();
+}
+
+void Context::drop_older_programs() {
+  exclusively([&] {
+    for (const auto& queue : queues_) {
+      try {
+        queue->now()->wait();
+      } catch (const pjrt::Error&) {
+        // A program that failed is over, too; whoever reads its results is told.
+      }
+    }
+    programs_.drop_older_half();
+  });
+}
+
 std::shared_ptr<Program> Context::compile(const Walk& walk) {
+  make_room();
   const int64_t start = now_ns();
   auto program = std::make_shared<Program>();
   program->tape = walk.tape;

@@ -113,6 +113,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     context.sync(cells_of(tensors), cause.c_str());
   });
+  m.def("drop_older_programs", [&context] { context.drop_older_programs(); });
   m.def("sync_all", [&context](const std::string& cause) { context.sync_all(cause.c_str()); });
   m.def(
       "stablehlo",

@@ -1,0 +1,69 @@
+"""Programs are let go of where they take up too much of the process (Note [Mappings]), and come back when wanted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_pjrt
+from torch_pjrt import _C
+
+SIZES = range(201, 209)
+
+
+def run(size: int, device: str = "pjrt") -> torch.Tensor:
+    x = torch.ones(2, size, device=device)
+    for i in range(4):
+        x = (x * 1.5 + i).tanh().softmax(-1).cumsum(-1)
+    return x.cpu()
+
+
+def new_programs() -> int:
+    metrics = torch_pjrt.metrics()
+    return metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]
+
+
+def drop_all_but(size: int) -> None:
+    for _ in range(20):  # half of them each time
+        run(size)
+        _C.drop_older_programs()
+
+
+def test_the_older_ones_go_and_come_back() -> None:
+    for size in SIZES:
+        run(size)
+    drop_all_but(SIZES[-1])
+    torch_pjrt.reset_metrics()
+    run(SIZES[-1])
+    assert new_programs() == 0
+    for size in SIZES:
+        torch.testing.assert_close(run(size), run(size, "cpu"))
+    assert new_programs() == len(SIZES) - 1
+
+
+def test_compiled_functions_keep_theirs() -> None:
+    f = torch.compile(lambda x: x.tanh() + 1, backend="pjrt")
+    x = torch.ones(3)
+    expected = f(x)
+    drop_all_but(SIZES[0])
+    torch_pjrt.reset_metrics()
+    assert torch.equal(f(x), expected)
+    assert new_programs() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the mappings")
+def test_what_goes_frees_its_mappings() -> None:
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    drop_all_but(SIZES[0])
+    before = mappings()
+    for size in SIZES:
+        run(size)
+    after = mappings()
+    assert after > before + 3 * len(SIZES)
+    drop_all_but(SIZES[0])
+    assert mappings() < (before + after) / 2
