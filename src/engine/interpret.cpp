@@ -97,7 +97,6 @@ bool is_bookkeeping(const Walk& walk) {
 }
 
 std::vector<at::Tensor> interpret(const Walk& walk, const std::function<at::Tensor(const Node& leaf)>& leaf) {
-  const device::BelowEverything below;
   std::vector<at::Tensor> leaves;
   for (const graph::NodePtr& node : walk.leaves) leaves.push_back(leaf(*node));
   std::vector<std::vector<at::Tensor>> values;  // by node

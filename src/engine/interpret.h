@@ -20,7 +20,7 @@ bool is_bookkeeping(const graph::Node& node);
 bool is_bookkeeping(const Walk& walk);
 
 // The results of the walk as CPU tensors of their types' strides. `leaf` gives a leaf's values, which are not written.
-// Throws what PyTorch's kernels throw.
+// Throws what PyTorch's kernels throw. To be called below autograd and modes (device::BelowEverything).
 std::vector<at::Tensor> interpret(const Walk& walk, const std::function<at::Tensor(const graph::Node& leaf)>& leaf);
 
 }  // namespace tpjrt::engine

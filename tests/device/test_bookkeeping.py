@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_pjrt
 
@@ -98,6 +100,24 @@ def test_a_mistake_is_raised_when_the_result_is_read() -> None:
     with pytest.raises(IndexError, match="out of"):
         wrong.cpu()
     assert x[index.clamp(max=3)].tolist() == [1, 3]
+
+
+def test_modes_see_each_call_once() -> None:
+    class Calls(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.arange(5, device=DEVICE)
+    with Calls() as calls:
+        result = (x + 2).cpu()
+    assert result.tolist() == [2, 3, 4, 5, 6]
+    assert calls.names == ["add", "_to_copy"]
+    assert compiled_and_interpreted() == (0, 1)
 
 
 def test_it_is_told() -> None:
