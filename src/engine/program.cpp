@@ -134,16 +134,19 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
 }
 
 void ProgramCache::drop_older_half() {
+  const auto is_free = [](const std::shared_ptr<Program>& program) { return program.use_count() == 1; };
   std::vector<uint64_t> uses;
   for (const auto& [hash, bucket] : programs_) {
-    for (const auto& program : bucket) uses.push_back(program->last_used);
+    for (const auto& program : bucket) {
+      if (is_free(program)) uses.push_back(program->last_used);
+    }
   }
   if (uses.empty()) return;
   const auto middle = uses.begin() + static_cast<int64_t>(uses.size() / 2);
   std::nth_element(uses.begin(), middle, uses.end());
   for (auto& [hash, bucket] : programs_) {
     count_ -= std::erase_if(bucket, [&](const std::shared_ptr<Program>& program) {
-      return program->last_used < *middle && program.use_count() == 1;
+      return program->last_used < *middle && is_free(program);
     });
   }
   std::erase_if(programs_, [](const auto& entry) { return entry.second.empty(); });

@@ -72,7 +72,7 @@ class ProgramCache {
   // Takes down the numbers of a graph that is being compiled.
   void remember(const Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
-  // Lets go of the half that was not used for longest, but for programs that somebody else holds, too.
+  // Of the programs that nobody else holds, lets go of the half that was not used for longest.
   void drop_older_half();
   size_t size() const { return count_; }
   std::vector<std::shared_ptr<Program>> all() const;

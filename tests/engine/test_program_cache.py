@@ -33,6 +33,7 @@ def drop_all_but(size: int) -> None:
 
 
 def test_the_older_ones_go_and_come_back() -> None:
+    held = [torch_pjrt.jit(lambda x: x.tanh() + 1, [torch.ones(n)]) for n in range(3, 20)]  # however many stay
     for size in SIZES:
         run(size)
     drop_all_but(SIZES[-1])
@@ -42,6 +43,7 @@ def test_the_older_ones_go_and_come_back() -> None:
     for size in SIZES:
         torch.testing.assert_close(run(size), run(size, "cpu"))
     assert new_programs() == len(SIZES) - 1
+    assert held[0](torch.zeros(3)).tolist() == [1, 1, 1]
 
 
 def test_compiled_functions_keep_theirs() -> None:
