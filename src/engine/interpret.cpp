@@ -28,8 +28,10 @@ at::Tensor make(const graph::TensorType& type) {
   return at::empty_strided(type.sizes, type.strides, at::TensorOptions(c10::kCPU).dtype(type.dtype));
 }
 
+// At the start of its storage, too, so that a view of it can be told by its storage (`over`).
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
-  const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides);
+  const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides) &&
+                    tensor.storage_offset() == 0;
   return fits ? tensor : make(type).copy_(tensor);
 }
 

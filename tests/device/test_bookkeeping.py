@@ -30,8 +30,7 @@ def _in_place(n: int, device: str) -> torch.Tensor:
     x = torch.arange(n, device=device)
     x[1:3] += 7
     x.view(-1)[::2].mul_(3)
-    x.t_() if x.dim() == 2 else x.neg_()
-    return x
+    return x.neg_()
 
 
 def _views(n: int, device: str) -> torch.Tensor:
@@ -45,6 +44,8 @@ BOOKKEEPING: dict[str, Callable[[int, str], object]] = {
     "tokens": lambda n, d: torch.cat([torch.zeros(1, n, dtype=torch.long, device=d), torch.tensor([[1]]).to(d)], 1),
     "in place, through views": _in_place,
     "views and strides": _views,
+    "a view of a view's copy": lambda n, d: torch.arange(n, device=d)[2:].clone()[1:] + 0,
+    "a view of one part's copy": lambda n, d: torch.arange(2 * n, device=d).split(n)[1].clone()[1:3] * 2,
     "several results": lambda n, d: list(torch.arange(n, device=d).remainder(3).sort(descending=True)),
     "another dtype": lambda n, d: torch.arange(n, dtype=torch.int32, device=d).view(torch.int16).to(torch.uint8).bool(),
     "sums": lambda n, d: torch.ones(n, 4, dtype=torch.int32, device=d).cumsum(0).sum(1, keepdim=True),
