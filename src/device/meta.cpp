@@ -2,6 +2,7 @@
 #include "device/meta.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
@@ -90,6 +91,20 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
   return stack;
 }
 
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : returned) {
+    if (value.isTensor()) {
+      tensors.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (at::Tensor& tensor : value.toTensorVector()) tensors.push_back(std::move(tensor));
+    } else if (value.isNone()) {
+      tensors.emplace_back();
+    }
+  }
+  return tensors;
+}
+
 namespace {
 
 // A composite kernel called more than its own `out=`: the op is not structured, or this call's result depends on data.
@@ -131,6 +146,30 @@ void lay_out_convolution(Outline& outline) {
   }
 }
 
+// In evaluation the CPU's batch norms save no statistics; their Meta kernels say otherwise.
+void save_no_statistics(Outline& outline) {
+  for (const size_t i : {1, 2}) outline.results.at(i) = at::empty({0}, outline.results[i].toTensor().options());
+}
+
+bool trains(const graph::Signature& signature) {
+  for (const graph::Parameter& parameter : signature.parameters) {
+    if (parameter.name == "training") return parameter.constant.toBool();
+  }
+  return false;
+}
+
+// Where a Meta kernel leaves open what the CPU's kernel gives, or says something else.
+void correct(const graph::Signature& signature, Outline& outline) {
+  const std::string& name = signature.name;
+  if (name == "aten::convolution") lay_out_convolution(outline);
+  if (name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit" ||
+      name == "aten::_native_batch_norm_legit_functional" || name == "aten::_native_batch_norm_legit_no_training" ||
+      name == "aten::_batch_norm_no_update") {
+    if (!trains(signature)) save_no_statistics(outline);
+  }
+  if (name == "aten::isin.Scalar_Tensor") outline.results.at(0) = outline.results[0].toTensor().new_empty({});
+}
+
 }  // namespace
 
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
@@ -146,13 +185,14 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
     try {
       // Any backend key without a kernel of its own: the composite is what it gets.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
+      correct(signature, outline);
       return outline;
     } catch (const NotStructured&) {
     }
   }
   Outline outline = arguments_of(signature, numbers, std::nullopt);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
-  if (signature.name == "aten::convolution") lay_out_convolution(outline);
+  correct(signature, outline);
   return outline;
 }
 

@@ -18,6 +18,9 @@ namespace tpjrt::device {
 torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                              const std::function<at::Tensor(uint32_t operand)>& tensor);
 
+// The tensors that a call left on the stack, lists one by one. None is an undefined tensor; what is no tensor is left out.
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned);
+
 // What PyTorch says of a call without computing it.
 struct Outline {
   std::vector<at::Tensor> operands;  // placeholders; a written one that was resized has its new sizes

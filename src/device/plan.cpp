@@ -145,6 +145,11 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   if (op.returns != plan.returns.size()) use_host(plan, "its Meta kernel gives another number of results");
 }
 
+bool changes_in_place(const Operator& op) {
+  const std::string& name = op.op.schema().name();
+  return name.ends_with('_') && !name.starts_with("aten::resize") && !name.starts_with("aten::_resize");
+}
+
 Plan::Shape shape_of(const std::vector<Plan::Return>& returns) {
   using Kind = Plan::Return::Kind;
   const auto all = [&](auto fits) { return std::all_of(returns.begin(), returns.end(), fits); };
@@ -202,6 +207,9 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     const at::Tensor& after = operands[i];
     Plan::Write write{i, static_cast<uint32_t>(signature.results.size()), false};
     write.resized = after.sizes() != c10::IntArrayRef(signature.operands[i]->sizes);
+    // Meta kernels written in Python treat what an in-place op writes to as an out= argument.
+    if (write.resized && changes_in_place(op))
+      use_host(*plan, "its result has another shape than what it is written to");
     signature.mutated.push_back(i);
     signature.results.push_back(write.resized ? dense_type(after) : signature.operands[i]);
     plan->writes.push_back(write);

@@ -42,9 +42,10 @@ at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_
 bool equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
               " and ", other.device());
+  if (self.sizes() != other.sizes()) return false;
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), "Expected object of data type ", self.scalar_type(),
               " but got data type ", other.scalar_type(), " for argument 'other' in call to equal");
-  return self.sizes() == other.sizes() && at::eq(self, other).all().item<bool>();
+  return at::eq(self, other).all().item<bool>();
 }
 bool is_set_to(const at::Tensor& self, const at::Tensor& other) { return at::native::is_set_to(self, other); }
 

@@ -108,16 +108,8 @@ class PartBuilder {
   void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
     std::vector<Number> mine;
     for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
-    const device::Outline outline = device::outline(inner, mine);
-    const auto add = [&](const at::Tensor& meta) {
+    for (const at::Tensor& meta : device::tensors_of(device::outline(inner, mine).results)) {
       inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
-    };
-    for (const c10::IValue& value : outline.results) {
-      if (value.isTensor()) {
-        add(value.toTensor());
-      } else if (value.isTensorList()) {
-        for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
-      }
     }
   }
 
@@ -226,18 +218,9 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
   }
   std::lock_guard lock(graph::graph_lock());
   const size_t fresh = signature.results.size() - signature.mutated.size();
-  const auto keep = [&](const at::Tensor& tensor) {
-    if (graph.results.size() == fresh) return;
+  for (const at::Tensor& tensor : device::tensors_of(stack)) {
+    if (graph.results.size() == fresh) break;  // returned as well as written
     graph.results.push_back(tensor.defined() && device::is_pjrt(tensor) ? device::read(tensor) : graph::Value{});
-  };
-  for (const c10::IValue& value : stack) {
-    if (value.isTensor()) {
-      keep(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) keep(tensor);
-    } else if (value.isNone()) {
-      keep({});
-    }
   }
   for (const uint32_t operand : signature.mutated) graph.results.push_back(device::read(tensors[operand]));
   for (size_t i = 0; i < graph.results.size(); ++i) {

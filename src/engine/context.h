@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -120,10 +121,11 @@ class Context final : public device::Engine {
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   // `program`: null where it isn't known yet.
   void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);
+  std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
   // Runs all but the last part of a graph that is known but for a few calls (Parts), if it is one.
   bool run_parts(const Walk& walk, const device::Location& where);
   std::shared_ptr<Program> for_host(const Walk& walk, std::shared_ptr<Program> program);
-  bool interpret(const Walk& walk, const Program& program, int64_t& spent);
+  std::optional<int64_t> interpret(const Walk& walk);
   std::shared_ptr<Program> compile(const Walk& walk);
   void make_room();
   void bind(const Walk& walk, const Program& program);

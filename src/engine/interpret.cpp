@@ -62,17 +62,9 @@ std::vector<at::Tensor> run_call(const Node& node, std::vector<at::Tensor> opera
   for (const uint32_t written : s.mutated) operands[written] = make(*s.operands[written]).copy_(operands[written]);
   torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return operands[operand]; });
   s.op->callBoxed(stack);
-  std::vector<at::Tensor> results;
-  const size_t fresh = s.results.size() - s.mutated.size();
-  const auto keep = [&](const at::Tensor& tensor) {
-    if (results.size() < fresh) results.push_back(tensor);
-  };
-  for (const c10::IValue& value : stack) {
-    if (value.isTensor()) keep(value.toTensor());
-    if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) keep(tensor);
-    }
-  }
+  std::vector<at::Tensor> results = device::tensors_of(stack);
+  results.resize(
+      std::min(results.size(), s.results.size() - s.mutated.size()));  // without what is returned and written
   for (const uint32_t written : s.mutated) results.push_back(operands[written]);
   if (results.size() != s.results.size()) throw InternalError(s.name + " gave another number of results on the CPU");
   for (size_t i = 0; i < results.size(); ++i) results[i] = laid_out(results[i], *s.results[i]);

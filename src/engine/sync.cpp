@@ -132,10 +132,11 @@ void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::L
 void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char* cause,
                   const device::Location& where) {
   metrics.count_sync(cause);
-  int64_t spent = 0;
+  std::optional<int64_t> spent;
   if (!program || !program->executable) {
     program = for_host(walk, std::move(program));
-    if (program && !interpret(walk, *program, spent)) program = nullptr;
+    if (program) spent = interpret(walk);
+    if (!spent) program = nullptr;
   }
   if (!program) program = compile(walk);
   if (program->executable) {
@@ -144,7 +145,7 @@ void Context::run(const Walk& walk, std::shared_ptr<Program> program, const char
     metrics.prepare_ns += now_ns() - bound;
     spent = execute(walk, *program);
   }
-  if (run_log.is_on()) run_log.ran(*program, cause, where, spent);
+  if (run_log.is_on()) run_log.ran(*program, cause, where, *spent);
   settle(walk, *program);
   packed_.clear();
 }
@@ -161,31 +162,32 @@ std::shared_ptr<Program> Context::for_host(const Walk& walk, std::shared_ptr<Pro
   return program;
 }
 
-// False where a call raised: then the compiled program will tell of it as programs do (Note [Requirements]).
-bool Context::interpret(const Walk& walk, const Program& program, int64_t& spent) {
+// How long it took, in ns. Nothing where a call raised: then the compiled program will tell of it as programs do (Note
+// [Requirements]).
+std::optional<int64_t> Context::interpret(const Walk& walk) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
   try {
-    const auto device = program.result_types.empty() ? 0 : walk.nodes.back()->signature->device;
+    const auto device = walk.nodes.back()->signature->device;
     const auto values = engine::interpret(walk, [&](const Node& leaf) {
       data_of(leaf).buffer->await();
       return host_tensor(leaf);
     });
     for (const at::Tensor& value : values) {
-      outputs_.push_back(data_of(*upload(value, device, /*owned=*/true).node).buffer);
+      outputs_.push_back(to_device(value, device, /*owned=*/true));
     }
   } catch (const std::exception&) {
     device::let_interrupts_pass();
     outputs_.clear();
-    return false;
+    return std::nullopt;
   }
   metrics.executions++;
   metrics.graphs_interpreted++;
   metrics.nodes_executed += walk.nodes.size();
-  spent = now_ns() - start;
+  const int64_t spent = now_ns() - start;
   metrics.execute_ns += spent;
-  return true;
+  return spent;
 }
 
 bool Context::run_parts(const Walk& walk, const device::Location& where) {

@@ -51,15 +51,18 @@ bool is_aligned(const at::Tensor& tensor) {
 }  // namespace
 
 graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  return {graph::make_leaf(form, std::make_shared<DeviceData>(to_device(dense, device, owned))), 0};
+}
+
+std::shared_ptr<pjrt::Buffer> Context::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
-  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
-  const auto type = buffer_type(*form);
+  const auto type = buffer_type(*graph::intern(dense.scalar_type(), dense.sizes(), dense.strides()));
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
-  std::shared_ptr<pjrt::Buffer> buffer;
   if (client().is_host_memory() && (!owned || !is_aligned(source))) {
     // A copy of our own, which the runtime then uses in place.
     source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
@@ -70,13 +73,11 @@ graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, b
     // Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
     void* data = source.mutable_data_ptr();
     auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-    buffer = client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
-                                       static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
-  } else {
-    buffer = client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
-                                       static_cast<size_t>(device), {});
+    return client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
+                                     static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
   }
-  return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer))), 0};
+  return client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                   static_cast<size_t>(device), {});
 }
 
 graph::Value Context::borrow(const at::Tensor& dense, c10::DeviceIndex device) {

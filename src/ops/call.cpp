@@ -50,9 +50,9 @@ namespace {
   throw std::logic_error("[" + call.name + "] argument '" + std::string(argument) + "' " + std::string(what));
 }
 
-int64_t wrap(const Call& call, std::string_view argument, int64_t dim, int64_t rank) {
+int64_t wrap(std::string_view argument, int64_t dim, int64_t rank) {
   const int64_t n = std::max<int64_t>(rank, 1);
-  if (dim < -n || dim >= n) wrong(call, argument, "is out of range: " + std::to_string(dim));
+  if (dim < -n || dim >= n) throw Mistake(std::string(argument) + " is out of range: " + std::to_string(dim));
   return dim < 0 ? dim + n : dim;
 }
 
@@ -196,7 +196,7 @@ std::optional<double> Call::optional_real(std::string_view name) const {
   return real(name);
 }
 
-int64_t Call::dim(std::string_view name, int64_t rank) const { return wrap(*this, name, integer(name), rank); }
+int64_t Call::dim(std::string_view name, int64_t rank) const { return wrap(name, integer(name), rank); }
 
 Dims Call::dims(std::string_view name, int64_t rank) const {
   Dims dims = ints(name);
@@ -206,7 +206,7 @@ Dims Call::dims(std::string_view name, int64_t rank) const {
     return dims;
   }
   if (rank == 0) return {};  // dim 0 or -1 of a 0-d tensor names no dimension of it
-  for (int64_t& d : dims) d = wrap(*this, name, d, rank);
+  for (int64_t& d : dims) d = wrap(name, d, rank);
   std::sort(dims.begin(), dims.end());
   return dims;
 }

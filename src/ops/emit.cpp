@@ -87,6 +87,9 @@ Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
 Value Emit::convert(const Value& x, ElementType element) {
   // What is too large for float8_e4m3fn is NaN to XLA, and to torch before 2.13; since then the largest number.
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
+  // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
+  if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
+    return Builder::convert(Builder::convert(x, ElementType::kS32), element);
   if (element != ElementType::kF8E4M3FN || x.element() == element || !hlo::is_float(x.element()) || !saturates) {
     return Builder::convert(x, element);
   }

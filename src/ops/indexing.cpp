@@ -38,6 +38,7 @@ TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
   for (size_t d = 0; d < list.size(); ++d) {
     if (!list[d]) continue;
     if (is_mask(list[d])) throw Unsupported("an index by a mask, whose result's size depends on the data");
+    if (!hlo::is_integer(list[d].element())) throw Mistake("an index that is no integer");
     index.indexed.push_back(static_cast<int64_t>(d));
     given.push_back(list[d]);
   }

@@ -39,8 +39,8 @@ Values reduced(Emit& e, const Call& c, const Expression& loss) {
 }
 
 // What a mean divides each element's gradient by.
-double gradient_scale(const Call& c, const Expression& x) {
-  return c.integer("reduction") == kMean ? 1.0 / static_cast<double>(x.value.type.elements()) : 1.0;
+double gradient_scale(const Call& c) {
+  return c.integer("reduction") == kMean ? 1.0 / static_cast<double>(c.type("self").numel()) : 1.0;
 }
 
 // --- regression -----------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ Values mse_loss(Emit& e, const Call& c) {
 Values mse_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Expression d = k("self") - k("target");
-  return k.give(2 * gradient_scale(c, d) * d * k("grad_output"));
+  return k.give(2 * gradient_scale(c) * d * k("grad_output"));
 }
 
 // aten::smooth_l1_loss
@@ -72,7 +72,7 @@ Values smooth_l1_loss(Emit& e, const Call& c) {
 Values smooth_l1_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   const double beta = c.real("beta");
-  Expression d = k("self") - k("target"), g = gradient_scale(c, d) * k("grad_output");
+  Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
   return k.give(where(d <= -beta, -g, where(d >= beta, g, g * d / beta)));
 }
 
@@ -88,7 +88,7 @@ Values huber_loss(Emit& e, const Call& c) {
 Values huber_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   const double delta = c.real("delta");
-  Expression d = k("self") - k("target"), g = gradient_scale(c, d) * k("grad_output");
+  Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
   return k.give(where(d <= -delta, -g * delta, where(d >= delta, g * delta, g * d)));
 }
 
@@ -98,6 +98,8 @@ Values huber_loss_backward(Emit& e, const Call& c) {
 Values binary_cross_entropy(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target", "weight"}));
   Expression x = k("self"), t = k("target");
+  const Value outside = e.convert(e.logical_not(((x >= 0) & (x <= 1)).value), ElementType::kS32);  // NaN is
+  e.require(e.max(outside, all_dims(outside)), 0, 1, "all elements of input should be between 0 and 1", false);
   Expression loss = (t - 1) * maximum(log1p(-x), -100) - t * maximum(log(x), -100);
   return reduced(e, c, c.has("weight") ? loss * k("weight") : loss);
 }
@@ -108,7 +110,7 @@ Values binary_cross_entropy_backward(Emit& e, const Call& c) {
   Expression x = k("self");
   Expression dx = k("grad_output") * (x - k("target")) / maximum((1 - x) * x, 1e-12);
   if (c.has("weight")) dx = dx * k("weight");
-  return k.give(dx * gradient_scale(c, x));
+  return k.give(dx * gradient_scale(c));
 }
 
 // aten::binary_cross_entropy_with_logits

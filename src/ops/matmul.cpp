@@ -26,13 +26,18 @@ std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo
   return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
 }
 
+// The products that XLA:CPU's own matrix kernel computes, without a wider dtype to accumulate in.
+bool is_of_float_matrices(const Emit& e, const Value& a, const Value& b, ElementType out) {
+  return e.is_for_cpu() && a.rank() == 2 && b.rank() == 2 && a.element() == out &&
+         (out == ElementType::kF32 || out == ElementType::kF64);
+}
+
 // A product of a few thousand multiplications: XLA:CPU calls its matrix kernel for it, which costs more than the product,
 // and fuses nothing into that call. Elementwise products and their sum become one loop with what is around them. Products
 // with a vector are such loops already. Nothing if the product is not of this kind.
 std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   constexpr int64_t kTiny = 4096;
-  if (!e.is_for_cpu() || a.element() != out || (out != ElementType::kF32 && out != ElementType::kF64)) return {};
-  if (a.rank() != 2 || b.rank() != 2 || !dims.lhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
+  if (!is_of_float_matrices(e, a, b, out) || !dims.lhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
   const int64_t a_contracted = dims.lhs_contracting[0], b_contracted = dims.rhs_contracting[0];
   const Dims full{a.dim(1 - a_contracted), b.dim(1 - b_contracted), a.dim(a_contracted)};  // rows, columns, contracted
   if (full[0] < 2 || full[1] < 2 || full[0] * full[1] * full[2] > kTiny) return {};
@@ -48,8 +53,8 @@ std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::Do
 // not of this kind.
 std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   constexpr int64_t kPieces = 8, kLarge = 1 << 18;
-  if (!e.is_for_cpu() || a.element() != out || (out != ElementType::kF32 && out != ElementType::kF64)) return {};
-  if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || dims.rhs_contracting != Dims{0}) return {};
+  if (!is_of_float_matrices(e, a, b, out)) return {};
+  if (dims.lhs_contracting != Dims{1} || dims.rhs_contracting != Dims{0}) return {};
   const int64_t piece = b.dim(0) / kPieces;
   if (a.dim(0) != 1 || b.type.elements() < kLarge || piece * kPieces != b.dim(0)) return {};
   const Value row = e.reshape(a, {kPieces, piece}), matrix = e.reshape(b, {kPieces, piece, b.dim(1)});
@@ -61,7 +66,8 @@ std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo:
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
   if (hlo::is_integer(in)) out = e.element(c.result());
-  if (in == ElementType::kPred || b.element() != in) throw Unsupported("matrix product of these dtypes");
+  if (b.element() != in) throw Mistake("matrices of different dtypes");
+  if (in == ElementType::kPred) throw Unsupported("a matrix product of bools");
   if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
   if (auto fused = tiny(e, a, b, dims, out)) return *fused;
   if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;

@@ -97,7 +97,7 @@ Values batch_norm(const BatchNorm& b, bool training) {
   Expression rstd = inverse_deviation(m.variance, b.eps);
   Expression y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
   Values values{b.give(y, 0)};
-  // In evaluation PyTorch's CPU saves nothing (size 0), its Meta kernel may say otherwise.
+  // In evaluation nothing is saved: size 0.
   for (size_t i : {1, 2}) {
     const bool saved = c.result(i).numel() != 0;
     values.push_back(saved ? b.give(i == 1 ? m.mean : rstd, i) : b.e.zeros(b.e.type_of(c.result(i))));
@@ -125,14 +125,15 @@ Values native_batch_norm(Emit& e, const Call& c) {
   return values;
 }
 
-// aten::_native_batch_norm_legit_no_training
+// aten::_native_batch_norm_legit_no_training; _batch_norm_no_update, whose `reserve` is scratch for other backends.
 Values native_batch_norm_no_training(Emit& e, const Call& c) {
   Values values = batch_norm(BatchNorm(e, c), false);
   values.resize(3);
+  if (c.results.size() > 3) values.push_back(e.zeros(e.type_of(c.result(3))));
   return values;
 }
 
-// aten::_batch_norm_with_update_functional: `reserve` is scratch for other backends.
+// aten::_batch_norm_with_update_functional: `reserve` again.
 Values batch_norm_with_update(Emit& e, const Call& c) {
   Values values = batch_norm(BatchNorm(e, c), true);
   values.insert(values.begin() + 3, e.zeros(e.type_of(c.result(3))));
@@ -271,6 +272,7 @@ void add_normalization_rules(RuleTable& rules) {
   rules.add("aten::_native_batch_norm_legit_functional", native_batch_norm);
   rules.add("aten::_native_batch_norm_legit.no_stats", native_batch_norm);
   rules.add("aten::_native_batch_norm_legit_no_training", native_batch_norm_no_training);
+  rules.add("aten::_batch_norm_no_update", native_batch_norm_no_training);
   rules.add("aten::_batch_norm_with_update_functional", batch_norm_with_update);
   rules.add("aten::native_batch_norm_backward", native_batch_norm_backward);
   rules.add("aten::batch_norm_backward", batch_norm_backward);

@@ -78,7 +78,10 @@ Values pow(Emit& e, const Call& c) {
   }
   if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
   if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
-  return k.give(x.apply("power", k("exponent")));
+  Expression power = x.apply("power", k("exponent"));
+  if (hlo::is_complex(k.element)) return k.give(power);
+  // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
+  return k.give(where(power == power, power, std::numeric_limits<double>::quiet_NaN()));
 }
 
 // aten::addcmul: self + value * tensor1 * tensor2.

@@ -68,15 +68,22 @@ Values prod(Emit& e, const Call& c) {
   return {finish(e, e.reduce("multiply", x, e.ones({x.element(), {}}), reduced_dims(c, x.rank())), c.result())};
 }
 
+// The argument "self" of an op without an identity: of nothing, only over dimensions that have elements.
+Value extreme_of(const Call& c) {
+  Value x = c.tensor("self");
+  if (count(x.dims(), reduced_dims(c, x.rank())) == 0 && c.result().numel() > 0) throw Mistake("an extreme of nothing");
+  return x;
+}
+
 // aten::amax, aten::max: NaN propagates.
 Values amax(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = extreme_of(c);
   return {finish(e, e.max(x, reduced_dims(c, x.rank())), c.result())};
 }
 
 // aten::amin, aten::min
 Values amin(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = extreme_of(c);
   return {finish(e, e.min(x, reduced_dims(c, x.rank())), c.result())};
 }
 
@@ -117,6 +124,7 @@ struct Moments {
 // Two passes, for accuracy. With no more elements than the correction the variance is x/0: NaN or inf, as in torch.
 Moments moments(Emit& e, const Call& c, const Dims& dims) {
   Value x = c.tensor("self");
+  if (!hlo::is_float(x.element()) && !hlo::is_complex(x.element())) throw Mistake("a variance of integers");
   x = e.to(x, Emit::compute_element(x.element()));
   Value mean = e.mean(x, dims);
   Value centered = e.sub(x, e.broadcast_reduced(mean, dims, x.dims()));

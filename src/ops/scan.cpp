@@ -20,8 +20,8 @@ Values cumprod(Emit& e, const Call& c) { return accumulated(e, c, "multiply", 1)
 // aten::cummax, aten::cummin: the index is that of the last equal element so far; NaN wins and stays.
 Values running_extreme(Emit& e, const Call& c, bool largest) {
   Value x = c.tensor("self");
-  if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({ElementType::kS64, x.dims()})};
   const int64_t dim = c.dim("dim", x.rank());
+  if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({ElementType::kS64, x.dims()})};
   Value values = e.cumulative(x, dim, largest ? "maximum" : "minimum", largest ? -INFINITY : INFINITY);
   Value reached = e.compare(hlo::Comparison::kEq, x, values);
   if (hlo::is_float(x.element())) reached = e.binary("or", reached, e.isnan(x));
@@ -45,8 +45,8 @@ Value log_add_exp(Emit& e, const Value& a, const Value& b) {
 Values logcumsumexp(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   if (hlo::is_complex(x.element())) throw Unsupported("logcumsumexp of complex numbers");
-  if (x.rank() == 0 || x.type.elements() == 0) return {x};
   const auto dim = static_cast<size_t>(c.dim("dim", x.rank()));
+  if (x.rank() == 0 || x.type.elements() == 0) return {x};
   const Dims ones(x.dims().size(), 1);
   hlo::Window window{ones, ones, ones, ones, {}};
   window.padding.resize(ones.size());

@@ -32,8 +32,9 @@ Values reshaped(Emit& e, const Call& c, const Value& values, const Value& indice
 // aten::sort, aten::sort.stable: always stable.
 Values sort(Emit& e, const Call& c) {
   Value x = c.tensor("self");
+  const int64_t dim = c.dim("dim", x.rank());
   if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({kIndex, x.dims()})};
-  Sorted sorted = sort_along(e, x, c.dim("dim", x.rank()), c.boolean("descending"));
+  Sorted sorted = sort_along(e, x, dim, c.boolean("descending"));
   return {sorted.values, sorted.indices};
 }
 
@@ -51,9 +52,9 @@ Sorted top_k(Emit& e, const Value& x, int64_t k, bool smallest) {
 Values topk(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Type result = e.type_of(c.result());
+  const int64_t dim = c.dim("dim", x.rank()), last = x.rank() - 1, k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (result.elements() == 0) return {e.zeros(result), e.zeros({kIndex, result.dims})};
-  const int64_t dim = c.dim("dim", x.rank()), last = x.rank() - 1, k = c.integer("k");
   if (Emit::compute_element(x.element()) == ElementType::kF32) {
     Dims swapped;
     for (int64_t d = 0; d < x.rank(); ++d) swapped.push_back(d == dim ? last : d == last ? dim : d);
@@ -66,12 +67,21 @@ Values topk(Emit& e, const Call& c) {
   return {e.slice(sorted.values, start, limit, strides), e.slice(sorted.indices, start, limit, strides)};
 }
 
+int64_t dimension_to_choose_from(const Call& c, const Value& x) {
+  const int64_t dim = c.dim("dim", x.rank());
+  if (x.rank() > 0 && x.dim(dim) == 0) throw Mistake("one of no elements is asked for");
+  return dim;
+}
+
+// Of results without elements.
+Values nothing(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))}; }
+
 // aten::kthvalue: the k-th smallest, counted from 1.
 Values kthvalue(Emit& e, const Call& c) {
   Value x = c.tensor("self");
+  const int64_t dim = dimension_to_choose_from(c, x), k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
-  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
-  const int64_t dim = c.dim("dim", x.rank()), k = c.integer("k");
+  if (x.type.elements() == 0) return nothing(e, c);
   Sorted sorted = sort_along(e, x, dim, false);
   return reshaped(e, c, pick(e, sorted.values, dim, k - 1), pick(e, sorted.indices, dim, k - 1));
 }
@@ -107,9 +117,10 @@ Values median_all(Emit& e, const Call& c, bool ignore_nan) {
 
 Values median_dim(Emit& e, const Call& c, bool ignore_nan) {
   Value x = c.tensor("self");
+  const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
-  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
-  Sorted found = median_along(e, x, c.dim("dim", x.rank()), ignore_nan);
+  if (x.type.elements() == 0) return nothing(e, c);
+  Sorted found = median_along(e, x, dim, ignore_nan);
   return reshaped(e, c, found.values, found.indices);
 }
 
@@ -122,9 +133,10 @@ Values nanmedian_of_dim(Emit& e, const Call& c) { return median_dim(e, c, true);
 // aten::mode: the smallest of the most frequent values, and the last place where it is.
 Values mode(Emit& e, const Call& c) {
   Value x = c.tensor("self");
+  const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
-  if (x.type.elements() == 0) return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))};
-  const int64_t dim = c.dim("dim", x.rank()), n = x.dim(dim);
+  if (x.type.elements() == 0) return nothing(e, c);
+  const int64_t n = x.dim(dim);
   Sorted sorted = sort_along(e, x, dim, false);
   // A run starts where an element differs from the one before it.
   Dims low(x.dims().size(), 0), high = low, interior = low;

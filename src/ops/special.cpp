@@ -74,6 +74,7 @@ Values mvlgamma(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
   const int64_t p = c.integer("p");
+  if (p < 1) throw Mistake("p is below 1");
   Expression sum = lgamma(x);
   for (int64_t j = 1; j < p; ++j) sum = sum + lgamma(x - static_cast<double>(j) / 2);
   return k.give(sum + static_cast<double>(p * (p - 1)) / 4 * std::log(M_PI));
@@ -120,7 +121,10 @@ Values sinc(Emit& e, const Call& c) {
 Values logit(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
-  if (c.has("eps")) x = minimum(maximum(x, c.real("eps")), 1 - c.real("eps"));
+  if (c.has("eps")) {
+    const double low = c.real("eps"), high = 1 - low;
+    x = where(x < low, low, where(x > high, high, x));  // which may be the wrong way round
+  }
   return k.give(log(x / (1 - x)));
 }
 

@@ -48,12 +48,6 @@ GRADIENT_TOLERANCE: dict[str, tuple[float, float]] = {
 # PyTorch wants their tensor arguments on the CPU, whatever device the input is on.
 ARGUMENTS_ON_THE_CPU = {"tensor_split"}
 
-# Results that PyTorch's Meta kernel, hence this device, gives another shape than the CPU; no user of the op sees them.
-INTERNAL_RESULTS: dict[str, int] = {  # the first of them
-    "native_batch_norm": 1,  # the saved statistics of an evaluation: empty on the CPU
-    "_native_batch_norm_legit": 1,
-}
-
 OPS: dict[str, OpInfo] = {f"{op.name}{'.' + op.variant_test_name if op.variant_test_name else ''}": op for op in op_db}
 
 

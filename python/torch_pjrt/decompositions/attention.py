@@ -1,0 +1,103 @@
+"""Fused attention layers, by the formulas of ``torch.nn.MultiheadAttention`` and ``TransformerEncoderLayer``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torch_pjrt.decompositions.table import decomposition
+
+
+def _scores_softmax(scores: Tensor, mask: Tensor | None, mask_type: int | None) -> Tensor:
+    """Softmax over the last dimension of (batch, heads, queries, keys), where ``mask`` is not true.
+
+    ``mask_type``: 0, (queries, keys); 1, (batch, keys); else the scores' own shape.
+    """
+    if mask is not None:
+        mask = mask.to(torch.bool)
+        if mask_type == 0:
+            mask = mask[None, None]
+        elif mask_type == 1:
+            mask = mask[:, None, None]
+        scores = scores.masked_fill(mask, float("-inf"))
+    return scores.softmax(-1)
+
+
+@decomposition("_native_multi_head_attention", meta=True)
+def native_multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Tensors are (batch, tokens, embed_dim). Gives those, and the probabilities, averaged over heads if so wanted."""
+
+    def heads(x: Tensor, part: int) -> Tensor:
+        rows = slice(part * embed_dim, (part + 1) * embed_dim)
+        projected = torch.nn.functional.linear(x, qkv_weight[rows], qkv_bias[rows])
+        return projected.unflatten(-1, (num_head, -1)).transpose(1, 2)
+
+    q, k, v = heads(query, 0), heads(key, 1), heads(value, 2)
+    scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
+    probabilities = _scores_softmax(scores, mask, mask_type)
+    joined = (probabilities @ v).transpose(1, 2).flatten(2)
+    if need_weights and average_attn_weights:
+        probabilities = probabilities.mean(1)
+    return torch.nn.functional.linear(joined, proj_weight, proj_bias), probabilities
+
+
+@decomposition("_transformer_encoder_layer_fwd", meta=True)
+def transformer_encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """The formulas of ``torch.nn.TransformerEncoderLayer``, without dropout."""
+    functional = torch.nn.functional
+    activation = functional.gelu if use_gelu else functional.relu
+
+    def norm1(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def norm2(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    def attention(x: Tensor) -> Tensor:
+        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+        return native_multi_head_attention(x, x, x, embed_dim, num_heads, *weights, mask, False, True, mask_type)[0]
+
+    def feed_forward(x: Tensor) -> Tensor:
+        hidden = activation(functional.linear(x, ffn_weight_1, ffn_bias_1))
+        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        src = src + attention(norm1(src))
+        return src + feed_forward(norm2(src))
+    src = norm1(src + attention(src))
+    return norm2(src + feed_forward(src))

@@ -1,0 +1,92 @@
+"""Mistakes that PyTorch's Meta kernels let pass, and what XLA rewrites: errors and values are the CPU's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+Program = Callable[[str], object]
+
+
+def ones(*sizes: int, device: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(sizes, device=device, dtype=dtype)
+
+
+def number(device: str) -> torch.Tensor:
+    return torch.tensor(1.0, device=device)
+
+
+MISTAKES: dict[str, Program] = {
+    "floor_divide_ broadcasts": lambda d: ones(3, 1, device=d).floor_divide_(ones(3, 4, device=d)),
+    "_foreach_maximum_ broadcasts": lambda d: torch._foreach_maximum_([ones(3, 1, device=d)], [ones(3, 4, device=d)]),
+    "index_put_ at floats": lambda d: ones(3, device=d).index_put_((ones(1, device=d),), number(d)),
+    "mv of two dtypes": lambda d: ones(3, 4, device=d).mv(ones(4, device=d, dtype=torch.int64)),
+    "matmul of two dtypes": lambda d: ones(3, 4, device=d, dtype=torch.int64) @ ones(4, device=d),
+    "max of nothing": lambda d: ones(0, 4, device=d).max(),
+    "min of nothing": lambda d: ones(0, 4, device=d).min(),
+    "median of nothing": lambda d: ones(0, 4, device=d).median(0),
+    "mode of nothing": lambda d: ones(0, 4, device=d).mode(0),
+    "cummax of a number": lambda d: number(d).cummax(2),
+    "logcumsumexp of a number": lambda d: number(d).logcumsumexp(2),
+    "sort of a number": lambda d: number(d).sort(2),
+    "argsort of a number": lambda d: number(d).argsort(-2),
+    "var of integers": lambda d: ones(3, device=d, dtype=torch.int64).var(),
+    "std of integers": lambda d: ones(3, device=d, dtype=torch.int64).std(0),
+    "mvlgamma of order 0": lambda d: torch.mvlgamma(ones(3, device=d), 0),
+    "kaiser_window of integers": lambda d: torch.kaiser_window(3, dtype=torch.int64, device=d),
+    "kaiser_window of less than nothing": lambda d: torch.kaiser_window(-1, device=d),
+    "probabilities above 1": lambda d: functional.binary_cross_entropy(2 * ones(3, device=d), ones(3, device=d)).item(),
+    "probabilities that are NaN": lambda d: functional.binary_cross_entropy(
+        ones(3, device=d) * torch.nan, ones(3, device=d)
+    ).item(),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_raises_what_the_cpu_raises(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises((RuntimeError, IndexError)) as expected:
+            MISTAKES[name]("cpu")
+        with pytest.raises(expected.type) as raised:
+            MISTAKES[name]("pjrt")
+    if "kaiser_window of integers" not in name:  # which tells of all options
+        assert str(raised.value).startswith(str(expected.value))
+
+
+def test_equal_of_other_sizes_and_dtypes() -> None:
+    assert not torch.equal(ones(3, device="pjrt"), ones(4, device="pjrt", dtype=torch.int64))
+    with pytest.raises(RuntimeError, match="Expected object of data type Float but got data type Long"):
+        torch.equal(ones(3, device="pjrt"), ones(3, device="pjrt", dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 50])
+def test_kaiser_window(length: int, periodic: bool, dtype: torch.dtype | None) -> None:
+    for beta in (12.0, 0.0):
+        window = torch.kaiser_window(length, periodic, beta, dtype=dtype, device="pjrt")
+        torch.testing.assert_close(window.cpu(), torch.kaiser_window(length, periodic, beta, dtype=dtype))
+
+
+def test_logarithms_of_powers() -> None:
+    """XLA makes n log|x| of it, which is no NaN below 0."""
+    x, n = torch.tensor([-2.0, -1.0, 0.0, 2.0, 3.0]), torch.tensor([3.0, 1.0, 2.0, 2.0, -1.0])
+    torch.testing.assert_close(x.to("pjrt").pow(n.to("pjrt")).log().cpu(), x.pow(n).log(), equal_nan=True)
+    for exponent in (1.5, 3.0, 2.5, 5.0):  # varies, so it becomes an argument
+        torch.testing.assert_close((x.to("pjrt") ** exponent).log().cpu(), (x**exponent).log(), equal_nan=True)
+
+
+def test_a_product_with_a_mask_keeps_nan() -> None:
+    """XLA makes a choice between x and 0 of it."""
+    x = torch.tensor([1.0, torch.nan, torch.inf, 2.0, -torch.inf])
+    for mask in (torch.tensor([True, False, False, False, False]), x > 0, (x > 0) & (x < 2)):
+        for y in (x, x.double(), torch.complex(x, x)):
+            device_x, device_mask = y.to("pjrt"), mask.to("pjrt")
+            torch.testing.assert_close((device_mask * device_x).cpu(), mask * y, equal_nan=True)
+            torch.testing.assert_close((device_x * device_mask.to(y.dtype)).cpu(), y * mask, equal_nan=True)
+    torch.testing.assert_close((mask.to("pjrt") / 0).cpu(), mask / 0, equal_nan=True)

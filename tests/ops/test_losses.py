@@ -1,0 +1,59 @@
+"""What the samples of PyTorch's OpInfo database leave out of the losses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+import torch_pjrt
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (1, 3), ()])
+def test_multilabel_margin_loss(shape: tuple[int, ...], reduction: str) -> None:
+    """Targets end at the first -1. PyTorch's own decomposition goes on, which is what torch.compile traces."""
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    for _ in range(8):
+        x, target = torch.randn(shape), torch.randint(-1, shape[-1] if shape else 1, shape)
+        host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
+        expected = functional.multilabel_margin_loss(host, target, reduction=reduction)
+        got = functional.multilabel_margin_loss(device, target.to("pjrt"), reduction=reduction)
+        torch.testing.assert_close(got.cpu(), expected)
+        weights = torch.randn(expected.shape)
+        expected.backward(weights)
+        got.backward(weights.to("pjrt"))
+        torch.testing.assert_close(device.grad.cpu(), host.grad)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_multilabel_margin_loss_refuses() -> None:
+    x = torch.randn(2, 5, device="pjrt")
+    with pytest.raises(RuntimeError, match="inconsistent target size"):
+        functional.multilabel_margin_loss(x, torch.zeros(2, 4, dtype=torch.long, device="pjrt"))
+    with pytest.raises(RuntimeError, match="expected scalar type Long"):
+        functional.multilabel_margin_loss(x, torch.zeros(2, 5, dtype=torch.int32, device="pjrt"))
+    with pytest.raises(RuntimeError, match="index 9 is out of bounds"):
+        functional.multilabel_margin_loss(x, torch.full((2, 5), 9, device="pjrt")).item()
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    weight = torch.rand(5) if weighted else None
+    for shape, margin in (((5,), 1.0), ((4, 5), 0.3), ((1, 5), -0.5)):
+        x, target = torch.randn(shape), torch.randint(0, 5, shape[:-1])
+        host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
+        expected = functional.multi_margin_loss(host, target, p, margin, weight, reduction=reduction)
+        on_device = None if weight is None else weight.to("pjrt")
+        got = functional.multi_margin_loss(device, target.to("pjrt"), p, margin, on_device, reduction=reduction)
+        torch.testing.assert_close(got.cpu(), expected)
+        weights = torch.randn(expected.shape)
+        expected.backward(weights)
+        got.backward(weights.to("pjrt"))
+        torch.testing.assert_close(device.grad.cpu(), host.grad)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
