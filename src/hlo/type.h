@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tpjrt::hlo {
@@ -45,7 +46,16 @@ bool is_integer(ElementType element);  // signed or unsigned, not kPred
 // The real part's type of a complex type; the type itself otherwise.
 ElementType real_element(ElementType element);
 
-using Dims = std::vector<int64_t>;
+// Sizes, or dimensions. Asked for one that isn't there, it throws std::out_of_range: a rule may be given what no rule
+// expects, and then the host has the words for it.
+struct Dims : std::vector<int64_t> {
+  using std::vector<int64_t>::vector;
+  Dims(std::vector<int64_t> dims) : std::vector<int64_t>(std::move(dims)) {}  // NOLINT: as if it were one
+  int64_t& operator[](size_t i) { return at(i); }
+  const int64_t& operator[](size_t i) const { return at(i); }
+  int64_t& back() { return at(size() - 1); }
+  const int64_t& back() const { return at(size() - 1); }
+};
 
 struct Type {
   ElementType element = ElementType::kF32;

@@ -64,17 +64,26 @@ Value sought(Emit& e, const Call& c, ElementType sequence) {
 // aten::bucketize.Tensor, aten::bucketize.Scalar
 Values bucketize(Emit& e, const Call& c) {
   Value boundaries = c.tensor("boundaries");
+  if (boundaries.rank() != 1) throw Mistake("the boundaries don't have one dimension");
   return search_result(e, c, boundaries, sought(e, c, boundaries.element()), c.boolean("right"));
 }
 
 // aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
 Values searchsorted(Emit& e, const Call& c) {
   Value sequence = c.tensor("sorted_sequence");
+  const std::string side = c.string("side");
+  if (!side.empty() && side != "left" && side != "right") throw Mistake("the side is neither left nor right");
+  if (side == "left" && c.boolean("right")) throw Mistake("the sides are opposites");
   if (auto sorter = c.optional_tensor("sorter")) {
     sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
   }
-  const bool right = c.boolean("right") || c.string("side") == "right";
-  return search_result(e, c, sequence, sought(e, c, sequence.element()), right);
+  const Value values = sought(e, c, sequence.element());
+  if (sequence.rank() != 1) {
+    Dims rows = sequence.dims(), sought_rows = values.dims();
+    rows.back() = sought_rows.back() = 0;
+    if (rows != sought_rows) throw Mistake("the values have other dimensions before the last than the sequence");
+  }
+  return search_result(e, c, sequence, values, c.boolean("right") || side == "right");
 }
 
 // The ends of a histogram: min and max, or where these are equal the least and the greatest element; one more on each side

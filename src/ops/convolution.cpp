@@ -30,6 +30,7 @@ Geometry geometry_of(const Call& c) {
   g.padding = list("padding");
   g.dilation = list("dilation");
   g.groups = c.integer("groups");
+  if (g.groups <= 0) throw Mistake("groups are counted from 1");
   g.transposed = c.boolean("transposed");
   for (const int64_t padding : g.padding) {
     if (padding < 0) throw Mistake("negative padding");

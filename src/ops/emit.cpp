@@ -241,6 +241,14 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
       {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
 }
 
+void Emit::require_all(const Value& predicates, std::string message) {
+  if (!requires_) return;
+  Dims all;
+  for (int64_t d = 0; d < predicates.rank(); ++d) all.push_back(d);
+  const Value holds = convert(predicates, ElementType::kS32);
+  require(reduce("minimum", holds, ones({holds.element(), {}}), all), 1, 2, std::move(message), /*index_error=*/false);
+}
+
 std::vector<Requirement> Emit::requiring(const std::function<void()>& emit) {
   std::vector<Requirement> before = std::exchange(requirements_, {});
   emit();

@@ -85,6 +85,8 @@ class Emit : public hlo::Builder {
   // --- requirements -------------------------------------------------------------------------------------------------
   // Only for what the user gives and the CPU's kernel checks too.
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
+  // A RuntimeError where one of these predicates is false.
+  void require_all(const Value& predicates, std::string message);
   // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
   void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }

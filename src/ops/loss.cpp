@@ -98,8 +98,7 @@ Values huber_loss_backward(Emit& e, const Call& c) {
 Values binary_cross_entropy(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target", "weight"}));
   Expression x = k("self"), t = k("target");
-  const Value outside = e.convert(e.logical_not(((x >= 0) & (x <= 1)).value), ElementType::kS32);  // NaN is
-  e.require(e.max(outside, all_dims(outside)), 0, 1, "all elements of input should be between 0 and 1", false);
+  e.require_all(((x >= 0) & (x <= 1)).value, "all elements of input should be between 0 and 1");
   Expression loss = (t - 1) * maximum(log1p(-x), -100) - t * maximum(log(x), -100);
   return reduced(e, c, c.has("weight") ? loss * k("weight") : loss);
 }

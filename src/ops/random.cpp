@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/expression.h"
 #include "ops/order.h"
 
 namespace tpjrt::ops {
@@ -64,7 +65,9 @@ Values normal_tensors(Emit& e, const Call& c) {
     }
     return e.splat(c.real(name), type);
   };
-  return {e.convert(e.add(operand("mean"), e.mul(operand("std"), e.random_normal(c, type))), result.element)};
+  const Value deviation = operand("std");
+  e.require_all((Expression{&e, deviation} >= 0).value, "normal expects all elements of std >= 0.0");
+  return {e.convert(e.add(operand("mean"), e.mul(deviation, e.random_normal(c, type))), result.element)};
 }
 
 // aten::bernoulli, aten::bernoulli.Tensor: a probability for each element.
@@ -73,6 +76,8 @@ Values bernoulli_each(Emit& e, const Call& c, std::string_view probability) {
   Value p = c.tensor(probability);
   const bool wide = p.element() == ElementType::kF64;
   p = e.broadcast_to(e.to(p, wide ? ElementType::kF64 : ElementType::kF32), result.dims);
+  const Expression chance{&e, p};
+  e.require_all(((chance >= 0) & (chance <= 1)).value, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
   return {e.to(e.compare(hlo::Comparison::kLt, e.random_uniform(c, p.type), p), result.element)};
 }
 
@@ -225,6 +230,10 @@ Values multinomial(Emit& e, const Call& c) {
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
   Value weights = e.reshape(e.to(x, Emit::compute_element(x.element())), {rows, n});
+  e.require_all(e.binary("and", e.unary("is_finite", weights), (Expression{&e, weights} >= 0).value),
+                "probability tensor contains either `inf`, `nan` or element < 0");
+  e.require_all((Expression{&e, e.sum(weights, {1})} > 0).value,
+                "invalid multinomial distribution (sum of probabilities <= 0)");
   if (c.boolean("replacement")) return {e.reshape(draw_with_replacement(e, c, weights, count), result.dims)};
   Value race = e.div(weights, e.convert(exponential_unit(e, c, weights.type), weights.element()));
   Value order = sort_along(e, race, 1, true).indices;
