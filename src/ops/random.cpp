@@ -230,8 +230,14 @@ Values multinomial(Emit& e, const Call& c) {
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
   Value weights = e.reshape(e.to(x, Emit::compute_element(x.element())), {rows, n});
-  e.require_all(e.binary("and", e.unary("is_finite", weights), (Expression{&e, weights} >= 0).value),
-                "probability tensor contains either `inf`, `nan` or element < 0");
+  const Value finite = e.unary("is_finite", weights), possible = (Expression{&e, weights} >= 0).value;
+  if (c.boolean("replacement") && count > 1) {  // another of the CPU's kernels, with other words
+    const std::string wrong = "invalid multinomial distribution (encountering probability entry ";
+    e.require_all(finite, wrong + "= infinity or NaN)");
+    e.require_all(possible, wrong + "< 0)");
+  } else {
+    e.require_all(e.binary("and", finite, possible), "probability tensor contains either `inf`, `nan` or element < 0");
+  }
   e.require_all((Expression{&e, e.sum(weights, {1})} > 0).value,
                 "invalid multinomial distribution (sum of probabilities <= 0)");
   if (c.boolean("replacement")) return {e.reshape(draw_with_replacement(e, c, weights, count), result.dims)};
