@@ -1,6 +1,6 @@
 """Decompositions that PyTorch lacks, or has wrong. They come before its own."""
 
-from torch_pjrt.decompositions import attention, losses, recurrent, sets, windows
+from torch_pjrt.decompositions import attention, losses, recurrent, sampling, sets, windows
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
-__all__ = ["DECOMPOSITIONS", "attention", "losses", "recurrent", "sets", "windows"]
+__all__ = ["DECOMPOSITIONS", "attention", "losses", "recurrent", "sampling", "sets", "windows"]

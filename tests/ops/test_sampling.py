@@ -1,0 +1,36 @@
+"""grid_sample's gradients in every mode, on the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+import torch_pjrt
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample(mode: str, padding: str, align_corners: bool) -> None:
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    for sizes in ((2, 3, 5, 4), (1, 1, 1, 1), (2, 3, 1, 4)):
+        image, grid = torch.randn(sizes), 1.5 * torch.randn(sizes[0], 6, 3, 2)
+        weights = torch.randn(sizes[0], sizes[1], 6, 3)
+        results = []
+        for device in ("cpu", "pjrt"):
+            x = image.detach().to(device, copy=True).requires_grad_()
+            at = grid.detach().to(device, copy=True).requires_grad_()
+            sampled = functional.grid_sample(x, at, mode=mode, padding_mode=padding, align_corners=align_corners)
+            (sampled * weights.to(device)).sum().backward()
+            results.append([t.detach().cpu() for t in (sampled, x.grad, at.grad)])
+        for got, expected in zip(results[1], results[0], strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_grid_sample_of_an_image_without_gradient() -> None:
+    grid = torch.rand(1, 3, 3, 2, device="pjrt", requires_grad=True)
+    functional.grid_sample(torch.rand(1, 2, 4, 4, device="pjrt"), grid, align_corners=False).sum().backward()
+    assert grid.grad is not None and grid.grad.device.type == "pjrt"
