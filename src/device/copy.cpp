@@ -28,6 +28,12 @@ graph::TypePtr dense_type(const at::Tensor& tensor) {
                                                : graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
 }
 
+// Of one storage.
+bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
   if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
     self.fill_(src.item());  // a number of the graph, not a transfer
@@ -101,7 +107,10 @@ void copy_values(const at::Tensor& self, const at::Tensor& from) {
     host_to_device(self, host_tensor(src, "copy to another device"));
     return;
   }
-  if (self.is_alias_of(src)) at::assert_no_partial_overlap(self, src);
+  if (self.is_alias_of(src)) {
+    if (is_same_view(self, src)) return;  // `x[i] += y` writes the view it has changed back to where it is
+    at::assert_no_partial_overlap(self, src);
+  }
   device_to_device(self, src);
 }
 

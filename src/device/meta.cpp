@@ -158,6 +158,16 @@ bool trains(const graph::Signature& signature) {
   return false;
 }
 
+// aten::nansum over an empty list of dimensions is over all, as with sum.
+void sum_over_all(const graph::Signature& signature, Outline& outline) {
+  const auto& parameters = signature.parameters;
+  const c10::IValue &dim = parameters.at(1).constant, &keepdim = parameters.at(2).constant;
+  if (!dim.isIntList() || !dim.toIntVector().empty()) return;
+  const at::Tensor self = outline.operands.at(0);
+  const std::vector<int64_t> ones(keepdim.toBool() ? static_cast<size_t>(self.dim()) : 0, 1);
+  outline.results.at(0) = outline.results[0].toTensor().new_empty(ones);
+}
+
 // Where a Meta kernel leaves open what the CPU's kernel gives, or says something else.
 void correct(const graph::Signature& signature, Outline& outline) {
   const std::string& name = signature.name;
@@ -167,6 +177,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       name == "aten::_batch_norm_no_update") {
     if (!trains(signature)) save_no_statistics(outline);
   }
+  if (name == "aten::nansum") sum_over_all(signature, outline);
   if (name == "aten::isin.Scalar_Tensor") outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
 

@@ -204,13 +204,15 @@ void Context::reset_peak_memory(c10::DeviceIndex device) {
   if (client_ && index < client_->devices().size()) client_->memory(index).reset_peak();
 }
 
-pjrt::CompileOptions Context::compile_options(int device_ordinal, bool small) {
+pjrt::CompileOptions Context::compile_options(int device_ordinal, Traits traits) {
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
   // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
   if (is_cpu()) options.overrides["xla_cpu_enable_fast_min_max"] = false;
   // Handing a small kernel to other threads costs more than the kernel: 76 against 32 µs for fifty 8x8 layers.
-  if (is_cpu() && small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
+  if (is_cpu() && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
+  // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
+  if (is_cpu() && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
   for (const auto& [name, value] : xla_options()) options.overrides[name] = value;
   return options;
 }

@@ -89,7 +89,11 @@ class Context final : public device::Engine {
   void reset_peak_memory(c10::DeviceIndex device) override;
 
   // How programs are compiled for this client. `small`: no kernel of it is worth several threads.
-  pjrt::CompileOptions compile_options(int device_ordinal, bool small);
+  struct Traits {         // of a program, which XLA:CPU is told of
+    bool small = false;   // of small tensors
+    bool writes = false;  // into tensors, mostly
+  };
+  pjrt::CompileOptions compile_options(int device_ordinal, Traits traits);
   // Finds or compiles the program of a walk. Under the engine's lock.
   std::shared_ptr<Program> program_for(const Walk& walk);
   // Lets go of the half of all programs that was not used for longest, when what is under way is done.

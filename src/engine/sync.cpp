@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -55,6 +56,14 @@ bool is_small(const Walk& walk) {
     }
   }
   return true;
+}
+
+// Does it write element after element, or row after row, as a loop in Python does?
+bool writes(const Walk& walk) {
+  constexpr size_t kFew = 16, kShare = 8;
+  const auto count = std::count_if(walk.nodes.begin(), walk.nodes.end(),
+                                   [](const Node* node) { return node->signature->name == "pjrt::write"; });
+  return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
 }
 
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
@@ -251,7 +260,7 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
   for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
   Making making;
   const pjrt::CompileOptions options =
-      compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, is_small(walk));
+      compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, {is_small(walk), writes(walk)});
   try {
     const CompiledText compiled = compile_text(emitted.text, options, walk.nodes.size());
     program->executable = compiled.executable;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,6 +56,19 @@ struct Dims : std::vector<int64_t> {
   const int64_t& operator[](size_t i) const { return at(i); }
   int64_t& back() { return at(size() - 1); }
   const int64_t& back() const { return at(size() - 1); }
+  using std::vector<int64_t>::insert;
+  using std::vector<int64_t>::erase;
+  iterator insert(const_iterator before, const int64_t& x) {
+    return std::vector<int64_t>::insert(checked(before, size()), x);
+  }
+  iterator erase(const_iterator one) { return std::vector<int64_t>::erase(checked(one, size() - 1)); }
+
+ private:
+  const_iterator checked(const_iterator place, size_t last) const {
+    const auto i = static_cast<size_t>(place - begin());
+    if (i > last || last > max_size()) throw std::out_of_range("a dimension that isn't there");
+    return place;
+  }
 };
 
 struct Type {

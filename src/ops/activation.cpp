@@ -3,7 +3,7 @@
 // Comparisons are written so that NaN takes the branch it takes on the CPU.
 #include <cmath>
 
-#include "ops/expression.h"
+#include "ops/pointwise.h"
 #include "ops/rules.h"
 
 namespace tpjrt::ops {
@@ -14,6 +14,7 @@ namespace {
 // aten::relu: max(x, 0), integers too.
 Values relu(Emit& e, const Call& c) {
   Elementwise k(e, c);
+  if (c.tensor("self").element() == ElementType::kPred) throw Mistake("relu of bools");
   return k.give(maximum(k("self"), 0));
 }
 
@@ -258,6 +259,7 @@ Values elu_backward(Emit& e, const Call& c) {
 // aten::celu: elu with input_scale 1 / alpha.
 Values celu(Emit& e, const Call& c) {
   Elementwise k(e, c);
+  if (is_now(c, "alpha", 0)) throw Mistake("alpha is 0");
   Expression x = k("self"), alpha = k.scalar("alpha");
   return k.give(where(x < 0, expm1(x / alpha) * alpha, x));
 }

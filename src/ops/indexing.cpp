@@ -179,6 +179,7 @@ Values put(Emit& e, const Call& c) {
   const int64_t n = self.type.elements(), count = index.type.elements();
   if (c.type("source").dtype != c.type("self").dtype) throw Mistake("the source is of another dtype");
   if (source.type.elements() != count) throw Mistake("the source has another number of elements than the index");
+  if (!hlo::is_integer(index.element())) throw Mistake("an index that is no integer");
   require_element(e, index, n);
   if (n == 0 || count == 0) return {self};
   Value flat = wrap_index(e, e.reshape(index, {count}), n, index_element({n}));

@@ -134,6 +134,8 @@ struct NegativeLogLikelihood {
 
   NegativeLogLikelihood(Emit& emit, const Call& call) : e(emit), c(call), scores(call.tensor("self").type) {
     scores.element = Emit::compute_element(scores.element);
+    const bool planes = c.name.find("nll_loss2d") != c.name.npos;
+    if (planes ? scores.rank() != 4 : scores.rank() != 1 && scores.rank() != 2) throw Mistake("scores of this rank");
     classes = scores.rank() == 1 ? 0 : 1;
     targets = scores;
     targets.dims.erase(targets.dims.begin() + classes);

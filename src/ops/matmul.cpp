@@ -132,6 +132,7 @@ Values linear(Emit& e, const Call& c) {
   }
   Value x = e.reshape(product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
   if (c.has("bias")) {
+    if (c.tensor("bias").element() != input.element()) throw Mistake("a bias of another dtype");
     x = e.add(x, e.broadcast_to(e.to(c.tensor("bias"), x.element()), dims));
   }
   return {e.as(x, c.result())};

@@ -19,14 +19,25 @@ Values add(Emit& e, const Call& c) {
   return k.give(k("self") + scaled(k, c, k("other"), "alpha"));
 }
 
+void check_subtraction(const Call& c) {
+  for (const std::string_view name : {"self", "other"}) {
+    const Argument& a = c.argument(name);
+    const bool is_bool = a.kind == Argument::Kind::kTensor ? a.tensors.at(0).element() == ElementType::kPred
+                                                           : a.scalars.at(0).isBoolean();
+    if (is_bool) throw Mistake("a subtraction of bools");
+  }
+}
+
 // aten::sub: self - alpha * other.
 Values sub(Emit& e, const Call& c) {
+  check_subtraction(c);
   Pointwise k(e, c);
   return k.give(k("self") - scaled(k, c, k("other"), "alpha"));
 }
 
 // aten::rsub: other - alpha * self.
 Values rsub(Emit& e, const Call& c) {
+  check_subtraction(c);
   Pointwise k(e, c);
   return k.give(k("other") - scaled(k, c, k("self"), "alpha"));
 }

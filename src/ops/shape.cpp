@@ -167,7 +167,9 @@ Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t sta
 Values select_backward(Emit& e, const Call& c) {
   const Dims dims = e.type_of(c.result()).dims;
   const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
-  Value grad = e.unsqueeze(c.tensor("grad_output"), dim);
+  Dims part = dims;
+  part.erase(part.begin() + dim);
+  Value grad = e.unsqueeze(e.broadcast_to(c.tensor("grad_output"), part), dim);
   return {placed(e, grad, dims, dim, index_in(c, dims[at(dim)]), 1)};
 }
 
@@ -176,7 +178,11 @@ Values slice_backward(Emit& e, const Call& c) {
   const Dims dims = e.type_of(c.result()).dims;
   const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
   const auto [start, end] = slice_bounds(c, dims[at(dim)]);
-  return {placed(e, c.tensor("grad_output"), dims, dim, start, c.integer("step"))};
+  const int64_t step = c.integer("step");
+  if (step <= 0) throw Mistake("a step that isn't above 0");
+  Dims part = dims;
+  part[at(dim)] = (end - start + step - 1) / step;
+  return {placed(e, e.broadcast_to(c.tensor("grad_output"), part), dims, dim, start, step)};
 }
 
 // self with src at start, start + step, … along dim.

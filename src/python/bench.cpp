@@ -33,8 +33,8 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 class BareProgram {
  public:
   explicit BareProgram(const std::string& text)
-      : executable_(engine::Context::instance().client().compile(
-            text, engine::Context::instance().compile_options(0, false))) {}
+      : executable_(
+            engine::Context::instance().client().compile(text, engine::Context::instance().compile_options(0, {}))) {}
 
   // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
   // -1: each execution donates those arguments, and the next one takes the results in their place.

@@ -52,6 +52,16 @@ MISTAKES: dict[str, Program] = {
         ones(1, 4, 4, device=d), ones(4, 4, 1, device=d), groups=0
     ),
     "more indices than dimensions": lambda d: number(d).index_put_((ones(1, device=d).long(),) * 2, number(d)),
+    "relu of bools": lambda d: functional.relu(ones(3, device=d, dtype=torch.bool)),
+    "celu with alpha 0": lambda d: functional.celu(ones(3, device=d), 0.0),
+    "a bias of another dtype": lambda d: functional.linear(
+        ones(2, 3, device=d), ones(4, 3, device=d), ones(4, device=d).long()
+    ),
+    "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
+    "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
+    "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
+    "1 - a mask": lambda d: 1 - ones(3, device=d, dtype=torch.bool),
+    "a number - True": lambda d: torch._foreach_sub([ones(3, device=d)], True),
     "probabilities that are NaN": lambda d: functional.binary_cross_entropy(
         ones(3, device=d) * torch.nan, ones(3, device=d)
     ).item(),
@@ -68,6 +78,20 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
             MISTAKES[name]("pjrt")
     if "kaiser_window of integers" not in name:  # which tells of all options
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
+
+
+def test_nansum_over_no_dimension_is_over_all() -> None:
+    x = torch.tensor([[1.0, torch.nan], [2.0, 3.0]])
+    for keepdim in (False, True):
+        for f in (torch.nansum, torch.nanmean):
+            torch.testing.assert_close(f(x.to("pjrt"), dim=[], keepdim=keepdim).cpu(), f(x, dim=[], keepdim=keepdim))
+
+
+def test_mode_into_given_tensors() -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]])
+    values, indices = torch.empty(2, device="pjrt"), torch.empty(2, dtype=torch.int64, device="pjrt")
+    torch.mode(x.to("pjrt"), 1, out=(values, indices))
+    torch.testing.assert_close((values.cpu(), indices.cpu()), tuple(x.mode(1)))
 
 
 def test_equal_of_other_sizes_and_dtypes() -> None:

@@ -33,4 +33,5 @@ def test_grid_sample(mode: str, padding: str, align_corners: bool) -> None:
 def test_grid_sample_of_an_image_without_gradient() -> None:
     grid = torch.rand(1, 3, 3, 2, device="pjrt", requires_grad=True)
     functional.grid_sample(torch.rand(1, 2, 4, 4, device="pjrt"), grid, align_corners=False).sum().backward()
-    assert grid.grad is not None and grid.grad.device.type == "pjrt"
+    assert grid.grad is not None
+    assert grid.grad.device.type == "pjrt"
