@@ -91,8 +91,13 @@ Values searchsorted(Emit& e, const Call& c) {
 std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
   const double min = c.constant_scalar("min").toDouble(), max = c.constant_scalar("max").toDouble();
   const Type type{x.element(), {}};
+  if (min > max) throw Mistake("the ends are the wrong way round");
   if (min != max) return {e.splat(min, type), e.splat(max, type)};
   Value low = e.reshape(e.min(x, {0}), {}), high = e.reshape(e.max(x, {0}), {});
+  if (hlo::is_float(x.element())) {
+    e.require_all(e.binary("and", e.unary("is_finite", low), e.unary("is_finite", high)),
+                  "torch.histc: the range of the elements is not finite");
+  }
   Value margin = e.convert(e.compare(hlo::Comparison::kEq, low, high), x.element());
   return {e.sub(low, margin), e.add(high, margin)};
 }

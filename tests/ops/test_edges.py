@@ -60,6 +60,7 @@ MISTAKES: dict[str, Program] = {
     "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
     "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
+    "histc from 1 to 0": lambda d: torch.histc(ones(3, device=d), 4, 1, 0),
     "1 - a mask": lambda d: 1 - ones(3, device=d, dtype=torch.bool),
     "a number - True": lambda d: torch._foreach_sub([ones(3, device=d)], True),
     "probabilities that are NaN": lambda d: functional.binary_cross_entropy(
@@ -85,6 +86,13 @@ def test_nansum_over_no_dimension_is_over_all() -> None:
     for keepdim in (False, True):
         for f in (torch.nansum, torch.nanmean):
             torch.testing.assert_close(f(x.to("pjrt"), dim=[], keepdim=keepdim).cpu(), f(x, dim=[], keepdim=keepdim))
+
+
+@pytest.mark.parametrize("x", [torch.inf, -torch.inf, torch.nan])
+def test_histc_of_an_infinite_range(x: float) -> None:
+    for device in ("cpu", "pjrt"):
+        with pytest.raises(RuntimeError, match=r"range of .* is not finite"):
+            torch.histc(torch.tensor([1.0, x], device=device), 4).tolist()
 
 
 def test_mode_into_given_tensors() -> None:
