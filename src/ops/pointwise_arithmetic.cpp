@@ -217,9 +217,9 @@ void add_arithmetic_rules(RuleTable& rules) {
   rules.add("aten::hypot", hypot);
   rules.add("aten::lcm", lcm);
   rules.add("aten::ldexp.Tensor", ldexp);
-  for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add(overload, lerp);
-  rules.add("aten::logaddexp", logaddexp<false>);
-  rules.add("aten::logaddexp2", logaddexp<true>);
+  for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add_for_floats(overload, lerp);
+  rules.add_for_floats("aten::logaddexp", logaddexp<false>);
+  rules.add_for_floats("aten::logaddexp2", logaddexp<true>);
   for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
   rules.add("aten::nextafter", nextafter);
   for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {

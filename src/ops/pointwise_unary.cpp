@@ -181,7 +181,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::exp2", exp2);
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
   rules.add("aten::floor", rounding<"floor">);
-  rules.add("aten::frac", frac);
+  rules.add_for_floats("aten::frac", frac);
   rules.add("aten::isinf", isinf);
   rules.add("aten::isnan", isnan_rule);
   rules.add("aten::isneginf", is_infinity<true>);

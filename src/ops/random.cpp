@@ -124,6 +124,7 @@ Values random(Emit& e, const Call& c) {
 
 // aten::random.to: in [0, to).
 Values random_to(Emit& e, const Call& c) {
+  if (c.integer("to") <= 0) throw Mistake("to is not above 0");
   return {random_integers(e, c, 0, static_cast<uint64_t>(c.integer("to")), e.type_of(c.result()))};
 }
 
@@ -131,6 +132,7 @@ Values random_to(Emit& e, const Call& c) {
 Values random_from(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const int64_t from = c.integer("from");
+  if (c.has("to") && c.integer("to") <= from) throw Mistake("to is not above from");
   uint64_t end = c.has("to") ? static_cast<uint64_t>(c.integer("to")) : exact_integers(result.element);
   return {random_integers(e, c, from, end - static_cast<uint64_t>(from), result)};
 }
@@ -269,7 +271,7 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::normal.Tensor_float", normal_tensors);
   rules.add("aten::normal.float_Tensor", normal_tensors);
   rules.add("aten::normal.Tensor_Tensor", normal_tensors);
-  rules.add("aten::bernoulli", bernoulli);
+  rules.add_for_floats("aten::bernoulli", bernoulli);
   rules.add("aten::bernoulli.Tensor", bernoulli_tensor);
   rules.add("aten::bernoulli.p", bernoulli_p);
   rules.add("aten::random", random);

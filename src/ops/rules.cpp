@@ -7,12 +7,21 @@ void RuleTable::add(std::string_view name, Rule rule) {
   if (!rules_.emplace(name, rule).second) throw std::logic_error("two lowering rules for " + std::string(name));
 }
 
+void RuleTable::add_for_floats(std::string_view name, Rule rule) {
+  add(name, rule);
+  for_floats_.insert(rule);
+}
+
 Rule RuleTable::find(std::string_view name) const {
   auto found = rules_.find(std::string(name));
   return found == rules_.end() ? nullptr : found->second;
 }
 
 Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
+  if (instance().for_floats_.contains(rule)) {
+    const ElementType element = c.arguments.at(0).tensors.at(0).element();
+    if (!hlo::is_float(element) && !hlo::is_complex(element)) throw Mistake("its numbers are not floating-point");
+  }
   Values values = rule(e, c);
   auto wrong = [&](const std::string& what) { throw hlo::Error("[" + c.name + "] the lowering rule gives " + what); };
   if (values.size() != c.results.size()) {

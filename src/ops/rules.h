@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "ops/call.h"
 #include "ops/emit.h"
@@ -24,6 +25,8 @@ class RuleTable {
  public:
   // Throws std::logic_error when the name is taken: an op lives in one place.
   void add(std::string_view name, Rule rule);
+  // A rule for floating-point numbers alone: that its first argument is of integers or bools is a Mistake.
+  void add_for_floats(std::string_view name, Rule rule);
   Rule find(std::string_view name) const;  // null: no rule
   size_t size() const { return rules_.size(); }
   // Runs the rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they differ.
@@ -34,6 +37,7 @@ class RuleTable {
 
  private:
   std::unordered_map<std::string, Rule> rules_;
+  std::unordered_set<Rule> for_floats_;
 };
 
 // One function a family, each at the end of its file.

@@ -61,6 +61,7 @@ MISTAKES: dict[str, Program] = {
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
     "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
     "histc from 1 to 0": lambda d: torch.histc(ones(3, device=d), 4, 1, 0),
+    "randint from 5 to 3": lambda d: torch.randint(5, 3, (2,), device=d),
     "1 - a mask": lambda d: 1 - ones(3, device=d, dtype=torch.bool),
     "a number - True": lambda d: torch._foreach_sub([ones(3, device=d)], True),
     "probabilities that are NaN": lambda d: functional.binary_cross_entropy(
@@ -93,6 +94,35 @@ def test_histc_of_an_infinite_range(x: float) -> None:
     for device in ("cpu", "pjrt"):
         with pytest.raises(RuntimeError, match=r"range of .* is not finite"):
             torch.histc(torch.tensor([1.0, x], device=device), 4).tolist()
+
+
+FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "softmax": lambda x: x.softmax(0),
+    "log_softmax": lambda x: x.log_softmax(0),
+    "cross_entropy": lambda x: functional.cross_entropy(x[None], x[:1] - 1),
+    "mse_loss": lambda x: functional.mse_loss(x, x),
+    "huber_loss": lambda x: functional.huber_loss(x, x),
+    "smooth_l1_loss": lambda x: functional.smooth_l1_loss(x, x),
+    "lerp": lambda x: x.lerp(x, 2),
+    "frac": torch.frac,
+    "logaddexp": lambda x: torch.logaddexp(x, x),
+    "bernoulli": torch.bernoulli,
+    "glu": functional.glu,
+}
+for _name in ["gelu", "silu", "mish", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "logsigmoid", "hardshrink"]:
+    FOR_FLOATS[_name] = getattr(functional, _name)
+
+
+@pytest.mark.parametrize("name", FOR_FLOATS)
+def test_refuses_integers(name: str) -> None:
+    x = torch.tensor([1, 2])
+    with pytest.raises(NotImplementedError) as expected:
+        FOR_FLOATS[name](x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NotImplementedError) as raised:
+            FOR_FLOATS[name](x.to("pjrt"))
+    assert str(raised.value) == str(expected.value)
 
 
 def test_mode_into_given_tensors() -> None:
