@@ -19,7 +19,7 @@ OTHERWISE: dict[str, str] = {
     "narrow_copy": "narrow's checks: they name the dimension as an IndexError, and a negative length",
 }
 
-# Not raised, or another mistake in the same sample is: (ops, a part of what the CPU says, why).
+# Not raised: (ops, a part of what the CPU says, why).
 ACCEPTED: list[tuple[set[str], str, str]] = [
     (
         {"cat", "gather", "kthvalue", "masked_select", "take"},
@@ -32,6 +32,10 @@ ACCEPTED: list[tuple[set[str], str, str]] = [
         "out of another dtype gets the converted result, as with most ops",
     ),
 ]
+
+
+# Of two mistakes in what is accepted, another is found than on the CPU.
+ANOTHER_FIRST = {"multinomial"}  # probabilities that are all 0, before out's dtype
 
 
 def is_accepted(name: str, error: Exception) -> bool:
@@ -87,7 +91,7 @@ def test_errors(name: str) -> None:
         if expected is None:
             continue
         error = raised(op, moved)
-        if is_accepted(name, expected):
+        if (error is None or name in ANOTHER_FIRST) and is_accepted(name, expected):
             continue
         assert error is not None, f"nothing raised; on the CPU {expected!r}"
         if name in OTHERWISE:

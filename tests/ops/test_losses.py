@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional
 
 import torch_pjrt
+
+
+def assert_same_loss(loss: Callable[..., torch.Tensor], x: torch.Tensor, *args: Any, reduction: str) -> None:
+    """The loss and the gradient of x, on the device and on the CPU."""
+    host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
+    expected = loss(host, *args, reduction=reduction)
+    moved = [a.to("pjrt") if isinstance(a, torch.Tensor) else a for a in args]
+    got = loss(device, *moved, reduction=reduction)
+    torch.testing.assert_close(got.cpu(), expected)
+    weights = torch.randn(expected.shape)
+    expected.backward(weights)
+    got.backward(weights.to("pjrt"))
+    torch.testing.assert_close(device.grad.cpu(), host.grad)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -17,14 +33,7 @@ def test_multilabel_margin_loss(shape: tuple[int, ...], reduction: str) -> None:
     torch_pjrt.reset_metrics()
     for _ in range(8):
         x, target = torch.randn(shape), torch.randint(-1, shape[-1] if shape else 1, shape)
-        host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
-        expected = functional.multilabel_margin_loss(host, target, reduction=reduction)
-        got = functional.multilabel_margin_loss(device, target.to("pjrt"), reduction=reduction)
-        torch.testing.assert_close(got.cpu(), expected)
-        weights = torch.randn(expected.shape)
-        expected.backward(weights)
-        got.backward(weights.to("pjrt"))
-        torch.testing.assert_close(device.grad.cpu(), host.grad)
+        assert_same_loss(functional.multilabel_margin_loss, x, target, reduction=reduction)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
@@ -47,13 +56,5 @@ def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
     weight = torch.rand(5) if weighted else None
     for shape, margin in (((5,), 1.0), ((4, 5), 0.3), ((1, 5), -0.5)):
         x, target = torch.randn(shape), torch.randint(0, 5, shape[:-1])
-        host, device = x.clone().requires_grad_(), x.to("pjrt").requires_grad_()
-        expected = functional.multi_margin_loss(host, target, p, margin, weight, reduction=reduction)
-        on_device = None if weight is None else weight.to("pjrt")
-        got = functional.multi_margin_loss(device, target.to("pjrt"), p, margin, on_device, reduction=reduction)
-        torch.testing.assert_close(got.cpu(), expected)
-        weights = torch.randn(expected.shape)
-        expected.backward(weights)
-        got.backward(weights.to("pjrt"))
-        torch.testing.assert_close(device.grad.cpu(), host.grad)
+        assert_same_loss(functional.multi_margin_loss, x, target, p, margin, weight, reduction=reduction)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
