@@ -207,6 +207,12 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
   return outline;
 }
 
+namespace {
+class Unwarned final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+}  // namespace
+
 void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                       c10::ArrayRef<c10::ScalarType> written) {
   const auto run = [&](bool as_given) {
@@ -219,6 +225,8 @@ void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Nu
       return at::ones(std::vector<int64_t>(type->sizes.size(), 1), at::TensorOptions(c10::kCPU).dtype(dtype));
     });
     BelowEverything guard;
+    Unwarned unwarned;  // of the sizes, say, which are not the user's
+    const c10::WarningUtils::WarningHandlerGuard guard_of_warnings(&unwarned);
     signature.op->callBoxed(stack);
   };
   try {

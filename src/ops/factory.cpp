@@ -19,7 +19,8 @@ Values fill_tensor(Emit& e, const Call& c) { return {e.as(e.reshape(c.tensor("va
 // aten::zero
 Values zero(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result()))}; }
 
-// aten::arange, aten::arange.start, aten::arange.start_step: integers in int64, everything else in double, then rounded.
+// aten::arange, aten::arange.start, aten::arange.start_step, aten::range, aten::range.step, which has its end too: integers
+// in int64, everything else in double, then rounded.
 Values arange(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   auto given = [&](std::string_view name, int64_t otherwise) {
@@ -108,6 +109,8 @@ void add_factory_rules(RuleTable& rules) {
   rules.add("aten::arange", arange);
   rules.add("aten::arange.start", arange);
   rules.add("aten::arange.start_step", arange);
+  rules.add("aten::range", arange);
+  rules.add("aten::range.step", arange);
   rules.add("aten::linspace", linspace);
   rules.add("aten::logspace", logspace);
   rules.add("aten::eye", eye);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ops/expression.h"
@@ -122,10 +123,29 @@ Values random(Emit& e, const Call& c) {
   return {random_integers(e, c, 0, exact_integers(result.element), result)};
 }
 
+// Bounds that random_ may be given: of floats none but half's, whose overflow would be infinite.
+void require_in_range(int64_t least, int64_t largest, ElementType element) {
+  int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  if (element == ElementType::kF16) {
+    high = 65504;
+    low = -high;
+  } else if (element == ElementType::kPred) {
+    low = 0;
+    high = 1;
+  } else if (hlo::is_integer(element) && hlo::byte_width(element) < 8) {
+    const auto values = static_cast<int64_t>(uint64_t{1} << (8 * hlo::byte_width(element)));
+    low = hlo::is_unsigned_integer(element) ? 0 : -values / 2;
+    high = low + values - 1;
+  }
+  if (least < low || largest > high) throw Mistake("bounds are outside of the dtype's range");
+}
+
 // aten::random.to: in [0, to).
 Values random_to(Emit& e, const Call& c) {
-  if (c.integer("to") <= 0) throw Mistake("to is not above 0");
-  return {random_integers(e, c, 0, static_cast<uint64_t>(c.integer("to")), e.type_of(c.result()))};
+  const int64_t to = c.integer("to");
+  if (to <= 0) throw Mistake("to is not above 0");
+  require_in_range(0, to - 1, e.type_of(c.result()).element);
+  return {random_integers(e, c, 0, static_cast<uint64_t>(to), e.type_of(c.result()))};
 }
 
 // aten::random.from: in [from, to), or up to the dtype's largest integer.
@@ -133,6 +153,7 @@ Values random_from(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const int64_t from = c.integer("from");
   if (c.has("to") && c.integer("to") <= from) throw Mistake("to is not above from");
+  require_in_range(from, c.has("to") ? c.integer("to") - 1 : from, result.element);
   uint64_t end = c.has("to") ? static_cast<uint64_t>(c.integer("to")) : exact_integers(result.element);
   return {random_integers(e, c, from, end - static_cast<uint64_t>(from), result)};
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,10 @@ def test_out_of_another_dtype() -> None:
     for device in ("cpu", DEVICE):  # where the CPU converts, so does the device
         out = ones(device, torch.float64)
         assert torch.add(ones(device), 1, out=out).tolist() == [2.0, 2.0, 2.0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            out = torch.empty(4, 2, device=device, dtype=torch.uint8)
+            torch.cat([torch.ones(2, 2, device=device, dtype=torch.int64)] * 2, out=out)
 
 
 def test_values_written_at_indices_have_the_tensors_dtype() -> None:
@@ -133,3 +138,21 @@ def test_convolutions_keep_channels_last(last: str, transposed: bool) -> None:
     assert y.grad.stride() == x.grad.stride()
     torch.testing.assert_close(result.cpu(), expected)
     torch.testing.assert_close(on_device.weight.grad.cpu(), layer.weight.grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*is out of bounds")
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float32])
+def test_random_integers_lie_in_the_dtypes_range(dtype: torch.dtype) -> None:
+    largest = int(torch.finfo(dtype).max) if dtype.is_floating_point else 1
+    if dtype not in (torch.bool, torch.float16, torch.float32):
+        largest = torch.iinfo(dtype).max
+    for bounds in ((0, 2), (-1, 1), (0, 257), (largest + 1,), (-(2**62), 5), (-(2**15), -5)):
+        bounds = tuple(min(bound, 2**63 - 1) for bound in bounds)
+        try:
+            torch.zeros(3, dtype=dtype).random_(*bounds)
+        except RuntimeError:
+            fails_alike(lambda device, bounds=bounds: torch.zeros(3, dtype=dtype, device=device).random_(*bounds))
+        else:
+            drawn = torch.zeros(3, dtype=dtype, device=DEVICE).random_(*bounds)
+            low, high = (0, *bounds)[-2:]
+            assert all(low <= value <= high for value in drawn.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -28,9 +29,15 @@ def run(program: str, path: Path | None = None) -> str:
     if path is not None:
         path.write_text(text)
         command = [str(path)]
-    result = subprocess.run([sys.executable, *command], env={**os.environ}, capture_output=True, text=True, timeout=200)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout + result.stderr
+    with subprocess.Popen([sys.executable, "-X", "faulthandler", *command], start_new_session=True, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # fmt: skip
+        try:
+            out, errors = process.communicate(timeout=200)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGABRT)  # it and its children say where they are
+            out, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, out[-1000:] + errors[-6000:]
+    return out + errors
 
 
 def test_pin_memory_left_on() -> None:

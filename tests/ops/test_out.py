@@ -12,6 +12,7 @@ from tests.ops.opinfo import OPS, UNPREDICTABLE, UNSUPPORTED, assert_same, on_de
 from tests.ops.test_opinfo import run
 
 COUNT = 1
+DEVICE = "pjrt"
 
 
 def outs(result: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -44,3 +45,23 @@ def test_out(name: str) -> None:
             assert run_out(op, moved, out_on_device) is out_on_device
             # Not what the CPU wrote: some of its kernels (gelu, avg_pool3d, narrow_copy) mistake memory with gaps.
             assert_same(out_on_device, result, values=op.name not in UNPREDICTABLE)
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda out: torch.arange(4, out=out),
+        lambda out: torch.arange(1, 9, 2, out=out),
+        lambda out: torch.range(0, 3, out=out),
+        lambda out: torch.linspace(0, 3, 4, out=out),
+        lambda out: torch.logspace(0, 3, 4, base=2, out=out),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_memory_is_filled_in_its_own_shape(fill: Any) -> None:
+    for shape in ((2, 2), (4, 1), (4,)):
+        expected, held = torch.zeros(4, 6), torch.zeros(4, 6, device=DEVICE)
+        result = fill(held.as_strided(shape, (6, 1)[: len(shape)], 2))
+        assert result.shape == fill(expected.as_strided(shape, (6, 1)[: len(shape)], 2)).shape == shape
+        assert held.tolist() == expected.tolist()
+    assert fill(torch.zeros((), device=DEVICE)[None, None][:, :0]).tolist() == fill(torch.zeros(1, 0)).tolist()

@@ -1,0 +1,34 @@
+// arange, range, linspace and logspace with out=: the CPU's kernels fill what they are given in the order of its elements,
+// and leave its shape where the number of elements fits. Their Meta kernels resize it to one dimension.
+#include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include "device/operator.h"
+#include "device/recorder.h"
+
+namespace tpjrt::device {
+namespace {
+
+void fill_in_order(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Operator& op = Operator::of(handle);
+  const at::Tensor out = stack->back().toTensor();
+  if (out.dim() == 1 || out.numel() == 0) return record(op, *stack);
+  stack->back() = at::empty({0}, out.options());
+  record(op, *stack);
+  const at::Tensor filled = stack->back().toTensor();
+  if (filled.numel() != out.numel()) at::native::resize_output(out, filled.sizes());
+  out.copy_(filled.view(out.sizes()));
+  stack->back() = out;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  const auto own = [&](const char* name) { m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fill_in_order>()); };
+  own("arange.start_out");
+  own("range.out");
+  own("linspace.out");
+  own("logspace.out");
+}
+
+}  // namespace
+}  // namespace tpjrt::device
