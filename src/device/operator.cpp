@@ -75,7 +75,8 @@ bool stays_composite(std::string_view base) {
       "_coalesced",
       "_is_all_true",
       "_is_any_true",
-      "_linalg_check_errors",  // read data
+      "_linalg_check_errors",   // read data
+      "_pack_padded_sequence",  // reads the lengths, which are on the CPU
       "_new_zeros_with_same_feature_meta",
       "new_empty_strided",  // factories
       "_to_copy",

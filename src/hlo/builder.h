@@ -127,6 +127,8 @@ class Builder {
   Value complex(const Value& real, const Value& imag);
   Value convert(const Value& x, ElementType element);  // no-op when equal; float to integer truncates
   Value bitcast_convert(const Value& x, const Type& type);
+  // Rounds a float to what kF16 or kBF16 holds, which a pair of converts need not do: XLA may drop those.
+  Value reduce_precision(const Value& x, ElementType element);
 
   // --- shape --------------------------------------------------------------------------------------------------------
   Value reshape(const Value& x, const Dims& dims);           // no-op when equal

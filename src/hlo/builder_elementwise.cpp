@@ -154,6 +154,14 @@ Value Builder::convert(const Value& x, ElementType element) {
   return impl_->emit(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result);
 }
 
+Value Builder::reduce_precision(const Value& x, ElementType element) {
+  check(is_float(x.element()), "reduce_precision", to_string(x.type));
+  check(element == ElementType::kF16 || element == ElementType::kBF16, "reduce_precision", "neither kF16 nor kBF16");
+  return impl_->emit(cat("stablehlo.reduce_precision ", impl_->use("reduce_precision", x),
+                         ", format = ", element == ElementType::kF16 ? "e5m10" : "e8m7", " : ", to_string(x.type)),
+                     x.type);
+}
+
 Value Builder::bitcast_convert(const Value& x, const Type& type) {
   // A narrower result gains a last dimension, a wider one loses it.
   const int64_t from = byte_width(x.element()), to = byte_width(type.element);

@@ -76,7 +76,7 @@ Expression integer_power(const Expression& x, const Expression& n) {
 // aten::pow: exponents that are common numbers are multiplied out, as torch does.
 Values pow(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  if (k.element == ElementType::kPred) throw Unsupported("pow of bools");
+  if (k.element == ElementType::kPred) throw Mistake("powers of bools");
   Expression x = k("self");
   if (hlo::is_integer(k.element)) {
     const bool is_number = c.argument("exponent").kind == Argument::Kind::kScalar;

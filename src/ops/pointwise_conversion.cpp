@@ -13,9 +13,15 @@ Values converted(Emit& e, const Call& c) { return {e.as(c.tensor("self"), c.resu
 // aten::copy: src in self's type.
 Values copy(Emit& e, const Call& c) { return {e.as(c.tensor("src"), c.result())}; }
 
+// What a complex number is made of.
+void require_parts(const Value& a, const Value& b) {
+  if (a.element() != b.element()) throw Mistake("the parts of a complex number differ in dtype");
+  if (a.element() == ElementType::kBF16) throw Mistake("there are no complex numbers of bfloat16");
+}
+
 // aten::complex.
 Values complex(Emit& e, const Call& c) {
-  if (c.tensor("real").element() != c.tensor("imag").element()) throw Mistake("real and imag differ in dtype");
+  require_parts(c.tensor("real"), c.tensor("imag"));
   Pointwise k(e, c, hlo::real_element(e.element(c.result())));
   return {e.complex(k("real").value, k("imag").value)};
 }
@@ -23,6 +29,7 @@ Values complex(Emit& e, const Call& c) {
 // aten::polar.
 Values polar(Emit& e, const Call& c) {
   Pointwise k(e, c, hlo::real_element(e.element(c.result())));
+  require_parts(c.tensor("abs"), c.tensor("angle"));
   Expression size = k("abs"), angle = k("angle");
   return {e.complex((size * angle.unary("cosine")).value, (size * angle.unary("sine")).value)};
 }

@@ -6,6 +6,20 @@ namespace tpjrt::ops {
 
 namespace {
 
+// As the CPU's kernels for half precision, which round each step of a quotient, and the Scalar of a remainder.
+Expression rounded(const Call& c, const Expression& x) {
+  const ElementType element = x.e->element(c.result());
+  const bool half = element == ElementType::kF16 || element == ElementType::kBF16;
+  return half ? x.with(x.e->reduce_precision(x.value, element)) : x;
+}
+
+// Not by a divisor of one element, which they take in single precision.
+Expression rounded_step(const Call& c, const Expression& x) {
+  const Argument& other = c.argument("other");
+  const bool one = other.kind == Argument::Kind::kScalar || c.tensor("other").type.elements() == 1;
+  return one ? x : rounded(c, x);
+}
+
 // The argument "other", which must have no zeros where integers are divided. A Scalar that stands still is looked at here.
 Expression divisor(Emit& e, const Call& c, const Pointwise& k) {
   Expression b = k("other");
@@ -31,16 +45,17 @@ Expression floor_remainder(const Expression& a, const Expression& b) {
 }
 
 // Exact for floats as in Python: a - r is a whole multiple of b, even where a / b rounds up to the next number.
-Expression floor_quotient(const Expression& a, const Expression& b) {
+Expression floor_quotient(const Call& c, const Expression& a, const Expression& b) {
+  const auto step = [&](const Expression& x) { return rounded_step(c, x); };
   Expression r = a.apply("remainder", b), above = is_above_floor(r, b);
   if (!hlo::is_float(a.value.element())) {
     Expression q = a / b;
     return where(above, q - 1, q);
   }
-  Expression multiple = (a - r) / b, q = where(above, multiple - 1, multiple);
+  Expression multiple = step(step(a - r) / b), q = where(above, step(multiple - 1), multiple);
   Expression floor = q.unary("floor");
   Expression whole = where((q - floor) > 0.5, floor + 1, floor);
-  Expression quotient = a / b;
+  Expression quotient = step(a / b);
   Expression zero = where(signbit(quotient), -0.0, quotient.number(0));
   return where(b == 0, quotient, where(q == 0, zero, whole));
 }
@@ -50,27 +65,29 @@ Values div(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression a = k("self"), b = divisor(e, c, k);
   const std::string mode = c.has("rounding_mode") ? c.string("rounding_mode") : "";
-  if (mode == "floor") return k.give(floor_quotient(a, b));
-  if (mode == "trunc" && is_floating(k)) return k.give(trunc(a / b));
+  const bool has_order = hlo::is_float(k.element) || hlo::is_integer(k.element);
+  if (!mode.empty() && !has_order) throw Mistake("quotients of bools and complex numbers are not rounded");
+  if (mode == "floor") return k.give(floor_quotient(c, a, b));
+  if (mode == "trunc" && is_floating(k)) return k.give(trunc(rounded_step(c, a / b)));
   return k.give(a / b);
 }
 
 // aten::floor_divide.
 Values floor_divide(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(floor_quotient(k("self"), divisor(e, c, k)));
+  return k.give(floor_quotient(c, k("self"), divisor(e, c, k)));
 }
 
 // aten::fmod: of the sign of self.
 Values fmod(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(k("self").apply("remainder", divisor(e, c, k)));
+  return k.give(k("self").apply("remainder", rounded(c, divisor(e, c, k))));
 }
 
 // aten::remainder: Python's %.
 Values remainder(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(floor_remainder(k("self"), divisor(e, c, k)));
+  return k.give(floor_remainder(rounded(c, k("self")), rounded(c, divisor(e, c, k))));
 }
 
 }  // namespace

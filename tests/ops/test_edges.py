@@ -16,6 +16,10 @@ def ones(*sizes: int, device: str, dtype: torch.dtype = torch.float32) -> torch.
     return torch.ones(sizes, device=device, dtype=dtype)
 
 
+def mask(device: str) -> torch.Tensor:
+    return ones(3, device=device, dtype=torch.bool)
+
+
 def number(device: str) -> torch.Tensor:
     return torch.tensor(1.0, device=device)
 
@@ -64,6 +68,11 @@ MISTAKES: dict[str, Program] = {
     "randint from 5 to 3": lambda d: torch.randint(5, 3, (2,), device=d),
     "1 - a mask": lambda d: 1 - ones(3, device=d, dtype=torch.bool),
     "a number - True": lambda d: torch._foreach_sub([ones(3, device=d)], True),
+    "a rounded quotient of bools": lambda d: torch.div(mask(d), mask(d), rounding_mode="trunc"),
+    "a rounded quotient of complex numbers": lambda d: torch.div(mask(d), 1j, rounding_mode="trunc"),
+    "powers of bools": lambda d: mask(d) ** mask(d),
+    "complex numbers of bfloat16": lambda d: torch.complex(mask(d).bfloat16(), mask(d).bfloat16()),
+    "polar coordinates of bfloat16": lambda d: torch.polar(mask(d).bfloat16(), mask(d).bfloat16()),
     "probabilities that are NaN": lambda d: functional.binary_cross_entropy(
         ones(3, device=d) * torch.nan, ones(3, device=d)
     ).item(),
@@ -164,3 +173,23 @@ def test_a_product_with_a_mask_keeps_nan() -> None:
             torch.testing.assert_close((device_mask * device_x).cpu(), mask * y, equal_nan=True)
             torch.testing.assert_close((device_x * device_mask.to(y.dtype)).cpu(), y * mask, equal_nan=True)
     torch.testing.assert_close((mask.to("pjrt") / 0).cpu(), mask / 0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_quotients_in_half_precision(dtype: torch.dtype) -> None:
+    """The CPU rounds each step of a quotient, and the number of a remainder, which decides what comes out."""
+    torch.manual_seed(0)
+    a, b = (torch.randn(4096) * 20).to(dtype), (torch.randn(4096) * 3).to(dtype)
+    for f in (
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        lambda a, b: torch.div(a, b[0], rounding_mode="trunc"),
+        lambda a, b: torch.div(a, 2.3, rounding_mode="trunc"),
+        lambda a, b: a // b,
+        lambda a, b: a // 2.3,
+        lambda a, b: a % b,
+        lambda a, b: a % 2.3,
+        lambda a, b: torch.fmod(a, 2.3),
+        lambda a, b: 2.3 % b,
+    ):
+        torch.testing.assert_close(f(a.to("pjrt"), b.to("pjrt")).cpu(), f(a, b), rtol=0, atol=0, equal_nan=True)

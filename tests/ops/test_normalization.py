@@ -1,0 +1,41 @@
+"""Weight normalization: forward and backward on the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dim", [0, 1, 3])
+def test_weight_norm(dim: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    v = torch.randn(4, 3, 2, 5)
+    g = torch.rand([size if d == dim else 1 for d, size in enumerate(v.shape)])
+    answers = []
+    for device in ("cpu", "pjrt"):
+        leaves = [t.to(device, dtype, copy=True).requires_grad_() for t in (v, g)]
+        w = torch._weight_norm(*leaves, dim)
+        w.sin().sum().backward()
+        answers.append([t.detach().cpu() for t in (w, *(leaf.grad for leaf in leaves)) if t is not None])
+    tolerance = {} if dtype == torch.float32 else {"rtol": 3e-2, "atol": 3e-2}
+    torch.testing.assert_close(answers[1], answers[0], **tolerance)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_a_layer_learns() -> None:
+    answers = []
+    for device in ("cpu", "pjrt"):
+        torch.manual_seed(0)
+        model = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3, 6, device=device)).square().sum().backward()
+            optimizer.step()
+        answers.append([p.detach().cpu() for p in model.parameters()])
+    torch.testing.assert_close(answers[1], answers[0], rtol=1e-4, atol=1e-4)
