@@ -114,6 +114,9 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
       }
       const Value& value = device::storage_of(argument.placeholder)->cell.value();
       if (value.node == argument.leaf) continue;
+      const graph::TensorType &memory = *argument.leaf->leaf_type, &given = *value.type();
+      TORCH_CHECK_NOT_IMPLEMENTED(memory.dtype == given.dtype && memory.sizes == given.sizes,
+                                  "the traced function gives argument ", i, " memory of another size");
       new_values[i] = static_cast<int64_t>(values.size());
       updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size())});
       values.push_back(value);

@@ -354,6 +354,15 @@ def test_what_is_refused() -> None:
     refused(lambda x: x + 1 if x.sum() > 0 else x, "return the tensor", x)
     refused(lambda x: x * float(x.sum()), "return the tensor", x)
     refused(lambda x: print(x), "return the tensor", x)
+    for change in (
+        lambda x: setattr(x, "data", x + 1),
+        lambda x: setattr(model.weight, "data", model.weight * 2 + x),
+        lambda x: x.set_(torch.ones(5)),
+        lambda x: x.resize_(1),
+        lambda x: x.unsqueeze_(0),
+    ):
+        refused(lambda x, change=change: (change(x), x * 2)[1], "other memory or another shape", x.clone())
+    assert (model.weight.shape, x.shape) == ((3, 3), (3,))
     refused(lambda x: torch.nonzero(x), "nonzero can't be part of a program", x)
     refused(lambda x: (model(x), optimizer.step(), schedule.step())[0], "call the scheduler outside", x)
     refused(lambda x: setattr(model, "kept", x * 2), "attribute 'kept'", x)

@@ -75,3 +75,23 @@ def test_calls_of_the_device_module_are_made_not_traced() -> None:
         warnings.simplefilter("error")
         compiled = torch.compile(seeded, backend="pjrt")
         assert torch.equal(compiled(x).cpu(), compiled(x).cpu())
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.filterwarnings("ignore:.*set_.source_Tensor. is not compiled")
+def test_parameters_that_become_views(device: str) -> None:
+    """``.data =`` is a call of its own at the graph's end: the memory that it gives lies anywhere and has any size."""
+
+    def fill(parameters: list[torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+        values = values * 2
+        torch.nn.utils.vector_to_parameters(values, parameters)
+        return values.sum()
+
+    torch_pjrt.reset_metrics()
+    parameters = [torch.nn.Parameter(torch.zeros(sizes, device=device)) for sizes in ((3, 4), (3,), (2, 2))]
+    values = torch.arange(19.0, device=device)
+    assert torch.compile(fill, backend="pjrt")(parameters, values).item() == 342
+    together = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    assert together.tolist() == (values * 2).tolist()
+    assert [tuple(parameter.shape) for parameter in parameters] == [(3, 4), (3,), (2, 2)]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"aten.set_.source_Tensor": 3}

@@ -99,6 +99,7 @@ def _run_once(
         mode.on_cpu = _kind([(n, t) for n, t in owned if t is not values] + named)
         with mode:
             result = fn(*args, **kwargs)
+        mode.check_memory()
         for i, argument in enumerate(given):
             if argument.grad is not None:
                 raise CaptureError(

@@ -70,6 +70,10 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     return placeholder.requires_grad_() if real.requires_grad else placeholder
 
 
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.untyped_storage().data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
 def _copy_hooks(real: torch.Tensor, placeholder: torch.Tensor) -> None:
     for hook in (real._backward_hooks or {}).values():
         placeholder.register_hook(hook)
@@ -96,11 +100,13 @@ class Recording(TorchFunctionMode):
         self.followers: list[Follower] = []
         self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
+        self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
         self.arguments.append(like(self.trace, real, name))
+        self.memory.append((name, self.arguments[-1], _memory(self.arguments[-1])))
         return self.arguments[-1]
 
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
@@ -111,6 +117,7 @@ class Recording(TorchFunctionMode):
         piece = Piece(real, name, container, key, placeholder)
         index = len(self.pieces)
         self.pieces.append(piece)
+        self.memory.append((name, placeholder, _memory(placeholder)))
         self.by_id[id(real)] = piece
         if real.requires_grad:
             _copy_hooks(real, placeholder)
@@ -135,6 +142,15 @@ class Recording(TorchFunctionMode):
         piece = Piece(real, name, container, key, self.trace.alias(self.position(leader)))
         self.by_id[id(real)] = piece
         self.followers.append(Follower(piece, leader))
+
+    def check_memory(self) -> None:
+        """A program writes into the memory that it is given, and can't put another tensor in its place."""
+        for name, placeholder, before in self.memory:
+            if _memory(placeholder) != before:
+                raise CaptureError(
+                    f"the function gives {name} other memory or another shape (.data = ..., set_, resize_, t_ and the "
+                    "like): write into it with copy_, or return the new tensor"
+                )
 
     def followers_follow(self) -> bool:
         """Did the function do to each follower what it did to its leader?"""

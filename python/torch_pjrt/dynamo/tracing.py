@@ -58,6 +58,12 @@ def returns_views(target: Any) -> bool:
     return schema is None or any(result.alias_info is not None for result in schema.returns)
 
 
+def rebinds(target: Any) -> bool:
+    """Does the call give its first argument other memory, where a program can only write into what it is given?"""
+    name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
+    return name.startswith(("aten::set_", "aten::resize_", "aten::resize_as_", "inductor::resize_storage_bytes_"))
+
+
 def laid_out(result: Any, captured: Any) -> Any:
     """The results of a call with the strides that it had when the graph was captured, which the views after it rest on.
 
@@ -95,6 +101,8 @@ class Placeholders(fx.Interpreter):
             return UNKNOWN
         if n.op != "call_function":
             return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
+        if rebinds(n.target):
+            return self.refuse(n, "it gives a tensor other memory")
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
         _C.set_location(*user_line(n))
         try:
