@@ -70,6 +70,21 @@ ElementType Emit::compute_element(ElementType element) {
   return hlo::is_float(element) && hlo::byte_width(element) < 4 ? ElementType::kF32 : element;
 }
 
+Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Values& starts) {
+  if (!writes_apart_ || starts.empty()) return Builder::dynamic_update_slice(x, update, starts);
+  // Both as large as x: cut out of what has zeros on all sides.
+  const Type index{ElementType::kS64, {}};
+  Values from;
+  for (size_t d = 0; d < starts.size(); ++d)
+    from.push_back(sub(constant(x.dims()[d], index), to(starts[d], ElementType::kS64)));
+  const auto placed = [&](const Value& part) {
+    const Dims none(x.dims().size(), 0);
+    const Value zero = zeros({part.element(), {}});
+    return dynamic_slice(pad(part, zero, x.dims(), x.dims(), none), from, x.dims());
+  };
+  return select(placed(ones({ElementType::kPred, update.dims()})), placed(update), x);
+}
+
 Value Emit::unsqueeze(const Value& x, int64_t dim) {
   Dims dims = x.dims();
   dims.insert(dims.begin() + dim, 1);

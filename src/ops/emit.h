@@ -43,6 +43,9 @@ class Emit : public hlo::Builder {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
   Value unsqueeze(const Value& x, int64_t dim);
+  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/overwrites.h).
+  Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
+  void set_writes_apart(bool apart) { writes_apart_ = apart; }
   Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
   // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
   Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
@@ -110,7 +113,7 @@ class Emit : public hlo::Builder {
 
  private:
   std::vector<Requirement> requirements_;
-  bool requires_ = true, for_cpu_ = false;
+  bool requires_ = true, for_cpu_ = false, writes_apart_ = false;
   std::map<int32_t, Value> rng_states_;  // by the key's id: the state after what was drawn from it
 };
 
