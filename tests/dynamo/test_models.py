@@ -9,7 +9,7 @@ from torch import nn
 import torch_pjrt
 from models.catalogue import CATALOGUE, case
 from tests.models.closeness import assert_all_as_close, assert_as_close, assert_as_close_after_steps
-from tests.models.test_catalogue import Run, double
+from tests.models.test_catalogue import Run, double, farther, nudged
 
 STEPS = 3
 
@@ -19,7 +19,7 @@ def test_model(name: str) -> None:
     torch._dynamo.reset()
     made = case(name, small=True)
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731
-    eager, true = Run(name, made, lambda x: x), Run(name, made, to_float64)
+    eager, other, true = (Run(name, made, move) for move in (lambda x: x, nudged, to_float64))
     compiled = Run(name, made, lambda x: x)
     compiled.model = torch.compile(compiled.model, backend="pjrt", fullgraph=True)
     torch_pjrt.reset_metrics()
@@ -29,15 +29,15 @@ def test_model(name: str) -> None:
         for step in range(STEPS):
             if step == 1:
                 torch_pjrt.reset_metrics()
-            losses = [run.step() for run in (compiled, eager, true)]
-            assert_as_close(f"loss {step}", *losses)
+            actual, own, near, exact = (run.step() for run in (compiled, eager, other, true))
+            assert_as_close(f"loss {step}", actual, farther(own, near, exact), exact)
             if step == 0:
                 assert_all_as_close("gradient of", compiled.gradients(), eager.gradients(), true.gradients())
     metrics = torch_pjrt.metrics()
     assert metrics["graphs_compiled"] == 0, "the second step compiled"
     assert metrics["executions"] == 2 * (STEPS - 1), "forward and backward are one program each"
     assert metrics["host_fallbacks"] == {}
-    assert_as_close_after_steps("after the steps,", compiled.state(), eager.state(), true.state())
+    assert_as_close_after_steps("after the steps,", compiled.state(), eager.state(), other.state(), true.state())
 
 
 def test_gpt2_decodes_with_a_cache() -> None:

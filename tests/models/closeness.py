@@ -44,14 +44,15 @@ def assert_all_as_close(what: str, actual: Iterable, eager: Iterable, true: Iter
         assert_as_close(f"{what} {name}", a, e, t)
 
 
-def assert_as_close_after_steps(what: str, actual: Iterable, eager: Iterable, true: Iterable) -> None:
+def assert_as_close_after_steps(what: str, actual: Iterable, eager: Iterable, other: Iterable, true: Iterable) -> None:
     """The same where errors have grown over steps: each tensor may be as far off as the CPU's worst, since which one
-    rounding hits is luck."""
-    tensors = list(zip(actual, eager, true, strict=True))
+    rounding hits is luck. `other`: the CPU's float32 of inputs that differ in their last bits."""
+    tensors = list(zip(actual, eager, other, true, strict=True))
     errors = [
-        (e.detach().double() - t.detach()).abs().max().item()
-        for _, (_, e), (_, t) in tensors
-        if e is not None and e.is_floating_point() and e.numel() > 0
+        (own.detach().double() - t.detach()).abs().max().item()
+        for _, (_, e), (_, o), (_, t) in tensors
+        for own in (e, o)
+        if own is not None and own.is_floating_point() and own.numel() > 0
     ]
-    for (name, a), (_, e), (_, t) in tensors:
+    for (name, a), (_, e), _, (_, t) in tensors:
         assert_as_close(f"{what} {name}", a, e, t, more=max(errors, default=0))

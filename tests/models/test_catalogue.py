@@ -45,6 +45,16 @@ def double(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
+def nudged(x: Any) -> Any:
+    """Inputs that differ in their last bits: a computation like the CPU's own, with other roundings."""
+    return x * (1 + 2e-7) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def farther(a: torch.Tensor, b: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """Of two losses of the CPU's; after steps one may be right by luck."""
+    return max(a, b, key=lambda loss: (loss.double() - true).abs().item())
+
+
 class Run:
     """One of the three computations that are compared: eager, eager in float64, and the device."""
 
@@ -86,7 +96,7 @@ def test_every_model_has_an_optimizer() -> None:
 def test_model(name: str) -> None:
     made = case(name, small=True)
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731
-    eager, true = Run(name, made, lambda x: x), Run(name, made, to_float64)
+    eager, other, true = (Run(name, made, move) for move in (lambda x: x, nudged, to_float64))
     with torch_pjrt.strict_mode():
         device = Run(name, made, lambda x: x.to("pjrt"))
         torch_pjrt.reset_metrics()
@@ -95,14 +105,14 @@ def test_model(name: str) -> None:
         for step in range(STEPS):
             if step == 2:
                 torch_pjrt.reset_metrics()
-            losses = [run.step() for run in (device, eager, true)]
-            assert_as_close(f"loss {step}", *losses)
+            actual, own, near, exact = (run.step() for run in (device, eager, other, true))
+            assert_as_close(f"loss {step}", actual, farther(own, near, exact), exact)
             if step == 0:
                 assert_all_as_close("gradient of", device.gradients(), eager.gradients(), true.gradients())
         metrics = torch_pjrt.metrics()
         assert metrics["graphs_compiled"] == 0, "the third step compiled"
         assert metrics["executions"] == 1
-        assert_as_close_after_steps("after the steps,", device.state(), eager.state(), true.state())
+        assert_as_close_after_steps("after the steps,", device.state(), eager.state(), other.state(), true.state())
         assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
