@@ -134,9 +134,10 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
   std::vector<ProgramRequirement> requirements;
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
-  const std::vector<char> apart = overwrites_what_it_reads(walk, slots);
+  const std::vector<char> apart =
+      for_cpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
   for (const graph::Node* node : walk.nodes) {
-    e.set_writes_apart(for_cpu && apart[node->local]);
+    e.set_writes_apart(apart[node->local]);
     const graph::Signature& signature = *node->signature;
     if (!signature.file.empty()) e.set_location(signature.file, signature.line);
     Values operands;

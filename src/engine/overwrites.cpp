@@ -6,6 +6,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 namespace tpjrt::engine {
 namespace {
@@ -76,12 +77,12 @@ class Overwrites {
     if (readers.empty() && !itself) return false;
     Rows& rows = rows_[memory];
     const bool one = elements(*node->operands[1].type()) <= 1;  // is read before it is written
-    rows.broken = rows.broken || one || itself || !keeps_rows(rows, node, readers, above);
+    rows.broken = rows.broken || one || itself || !keeps_rows(rows, node, readers, std::move(above));
     return rows.broken && !one;
   }
 
  private:
-  // Those that are not the memory, in the order of the walk, the node itself among them.
+  // Those that are not the memory, the node itself among them.
   std::vector<const Node*> ancestors(const Node* node, size_t memory, std::vector<const Node*>& readers) {
     std::unordered_set<const Node*> seen;
     std::vector<const Node*> pending{node}, found;
@@ -98,12 +99,12 @@ class Overwrites {
       }
       if (reads) readers.push_back(reader);
     }
-    std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->local < b->local; });
     return found;
   }
 
   bool keeps_rows(Rows& rows, const Node* write, const std::vector<const Node*>& readers,
-                  const std::vector<const Node*>& above) const {
+                  std::vector<const Node*> above) const {
+    std::sort(above.begin(), above.end(), [](const Node* a, const Node* b) { return a->local < b->local; });
     std::unordered_set<const Node*> depends(readers.begin(), readers.end());
     for (const Node* node : above) {
       if (depends.contains(node)) continue;

@@ -129,13 +129,9 @@ void require_in_range(int64_t least, int64_t largest, ElementType element) {
   if (element == ElementType::kF16) {
     high = 65504;
     low = -high;
-  } else if (element == ElementType::kPred) {
-    low = 0;
-    high = 1;
-  } else if (hlo::is_integer(element) && hlo::byte_width(element) < 8) {
-    const auto values = static_cast<int64_t>(uint64_t{1} << (8 * hlo::byte_width(element)));
-    low = hlo::is_unsigned_integer(element) ? 0 : -values / 2;
-    high = low + values - 1;
+  } else if (element == ElementType::kPred || (hlo::is_integer(element) && element != ElementType::kU64)) {
+    high = static_cast<int64_t>(exact_integers(element) - 1);
+    low = element == ElementType::kPred || hlo::is_unsigned_integer(element) ? 0 : -high - 1;
   }
   if (least < low || largest > high) throw Mistake("bounds are outside of the dtype's range");
 }

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ops.opinfo import OPS, UNPREDICTABLE, UNSUPPORTED, assert_same, on_device, samples, to_device, usual_dtype
+from tests.ops.opinfo import (
+    DEVICE,
+    OPS,
+    UNPREDICTABLE,
+    UNSUPPORTED,
+    assert_same,
+    on_device,
+    samples,
+    to_device,
+    usual_dtype,
+)
 from tests.ops.test_opinfo import run
 
 COUNT = 1
-DEVICE = "pjrt"
 
 
 def outs(result: torch.Tensor) -> Iterator[torch.Tensor]:

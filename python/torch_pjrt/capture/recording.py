@@ -105,19 +105,23 @@ class Recording(TorchFunctionMode):
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
-        self.arguments.append(like(self.trace, real, name))
-        self.memory.append((name, self.arguments[-1], _memory(self.arguments[-1])))
+        self.arguments.append(self.stand_in(real, name))
         return self.arguments[-1]
+
+    def stand_in(self, real: torch.Tensor, name: str) -> torch.Tensor:
+        """A placeholder whose memory the function must keep."""
+        placeholder = like(self.trace, real, name)
+        self.memory.append((name, placeholder, _memory(placeholder)))
+        return placeholder
 
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         known = self.by_id.get(id(real))
         if known is not None:
             return known.placeholder
-        placeholder = like(self.trace, real, name)
+        placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
         index = len(self.pieces)
         self.pieces.append(piece)
-        self.memory.append((name, placeholder, _memory(placeholder)))
         self.by_id[id(real)] = piece
         if real.requires_grad:
             _copy_hooks(real, placeholder)

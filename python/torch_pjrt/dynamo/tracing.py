@@ -61,7 +61,7 @@ def returns_views(target: Any) -> bool:
 def rebinds(target: Any) -> bool:
     """Does the call give its first argument other memory, where a program can only write into what it is given?"""
     name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
-    return name.startswith(("aten::set_", "aten::resize_", "aten::resize_as_", "inductor::resize_storage_bytes_"))
+    return name.startswith(("aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"))
 
 
 def laid_out(result: Any, captured: Any) -> Any:
