@@ -72,15 +72,9 @@ ElementType Emit::compute_element(ElementType element) {
 
 Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Values& starts) {
   if (!writes_apart_ || starts.empty()) return Builder::dynamic_update_slice(x, update, starts);
-  // Both as large as x: cut out of what has zeros on all sides.
-  const Type index{ElementType::kS64, {}};
-  Values from;
-  for (size_t d = 0; d < starts.size(); ++d)
-    from.push_back(sub(constant(x.dims()[d], index), to(starts[d], ElementType::kS64)));
+  // Both as large as x, written into memory of their own.
   const auto placed = [&](const Value& part) {
-    const Dims none(x.dims().size(), 0);
-    const Value zero = zeros({part.element(), {}});
-    return dynamic_slice(pad(part, zero, x.dims(), x.dims(), none), from, x.dims());
+    return Builder::dynamic_update_slice(zeros({part.element(), x.dims()}), part, starts);
   };
   return select(placed(ones({ElementType::kPred, update.dims()})), placed(update), x);
 }

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests.peak import growth
 from torch_pjrt import _C
 
 DEVICE = "pjrt"
@@ -351,21 +352,6 @@ def test_host_memory_given_in_is_not_shared() -> None:
 def test_an_update_reuses_its_memory() -> None:
     n = 64 << 20
     p = torch.zeros(n, dtype=torch.int8, device=DEVICE)
-
-    def growth(work: Callable[[], torch.Tensor]) -> int:
-        """By how much the process' memory grew at most, in bytes."""
-
-        def status(name: str) -> int:
-            with open("/proc/self/status") as file:
-                return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
-
-        torch.pjrt.synchronize()
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak starts again from here
-        before = status("VmRSS")
-        torch_pjrt.sync(work())
-        torch.pjrt.synchronize()
-        return status("VmHWM") - before
 
     p.add_(1)
     torch_pjrt.sync(p)

@@ -95,3 +95,33 @@ def test_parameters_that_become_views(device: str) -> None:
     assert together.tolist() == (values * 2).tolist()
     assert [tuple(parameter.shape) for parameter in parameters] == [(3, 4), (3,), (2, 2)]
     assert torch_pjrt.metrics()["host_fallbacks"] == {"aten.set_.source_Tensor": 3}
+
+
+def test_factories_without_a_device_and_numbers_alone() -> None:
+    """torch.ops.aten's factories take the device from no one; a call of two numbers gives a tensor on the CPU."""
+    aten = torch.ops.aten
+
+    def make(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
+        return aten.rand([3]), aten.full([2], 3.5) + x, aten.arange(4), aten.add(2, scale), aten.mul(2, 3) * x
+
+    compiled = torch.compile(make, backend="pjrt", fullgraph=True)
+    x = torch.ones(2)
+    (drawn, *results), (drawn_again, *_) = compiled(x, 0.5), compiled(x, 0.5)
+    _, *expected = make(x, 0.5)
+    torch.testing.assert_close(results, expected)
+    assert all(result.device.type == "cpu" for result in results)
+    assert not drawn.equal(drawn_again)
+
+
+def test_an_assertion_that_fails_in_a_later_call() -> None:
+    def found(x: torch.Tensor) -> torch.Tensor:
+        positions = x.nonzero()
+        torch._check(positions.size(0) == 2)
+        return positions + 3
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(found, backend="pjrt", fullgraph=True)
+        x = torch.tensor([0, 1, 0, 1])
+        torch.testing.assert_close(compiled(x), found(x))
+        with pytest.raises(RuntimeError, match="assertion failed"):
+            compiled(torch.zeros(4))

@@ -25,7 +25,7 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-class Refused(Exception):
+class Refused(RuntimeError):
     """Some calls of a graph can't be part of a program."""
 
     def __init__(self, reasons: dict[fx.Node, str]) -> None:
@@ -56,6 +56,19 @@ def layout_of(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
 def returns_views(target: Any) -> bool:
     schema = getattr(target, "_schema", None)
     return schema is None or any(result.alias_info is not None for result in schema.returns)
+
+
+def makes_from_nothing(target: Any, kwargs: dict[str, Any]) -> bool:
+    """Is it a factory that wasn't told the device? Dynamo's graphs tell, a user's call of torch.ops.aten doesn't."""
+    if not isinstance(target, torch._ops.OpOverload) or kwargs.get("device") is not None:
+        return False
+    arguments = target._schema.arguments
+    return any(a.name == "device" for a in arguments) and not any("Tensor" in str(a.type) for a in arguments)
+
+
+def on_device(result: Any) -> Any:
+    """What was computed of numbers alone lies on the CPU."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(DEVICE), result)
 
 
 def rebinds(target: Any) -> bool:
@@ -104,12 +117,14 @@ class Placeholders(fx.Interpreter):
         if rebinds(n.target):
             return self.refuse(n, "it gives a tensor other memory")
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
+        if makes_from_nothing(n.target, kwargs):
+            kwargs = {**kwargs, "device": DEVICE}
         _C.set_location(*user_line(n))
         try:
             if isinstance(n.target, torch._ops.HigherOrderOperator):
                 return self.higher_order(n.target, args)
             result = n.target(*args, **kwargs)
-            return result if returns_views(n.target) else laid_out(result, n.meta.get("val"))
+            return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"))
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
