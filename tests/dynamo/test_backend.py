@@ -33,6 +33,16 @@ def same(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, check_stride=True, check_device=False)
 
 
+def test_the_device_that_dynamo_knows() -> None:
+    torch._dynamo.lookup_backend("pjrt")
+    interface = torch._dynamo.device_interface.get_interface_for_device("pjrt")
+    assert interface.device_count() == torch.pjrt.device_count()
+    assert interface.exchange_device(0) == interface.maybe_exchange_device(-1) + 1 == interface.current_device() == 0
+    assert interface.is_dtype_supported(torch.bfloat16)
+    assert not interface.is_dtype_supported(torch.complex32)
+    assert interface.get_device_properties().name == torch.pjrt.get_device_name()
+
+
 def test_is_listed() -> None:
     assert "pjrt" in torch._dynamo.list_backends()
 

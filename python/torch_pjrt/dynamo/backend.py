@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch import fx
+from torch._dynamo.device_interface import register_interface_for_device
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C, report
 from torch_pjrt.dynamo import comparing
+from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
@@ -26,6 +28,7 @@ OPTIONS = {
 torch._dynamo.config.allow_rnn = True
 # What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
 torch._dynamo.trace_rules.add("torch_pjrt")
+register_interface_for_device("pjrt", PjrtInterface)
 
 MODES = ("default", "reduce-overhead")
 
