@@ -113,7 +113,7 @@ Flattener::Flattener(const Operator& op, Arguments& out) : op_(op), out_(out) {
   out_.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
 }
 
-void Flattener::append(const at::Tensor& tensor) {
+void Flattener::append(const at::Tensor& tensor, bool written) {
   auto& key = out_.key;
   if (!tensor.defined()) {
     key.push_back(kUndefined);
@@ -124,7 +124,8 @@ void Flattener::append(const at::Tensor& tensor) {
   const c10::Device device = impl->device();
   const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(impl->dtype()));
   if (C10_UNLIKELY(device.type() != kPjrt)) {
-    if (device.type() != c10::kCPU || impl->dim() != 0 || impl->layout() != c10::kStrided) {
+    const bool is_number = device.type() == c10::kCPU && impl->dim() == 0 && impl->layout() == c10::kStrided;
+    if (!is_number || written) {
       refuse_device(op_, tensor, out_.device);
     }
     const Number number = Number::of(tensor.item());
@@ -225,7 +226,7 @@ void Flattener::add(c10::IValue& value) {
   switch (argument.kind) {
     case ArgumentKind::kTensor:
       if (value.isNone()) {
-        append(undefined_);
+        append(undefined_, argument.written);
         break;
       }
       if (C10_UNLIKELY(needs_resolving(value))) resolve(op_, argument, value);
@@ -238,7 +239,7 @@ void Flattener::add(c10::IValue& value) {
       }
       resolve(op_, argument, value);
       begin_list(value.toListRef().size());
-      for (const c10::IValue& element : value.toListRef()) append(element.isNone() ? undefined_ : element.toTensor());
+      for (const c10::IValue& element : value.toListRef()) append(element.isNone() ? undefined_ : element.toTensor(), argument.written);
       break;
     case ArgumentKind::kNumber: number(value); break;
     case ArgumentKind::kNumberList:

@@ -39,13 +39,13 @@ class Flattener {
   void add(const at::Tensor& tensor) {
     const bool written = op_.arguments[next_++].written;
     const uint32_t index = operand_count();
-    append(tensor);
+    append(tensor, written);
     if (written && operand_count() > index) out_.written.push_back(index);
   }
   void add(const std::optional<at::Tensor>& tensor) { add(tensor ? *tensor : undefined_); }
   void add(at::TensorList tensors) {
     begin_list(tensors.size());
-    for (const at::Tensor& tensor : tensors) append(tensor);
+    for (const at::Tensor& tensor : tensors) append(tensor, op_.arguments[next_].written);
     ++next_;
   }
   void add(const c10::Scalar& scalar) {
@@ -74,7 +74,7 @@ class Flattener {
   bool odd() const { return odd_; }
 
  private:
-  void append(const at::Tensor& tensor);
+  void append(const at::Tensor& tensor, bool written);
   void append(const c10::Scalar& scalar);
   void append(int64_t value);
   void append(bool value);

@@ -157,6 +157,8 @@ def test_tensors_of_two_devices() -> None:
         lambda: y + x,
         lambda: x.add_(y),
         lambda: torch.mul(x, x, out=torch.empty(3)),
+        lambda: torch.sum(x, 0, out=torch.empty(())),  # a number may be read, not written
+        lambda: torch.tensor(1.0).add_(x.sum()),
         lambda: torch.cat([x, y]),
         lambda: torch.where(x > 0, x, y),
         lambda: torch.nn.functional.linear(x, torch.ones(2, 3)),

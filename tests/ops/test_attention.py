@@ -103,14 +103,17 @@ def test_encoder_in_evaluation(norm_first: bool) -> None:
         torch.testing.assert_close(actual[seen], expected[seen], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("average", [True, False])
-def test_multihead_attention_in_evaluation(average: bool) -> None:
+@pytest.mark.parametrize("weights", [{}, {"average_attn_weights": False}, {"need_weights": False}])
+def test_multihead_attention_in_evaluation(weights: dict[str, bool]) -> None:
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
     x = torch.randn(2, 5, 16)
     with torch.no_grad(), torch_pjrt.strict_mode():
-        expected = attention(x, x, x, average_attn_weights=average)
+        expected = attention(x, x, x, **weights)
         y = x.to("pjrt")
-        actual = copy.deepcopy(attention).to("pjrt")(y, y, y, average_attn_weights=average)
-    for e, a in zip(expected, actual, strict=True):
-        torch.testing.assert_close(a.cpu(), e, rtol=1e-4, atol=1e-5)
+        actual = copy.deepcopy(attention).to("pjrt")(y, y, y, **weights)
+    torch.testing.assert_close(actual[0].cpu(), expected[0], rtol=1e-4, atol=1e-5)
+    if expected[1] is None:
+        assert actual[1] is None
+    else:
+        torch.testing.assert_close(actual[1].cpu(), expected[1], rtol=1e-4, atol=1e-5)

@@ -38,8 +38,8 @@ def native_multi_head_attention(
     need_weights: bool = True,
     average_attn_weights: bool = True,
     mask_type: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Tensors are (batch, tokens, embed_dim). Gives those, and the probabilities, averaged over heads if so wanted."""
+) -> tuple[Tensor, Tensor | None]:
+    """Tensors are (batch, tokens, embed_dim). Gives those, and the probabilities (averaged over heads) if so wanted."""
 
     def heads(x: Tensor, part: int) -> Tensor:
         rows = slice(part * embed_dim, (part + 1) * embed_dim)
@@ -52,7 +52,7 @@ def native_multi_head_attention(
     joined = (probabilities @ v).transpose(1, 2).flatten(2)
     if need_weights and average_attn_weights:
         probabilities = probabilities.mean(1)
-    return torch.nn.functional.linear(joined, proj_weight, proj_bias), probabilities
+    return torch.nn.functional.linear(joined, proj_weight, proj_bias), probabilities if need_weights else None
 
 
 @decomposition("_transformer_encoder_layer_fwd", meta=True)
