@@ -1,5 +1,6 @@
 """``torch.compile(backend="pjrt")``.
 
 ``backend.py`` takes what Dynamo captured through AOTAutograd; ``tracing.py`` runs an ATen graph on placeholders through
-the device's own recorder and makes a program of it; ``splitting.py`` cuts out what XLA can't do.
+the device's own recorder and makes a program of it; ``splitting.py`` cuts out what XLA can't do;
+``nested.py`` leads the ragged sizes of nested tensors around a program.
 """

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch_pjrt import _C, report
 from torch_pjrt.dynamo import comparing
 from torch_pjrt.dynamo.device_interface import PjrtInterface
+from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
@@ -190,7 +191,7 @@ def pjrt(
         if settings.get("retrace"):
             return comparing.retraced(graph)
         names = argument_names(graph.graph, inputs_of_user)
-        function = compile_graph(graph, inputs, names)
+        function = compile_without_ragged_sizes(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
     direct: list[Callable[..., Any]] = []
