@@ -1,6 +1,7 @@
 // The device's random generators and their saved state.
 #include "device/generator.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Utils.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -69,6 +70,12 @@ std::pair<uint64_t, uint64_t> next_key(const std::optional<at::Generator>& gener
   TORCH_CHECK(chosen.device().type() == kPjrt, "Expected a 'pjrt' device type for generator but found '",
               chosen.device().type(), "'");
   return static_cast<PjrtGenerator*>(chosen.unsafeGetGeneratorImpl())->next_key();
+}
+
+std::pair<uint64_t, uint64_t> next_key_of_cpu() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard lock(generator.mutex());
+  return {generator.get<at::CPUGeneratorImpl>()->random64(), 0};
 }
 
 }  // namespace tpjrt::device

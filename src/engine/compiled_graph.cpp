@@ -98,8 +98,9 @@ at::Tensor CompiledGraph::Argument::traced() const {
   return negative ? tensor._neg_view() : tensor;
 }
 
-CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results)
-    : context_(context), arguments_(std::move(arguments)) {
+CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
+                             c10::Device random_device)
+    : context_(context), arguments_(std::move(arguments)), random_device_(random_device) {
   std::vector<Value> values;  // the program's results
   std::vector<Update> updates;
   std::vector<int64_t> new_values(arguments_.size(), -1);
@@ -352,7 +353,8 @@ void CompiledGraph::bind_numbers() {
   if (random_) {
     for (size_t i = 0; i + 1 < numbers_.size(); ++i) {
       if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
-      const auto [seed, offset] = device::next_key(std::nullopt, device_);
+      const auto [seed, offset] =
+          random_device_.is_cpu() ? device::next_key_of_cpu() : device::next_key(std::nullopt, device_);
       numbers_[i] = graph::Number::key(seed);
       numbers_[++i] = graph::Number::key(offset);
     }

@@ -56,8 +56,9 @@ class CompiledGraph {
     Number number;
   };
 
-  // Compiles. Not under graph_lock().
-  CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results);
+  // Compiles. Not under graph_lock(). Each call draws random numbers from the default generator of `random_device`.
+  CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
+                c10::Device random_device);
 
   bool matches(const std::vector<Given>& given) const;
   // Runs the program; `given` matches. Results on the CPU are there on return, those on the device may be on the way.
@@ -112,7 +113,8 @@ class CompiledGraph {
   std::vector<Storage> storages_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;
-  bool random_ = false;     // some numbers are random keys, new in every call
+  bool random_ = false;  // some numbers are random keys, new in every call
+  c10::Device random_device_;
   bool waits_ = false;      // something on the CPU is written: the call ends when the program does
   bool on_device_ = false;  // some argument lies on the device
   size_t num_nodes_ = 0;

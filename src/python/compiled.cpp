@@ -76,8 +76,9 @@ class Trace {
     arguments_.resize(next);
   }
 
-  // `devices`: of each result that is a tensor, where the caller wants it.
-  std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices) {
+  // `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
+  std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices,
+                                   c10::Device random_device) {
     auto program = std::make_shared<Program>();
     std::vector<CompiledGraph::Result> tensors;
     for (const auto& value : results) {
@@ -91,7 +92,8 @@ class Trace {
       TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
                   tensors.back().traced.device());
     }
-    program->graph = std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors);
+    program->graph =
+        std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors, random_device);
     return program;
   }
 

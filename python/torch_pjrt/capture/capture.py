@@ -231,7 +231,7 @@ def capture(
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     for piece in mode.pieces:
         piece.placeholder.grad = None
-    program = mode.trace.compile([*run.leaves, *gradients], devices)
+    program = mode.trace.compile([*run.leaves, *gradients], devices, device)
     form = _form(run.spec, run.leaves, bool(gradients))
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]

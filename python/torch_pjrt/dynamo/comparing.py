@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.dynamo.splitting import outputs_of, writes
-from torch_pjrt.dynamo.tracing import DEVICE
+from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -21,7 +22,7 @@ def _boxed(function: Function) -> Function:
 
 
 def draws_random_numbers(graph: fx.Graph) -> bool:
-    return any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.nodes)
+    return any(random_device(node) for node in graph.nodes)
 
 
 def _compare(what: str, compiled: Any, eager: Any) -> None:
@@ -63,10 +64,22 @@ def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) ->
     return _boxed(run)
 
 
+@contextmanager
+def drawing_from_cpu() -> Iterator[None]:
+    """What is recorded draws random numbers that the CPU's generator decides."""
+    state = torch.pjrt.get_rng_state()
+    torch.pjrt.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+    try:
+        yield
+    finally:
+        torch.pjrt.set_rng_state(state)
+
+
 def retraced(graph: fx.GraphModule) -> Function:
     """The graph, recorded anew in each call on copies of the arguments on the device."""
     mutated = {node.args[0] for node in graph.graph.nodes if writes(node)}
     targets = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if node in mutated]
+    drawing = drawing_from_cpu if device_drawn_on(graph).type == "cpu" else nullcontext
 
     class Recorded(fx.Interpreter):
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -82,7 +95,7 @@ def retraced(graph: fx.GraphModule) -> Function:
         arguments.clear()
         on_cpu = any(isinstance(t, torch.Tensor) and t.device.type == "cpu" for t in given)
         moved = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(DEVICE), given)
-        with torch.no_grad():
+        with torch.no_grad(), drawing():
             results = Recorded(graph).run(*moved)
             for i in targets:
                 if given[i] is not moved[i]:

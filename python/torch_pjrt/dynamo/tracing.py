@@ -96,6 +96,21 @@ def laid_out(result: Any, captured: Any) -> Any:
     return torch.empty_strided(sizes, strides, dtype=result.dtype, device=DEVICE).copy_(result)
 
 
+def random_device(node: fx.Node) -> torch.device | None:
+    """The device whose generator the call draws from, where it draws."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return None
+    results = pytree.tree_leaves(node.meta.get("val"))
+    return next((result.device for result in results if isinstance(result, torch.Tensor)), None)
+
+
+def device_drawn_on(module: fx.GraphModule) -> torch.device:
+    """The CPU, where all that the graph and the graphs in it draw is on the CPU."""
+    graphs = [inner.graph for inner in module.modules() if isinstance(inner, fx.GraphModule)]
+    types = {device.type for graph in graphs for node in graph.nodes if (device := random_device(node))}
+    return torch.device("cpu") if types == {"cpu"} else DEVICE
+
+
 class Placeholders(fx.Interpreter):
     """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
 
@@ -103,6 +118,7 @@ class Placeholders(fx.Interpreter):
         super().__init__(module)
         self.constants = constants
         self.refused: dict[fx.Node, str] = {}
+        self.random_device = device_drawn_on(module)
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "output"):
@@ -116,6 +132,8 @@ class Placeholders(fx.Interpreter):
             return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
         if rebinds(n.target):
             return self.refuse(n, "it gives a tensor other memory")
+        if (device := random_device(n)) and device.type != self.random_device.type:
+            return self.refuse(n, f"it draws from the generator of '{device}', and others draw from that of '{DEVICE}'")
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
         if makes_from_nothing(n.target, kwargs):
             kwargs = {**kwargs, "device": DEVICE}
@@ -135,6 +153,7 @@ class Placeholders(fx.Interpreter):
 
         def call(graph: fx.GraphModule, *operands: Any) -> Sequence[Any]:
             inner = Placeholders(graph, {})
+            inner.random_device = self.random_device
             results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
@@ -224,4 +243,4 @@ class Tracer:
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
                 raise Refused(run.refused)
-            return trace.compile(results, result_devices(self.module, results))
+            return trace.compile(results, result_devices(self.module, results), run.random_device)

@@ -1,0 +1,70 @@
+"""torch.compile: whose random numbers a compiled function draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, backend="pjrt")
+
+
+def test_dropout_draws_anew_and_from_the_seed() -> None:
+    fast = compiled(nn.Dropout(0.5))
+    x = torch.ones(1000)
+    fast(x)
+    torch.manual_seed(1)
+    a, b = fast(x), fast(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(fast(x), a)
+    assert not torch.equal(a, b)
+    assert 0.4 < (a == 0).float().mean() < 0.6
+    torch.manual_seed(1)
+    torch._dynamo.reset()
+    torch.testing.assert_close(compiled(nn.Dropout(0.5))(x), a)  # compiling draws nothing
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.parametrize("options", [{}, {"retrace": True}])
+def test_random_numbers_of_a_state_that_is_restored(device: str, options: dict[str, bool]) -> None:
+    """As activation checkpoints do, of the generators of the devices that their arguments are on."""
+    fast = torch.compile(lambda x: nn.functional.dropout(x, 0.5) * x, backend="pjrt", options=options)
+    x = torch.ones(100, device=device, requires_grad=True)
+    y = torch.utils.checkpoint.checkpoint(lambda t: fast(t * 1), x, use_reentrant=False)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * y.detach())
+    assert 10 < (y == 0).sum() < 90
+    with torch.random.fork_rng(device_type="pjrt"):
+        a = fast(x)
+    assert torch.equal(fast(x), a)
+    assert not torch.equal(fast(x), a)
+
+
+def test_a_graph_that_draws_from_two_generators() -> None:
+    def draw(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(50) + x, torch.rand(50, device="pjrt")
+
+    fast = compiled(draw)
+    with pytest.warns(UserWarning, match="draws from the generator of 'cpu', and others draw from that of 'pjrt'"):
+        fast(torch.zeros(50))
+    cpu, device = torch.get_rng_state(), torch.pjrt.get_rng_state()
+    a, b = fast(torch.zeros(50))
+    torch.set_rng_state(cpu)
+    again, other = fast(torch.zeros(50))
+    assert torch.equal(a, again)
+    assert not torch.equal(b.cpu(), other.cpu())
+    torch.pjrt.set_rng_state(device)
+    assert torch.equal(fast(torch.zeros(50))[1].cpu(), b.cpu())
