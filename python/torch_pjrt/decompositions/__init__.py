@@ -1,6 +1,16 @@
 """Decompositions that PyTorch lacks, or has wrong. They come before its own."""
 
-from torch_pjrt.decompositions import attention, losses, normalization, quantization, recurrent, sampling, sets, windows
+from torch_pjrt.decompositions import (
+    attention,
+    losses,
+    normalization,
+    optimizers,
+    quantization,
+    recurrent,
+    sampling,
+    sets,
+    windows,
+)
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
 __all__ = [
@@ -8,6 +18,7 @@ __all__ = [
     "attention",
     "losses",
     "normalization",
+    "optimizers",
     "quantization",
     "recurrent",
     "sampling",

@@ -1,0 +1,150 @@
+"""The steps of optimizers with ``fused=True``: a few calls for all parameters, which XLA fuses.
+
+They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from torch_pjrt.decompositions.table import composition
+
+Number: TypeAlias = float | Tensor  # a tensor of no dimensions
+
+
+def _wide(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.float() if tensor.dtype.itemsize < 4 else tensor for tensor in tensors]
+
+
+def _write(old: list[Tensor], new: list[Tensor] | tuple[Tensor, ...], found_inf: Tensor | None) -> None:
+    if found_inf is not None:
+        keep = found_inf == 1
+        new = [torch.where(keep, before, after) for before, after in zip(old, new, strict=True)]
+    torch._foreach_copy_(old, new)
+
+
+def _gradients(
+    grads: list[Tensor], grad_scale: Tensor | None, found_inf: Tensor | None, maximize: bool
+) -> list[Tensor]:
+    """As they count in the step; without their scale also for whoever reads them afterwards."""
+    values = _wide(grads)
+    if grad_scale is not None:
+        values = torch._foreach_div(values, grad_scale)
+        _write(grads, values, found_inf)
+    return torch._foreach_neg(values) if maximize else values
+
+
+def _adam(
+    decoupled: bool,
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    max_exp_avg_sqs: list[Tensor],
+    state_steps: list[Tensor],
+    *,
+    lr: Number,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
+    g = _gradients(grads, grad_scale, found_inf, maximize)
+    p = _wide(params)
+    if weight_decay and decoupled:
+        p = torch._foreach_mul(p, 1 - lr * weight_decay)
+    elif weight_decay:
+        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    m = torch._foreach_lerp(_wide(exp_avgs), g, 1 - beta1)
+    v = torch._foreach_mul(_wide(exp_avg_sqs), beta2)
+    v = torch._foreach_addcmul(v, g, g, 1 - beta2)
+    largest = v
+    if amsgrad:
+        largest = torch._foreach_maximum(_wide(max_exp_avg_sqs), v)
+        _write(max_exp_avg_sqs, largest, found_inf)
+    steps = [step.to(mean.dtype) for step, mean in zip(state_steps, m, strict=True)]
+    correction1 = [1 - beta1**step for step in steps]
+    correction2 = [(1 - beta2**step).sqrt() for step in steps]
+    denominator = torch._foreach_add(torch._foreach_div(torch._foreach_sqrt(largest), correction2), eps)
+    step_sizes = [lr / correction for correction in correction1]
+    change = torch._foreach_mul(torch._foreach_div(m, denominator), step_sizes)
+    _write(params, torch._foreach_sub(p, change), found_inf)
+    _write(exp_avgs, m, found_inf)
+    _write(exp_avg_sqs, v, found_inf)
+
+
+@composition("_fused_adam_", "_fused_adam_.tensor_lr")
+def fused_adam_(*lists: list[Tensor], **options: object) -> None:
+    """``torch.optim.Adam``: lists of tensors of the parameters' sizes, and of steps."""
+    _adam(False, *lists, **options)  # type: ignore[arg-type]
+
+
+@composition("_fused_adamw_", "_fused_adamw_.tensor_lr")
+def fused_adamw_(*lists: list[Tensor], **options: object) -> None:
+    """``torch.optim.AdamW``: lists of tensors of the parameters' sizes, and of steps."""
+    _adam(True, *lists, **options)  # type: ignore[arg-type]
+
+
+@composition("_fused_sgd_", "_fused_sgd_.tensor_lr")
+def fused_sgd_(
+    params: list[Tensor],
+    grads: list[Tensor],
+    momentum_buffer_list: list[Tensor],
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Number,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
+    """``torch.optim.SGD``: lists of tensors of the parameters' sizes; no buffers without momentum."""
+    g = _gradients(grads, grad_scale, found_inf, maximize)
+    p = _wide(params)
+    if weight_decay:
+        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    if momentum:
+        buffers = g
+        if not is_first_step:
+            buffers = torch._foreach_mul(_wide(momentum_buffer_list), momentum)
+            buffers = torch._foreach_add(buffers, torch._foreach_mul(g, 1 - dampening))
+        g = torch._foreach_add(g, torch._foreach_mul(buffers, momentum)) if nesterov else buffers
+        _write(momentum_buffer_list, buffers, found_inf)
+    _write(params, torch._foreach_sub(p, torch._foreach_mul(g, lr)), found_inf)
+
+
+@composition("_fused_adagrad_", "_fused_adagrad_.tensor_lr")
+def fused_adagrad_(
+    params: list[Tensor],
+    grads: list[Tensor],
+    state_sums: list[Tensor],
+    state_steps: list[Tensor],
+    *,
+    lr: Number,
+    lr_decay: float,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
+    """``torch.optim.Adagrad``: lists of tensors of the parameters' sizes, and of steps."""
+    g = _gradients(grads, grad_scale, found_inf, maximize)
+    p = _wide(params)
+    if weight_decay:
+        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    sums = torch._foreach_addcmul(_wide(state_sums), g, g)
+    rates = [lr / (1 + (step - 1) * lr_decay).to(total.dtype) for step, total in zip(state_steps, sums, strict=True)]
+    change = torch._foreach_div(torch._foreach_mul(g, rates), torch._foreach_add(torch._foreach_sqrt(sums), eps))
+    _write(params, torch._foreach_sub(p, change), found_inf)
+    _write(state_sums, sums, found_inf)

@@ -1,0 +1,92 @@
+"""Optimizers with ``fused=True``: the CPU's steps, with nothing on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torch_pjrt
+
+SIZES = ((3, 5), (7,), ())
+STEPS: dict[str, tuple[str, int, dict[str, Any]]] = {  # op, lists of state, options
+    "adam": ("_fused_adam_", 2, {"weight_decay": 0.1, "amsgrad": False, "maximize": True}),
+    "adam, amsgrad": ("_fused_adam_", 3, {"weight_decay": 0.0, "amsgrad": True, "maximize": False}),
+    "adamw": ("_fused_adamw_", 2, {"weight_decay": 0.1, "amsgrad": False, "maximize": False}),
+    "sgd": ("_fused_sgd_", 0, {"momentum": 0.0, "nesterov": False, "is_first_step": True}),
+    "sgd, momentum, first": ("_fused_sgd_", 1, {"momentum": 0.9, "nesterov": True, "is_first_step": True}),
+    "sgd, momentum": ("_fused_sgd_", 1, {"momentum": 0.9, "nesterov": False, "is_first_step": False}),
+    "sgd, nesterov": ("_fused_sgd_", 1, {"momentum": 0.9, "nesterov": True, "is_first_step": False}),
+    "adagrad": ("_fused_adagrad_", 1, {"lr_decay": 0.1, "weight_decay": 0.1, "eps": 1e-6, "maximize": True}),
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "_fused_adam_": {"beta1": 0.9, "beta2": 0.99, "eps": 1e-6},
+    "_fused_adamw_": {"beta1": 0.9, "beta2": 0.99, "eps": 1e-6},
+    "_fused_sgd_": {"weight_decay": 0.1, "dampening": 0.3, "maximize": False},
+    "_fused_adagrad_": {},
+}
+
+
+def lists(name: str, dtype: torch.dtype) -> list[list[Tensor]]:
+    op, states, _ = STEPS[name]
+    torch.manual_seed(0)
+    made = [[torch.rand(sizes).to(dtype) for sizes in SIZES] for _ in range(2 + states)]
+    if "adam" in op and states == 2:
+        made.append([])
+    if "sgd" not in op:
+        made.append([torch.tensor(2.0 + i) for i in range(len(SIZES))])
+    elif states == 0:
+        made.append([])
+    return made
+
+
+@pytest.mark.parametrize("scaled", [None, 0.0, 1.0], ids=["", "finite", "infinite"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step(name: str, dtype: torch.dtype, scaled: float | None) -> None:
+    op, _, options = STEPS[name]
+    expected, actual = lists(name, dtype), [[t.to("pjrt") for t in each] for each in lists(name, dtype)]
+    for tensors, device in ((expected, "cpu"), (actual, "pjrt")):
+        amp = {}
+        if scaled is not None:
+            amp = {"grad_scale": torch.tensor(4.0, device=device), "found_inf": torch.tensor(scaled, device=device)}
+        getattr(torch.ops.aten, op)(*tensors, lr=0.1, **FAMILIES[op], **options, **amp)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+    first = options.get("is_first_step", False)
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        if not (first and scaled == 1.0 and i == 2):  # what a first step without a step leaves there is not read
+            torch.testing.assert_close([t.cpu() for t in a], e)
+
+
+OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
+    lambda p: torch.optim.AdamW(p, 0.01, fused=True),
+    lambda p: torch.optim.Adam(p, torch.tensor(0.01), fused=True),
+    lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, fused=True),
+]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training(make: Callable[[Any], torch.optim.Optimizer], dtype: torch.dtype) -> None:
+    def train(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2).to(dtype).to(device)
+        with torch.device(device):
+            optimizer = make(model.parameters())
+            scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=8.0)
+            for i in range(4):
+                optimizer.zero_grad()
+                loss = model(torch.ones(3, 4, dtype=dtype)).square().mean() * (float("inf") if i == 1 else 1.0)
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    torch_pjrt.reset_metrics()
+    with torch_pjrt.strict_mode():
+        actual = train("pjrt")
+    tolerance = {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-3}
+    torch.testing.assert_close(actual, train("cpu"), **tolerance)
