@@ -99,7 +99,7 @@ at::Tensor CompiledGraph::Argument::traced() const {
 }
 
 CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
-                             c10::Device random_device)
+                             c10::Device random_device, const std::vector<at::Tensor>& also)
     : context_(context), arguments_(std::move(arguments)), random_device_(random_device) {
   std::vector<Value> values;  // the program's results
   std::vector<Update> updates;
@@ -124,6 +124,7 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
       waits_ |= argument.device.is_cpu();
     }
     trace_results(results, values);
+    for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
   }
   Walk walk;
   context_.exclusively([&] {

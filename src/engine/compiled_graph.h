@@ -57,8 +57,9 @@ class CompiledGraph {
   };
 
   // Compiles. Not under graph_lock(). Each call draws random numbers from the default generator of `random_device`.
+  // `also`: what is computed, for the sake of what it requires, and given to nobody.
   CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
-                c10::Device random_device);
+                c10::Device random_device, const std::vector<at::Tensor>& also = {});
 
   bool matches(const std::vector<Given>& given) const;
   // Runs the program; `given` matches. Results on the CPU are there on return, those on the device may be on the way.

@@ -65,6 +65,7 @@ const RuleTable& RuleTable::instance() {
     add_random_rules(rules);
     add_loss_rules(rules);
     add_attention_rules(rules);
+    add_assertion_rules(rules);
     add_scaling_rules(rules);
     add_resampling_rules(rules);
     return rules;

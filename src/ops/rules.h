@@ -62,7 +62,8 @@ void add_factory_rules(RuleTable& rules);        // arange, fill, eye, linspace,
 void add_random_rules(RuleTable& rules);         // uniform_, normal_, bernoulli, dropout, randint, randperm, …
 void add_loss_rules(RuleTable& rules);           // nll_loss, mse_loss, bce, … and their backwards
 void add_attention_rules(RuleTable& rules);      // scaled dot product attention, forward and backward
-void add_scaling_rules(RuleTable& rules);        // what GradScaler does
-void add_resampling_rules(RuleTable& rules);     // upsample_*, grid_sampler, and backwards
+void add_assertion_rules(RuleTable& rules);
+void add_scaling_rules(RuleTable& rules);     // what GradScaler does
+void add_resampling_rules(RuleTable& rules);  // upsample_*, grid_sampler, and backwards
 
 }  // namespace tpjrt::ops

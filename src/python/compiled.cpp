@@ -77,8 +77,9 @@ class Trace {
   }
 
   // `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
+  // `also`: what is computed without being a result.
   std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices,
-                                   c10::Device random_device) {
+                                   c10::Device random_device, const std::vector<at::Tensor>& also) {
     auto program = std::make_shared<Program>();
     std::vector<CompiledGraph::Result> tensors;
     for (const auto& value : results) {
@@ -92,8 +93,8 @@ class Trace {
       TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
                   tensors.back().traced.device());
     }
-    program->graph =
-        std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors, random_device);
+    program->graph = std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors,
+                                                     random_device, also);
     return program;
   }
 
@@ -175,7 +176,8 @@ void bind_compiled(py::module_& m) {
       .def("alias", &Trace::alias)
       .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
       .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
-      .def("compile", &Trace::compile);
+      .def("compile", &Trace::compile, py::arg("results"), py::arg("devices"), py::arg("random_device"),
+           py::arg("also") = std::vector<at::Tensor>());
   py::class_<engine::Region>(m, "Region", "a part of a trace that is repeated or chosen")
       .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"))
       .def_property_readonly("placeholders", &engine::Region::placeholders)

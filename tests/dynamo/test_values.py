@@ -125,3 +125,26 @@ def test_an_assertion_that_fails_in_a_later_call() -> None:
         torch.testing.assert_close(compiled(x), found(x))
         with pytest.raises(RuntimeError, match="assertion failed"):
             compiled(torch.zeros(4))
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_assertions_of_data(device: str) -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > 0).all(), "numbers must be positive")  # Dynamo's form of an assert statement
+        y = x.sqrt()
+        torch._assert_async((y < 10).all(), "and small")
+        return y * 2
+
+    compiled = torch.compile(checked, backend="pjrt", fullgraph=True)
+    torch_pjrt.reset_metrics()
+    x = torch.ones(3, device=device)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x).cpu(), torch.full((3,), 2.0))
+        with pytest.raises(RuntimeError, match=r"numbers must be positive .*test_values.py:\d+"):
+            compiled(-x).cpu()
+        with pytest.raises(RuntimeError, match="and small"):
+            compiled(x * 101).cpu()
+    metrics = torch_pjrt.metrics()
+    assert metrics["host_fallbacks"] == {}
+    if device == "cpu":
+        assert metrics["executions"] == 6

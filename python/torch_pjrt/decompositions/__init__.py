@@ -1,6 +1,7 @@
 """Decompositions that PyTorch lacks, or has wrong. They come before its own."""
 
 from torch_pjrt.decompositions import (
+    assertions,
     attention,
     losses,
     normalization,
@@ -15,6 +16,7 @@ from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
 __all__ = [
     "DECOMPOSITIONS",
+    "assertions",
     "attention",
     "losses",
     "normalization",

@@ -23,6 +23,16 @@ def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]
     return add
 
 
+def meta(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The Meta kernel of an overload whose own says something else than its kernels do."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        _aten.impl(name, function, "Meta", allow_override=True)
+        return function
+
+    return add
+
+
 def composition(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The device's kernel for overloads that have a kernel for every backend, which only some backends can run."""
 

@@ -119,6 +119,7 @@ class Placeholders(fx.Interpreter):
         self.constants = constants
         self.refused: dict[fx.Node, str] = {}
         self.random_device = device_drawn_on(module)
+        self.asserted: torch.Tensor | None = None  # depends on all assertions
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "output"):
@@ -141,6 +142,8 @@ class Placeholders(fx.Interpreter):
         try:
             if isinstance(n.target, torch._ops.HigherOrderOperator):
                 return self.higher_order(n.target, args)
+            if n.target is torch.ops.aten._assert_async.msg:
+                return self.assert_async(*args)
             result = n.target(*args, **kwargs)
             return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"))
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
@@ -157,9 +160,16 @@ class Placeholders(fx.Interpreter):
             results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
+            if inner.asserted is not None:
+                raise NotImplementedError("an assertion in a branch or a loop")
             return results if isinstance(results, (tuple, list)) else [results]
 
         return lowering(call, *args)
+
+    def assert_async(self, condition: torch.Tensor, message: str) -> None:
+        if self.asserted is None:
+            self.asserted = torch.ones((), dtype=torch.bool, device=DEVICE)
+        self.asserted = torch.ops.aten._functional_assert_async.msg(condition, message, self.asserted)
 
     def constant(self, n: fx.Node) -> Any:
         name = str(n.target)
@@ -243,4 +253,5 @@ class Tracer:
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
                 raise Refused(run.refused)
-            return trace.compile(results, result_devices(self.module, results), run.random_device)
+            also = [] if run.asserted is None else [run.asserted]
+            return trace.compile(results, result_devices(self.module, results), run.random_device, also)
