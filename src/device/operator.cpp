@@ -111,6 +111,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     indexes |= !argument.written && reads && (declared.name() == "index" || declared.name() == "indices");
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
+    if (declared.name() == "correction") correction = i;
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);

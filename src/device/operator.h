@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,11 @@ struct Operator {
   std::vector<OperatorArgument> arguments;
   size_t returns = 0;
   bool writes = false;
-  bool indexes = false;            // reads positions from an index: then what it reads and what it writes must be apart
-  bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
-  bool writes_one_value = false;   // to elements that share memory, which is no conflict then
-  bool numbers_are_types = false;  // a factory: Scalars decide the result's shape, so they belong to the signature
+  bool indexes = false;           // reads positions from an index: then what it reads and what it writes must be apart
+  bool random = false;            // draws from a generator: a node has the generator's key as its last numbers
+  bool writes_one_value = false;  // to elements that share memory, which is no conflict then
+  std::optional<size_t> correction;  // of a variance: which argument says what to take from the number of elements
+  bool numbers_are_types = false;    // a factory: Scalars decide the result's shape, so they belong to the signature
 };
 
 // How an overload is registered for the device. Note [What is boxed]: decided from the dispatcher's state, tags and

@@ -37,6 +37,21 @@ void check_overlap(const Operator& op, const Arguments& arguments) {
   }
 }
 
+// As the CPU's kernels do. `values`: a tensor, dimensions, a correction.
+void warn_of_degrees_of_freedom(const Operator& op, const c10::IValue* values) {
+  const at::Tensor& self = values[0].toTensor();
+  const c10::IValue& correction = values[*op.correction];
+  const std::vector<int64_t> dims = values[1].isIntList() ? values[1].toIntVector() : std::vector<int64_t>();
+  int64_t elements = dims.empty() ? self.numel() : 1;
+  for (const int64_t dim : dims) elements *= self.dim() == 0 ? 1 : self.size(dim);
+  if (self.numel() == 0) elements = 0;
+  if (static_cast<double>(elements) > (correction.isNone() ? 1.0 : correction.toScalar().toDouble())) return;
+  TORCH_WARN(
+      op.op.schema().name().substr(sizeof("aten::") - 1),
+      "(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel "
+      "divided by output numel).");
+}
+
 std::unique_ptr<Plan> make_timed_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments) {
   const RecordTimer timer(counters().plan_ns);
   struct InPlan {
@@ -189,6 +204,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
   Arguments arguments;
   flatten(op, values, arguments);
+  if (C10_UNLIKELY(op.correction.has_value())) warn_of_degrees_of_freedom(op, values);
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) {
     timer.drop();
     run_on_host(op, stack, arguments.recordable ? "no argument is on the device" : "an argument can't be recorded");

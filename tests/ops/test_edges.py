@@ -193,3 +193,27 @@ def test_quotients_in_half_precision(dtype: torch.dtype) -> None:
         lambda a, b: 2.3 % b,
     ):
         torch.testing.assert_close(f(a.to("pjrt"), b.to("pjrt")).cpu(), f(a, b), rtol=0, atol=0, equal_nan=True)
+
+
+VARIANCES: list[Program] = [
+    lambda device: torch.std(torch.ones(2, 3, device=device), dim=-1, correction=3),
+    lambda device: torch.var_mean(torch.ones(1, device=device)),
+    lambda device: torch.std_mean(torch.ones(2, 1, device=device), 1, keepdim=True),
+    lambda device: torch.ones((), device=device).var(0),
+    lambda device: torch.ones(3, 0, device=device).std(0),
+    lambda device: torch.var(torch.ones(1, 3, device=device), 0, out=torch.empty(3, device=device)),
+    lambda device: torch.ones(2, 3, device=device).var((0, 1), unbiased=False),  # the last two don't warn
+    lambda device: functional.layer_norm(torch.ones(2, 1, device=device), (1,)),
+]
+
+
+@pytest.mark.parametrize("index", range(len(VARIANCES)))
+def test_variances_without_degrees_of_freedom(index: int) -> None:
+    def warnings_of(device: str) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            VARIANCES[index](device)
+        return [str(warning.message).split(" (Triggered")[0] for warning in caught]
+
+    for _ in range(2):
+        assert warnings_of("pjrt") == warnings_of("cpu")
