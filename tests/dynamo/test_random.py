@@ -10,6 +10,8 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+import torch_pjrt
+
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
@@ -68,3 +70,24 @@ def test_a_graph_that_draws_from_two_generators() -> None:
     assert not torch.equal(b.cpu(), other.cpu())
     torch.pjrt.set_rng_state(device)
     assert torch.equal(fast(torch.zeros(50))[1].cpu(), b.cpu())
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_a_checkpoint_in_a_compiled_function(device: str) -> None:
+    layer = nn.Linear(8, 8).to(device)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(layer(x), 0.5) * x.sin()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) * 2
+
+    torch_pjrt.reset_metrics()
+    x = torch.ones(16, 8, device=device, requires_grad=True)
+    y = torch.compile(function, backend="pjrt", fullgraph=True)(x)
+    y.sum().backward()
+    drawn = (y != 0).float() * 2
+    expected = torch.autograd.grad((drawn * layer(x) * x.sin() * 2).sum(), x)
+    torch.testing.assert_close(x.grad, expected[0])
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+    assert 30 < (y == 0).sum() < 98

@@ -2,5 +2,6 @@
 
 ``backend.py`` takes what Dynamo captured through AOTAutograd; ``tracing.py`` runs an ATen graph on placeholders through
 the device's own recorder and makes a program of it; ``splitting.py`` cuts out what XLA can't do;
-``nested.py`` leads the ragged sizes of nested tensors around a program.
+``partition.py`` says what a forward keeps for its backward; ``nested.py`` leads the ragged sizes of nested
+tensors around a program.
 """

@@ -179,8 +179,9 @@ def pjrt(
         ValueError: an unknown mode or option.
         NotImplementedError: a tensor on another device.
     """
-    from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
+
+    from torch_pjrt.dynamo.partition import partition
 
     settings = checked_options(mode, options)
     check_devices(example_inputs)
@@ -206,7 +207,7 @@ def pjrt(
         fw_compiler=compiler,
         bw_compiler=compiler,
         inference_compiler=inference_compiler,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     forget_current_stream(module)
