@@ -27,7 +27,7 @@ def nearly_nothing(count: int) -> tuple[Callable[[], object], Callable[[], float
     trace = _C.Trace()
     arguments = [trace.tensor(CPU, torch.float32, [2, 2], [2, 1]) for _ in range(count)]
     total = torch.cat([a[:1, :1] for a in arguments]).sum() if count > 1 else arguments[0] + 1
-    program = trace.compile([total], [CPU])
+    program = trace.compile([total], [CPU], CPU)
     _C.set_program_listener(None)
     function = _C.Function(lambda arguments: program)
     tensors = [torch.ones(2, 2) for _ in range(count)]
