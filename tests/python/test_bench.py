@@ -1,0 +1,27 @@
+"""The measurements that reach into the core run; what they measure is not tested here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+PROGRAM = """
+import compile as calls, known_graph, record
+
+for count in (1, 3):
+    ours, bare = calls.nearly_nothing(count)
+    ours()
+    assert bare() > 0
+for measurement in (known_graph.measure, record.measure):
+    for result in measurement():
+        assert result.ours > 0
+"""
+
+
+def test_measurements_run() -> None:
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCH)!r})\n{PROGRAM}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
