@@ -91,3 +91,28 @@ def test_a_checkpoint_in_a_compiled_function(device: str) -> None:
     torch.testing.assert_close(x.grad, expected[0])
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     assert 30 < (y == 0).sum() < 98
+
+
+def test_what_a_checkpoint_in_a_compiled_function_keeps() -> None:
+    """Of a dropout the mask, a byte for each element."""
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x.sin().exp(), 0.5).cos().exp()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    x = torch.ones(64, 64, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = compiled(function)(x)
+    y.sum().backward()
+    assert sum(kept.values()) == x.nbytes + x.numel()
+    dropped = x.detach().sin().exp() * 2 * (y != torch.e).detach()
+    inner = (-dropped.sin() * dropped.cos().exp() * 2 * (dropped != 0)).detach()
+    torch.testing.assert_close(x.grad, inner * x.detach().sin().exp() * x.detach().cos())
