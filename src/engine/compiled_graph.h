@@ -114,10 +114,10 @@ class CompiledGraph {
   std::vector<Storage> storages_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;
-  bool random_ = false;  // some numbers are random keys, new in every call
-  c10::Device random_device_;
-  bool waits_ = false;      // something on the CPU is written: the call ends when the program does
-  bool on_device_ = false;  // some argument lies on the device
+  bool random_ = false;        // some numbers are random keys, new in every call
+  c10::Device random_device_;  // whose generator gives them
+  bool waits_ = false;         // something on the CPU is written: the call ends when the program does
+  bool on_device_ = false;     // some argument lies on the device
   size_t num_nodes_ = 0;
   c10::DeviceIndex device_ = 0;
 

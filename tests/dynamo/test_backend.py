@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +15,6 @@ import torch_pjrt
 from torch_pjrt.dynamo import backend
 
 DEVICES = ("cpu", "pjrt")
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch_pjrt.reset_metrics()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(fn: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:

@@ -16,8 +16,6 @@ import torch_pjrt
 
 @pytest.fixture(autouse=True)
 def _strictly() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch_pjrt.reset_metrics()
     with torch_pjrt.strict_mode():
         yield
 

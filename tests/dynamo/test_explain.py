@@ -13,7 +13,6 @@ def test_calls_of_a_compiled_function() -> None:
     def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.relu(x @ w)
 
-    torch._dynamo.reset()
     fast = torch.compile(layer, backend="pjrt", dynamic=False)
     w = torch.ones(81, 5)
     with torch_pjrt.explain() as report:
@@ -34,7 +33,6 @@ def test_a_cut_with_its_reason() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.eigvalsh(x @ x.t()) + 1
 
-    torch._dynamo.reset()
     with warnings.catch_warnings(), torch_pjrt.explain() as report:
         warnings.simplefilter("ignore")
         torch.compile(f, backend="pjrt")(torch.eye(82))
@@ -49,7 +47,6 @@ def test_recompiles_with_the_input_and_the_dimension() -> None:
         def forward(self, x: torch.Tensor, k: int = 2) -> torch.Tensor:
             return x * k
 
-    torch._dynamo.reset()
     fast = torch.compile(Scale(), backend="pjrt")
     with torch_pjrt.explain() as report:
         fast(torch.ones(3, 4))
@@ -71,7 +68,6 @@ def test_recompiles_with_the_input_and_the_dimension() -> None:
 
 
 def test_recompiles_for_another_number() -> None:
-    torch._dynamo.reset()
     fast = torch.compile(lambda x, k: x * k, backend="pjrt")
     with torch_pjrt.explain() as report:
         for k in (2, 3, 4):
@@ -80,7 +76,6 @@ def test_recompiles_for_another_number() -> None:
 
 
 def test_recompiles_of_a_backward() -> None:
-    torch._dynamo.reset()
     w = torch.ones(4, requires_grad=True)
     fast = torch.compile(lambda x: (x * w).sin().sum(), backend="pjrt", dynamic=True)
     with torch_pjrt.explain() as report:

@@ -16,7 +16,6 @@ STEPS = 3
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_model(name: str) -> None:
-    torch._dynamo.reset()
     made = case(name, small=True)
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731
     eager, other, true = (Run(name, made, move) for move in (lambda x: x, nudged, to_float64))
@@ -46,7 +45,6 @@ def test_gpt2_decodes_with_a_cache() -> None:
 
     from models.language import gpt2
 
-    torch._dynamo.reset()
     torch.manual_seed(0)
     model = gpt2(2, vocab_size=100, n_embd=32, n_head=4, n_positions=64).eval()
     fast = torch.compile(model, backend="pjrt", fullgraph=True)

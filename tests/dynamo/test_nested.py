@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,13 +11,6 @@ from torch import Tensor, nn
 import torch_pjrt
 
 LENGTHS = (2, 3, 5)
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def jagged(lengths: tuple[int, ...] = LENGTHS, device: str = "cpu") -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,13 +11,6 @@ import torch.utils.checkpoint
 from torch import nn
 
 import torch_pjrt
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

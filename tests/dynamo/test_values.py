@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,13 +17,6 @@ FUNCTIONS: dict[str, Function] = {
     "imaginary part of a conjugate": lambda x: (x * 2).conj().imag,
     "product with its adjoint": lambda x: x @ x.mH,
 }
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])

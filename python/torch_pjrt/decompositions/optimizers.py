@@ -26,15 +26,24 @@ def _write(old: list[Tensor], new: list[Tensor] | tuple[Tensor, ...], found_inf:
     torch._foreach_copy_(old, new)
 
 
-def _gradients(
-    grads: list[Tensor], grad_scale: Tensor | None, found_inf: Tensor | None, maximize: bool
-) -> list[Tensor]:
-    """As they count in the step; without their scale also for whoever reads them afterwards."""
-    values = _wide(grads)
+def _operands(
+    params: list[Tensor],
+    grads: list[Tensor],
+    weight_decay: float,
+    maximize: bool,
+    grad_scale: Tensor | None,
+    found_inf: Tensor | None,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Both as they count in the step; ``grads`` lose their scale for whoever reads them afterwards, too."""
+    p, g = _wide(params), _wide(grads)
     if grad_scale is not None:
-        values = torch._foreach_div(values, grad_scale)
-        _write(grads, values, found_inf)
-    return torch._foreach_neg(values) if maximize else values
+        g = torch._foreach_div(g, grad_scale)
+        _write(grads, g, found_inf)
+    if maximize:
+        g = torch._foreach_neg(g)
+    if weight_decay:
+        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    return p, g
 
 
 def _adam(
@@ -56,12 +65,9 @@ def _adam(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    g = _gradients(grads, grad_scale, found_inf, maximize)
-    p = _wide(params)
+    p, g = _operands(params, grads, 0.0 if decoupled else weight_decay, maximize, grad_scale, found_inf)
     if weight_decay and decoupled:
         p = torch._foreach_mul(p, 1 - lr * weight_decay)
-    elif weight_decay:
-        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
     m = torch._foreach_lerp(_wide(exp_avgs), g, 1 - beta1)
     v = torch._foreach_mul(_wide(exp_avg_sqs), beta2)
     v = torch._foreach_addcmul(v, g, g, 1 - beta2)
@@ -109,10 +115,7 @@ def fused_sgd_(
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.SGD``: lists of tensors of the parameters' sizes; no buffers without momentum."""
-    g = _gradients(grads, grad_scale, found_inf, maximize)
-    p = _wide(params)
-    if weight_decay:
-        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    p, g = _operands(params, grads, weight_decay, maximize, grad_scale, found_inf)
     if momentum:
         buffers = g
         if not is_first_step:
@@ -139,10 +142,7 @@ def fused_adagrad_(
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.Adagrad``: lists of tensors of the parameters' sizes, and of steps."""
-    g = _gradients(grads, grad_scale, found_inf, maximize)
-    p = _wide(params)
-    if weight_decay:
-        g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
+    p, g = _operands(params, grads, weight_decay, maximize, grad_scale, found_inf)
     sums = torch._foreach_addcmul(_wide(state_sums), g, g)
     rates = [lr / (1 + (step - 1) * lr_decay).to(total.dtype) for step, total in zip(state_steps, sums, strict=True)]
     change = torch._foreach_div(torch._foreach_mul(g, rates), torch._foreach_add(torch._foreach_sqrt(sums), eps))

@@ -114,11 +114,11 @@ def device_drawn_on(module: fx.GraphModule) -> torch.device:
 class Placeholders(fx.Interpreter):
     """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
 
-    def __init__(self, module: fx.GraphModule, constants: dict[str, torch.Tensor]) -> None:
+    def __init__(self, module: fx.GraphModule, constants: dict[str, torch.Tensor], random_device: torch.device) -> None:
         super().__init__(module)
         self.constants = constants
         self.refused: dict[fx.Node, str] = {}
-        self.random_device = device_drawn_on(module)
+        self.random_device = random_device
         self.asserted: torch.Tensor | None = None  # depends on all assertions
 
     def run_node(self, n: fx.Node) -> Any:
@@ -155,8 +155,7 @@ class Placeholders(fx.Interpreter):
             raise NotImplementedError("a higher order operator without a lowering")
 
         def call(graph: fx.GraphModule, *operands: Any) -> Sequence[Any]:
-            inner = Placeholders(graph, {})
-            inner.random_device = self.random_device
+            inner = Placeholders(graph, {}, self.random_device)
             results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
@@ -227,6 +226,7 @@ class Tracer:
         self.module = module
         self.constants: dict[str, torch.Tensor] = {}
         self.sizes = Sizes(module.graph, names)
+        self.random_device = device_drawn_on(module)
 
     def program(self, arguments: Sequence[Any]) -> Any:
         """The program for arguments like these: tensors (fake ones too) and numbers.
@@ -249,9 +249,9 @@ class Tracer:
                 inputs.append(number)
                 sizes.append(number)
             self.sizes.tell(sizes)
-            run = Placeholders(self.module, self.constants)
+            run = Placeholders(self.module, self.constants, self.random_device)
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
                 raise Refused(run.refused)
             also = [] if run.asserted is None else [run.asserted]
-            return trace.compile(results, result_devices(self.module, results), run.random_device, also)
+            return trace.compile(results, result_devices(self.module, results), self.random_device, also)
