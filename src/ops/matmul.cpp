@@ -93,8 +93,16 @@ Values plus(Emit& e, const Call& c, const Value& product, bool always_product = 
   return {e.as(self ? e.add(x, self) : x, c.result())};
 }
 
-// aten::mm; mm.dtype gives a wider result, _int_mm multiplies int8 into int32.
+// aten::mm; mm.dtype gives a wider result.
 Values mm(Emit& e, const Call& c) { return matrix(e, c, "self", "mat2"); }
+
+// aten::_int_mm: int8, or uint8 times int8, into int32.
+Values int_mm(Emit& e, const Call& c) {
+  const Value a = c.tensor("self"), b = c.tensor("mat2");
+  if (a.element() == b.element()) return matrix(e, c, "self", "mat2");
+  const ElementType out = e.element(c.result());
+  return {e.dot_general(e.to(a, out), e.to(b, out), {{}, {}, {1}, {0}}, out, precision_of(out))};
+}
 
 // aten::bmm
 Values bmm(Emit& e, const Call& c) {
@@ -186,7 +194,7 @@ Values addr(Emit& e, const Call& c) {
 void add_matmul_rules(RuleTable& rules) {
   rules.add("aten::mm", mm);
   rules.add("aten::mm.dtype", mm);
-  rules.add("aten::_int_mm", mm);
+  rules.add("aten::_int_mm", int_mm);
   rules.add("aten::bmm", bmm);
   rules.add("aten::bmm.dtype", bmm);
   rules.add("aten::mv", mv);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -48,3 +50,48 @@ def test_switched_off(enabled: int) -> None:
         op = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
         answers.append([y.cpu() for y in op(X[0].to(device), scale, zero.int(), on, -8, 7)])
     torch.testing.assert_close(answers[1], answers[0])
+
+
+def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> None:
+    torch_pjrt.reset_metrics()
+    expected = op(*arguments)
+    on_device, compiled = op(*(a.to("pjrt") for a in arguments)), torch.compile(op, backend="pjrt")(*arguments)
+    for got in (on_device.cpu(), compiled):
+        torch.testing.assert_close(got.float(), expected.float(), rtol=1e-2, atol=1e-5)
+        assert got.dtype == expected.dtype
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_products_of_8_bit_integers(dtype: torch.dtype) -> None:
+    a = torch.randint(0 if dtype == torch.uint8 else -128, 128, (17, 64)).to(dtype)
+    agree(torch._int_mm, a, torch.randint(-128, 128, (64, 32), dtype=torch.int8))
+
+
+def test_int8_weights() -> None:
+    weight = torch.randint(-128, 128, (32, 64), dtype=torch.int8)
+    agree(torch._weight_int8pack_mm, torch.randn(4, 64).bfloat16(), weight, torch.rand(32).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("out", "scales"),
+    [(dtype, "matrices") for dtype in (None, torch.float32, torch.bfloat16, torch.float8_e4m3fn)]
+    + [(torch.bfloat16, "rows")],
+)
+@pytest.mark.parametrize("biased", [False, True])
+def test_float8_products(out: torch.dtype | None, scales: str, biased: bool) -> None:
+    a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+    scale_a, scale_b = (torch.rand(16, 1), torch.rand(1, 16)) if scales == "rows" else (torch.rand(1), torch.rand(1))
+    plain = out is None or out.itemsize == 1
+    bias = torch.randn(16, dtype=torch.float32 if plain else out)
+
+    def product(*given: torch.Tensor) -> torch.Tensor:
+        a, b, scale_a, scale_b, bias = given
+        factor = None if out is None else scale_a.mean() + 1
+        return torch._scaled_mm(
+            a, b.t(), scale_a, scale_b, bias=bias if biased else None, scale_result=factor, out_dtype=out
+        )
+
+    agree(product, a, b, scale_a, scale_b, bias)
+    with pytest.raises(ValueError, match="Invalid scaling configuration"):
+        torch._scaled_mm(a.to("pjrt"), b.to("pjrt").t(), torch.ones(3, device="pjrt"), torch.ones(3, device="pjrt"))

@@ -1,4 +1,5 @@
-"""Fake quantization: rounding to what a quantized tensor would hold, with the mask that its gradient needs."""
+"""Fake quantization: rounding to what a quantized tensor would hold, with the mask that its gradient needs. Products of
+quantized matrices."""
 
 from __future__ import annotations
 
@@ -49,3 +50,30 @@ def per_channel(
     shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
     scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
     return _fake_quantize(x, scale, scale.reciprocal(), zero_point, quant_min, quant_max)
+
+
+@decomposition("_scaled_mm")
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """``scale_a``, ``scale_b``: of the whole matrices, or (m, 1) and (1, n), of their rows and columns. A float8 result
+    that was asked for is divided by ``scale_result``."""
+    product = (a.float() @ b.float()) * scale_a * scale_b
+    if bias is not None:
+        product = product + bias.float()
+    if scale_result is not None and out_dtype is not None and out_dtype.itemsize == 1:
+        product = product / scale_result
+    return product.to(out_dtype or a.dtype)
+
+
+@decomposition("_weight_int8pack_mm")
+def weight_int8pack_mm(a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
+    """``a`` (m, k) times the int8 matrix ``b`` (n, k), each row of which has a scale."""
+    return ((a.float() @ b.float().t()) * scales.float()).to(a.dtype)
