@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import _C, _files, _processes, decompositions, dlpack, plugins
+from torch_pjrt import _C, _data_parallel, _files, _processes, decompositions, dlpack, plugins
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -91,6 +91,7 @@ def register(module: ModuleType) -> None:
     _move_lazy_modules()
     _files.install()
     _processes.install()
+    _data_parallel.install()
     dlpack.install()
     _run_after_optimizer_steps()
     atexit.register(_end_work)
