@@ -192,13 +192,14 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 }
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
+  // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
+  const bool is_tagged = op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output);
+  if ((tracing_flag || strict()) && is_tagged) {
+    run_on_host(op, stack, "its result's shape depends on data");
+    return;
+  }
   if (tracing_flag) std::rethrow_exception(meta_error);
   if (strict()) {
-    // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
-    if (op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output)) {
-      run_on_host(op, stack, "its result's shape depends on data");
-      return;
-    }
     try {
       std::rethrow_exception(meta_error);
     } catch (const c10::NotImplementedError&) {

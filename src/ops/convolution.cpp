@@ -94,8 +94,16 @@ Value depthwise_weight_gradient(Emit& e, const Value& x, const Value& y, const h
   Dims all_but_features(y.dims().size() - 1, 0);
   std::iota(all_but_features.begin() + 1, all_but_features.end(), 2);
   Value gradient = e.to(y, taps[0].element());
-  Values sums;
-  for (const Value& tap : taps) sums.push_back(e.reshape(e.sum(e.mul(tap, gradient), all_but_features), {x.dim(1), 1}));
+  // One reduction of many operands: one kernel, where each of 49 would take XLA 50 ms to compile.
+  Values products;
+  for (const Value& tap : taps) products.push_back(e.mul(tap, gradient));
+  const Values zeros(taps.size(), e.zeros({gradient.element(), {}}));
+  Values sums = e.reduce(products, zeros, all_but_features, [&](const Values& sides) {
+    Values totals;
+    for (size_t i = 0; i < taps.size(); ++i) totals.push_back(e.add(sides[i], sides[taps.size() + i]));
+    return totals;
+  });
+  for (Value& sum : sums) sum = e.reshape(sum, {x.dim(1), 1});
   return e.to(e.reshape(e.concatenate(sums, 1), kernel), x.element());
 }
 

@@ -44,3 +44,14 @@ def test_they_are_no_convolutions_of_xla() -> None:
     assert "stablehlo.convolution" not in _C.stablehlo([layer(torch.randn(1, 8, 6, 6, device="pjrt"))], for_cpu=True)
     grouped = nn.Conv2d(8, 16, 3, groups=8).to("pjrt")
     assert "stablehlo.convolution" in _C.stablehlo([grouped(torch.randn(1, 8, 6, 6, device="pjrt"))], for_cpu=True)
+
+
+def test_all_taps_of_a_weight_gradient_are_one_reduction() -> None:
+    layer = nn.Conv2d(8, 8, 7, padding=3, groups=8, bias=False)
+    x = torch.randn(2, 8, 12, 12)
+    layer(x).square().sum().backward()
+    on_device = copy.deepcopy(layer).to("pjrt")
+    on_device.zero_grad()
+    (gradient,) = torch.autograd.grad(on_device(x.to("pjrt")).square().sum(), [on_device.weight])
+    assert _C.stablehlo([gradient], for_cpu=True).count('"stablehlo.reduce"(') == 1
+    torch.testing.assert_close(gradient.cpu(), layer.weight.grad, rtol=1e-4, atol=1e-4)
