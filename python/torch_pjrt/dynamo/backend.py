@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch._dynamo.device_interface import register_interface_for_device
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C, report
+from torch_pjrt.decompositions.recurrent_layers import as_loops
 from torch_pjrt.dynamo import comparing
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
@@ -121,17 +121,6 @@ class Piece(torch.nn.Module):
         return results[0] if self.is_single else tuple(results)
 
 
-@contextmanager
-def without_onednn() -> Iterator[None]:
-    """Recurrent layers on the CPU are captured as what they compute, not as calls of oneDNN."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
 def forget_current_stream(module: fx.GraphModule) -> None:
     """Where there is an accelerator, Dynamo looks its current stream up before each call of a graph, in Python, for
     graphs that name streams. In others it need not."""
@@ -211,6 +200,6 @@ def pjrt(
         keep_inference_input_mutations=True,
     )
     forget_current_stream(module)
-    with without_onednn():
+    with as_loops():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

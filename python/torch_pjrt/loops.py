@@ -1,0 +1,66 @@
+"""Loops within a program: nodes whose body is traced once and run for each turn (``src/engine/control_flow.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+
+Call = Callable[..., Sequence[Any]]  # runs a graph on operands
+
+
+def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[Any, list[Any]]:
+    """The graph, traced to be held by a node; and what it gives: None in a tensor's place, else its value."""
+    traced = _C.Region(operands)
+    results = call(graph, *traced.placeholders)
+    traced.finish([result for result in results if isinstance(result, torch.Tensor)])
+    return traced, [None if isinstance(result, torch.Tensor) else (result,) for result in results]
+
+
+def all_tensors(operands: Sequence[Any]) -> list[torch.Tensor]:
+    for operand in operands:
+        if not isinstance(operand, torch.Tensor):
+            raise NotImplementedError(f"a loop or branch that is given a {type(operand).__name__}")
+    return list(operands)
+
+
+def while_loop(
+    call: Call, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any] = ()
+) -> list[Any]:
+    operands = all_tensors([*carried, *additional])
+    (decides, _), (turn, others) = (region(call, graph, operands) for graph in (condition, body))
+    if any(other is not None for other in others):
+        raise NotImplementedError("a loop that carries what is no tensor")
+    return list(_C.while_loop(operands, len(carried), decides, turn))
+
+
+def looped(
+    call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
+) -> list[Any]:
+    """``torch.scan`` as a loop that carries its turn, the carries, and what the turns have given so far: the last
+    carries, then what the turns gave, stacked. ``reverse``: from the last of ``xs`` to the first."""
+    turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
+    shapes = _C.Region(all_tensors([*init, *(x.select(0, 0) for x in xs), *additional]))
+    given = all_tensors(call(combine, *shapes.placeholders))[carries:]
+    stacks = [x.new_zeros((turns, *x.shape)) for x in given]
+    turn = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
+
+    def condition(turn: torch.Tensor, *_: torch.Tensor) -> list[torch.Tensor]:
+        return [turn < turns]
+
+    def body(turn: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
+        carry, rest = rest[:carries], rest[carries:]
+        stacked, rest = rest[: len(stacks)], rest[len(stacks) :]
+        place = turns - 1 - turn if reverse else turn
+        now = [x.index_select(0, place).squeeze(0) for x in rest[:inputs]]
+        results = call(combine, *carry, *now, *rest[inputs:])
+        put = [s.index_copy(0, place, r.unsqueeze(0)) for s, r in zip(stacked, results[carries:], strict=True)]
+        return [turn + 1, *results[:carries], *put]
+
+    def run(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[Any]:
+        return function(*operands)
+
+    return while_loop(run, condition, body, [turn, *init, *stacks], [*xs, *additional])[1:]
