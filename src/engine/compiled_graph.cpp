@@ -178,10 +178,13 @@ void CompiledGraph::trace_results(const std::vector<Result>& results, std::vecto
     if (!arguments_[i].is_tensor) continue;
     by_argument.emplace(device::storage_of(arguments_[i].placeholder), static_cast<uint32_t>(i));
   }
+  std::unordered_map<const c10::TensorImpl*, int64_t> by_tensor;
   for (const Result& result : results) {
     const at::Tensor& tensor = result.traced;
     device::LazyStorage* storage = device::storage_of(tensor);
     Return value;
+    const auto [first, is_new] = by_tensor.emplace(tensor.unsafeGetTensorImpl(), static_cast<int64_t>(returns_.size()));
+    if (!is_new) value.twin = first->second;
     value.dtype = tensor.scalar_type();
     value.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     value.strides.assign(tensor.strides().begin(), tensor.strides().end());
@@ -432,7 +435,12 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
         {graph::make_leaf(storage.form, std::make_shared<DeviceData>(std::move(buffer))), 0});
     storages[i] = tensor.storage();
   }
+  const size_t before = results.size();
   for (const Return& value : returns_) {
+    if (value.twin >= 0) {
+      results.push_back(results[before + static_cast<size_t>(value.twin)]);
+      continue;
+    }
     if (value.source == Return::Source::kStorage) {
       results.push_back(tensor_over(storages[value.index], value.dtype, value.sizes, value.strides, value.offset));
       continue;

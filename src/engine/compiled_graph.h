@@ -90,6 +90,7 @@ class CompiledGraph {
     graph::Sizes sizes, strides;
     int64_t offset = 0;  // in elements of dtype, from the argument's own offset
     bool whole = false;  // the argument itself
+    int64_t twin = -1;   // the earlier result that is this very tensor, which autograd must see: it then copies
   };
   struct Storage {
     uint32_t result = 0;  // of the program

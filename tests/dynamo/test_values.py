@@ -141,3 +141,31 @@ def test_assertions_of_data(device: str) -> None:
     assert metrics["host_fallbacks"] == {}
     if device == "cpu":
         assert metrics["executions"] == 6
+
+
+def test_parameters_that_are_added_have_gradients_of_their_own() -> None:
+    """Their gradients are one result of the backward. Autograd copies it for the second, if it sees that."""
+    gradients = []
+    for compiled in (False, True):
+        a, b = (torch.nn.Parameter(torch.tensor([1.0, 2.0])) for _ in range(2))
+        f = lambda a, b: ((a + b) ** 2).sum()  # noqa: E731
+        if compiled:
+            f = torch.compile(f, backend="pjrt")
+        for _ in range(2):
+            f(a, b).backward()
+        assert a.grad is not None
+        assert b.grad is not None
+        assert a.grad.data_ptr() != b.grad.data_ptr()
+        a.grad.mul_(3)
+        gradients.append([a.grad, b.grad])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_result_given_twice_is_one_tensor() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        return y, y
+
+    for call in (torch.compile(f, backend="pjrt"), torch_pjrt.jit(f, (torch.ones(2),))):
+        first, second = call(torch.ones(2))
+        assert first is second
