@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import torch_pjrt
 
@@ -95,10 +95,6 @@ def test_what_is_no_loop(layers: tuple[nn.LSTM, nn.LSTM, torch.Tensor]) -> None:
     for length in (1, 4, 5):
         torch.testing.assert_close(ours(x[:length].to("pjrt"))[0].cpu(), layer(x[:length])[0])
     torch.testing.assert_close(ours(x[:, 0].to("pjrt"))[0].cpu(), layer(x[:, 0])[0])
-    packed = pack_padded_sequence(x, torch.tensor([9, 6, 2]))
-    torch.testing.assert_close(ours(packed.to("pjrt"))[0].data.cpu(), layer(packed)[0].data)
-    with torch.autocast("pjrt", torch.bfloat16):
-        assert ours(x.to("pjrt"))[0].dtype == torch.bfloat16
     with torch.inference_mode():
         torch.testing.assert_close(ours(x.to("pjrt"))[0].cpu(), layer(x)[0])
 
@@ -118,3 +114,69 @@ def test_mistakes(layers: tuple[nn.LSTM, nn.LSTM, torch.Tensor]) -> None:
     states = [torch.zeros(1, 3, 7, device="pjrt")] * 2
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         torch.lstm(x[:, :, :4].to("pjrt"), states, list(ours.parameters()), True, 1, 0.0, False, False, False)
+
+
+@pytest.mark.parametrize("sorted_by_length", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences(kind: str, sorted_by_length: bool) -> None:
+    def program(layer: Any, device: str) -> list[Any]:
+        y = x.to(device, copy=True).requires_grad_()
+        packed, last = layer(pack_padded_sequence(y, lengths, enforce_sorted=sorted_by_length))
+        ends = last if isinstance(last, tuple) else (last,)
+        padded, _ = pad_packed_sequence(packed)
+        (padded.square().sum() + sum((end**3).sum() for end in ends)).backward()
+        return [padded, *ends, y.grad, *(p.grad for p in layer.parameters())]
+
+    layer = KINDS[kind](5, 7, 2, bidirectional=True)
+    ours = copy.deepcopy(layer).to("pjrt")
+    x = torch.randn(9, 4, 5)
+    lengths = torch.tensor([9, 6, 6, 2] if sorted_by_length else [3, 9, 1, 6])
+    for got, expected in zip(program(ours, "pjrt"), program(layer, "cpu"), strict=True):
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast(kind: str) -> None:
+    """On the device a module is in the lower precision as a whole, compiled for the CPU as there."""
+    layer = KINDS[kind](5, 7)
+    x = torch.randn(9, 3, 5)
+    exact = layer(x)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, compiled = layer(x)[0], torch.compile(layer, backend="pjrt")(x)[0]
+    assert compiled.dtype == expected.dtype
+    with torch.autocast("pjrt", torch.bfloat16):
+        on_device = copy.deepcopy(layer).to("pjrt")(x.to("pjrt"))[0]
+    assert on_device.dtype == torch.bfloat16
+    for got in (compiled, on_device.cpu()):
+        torch.testing.assert_close(got.float(), exact, rtol=0.05, atol=0.02)
+
+
+def test_a_captured_training_step() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent, self.last = nn.GRU(5, 7), nn.Linear(7, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.recurrent(x)[0][-1])
+
+    reference = Model()
+    model = copy.deepcopy(reference)
+    losses: list[list[float]] = []
+    for each, wrap in ((reference, lambda step: step), (model, torch_pjrt.compile_step)):
+        optimizer = torch.optim.Adam(each.parameters(), 1e-2)
+
+        def step(x: torch.Tensor, each: nn.Module = each, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = each(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        fast, generator = wrap(step), torch.Generator().manual_seed(0)
+        losses.append([fast(torch.randn(9, 3, 5, generator=generator)).item() for _ in range(4)])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    x = torch.randn(9, 3, 5)
+    fast_forward = torch_pjrt.jit(model, (x,))
+    with torch.no_grad():
+        torch.testing.assert_close(fast_forward(x), model(x))

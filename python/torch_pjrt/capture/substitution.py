@@ -41,6 +41,10 @@ def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
     return result
 
 
+# A recurrent module's own lists of its parameters, which it makes anew where it finds them replaced.
+KEPT_BY_RNNS = ("_flat_weights", "_flat_weight_refs")
+
+
 class Substitution:
     """Puts placeholders in and takes them out again, whatever happens in between."""
 
@@ -142,6 +146,8 @@ class Substitution:
         """After the function ran, still recording: what it put elsewhere goes where it was; what can't be kept is
         refused. ``state_made`` says whether an optimizer made its state now, as it does in its first step."""
         for module, name, before in self.attributes:
+            if isinstance(module, torch.nn.RNNBase):
+                module.__dict__.update({key: before[key] for key in KEPT_BY_RNNS})
             for key, value in module.__dict__.items():
                 if key not in before or before[key] is not value:
                     changed = dict(before)

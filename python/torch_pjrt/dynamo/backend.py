@@ -13,7 +13,7 @@ from torch._dynamo.device_interface import register_interface_for_device
 from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C, report
-from torch_pjrt.decompositions.recurrent_layers import as_loops
+from torch_pjrt.decompositions.recurrent_modules import as_loops
 from torch_pjrt.dynamo import comparing
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes

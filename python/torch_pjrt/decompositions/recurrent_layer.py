@@ -1,20 +1,16 @@
-"""Recurrent layers as loops: ``torch.nn.LSTM``, ``GRU`` and ``RNN`` on sequences.
+"""One direction of one layer of ``torch.nn.LSTM``, ``GRU`` or ``RNN`` on sequences, as a loop.
 
-PyTorch runs such a layer cell by cell. Recorded so, a sequence of 100 elements is a program of 2,000 calls, which XLA
-takes minutes to compile; as a loop it is compiled as fast as one cell. One direction of one layer is one call here, of
-the project's own operator ``torch_pjrt::recurrent_layer``; what goes into it, x times the input weights, is one matrix
-product for the whole sequence.
+It is an operator of the project's own, ``torch_pjrt::recurrent_layer``. What goes into it, x times the input weights,
+is one matrix product for the whole sequence. Its kernel on the CPU, cell by cell, serves ``options={"verify": True}``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
@@ -22,7 +18,6 @@ from torch_pjrt.loops import looped
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # what a cell keeps for its backward, in hidden sizes
-FEW = 4  # a sequence this short is recorded cell by cell
 
 _library = torch.library.Library("torch_pjrt", "DEF")
 # gates: (length, batch, gates * hidden), x times the input weights, with all biases but a GRU's hidden one; hx and, of
@@ -197,112 +192,3 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
 
 
 torch.library.register_autograd("torch_pjrt::recurrent_layer", _gradients, setup_context=_setup, lib=_library)
-
-
-def _fits(x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], cell: str, biases: bool, count: int) -> bool:
-    """Is it a call that a loop is for? Others, mistakes among them, go PyTorch's own way."""
-    tensors = (x, *states, *params)
-    if x.dim() != 3 or len(params) != count * (4 if biases else 2) or any(s.dim() != 3 for s in states):
-        return False
-    if not x.dtype.is_floating_point or any(t.dtype != x.dtype or t.device != x.device for t in tensors):
-        return False
-    if any(s.shape != states[0].shape or s.shape[0] != count for s in states) or 0 in states[0].shape or 0 in x.shape:
-        return False
-    if torch.is_autocast_enabled(x.device.type) or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    return torch.autograd.forward_ad._current_level < 0 and params[1].shape == (
-        GATES[cell] * states[0].shape[2],
-        states[0].shape[2],
-    )
-
-
-def _layers(
-    cell: str,
-    x: Tensor,
-    states: Sequence[Tensor],
-    params: Sequence[Tensor],
-    biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, ...] | None:
-    """All layers and directions. None where this is not for loops."""
-    directions = 2 if bidirectional else 1
-    length = x.shape[1 if batch_first else 0] if x.dim() == 3 else 0
-    if not isinstance(length, int) or length <= FEW or not _fits(x, states, params, cell, biases, layers * directions):
-        return None
-    hidden = states[0].shape[2]
-    ends: list[list[Tensor]] = [[] for _ in states]
-    y = x.transpose(0, 1) if batch_first else x
-    for layer in range(layers):
-        if layer and dropout and train:
-            y = torch.dropout(y, dropout, True)
-        given = []
-        for direction in range(directions):
-            i = layer * directions + direction
-            w_ih, w_hh, *b = params[i * (4 if biases else 2) : (i + 1) * (4 if biases else 2)]
-            if w_ih.shape != (GATES[cell] * hidden, y.shape[2]) or y.shape[1] != states[0].shape[1]:
-                return None
-            inner = b[1] if b and cell == "gru" else None
-            gates = torch.nn.functional.linear(y, w_ih, None if not b else b[0] if inner is not None else b[0] + b[1])
-            cx = states[1][i] if cell == "lstm" else None
-            outputs, cells, _ = torch.ops.torch_pjrt.recurrent_layer(
-                gates, states[0][i], cx, w_hh, inner, cell, direction == 1
-            )
-            for end, of in zip(ends, (outputs, cells), strict=False):
-                end.append(of[0 if direction else -1])
-            given.append(outputs)
-        y = given[0] if directions == 1 else torch.cat(given, 2)
-    return y.transpose(0, 1) if batch_first else y, *(torch.stack(end) for end in ends)
-
-
-def _kernel(cell: str, op: Any) -> Callable[..., Any]:
-    """What the operator does: a loop, or what PyTorch does for any backend."""
-
-    def run(x: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
-        results = _layers(cell, x, hx if cell == "lstm" else [hx], params, *rest)
-        if results is None:
-            return op._op_dk(DispatchKey.CompositeImplicitAutograd, x, hx, params, *rest)
-        return results
-
-    return run
-
-
-KERNELS = {
-    op: _kernel(cell, op)
-    for cell, op in (
-        ("lstm", torch.ops.aten.lstm.input),
-        ("gru", torch.ops.aten.gru.input),
-        ("rnn_tanh", torch.ops.aten.rnn_tanh.input),
-        ("rnn_relu", torch.ops.aten.rnn_relu.input),
-    )
-}
-_aten = torch.library.Library("aten", "IMPL")
-for _op, _run in KERNELS.items():
-    for _key in ("AutogradPrivateUse1", "PrivateUse1"):
-        _aten.impl(_op._name.removeprefix("aten::"), _run, _key)
-
-
-@contextmanager
-def as_loops() -> Iterator[None]:
-    """Recurrent layers on the CPU, too, are captured as loops, and none as a call of oneDNN."""
-    import torch._decomp  # has PyTorch's own entries
-
-    onednn = torch._C._get_mkldnn_enabled()
-    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-    before = {op: {key: op.py_kernels[key] for key in keys} for op in KERNELS}
-
-    def put(kernels: Any) -> None:
-        for op in KERNELS:
-            op.py_kernels.update(kernels(op))
-            op._dispatch_cache.clear()
-
-    put(lambda op: dict.fromkeys(keys, KERNELS[op]))
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(onednn)
-        put(lambda op: before[op])

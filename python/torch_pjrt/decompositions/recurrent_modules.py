@@ -1,0 +1,219 @@
+"""``torch.nn.LSTM``, ``GRU`` and ``RNN`` on sequences: a loop for each layer and direction.
+
+PyTorch runs such a module cell by cell. Recorded so, a sequence of 100 elements is a program of 2,000 calls, which XLA
+takes minutes to compile; as a loop it is compiled as fast as one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+
+from torch_pjrt.decompositions.recurrent_layer import GATES
+
+FEW = 4  # a sequence this short is recorded cell by cell
+
+
+class Plain:
+    """Sequences of one length: (length, batch, features)."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.length: int = x.shape[0] if x.dim() == 3 else 0
+        self.batch: int = x.shape[1] if x.dim() == 3 else 0
+
+    def reverses(self, direction: int) -> bool:
+        """Does the loop itself go backwards?"""
+        return direction == 1
+
+    def padded(self, gates: Tensor, direction: int) -> Tensor:
+        """As the loop takes it: (length, batch, features)."""
+        return gates
+
+    def outputs(self, states: Tensor, direction: int) -> Tensor:
+        return states
+
+    def last(self, states: Tensor, direction: int) -> Tensor:
+        return states[0 if direction else -1]
+
+
+class Packed:
+    """A ``PackedSequence``, longest first: (elements, features), of each step those that are left.
+
+    The loop runs all sequences to the length of the longest; what comes after an end is not looked at. Backwards it is
+    given each sequence reversed, so that they begin together.
+    """
+
+    def __init__(self, x: Tensor, batch_sizes: Tensor) -> None:
+        self.length, self.batch = len(batch_sizes), int(batch_sizes[0]) if len(batch_sizes) else 0
+        step, sequence = torch.arange(self.length)[:, None], torch.arange(self.batch)
+        valid = sequence < batch_sizes[:, None]
+        lengths = valid.sum(0)
+        begins = batch_sizes.cumsum(0) - batch_sizes
+        back = (lengths - 1 - step).clamp(min=0)
+        element = begins[:, None] + sequence
+        self.is_whole = x.dim() == 2 and int(batch_sizes.sum()) == x.shape[0]
+
+        def on_device(index: Tensor) -> Tensor:
+            return index.to(x.device)
+
+        self.elements = [on_device(i.where(valid, 0).flatten()) for i in (element, element.gather(0, back))]
+        self.places = [on_device((i * self.batch + sequence)[valid]) for i in (step, back)]
+        self.ends = on_device((lengths - 1) * self.batch + sequence)
+
+    def reverses(self, direction: int) -> bool:
+        return False
+
+    def padded(self, gates: Tensor, direction: int) -> Tensor:
+        return gates.index_select(0, self.elements[direction]).reshape(self.length, self.batch, -1)
+
+    def outputs(self, states: Tensor, direction: int) -> Tensor:
+        return states.flatten(0, 1).index_select(0, self.places[direction])
+
+    def last(self, states: Tensor, direction: int) -> Tensor:
+        return states.flatten(0, 1).index_select(0, self.ends)
+
+
+def _fits(
+    cell: str, tensors: Sequence[Tensor], states: Sequence[Tensor], params: Sequence[Tensor], batch: int, runs: int
+) -> bool:
+    """Is it a call that a loop is for? Others, mistakes among them, go PyTorch's own way."""
+    x = tensors[0]
+    if not x.dtype.is_floating_point or any(t.dtype != x.dtype or t.device != x.device for t in tensors):
+        return False
+    if 0 in x.shape or any(s.dim() != 3 for s in states) or len(params) % runs:
+        return False
+    hidden = states[0].shape[2]
+    if hidden == 0 or any(s.shape != (runs, batch, hidden) for s in states):
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    return params[1].shape == (GATES[cell] * hidden, hidden)
+
+
+def _layers(
+    cell: str,
+    x: Tensor,
+    sequences: Plain | Packed,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[Tensor, ...] | None:
+    """All layers and directions. None where this is not for loops."""
+    directions, each = 2 if bidirectional else 1, 4 if biases else 2
+    runs = layers * directions
+    if not isinstance(sequences.length, int) or sequences.length <= FEW or len(params) != runs * each:
+        return None
+    if not _fits(cell, (x, *states, *params), states, params, sequences.batch, runs):
+        return None
+    ends: list[list[Tensor]] = [[] for _ in states]
+    y = x
+    for layer in range(layers):
+        if layer and dropout and train:
+            y = torch.dropout(y, dropout, True)
+        given = []
+        for direction in range(directions):
+            i = layer * directions + direction
+            w_ih, w_hh, *b = params[i * each : (i + 1) * each]
+            if w_ih.shape != (w_hh.shape[0], y.shape[-1]):
+                return None
+            inner = b[1] if b and cell == "gru" else None
+            gates = torch.nn.functional.linear(y, w_ih, None if not b else b[0] if inner is not None else b[0] + b[1])
+            hidden, cells, _ = torch.ops.torch_pjrt.recurrent_layer(
+                sequences.padded(gates, direction),
+                states[0][i],
+                states[1][i] if cell == "lstm" else None,
+                w_hh,
+                inner,
+                cell,
+                sequences.reverses(direction),
+            )
+            for end, of in zip(ends, (hidden, cells), strict=False):
+                end.append(sequences.last(of, direction))
+            given.append(sequences.outputs(hidden, direction))
+        y = given[0] if directions == 1 else torch.cat(given, -1)
+    return y, *(torch.stack(end) for end in ends)
+
+
+def _in_precision(
+    cell: str, x: Tensor, sequences: Plain | Packed, states: Sequence[Tensor], params: Sequence[Tensor], *rest: Any
+) -> tuple[Tensor, ...] | None:
+    """Under autocast the whole module is in the lower precision, as CUDA's is. On the CPU a GRU is not."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind):
+        return _layers(cell, x, sequences, states, params, *rest)
+    floats = (torch.float32, torch.float16, torch.bfloat16)
+    if (cell == "gru" and kind == "cpu") or any(t.dtype not in floats for t in (x, *states, *params)):
+        return None
+    dtype = torch.get_autocast_dtype(kind)
+    with torch.autocast(kind, enabled=False):
+        states, params = ([t.to(dtype) for t in tensors] for tensors in (states, params))
+        return _layers(cell, x.to(dtype), sequences, states, params, *rest)
+
+
+def _of_plain(cell: str, op: Any) -> Callable[..., Any]:
+    """What the operator does: loops, or what PyTorch does for any backend."""
+
+    def run(x: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
+        *others, batch_first = rest
+        y = x.transpose(0, 1) if batch_first and x.dim() == 3 else x
+        results = _in_precision(cell, y, Plain(y), hx if cell == "lstm" else [hx], params, *others)
+        if results is None:
+            return op._op_dk(DispatchKey.CompositeImplicitAutograd, x, hx, params, *rest)
+        return (results[0].transpose(0, 1), *results[1:]) if batch_first else results
+
+    return run
+
+
+def _of_packed(cell: str, op: Any) -> Callable[..., Any]:
+    def run(x: Tensor, batch_sizes: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
+        results = None
+        if type(batch_sizes) is Tensor and batch_sizes.is_cpu and len(batch_sizes) > FEW:
+            sequences = Packed(x, batch_sizes)
+            if sequences.is_whole:
+                results = _in_precision(cell, x, sequences, hx if cell == "lstm" else [hx], params, *rest)
+        if results is None:
+            return op._op_dk(DispatchKey.CompositeImplicitAutograd, x, batch_sizes, hx, params, *rest)
+        return results
+
+    return run
+
+
+_OPERATORS = {name: getattr(torch.ops.aten, name) for name in GATES}
+KERNELS = {operator.input: _of_plain(cell, operator.input) for cell, operator in _OPERATORS.items()}
+_aten = torch.library.Library("aten", "IMPL")
+for _cell, _operator in _OPERATORS.items():
+    for _key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _aten.impl(f"{_cell}.input", KERNELS[_operator.input], _key)
+        _aten.impl(f"{_cell}.data", _of_packed(_cell, _operator.data), _key)
+
+
+@contextmanager
+def as_loops() -> Iterator[None]:
+    """Recurrent layers on the CPU, too, are captured as loops, and none as a call of oneDNN."""
+    import torch._decomp  # has PyTorch's own entries
+
+    onednn = torch._C._get_mkldnn_enabled()
+    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+    before = {op: {key: op.py_kernels[key] for key in keys} for op in KERNELS}
+
+    def put(kernels: Any) -> None:
+        for op in KERNELS:
+            op.py_kernels.update(kernels(op))
+            op._dispatch_cache.clear()
+
+    put(lambda op: dict.fromkeys(keys, KERNELS[op]))
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(onednn)
+        put(lambda op: before[op])
