@@ -136,4 +136,6 @@ def measure() -> list[Result]:
     from tqdm import tqdm
 
     chosen = os.environ.get("TORCH_PJRT_BENCH_MODELS", ",".join(MODELS)).split(",")
+    if unknown := set(chosen) - set(MODELS):
+        raise ValueError(f"TORCH_PJRT_BENCH_MODELS names {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
     return [result for name in tqdm(chosen, unit="model") for result in of_model(name)]
