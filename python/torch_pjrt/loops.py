@@ -12,6 +12,11 @@ from torch_pjrt import _C
 Call = Callable[..., Sequence[Any]]  # runs a graph on operands
 
 
+def apply(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[Any]:
+    """The Call where a graph is a Python function."""
+    return function(*operands)
+
+
 def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[Any, list[Any]]:
     """The graph, traced to be held by a node; and what it gives: None in a tensor's place, else its value."""
     traced = _C.Region(operands)
@@ -60,7 +65,18 @@ def looped(
         put = [s.index_copy(0, place, r.unsqueeze(0)) for s, r in zip(stacked, results[carries:], strict=True)]
         return [turn + 1, *results[:carries], *put]
 
-    def run(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[Any]:
-        return function(*operands)
+    return while_loop(apply, condition, body, [turn, *init, *stacks], [*xs, *additional])[1:]
 
-    return while_loop(run, condition, body, [turn, *init, *stacks], [*xs, *additional])[1:]
+
+def unrolled(
+    call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
+) -> list[Any]:
+    """What ``looped`` gives, turn by turn."""
+    carry, given = list(init), []
+    turns = range(xs[0].shape[0])
+    for turn in reversed(turns) if reverse else turns:
+        results = call(combine, *carry, *(x.select(0, turn) for x in xs), *additional)
+        carry = list(results[: len(init)])
+        given.append(results[len(init) :])
+    columns = zip(*(reversed(given) if reverse else given), strict=True)
+    return [*carry, *(torch.stack(column) for column in columns)]

@@ -6,6 +6,7 @@ is one matrix product for the whole sequence. Its kernel on the CPU, cell by cel
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from torch_pjrt.decompositions.recurrent import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
-from torch_pjrt.loops import looped
+from torch_pjrt.loops import apply, looped, unrolled
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # what a cell keeps for its backward, in hidden sizes
@@ -33,25 +34,8 @@ _library.define(
 )
 
 Scan = Callable[..., Sequence[Tensor]]
-
-
-def _loop(
-    step: Callable[..., Any], init: Sequence[Tensor], xs: Sequence[Tensor], additional: Sequence[Tensor], reverse: bool
-) -> Sequence[Tensor]:
-    return looped(lambda function, *operands: function(*operands), step, init, xs, additional, reverse)
-
-
-def _unrolled(
-    step: Callable[..., Any], init: Sequence[Tensor], xs: Sequence[Tensor], additional: Sequence[Tensor], reverse: bool
-) -> Sequence[Tensor]:
-    carry, given = list(init), []
-    turns = range(xs[0].shape[0])
-    for turn in reversed(turns) if reverse else turns:
-        results = step(*carry, *(x[turn] for x in xs), *additional)
-        carry = list(results[: len(init)])
-        given.append(results[len(init) :])
-    columns = zip(*(reversed(given) if reverse else given), strict=True)
-    return [*carry, *(torch.stack(column) for column in columns)]
+_loop: Scan = functools.partial(looped, apply)
+_unrolled: Scan = functools.partial(unrolled, apply)
 
 
 def _forward(
@@ -178,9 +162,8 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     if torch.is_grad_enabled():  # these gradients will be differentiated
         inputs = [x for x in (gates, hx, cx, weight, bias) if x is not None and x.requires_grad]
         outputs, cells, _ = _forward(_unrolled, gates, hx, cx, weight, bias, ctx.cell, ctx.reverse)
-        of, given = [outputs], [grad_outputs]
-        if cx is not None:
-            of, given = [outputs, cells], [grad_outputs, grad_cells]
+        count = 1 if cx is None else 2
+        of, given = (outputs, cells)[:count], (grad_outputs, grad_cells)[:count]
         found = dict(zip(map(id, inputs), torch.autograd.grad(of, inputs, given, create_graph=True), strict=True))
         return *(found.get(id(x)) for x in (gates, hx, cx, weight, bias)), None, None
     grad_gates, grad_hidden, grad_hx, grad_cx = torch.ops.torch_pjrt.recurrent_layer_backward(

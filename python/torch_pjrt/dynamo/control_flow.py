@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.loops import Call, all_tensors, looped, region, while_loop
+from torch_pjrt.loops import Call, all_tensors, looped, region, unrolled, while_loop
 
 MOST_TURNS = 256  # of a loop that is unrolled: compile time grows with it
 
@@ -46,15 +46,7 @@ def scan(call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], addit
     turns = xs[0].shape[0] if xs else 0
     if turns == 0:
         raise NotImplementedError("a scan of no turns")
-    if turns > MOST_TURNS:
-        return looped(call, combine, init, xs, additional)
-    carry = list(init)
-    given: list[Sequence[Any]] = []
-    for turn in range(turns):
-        results = call(combine, *carry, *(x.select(0, turn) for x in xs), *additional)
-        carry = list(results[: len(init)])
-        given.append(results[len(init) :])
-    return [*carry, *(torch.stack(list(column)) for column in zip(*given, strict=True))]
+    return (looped if turns > MOST_TURNS else unrolled)(call, combine, init, xs, additional)
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop, "scan": scan}
