@@ -41,8 +41,6 @@ assert module[0].weight.tolist() != before and module[1].running_mean.abs().sum(
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_data_parallel(devices: int) -> None:
-    server = Server()
+def test_data_parallel(server: Server, devices: int) -> None:
     (result,) = server.run(Job("import torch_pjrt\n" + PROGRAM, (), {"TORCH_PJRT_CPU_DEVICES": str(devices)}))
-    server.close()
     assert "Warning" not in result.err

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,6 @@ class Outcome:
 def outcome(result: fresh.Result) -> Outcome:
     warnings = [line for line in result.err.splitlines() if "torch_pjrt: " in line]
     return Outcome(**json.loads(result.out.splitlines()[-1]), warnings=warnings)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[fresh.Server]:
-    server = fresh.Server()
-    yield server
-    server.close()
 
 
 class Run:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-from collections.abc import Iterator
-
-import pytest
 
 from tests import fresh
 
@@ -20,13 +17,6 @@ for size in range(10, 50):
     x = x[:, :size].sort(dim=1)[0].repeat(1, 6)[:, :51] + 1
 x.cpu()
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[fresh.Server]:
-    server = fresh.Server()
-    yield server
-    server.close()
 
 
 def shown(server: fresh.Server, delay: str) -> str:
