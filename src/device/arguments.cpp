@@ -36,6 +36,8 @@ uint64_t negative(const Number& number) {
 }
 
 [[noreturn]] void refuse_device(const Operator& op, const at::Tensor& tensor, c10::DeviceIndex device) {
+  TORCH_CHECK(device >= 0 || op.name != "aten::index.Tensor",  // the indexed tensor comes first
+              "indices should be either on cpu or on the same device as the indexed tensor (", tensor.device(), ")");
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, pjrt:",
               static_cast<int>(device < 0 ? 0 : device), " and ", tensor.device(), "! (when checking arguments of ",
               op.name, "; move one with tensor.to(device))");

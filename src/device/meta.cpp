@@ -35,8 +35,16 @@ BelowEverything::~BelowEverything() {
   delete state_;
 }
 
+namespace {
+
+// A tensor of one number on the CPU, among tensors of the device.
+at::Tensor host_number(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::Number> numbers) {
+  return at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
+}
+
 torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                             const std::function<at::Tensor(uint32_t operand)>& tensor) {
+                             const std::function<at::Tensor(uint32_t operand)>& tensor,
+                             const std::function<at::Tensor(const graph::Parameter::Entry& entry)>& number_tensor) {
   using graph::Parameter;
   using Entry = Parameter::Entry;
   const auto entry_tensor = [&](const Entry& entry) -> at::Tensor {
@@ -45,8 +53,7 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
       case Entry::Source::kOperand: return tensor(entry.index);
       case Entry::Source::kNumber: break;
     }
-    at::Tensor number =
-        at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
+    at::Tensor number = number_tensor(entry);
     if (entry.wrapped_number) number.unsafeGetTensorImpl()->set_wrapped_number(true);
     return number;
   };
@@ -91,6 +98,13 @@ torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<gr
   return stack;
 }
 
+}  // namespace
+
+torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                             const std::function<at::Tensor(uint32_t operand)>& tensor) {
+  return make_stack(signature, numbers, tensor, [&](const auto& entry) { return host_number(entry, numbers); });
+}
+
 std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned) {
   std::vector<at::Tensor> tensors;
   for (const c10::IValue& value : returned) {
@@ -120,7 +134,7 @@ at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> devi
 
 // With `device`, placeholders are of this device, else Meta's.
 Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                     std::optional<c10::DeviceIndex> device) {
+                     std::optional<c10::DeviceIndex> device, bool numbers_on_host) {
   using Entry = graph::Parameter::Entry;
   Outline outline;
   for (const graph::TypePtr type : signature.operands) outline.operands.push_back(placeholder(type, device));
@@ -130,7 +144,11 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
         outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   }
-  outline.results = make_stack(signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; });
+  outline.results = make_stack(
+      signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
+      [&](const Entry& entry) {
+        return numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
+      });
   return outline;
 }
 
@@ -181,18 +199,15 @@ void correct(const graph::Signature& signature, Outline& outline) {
   if (name == "aten::isin.Scalar_Tensor") outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
 
-}  // namespace
-
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, bool numbers_on_host) {
   const c10::OperatorHandle& op = *signature.op;
-  BelowEverything guard;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
     struct Outlining {
       const c10::OperatorHandle* outer = outlined;
       explicit Outlining(const c10::OperatorHandle& op) { outlined = &op; }
       ~Outlining() { outlined = outer; }
     } outlining(op);
-    Outline outline = arguments_of(signature, numbers, c10::DeviceIndex{signature.device});
+    Outline outline = arguments_of(signature, numbers, c10::DeviceIndex{signature.device}, numbers_on_host);
     try {
       // Any backend key without a kernel of its own: the composite is what it gets.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
@@ -201,10 +216,36 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
     } catch (const NotStructured&) {
     }
   }
-  Outline outline = arguments_of(signature, numbers, std::nullopt);
+  Outline outline = arguments_of(signature, numbers, std::nullopt, numbers_on_host);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
   correct(signature, outline);
   return outline;
+}
+
+bool has_host_numbers(const graph::Signature& signature) {
+  using Entry = graph::Parameter::Entry;
+  return std::any_of(signature.parameters.begin(), signature.parameters.end(), [](const graph::Parameter& parameter) {
+    return std::any_of(parameter.entries.begin(), parameter.entries.end(),
+                       [](const Entry& entry) { return entry.source == Entry::Source::kNumber; });
+  });
+}
+
+}  // namespace
+
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+  BelowEverything guard;
+  try {
+    return outline(signature, numbers, /*numbers_on_host=*/true);
+  } catch (...) {
+    // Some shape functions let no number of the CPU stand beside the device's tensors, others read it.
+    if (!has_host_numbers(signature)) throw;
+    const std::exception_ptr error = std::current_exception();
+    try {
+      return outline(signature, numbers, /*numbers_on_host=*/false);
+    } catch (...) {
+      std::rethrow_exception(error);
+    }
+  }
 }
 
 namespace {

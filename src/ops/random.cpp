@@ -172,7 +172,8 @@ Values randperm(Emit& e, const Call& c) {
 // Standard exponential, above zero.
 Value exponential_unit(Emit& e, const Call& c, const Type& type) {
   Value u = unit(e, c, type);
-  const double least = u.element() == ElementType::kF64 ? 0x1p-54 : 0x1p-25;
+  double least = u.element() == ElementType::kF64 ? 0x1p-54 : 0x1p-25;
+  if (type.element == ElementType::kF16) least = 0x1p-24;  // its smallest number
   Value log = e.neg(e.unary("log_plus_one", e.neg(u)));
   return e.maximum(log, e.splat(least, log.type));
 }

@@ -60,7 +60,7 @@ Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, boo
   if (!hlo::is_integer(index.element())) throw Mistake("an index that is no integer");
   const int64_t size = self.rank() == 0 ? 1 : self.dim(dim);
   if (size == 0 && index.type.elements() > 0) throw Mistake("an index into a dimension of size 0");
-  e.require_index(index, dim, size, wraps, index_error);
+  if (self.type.elements() > 0) e.require_index(index, dim, size, wraps, index_error);
   return index;
 }
 

@@ -171,6 +171,8 @@ def test_tensors_of_two_devices() -> None:
         RuntimeError, match=r"checking arguments of aten::add.Tensor; move one with tensor.to\(device\)"
     ):
         x + y
+    with pytest.raises(RuntimeError, match=r"indices should be either on cpu or .* the indexed tensor \(cpu\)"):
+        y[torch.tensor([0, 1], device=DEVICE)]
     assert (x + torch.tensor(2.0)).tolist() == [3, 3, 3]  # a number, as everywhere in torch
     assert x[torch.tensor([0, 1])].tolist() == [1, 1]
     assert x.tolist() == [1, 1, 1]

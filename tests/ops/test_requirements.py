@@ -93,6 +93,22 @@ def test_negative_indices_wrap_where_torch_lets_them() -> None:
         torch.testing.assert_close(CASES[name](index.to(DEVICE)).cpu(), CASES[name](index))
 
 
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda i: torch.zeros(0, 10, device=i.device)[:, i],
+        lambda i: torch.zeros(10, 10, device=i.device)[torch.zeros(0, 1, dtype=torch.long, device=i.device), i],
+        lambda i: torch.zeros(5, 0, device=i.device).index_put((i,), torch.ones((), device=i.device)),
+        lambda i: torch.zeros(5, 0, device=i.device).index_add(0, i, torch.zeros(1, 0, device=i.device)),
+        lambda i: torch.zeros(5, 0, device=i.device).index_copy(0, i, torch.zeros(1, 0, device=i.device)),
+    ],
+    ids=["index", "broadcast to nothing", "index_put", "index_add", "index_copy"],
+)
+def test_an_index_that_looks_nothing_up_is_not_judged(look_up: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    index = torch.tensor([75])
+    assert look_up(index.to(DEVICE)).cpu().shape == look_up(index).shape
+
+
 def test_ignored_targets_are_no_mistake() -> None:
     logits, target = torch.randn(3, 4), torch.tensor([1, -100, 2])
     expected = F.cross_entropy(logits, target)
