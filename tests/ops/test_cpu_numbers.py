@@ -15,7 +15,7 @@ DEVICE = "pjrt"
 USES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": lambda x, n: x + n,
     "addcmul": lambda x, n: torch.addcmul(x, x, n),
-    "addcdiv": lambda x, n: torch.addcdiv(n, x, x),
+    "addcdiv": lambda x, n: torch.addcdiv(n, x, x + 1),
     "clamp": lambda x, n: x.clamp(n, n + 1),
     "clamp_": lambda x, n: x.clone().clamp_(max=n),
     "index_fill": lambda x, n: x.index_fill(0, torch.tensor([2], device=x.device), n),
