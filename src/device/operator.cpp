@@ -59,7 +59,7 @@ bool any_return_aliases_unwritten(const c10::FunctionSchema& schema) {
 
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
-// CompositeExplicit overloads that must stay composite although rule 9 would box them, with the reason.
+// Composites that must stay so although rules 8 and 9 would box them, with the reason.
 bool stays_composite(std::string_view base) {
   static const std::unordered_set<std::string_view> kNames = {
       "clone",
@@ -80,6 +80,7 @@ bool stays_composite(std::string_view base) {
       "_new_zeros_with_same_feature_meta",
       "new_empty_strided",  // factories
       "_to_copy",
+      "as_strided_scatter",  // reads memory beside its tensor's elements
   };
   return kNames.contains(base) || starts_with(base, "set_") || starts_with(base, "resize") ||
          starts_with(base, "_functional_") || starts_with(base, "_test") || base.find("sparse") != base.npos ||
@@ -169,10 +170,7 @@ Boxing boxing(const c10::OperatorHandle& op) {
   // 7. Conversions and *_like factories end in empty and copy_.
   if (takes_device(schema)) return Boxing::kDefault;
   // 8. Structured ops would arrive as empty and op.out. 9. Composites would arrive in pieces.
-  if (non_functional) return Boxing::kRecord;
-  if (composite_explicit) {
-    return stays_composite(base) ? Boxing::kDefault : Boxing::kRecord;
-  }
+  if (non_functional || composite_explicit) return stays_composite(base) ? Boxing::kDefault : Boxing::kRecord;
   // A. The backend fallback.
   return Boxing::kFallback;
 }

@@ -258,6 +258,10 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
 
 at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
   at::Tensor tensor = device::make_tensor(type, device);
+  if (!tensor.is_non_overlapping_and_dense()) {  // what a view with gaps (x[::2]) shows is read by a node, and dense
+    type = graph::intern_contiguous(type->dtype, type->sizes);
+    tensor = device::make_tensor(type, device);
+  }
   placeholders.push_back(graph::make_leaf(type, nullptr));
   std::lock_guard lock(graph::graph_lock());
   device::storage_of(tensor)->cell.bind({placeholders.back(), 0});

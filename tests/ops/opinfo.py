@@ -39,6 +39,34 @@ UNSUPPORTED: dict[str, str] = {
          "jiterator_2inputs_2outputs"), "jiterator compiles CUDA source text; PyTorch has it for CUDA and ROCm only"),
 }  # fmt: skip
 
+# What runs on the host, in some sample at least: LAPACK and what is made of it, results whose size depends on data, and
+# functions that PyTorch does not decompose.
+ON_THE_HOST = {
+    "_segment_reduce.lengths", "_segment_reduce.offsets", "argwhere", "bincount", "combinations", "frexp",
+    "geqrf", "hash_tensor", "histogram", "histogramdd", "igamma", "igammac", "linalg.cond", "linalg.det",
+    "linalg.eig", "linalg.eigh", "linalg.eigvals", "linalg.eigvalsh", "linalg.householder_product", "linalg.inv",
+    "linalg.inv_ex", "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve", "linalg.lstsq",
+    "linalg.lstsq.grad_oriented", "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu_solve",
+    "linalg.matrix_rank", "linalg.matrix_rank.hermitian", "linalg.pinv", "linalg.pinv.hermitian",
+    "linalg.pinv.singular", "linalg.qr", "linalg.slogdet", "linalg.solve", "linalg.solve_ex", "linalg.svd",
+    "linalg.svdvals", "linalg.tensorinv", "linalg.tensorsolve", "logdet", "lu", "lu_solve", "lu_unpack",
+    "masked_select", "matrix_exp", "nn.functional.ctc_loss", "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d", "nn.functional.pdist", "nonzero", "norm.nuc", "ormqr", "pca_lowrank",
+    "pinverse", "qr", "special.airy_ai", "special.bessel_j0", "special.bessel_j1", "special.bessel_y0",
+    "special.bessel_y1", "special.chebyshev_polynomial_t", "special.chebyshev_polynomial_u",
+    "special.chebyshev_polynomial_v", "special.chebyshev_polynomial_w", "special.hermite_polynomial_h",
+    "special.hermite_polynomial_he", "special.laguerre_polynomial_l", "special.legendre_polynomial_p",
+    "special.modified_bessel_i0", "special.modified_bessel_i1", "special.modified_bessel_k0",
+    "special.modified_bessel_k1", "special.ndtri", "special.scaled_modified_bessel_k0",
+    "special.scaled_modified_bessel_k1", "special.shifted_chebyshev_polynomial_t",
+    "special.shifted_chebyshev_polynomial_u", "special.shifted_chebyshev_polynomial_v",
+    "special.shifted_chebyshev_polynomial_w", "special.spherical_bessel_j0", "svd", "svd_lowrank",
+    "torch._scaled_mm", "torch._scaled_mm_v2", "unique", "unique_consecutive",
+}  # fmt: skip
+
+# Views with gaps between their elements are refused by PyTorch itself.
+WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm_v2", "view_as_complex"}
+
 # (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs more than
 # the general tolerance, on the CPU too.
 GRADIENT_TOLERANCE: dict[str, tuple[float, float]] = {

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+import torch_pjrt
 from tests.ops.opinfo import (
     GRADIENT_TOLERANCE,
+    ON_THE_HOST,
     OPS,
     UNPREDICTABLE,
     UNSUPPORTED,
+    WITHOUT_GAPS,
     assert_same,
     on_device,
     predictable,
@@ -38,14 +41,21 @@ def run(op: Any, sample: Any, function: Any = None) -> Any:
         return (function or op.op)(sample.input, *sample.args, **sample.kwargs)
 
 
+def with_gaps(given: list[Any]) -> list[Any]:
+    """The last of several as views of every second element."""
+    return [*given[:-1], given[-1].noncontiguous()] if len(given) > 1 else [given[0], given[0].noncontiguous()]
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_forward(name: str) -> None:
     op = op_of(name)
-    dtype = usual_dtype(op)
-    for sample in samples(op, dtype, COUNT):
+    given = list(samples(op, usual_dtype(op), COUNT))
+    for sample in given if name in WITHOUT_GAPS else with_gaps(given):
         moved = on_device(sample, name)
         expected, result = run(op, sample), run(op, moved)
         assert_same(result, expected, values=predictable(op, sample))
+    on_host = bool(torch_pjrt.metrics()["host_fallbacks"])
+    assert on_host == (name in ON_THE_HOST), torch_pjrt.metrics()["host_fallbacks"]
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_autograd])

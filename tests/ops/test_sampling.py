@@ -12,12 +12,15 @@ import torch_pjrt
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-def test_grid_sample(mode: str, padding: str, align_corners: bool) -> None:
+@pytest.mark.parametrize("rank", [2, 3])
+def test_grid_sample(rank: int, mode: str, padding: str, align_corners: bool) -> None:
+    if rank == 3 and mode == "bicubic":
+        pytest.skip("grid_sample has no bicubic mode in three dimensions")
     torch.manual_seed(0)
-    torch_pjrt.reset_metrics()
-    for sizes in ((2, 3, 5, 4), (1, 1, 1, 1), (2, 3, 1, 4)):
-        image, grid = torch.randn(sizes), 1.5 * torch.randn(sizes[0], 6, 3, 2)
-        weights = torch.randn(sizes[0], sizes[1], 6, 3)
+    for batch, channels, *image_sizes in ((2, 3, 5, 4, 3), (1, 1, 1, 1, 1), (2, 3, 1, 4, 2)):
+        sizes, to = (batch, channels, *image_sizes[:rank]), (6, 3, 2)[:rank]
+        image, grid = torch.randn(sizes), 1.5 * torch.randn(batch, *to, rank)
+        weights = torch.randn(batch, channels, *to)
         results = []
         for device in ("cpu", "pjrt"):
             x = image.detach().to(device, copy=True).requires_grad_()

@@ -3,6 +3,7 @@
 from torch_pjrt.decompositions import (
     assertions,
     attention,
+    factories,
     losses,
     normalization,
     optimizers,
@@ -12,7 +13,6 @@ from torch_pjrt.decompositions import (
     recurrent_modules,
     sampling,
     sets,
-    windows,
 )
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
@@ -20,6 +20,7 @@ __all__ = [
     "DECOMPOSITIONS",
     "assertions",
     "attention",
+    "factories",
     "losses",
     "normalization",
     "optimizers",
@@ -29,5 +30,4 @@ __all__ = [
     "recurrent_modules",
     "sampling",
     "sets",
-    "windows",
 ]

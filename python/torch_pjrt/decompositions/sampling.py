@@ -1,6 +1,10 @@
-"""The backward of ``torch.nn.functional.grid_sample`` in two dimensions, whose forward PyTorch decomposes."""
+"""``torch.nn.functional.grid_sample``, but for its forward in two dimensions, which PyTorch decomposes."""
 
 from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -70,8 +74,49 @@ def _taps(grid: Tensor, size: int, mode: int, padding: int, align_corners: bool)
     return [(first, first + 1 - x, -one), (first + 1, x - first, one)], slope * scale
 
 
+Axes = list[tuple[list[Tap], Tensor]]
+
+
+def _axes(grid: Tensor, sizes: Sequence[int], mode: int, padding: int, align_corners: bool) -> Axes:
+    """The taps along each dimension of the image, in their order; the grid's coordinates are x, y, z: backwards."""
+    points = grid.reshape(grid.shape[0], 1, -1, len(sizes))
+    return [_taps(points[..., -1 - d], size, mode, padding, align_corners) for d, size in enumerate(sizes)]
+
+
+def _pixels(axes: Axes, sizes: Sequence[int]) -> Iterator[tuple[tuple[Tap, ...], Tensor, Tensor]]:
+    """Each pixel that a point reads: a tap of each dimension, its index in the flat image, and is it within the image?"""
+    for taps in itertools.product(*(taps for taps, _ in axes)):
+        places = [place for place, _, _ in taps]
+        inside = functools.reduce(
+            torch.logical_and, ((x >= 0) & (x < size) for x, size in zip(places, sizes, strict=True))
+        )
+        index = torch.zeros_like(places[0], dtype=torch.int64)
+        for x, size in zip(places, sizes, strict=True):
+            index = index * size + torch.where(inside, x, 0).to(torch.int64)
+        yield taps, index, inside
+
+
+def _product(factors: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.mul, factors)
+
+
+@decomposition("grid_sampler_3d")
+def grid_sampler_3d(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """``input``: (N, C, D, H, W), ``grid``: (N, Do, Ho, Wo, 3). Gives (N, C, Do, Ho, Wo)."""
+    n, channels, *sizes = input.shape
+    flat = input.reshape(n, channels, -1)
+    result = torch.zeros_like(flat[:, :, :1])
+    for taps, index, inside in _pixels(_axes(grid, sizes, interpolation_mode, padding_mode, align_corners), sizes):
+        pixel = flat.gather(2, index.expand(n, channels, -1))
+        result = result + torch.where(inside, pixel, 0) * _product(weight for _, weight, _ in taps)
+    return result.reshape(n, channels, *grid.shape[1:-1])
+
+
 @decomposition("grid_sampler_2d_backward")
-def grid_sampler_2d_backward(
+@decomposition("grid_sampler_3d_backward")
+def grid_sampler_backward(
     grad_output: Tensor,
     input: Tensor,
     grid: Tensor,
@@ -80,22 +125,18 @@ def grid_sampler_2d_backward(
     align_corners: bool,
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor]:
-    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), ``grad_output``: (N, C, Ho, Wo)."""
-    n, channels, height, width = input.shape
+    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), ``grad_output``: (N, C, Ho, Wo); likewise in three dimensions."""
+    n, channels, *sizes = input.shape
     flat, dy = input.reshape(n, channels, -1), grad_output.reshape(n, channels, -1)
-    points = grid.reshape(n, 1, -1, 2)
-    columns, slope_x = _taps(points[..., 0], width, interpolation_mode, padding_mode, align_corners)
-    rows, slope_y = _taps(points[..., 1], height, interpolation_mode, padding_mode, align_corners)
-    grad_input, grad_x, grad_y = torch.zeros_like(flat), torch.zeros_like(slope_x), torch.zeros_like(slope_y)
-    for x, weight_x, change_x in columns:
-        for y, weight_y, change_y in rows:
-            inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-            row, column = (torch.where(inside, place, 0).to(torch.int64) for place in (y, x))
-            place = (row * width + column).expand_as(dy)
-            if output_mask[0]:
-                grad_input = grad_input.scatter_add(2, place, torch.where(inside, dy * (weight_x * weight_y), 0))
-            pull = (torch.where(inside, flat.gather(2, place), 0) * dy).sum(1, keepdim=True)
-            grad_x = grad_x + pull * (change_x * weight_y)
-            grad_y = grad_y + pull * (weight_x * change_y)
-    grad_grid = torch.stack([grad_x * slope_x, grad_y * slope_y], -1).reshape(grid.shape)
+    axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
+    grad_input, moved = torch.zeros_like(flat), [torch.zeros_like(slope) for _, slope in axes]
+    for taps, index, inside in _pixels(axes, sizes):
+        place, weights = index.expand_as(dy), [weight for _, weight, _ in taps]
+        if output_mask[0]:
+            grad_input = grad_input.scatter_add(2, place, torch.where(inside, dy * _product(weights), 0))
+        pull = (torch.where(inside, flat.gather(2, place), 0) * dy).sum(1, keepdim=True)
+        for d, (_, _, change) in enumerate(taps):
+            moved[d] = moved[d] + pull * _product([*weights[:d], change, *weights[d + 1 :]])
+    along = [change * slope for change, (_, slope) in zip(moved, axes, strict=True)]
+    grad_grid = torch.stack(along[::-1], -1).reshape(grid.shape)
     return grad_input.reshape(input.shape) if output_mask[0] else None, grad_grid

@@ -1,10 +1,12 @@
-"""``torch.kaiser_window``, whose kernel PyTorch has for some devices only."""
+"""Tensors from numbers alone whose kernels PyTorch has for some devices only."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
+import torch._refs
 from torch import Tensor
 
 from torch_pjrt.decompositions.table import composition
@@ -30,3 +32,13 @@ def kaiser_window(
     )
     norm = torch.special.i0(torch.full_like(x, beta))
     return (torch.special.i0(beta * (1 - x * x).clamp_min(0).sqrt()) / norm).to(dtype)
+
+
+def _triangle(name: str, row: int, col: int, offset: int = 0, *, device: Any = None, **options: Any) -> Tensor:
+    """(2, n): the rows and columns of a triangle of a (row, col) matrix, in row-major order, by PyTorch's reference."""
+    options = {key: value for key, value in options.items() if value is not None}
+    return getattr(torch._refs, name)(row, col, offset, device=device or torch.device("pjrt"), **options)
+
+
+tril_indices = composition("tril_indices")(functools.partial(_triangle, "tril_indices"))
+triu_indices = composition("triu_indices")(functools.partial(_triangle, "triu_indices"))
