@@ -84,7 +84,7 @@ def _axes(grid: Tensor, sizes: Sequence[int], mode: int, padding: int, align_cor
 
 
 def _pixels(axes: Axes, sizes: Sequence[int]) -> Iterator[tuple[tuple[Tap, ...], Tensor, Tensor]]:
-    """Each pixel that a point reads: a tap of each dimension, its index in the flat image, and is it within the image?"""
+    """Each pixel that a point reads: a tap of each dimension, its index in the flat image, and whether it is within."""
     for taps in itertools.product(*(taps for taps, _ in axes)):
         places = [place for place, _, _ in taps]
         inside = functools.reduce(
@@ -125,7 +125,7 @@ def grid_sampler_backward(
     align_corners: bool,
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor]:
-    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), ``grad_output``: (N, C, Ho, Wo); likewise in three dimensions."""
+    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), ``grad_output``: (N, C, Ho, Wo), or in three dimensions."""
     n, channels, *sizes = input.shape
     flat, dy = input.reshape(n, channels, -1), grad_output.reshape(n, channels, -1)
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
