@@ -169,3 +169,38 @@ def test_a_result_given_twice_is_one_tensor() -> None:
     for call in (torch.compile(f, backend="pjrt"), torch_pjrt.jit(f, (torch.ones(2),))):
         first, second = call(torch.ones(2))
         assert first is second
+
+
+BESIDE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "as_strided": lambda x: torch.as_strided(x, (3,), (2,), 1) + 1,
+    "of a view": lambda x: torch.as_strided(x[1:], (3,), (2,)) + 1,
+    "as_strided_copy": lambda x: torch.as_strided_copy(x, (3,), (2,), 1),
+    "written": lambda x: x.as_strided((3,), (2,), 1).add_(100).sum() + x,
+    "as_strided_scatter": lambda x: torch.as_strided_scatter(x, x.new_full((3,), -1), (3,), (2,), 2),
+}
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "whole": lambda base: base,
+    "with gaps": lambda base: base[::2],
+    "of a part": lambda base: base[4:14],
+    "with gaps, of a part": lambda base: base[3::2],
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", BESIDE)
+def test_memory_beside_an_argument(name: str, view: str, device: str) -> None:
+    """as_strided sees the memory that its tensor is a view of; a program is given the tensor's elements."""
+    f = BESIDE[name]
+    bases = [torch.arange(20.0), torch.arange(20.0).to(device)]
+    expected = f(VIEWS[view](bases[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        actual = torch.compile(f, backend="pjrt")(VIEWS[view](bases[1]))
+    assert torch.equal(actual.cpu(), expected)
+    if view == "whole":
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+        assert torch.equal(torch_pjrt.jit(f, (bases[1],))(torch.arange(20.0).to(device)).cpu(), f(torch.arange(20.0)))
+    else:
+        with pytest.raises(torch_pjrt.CaptureError, match=r"as_strided.* reaches memory beside"):
+            torch_pjrt.jit(f, (VIEWS[view](bases[1]),))

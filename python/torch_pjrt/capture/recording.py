@@ -70,6 +70,11 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     return placeholder.requires_grad_() if real.requires_grad else placeholder
 
 
+def _fills_its_memory(tensor: torch.Tensor) -> bool:
+    nbytes = tensor.numel() * tensor.itemsize
+    return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == nbytes
+
+
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.untyped_storage().data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset()
 
@@ -101,6 +106,9 @@ class Recording(TorchFunctionMode):
         self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
+        self.partial: dict[
+            int, str
+        ] = {}  # names, by their placeholders' memory, of tensors that are views of wider memory
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -112,6 +120,8 @@ class Recording(TorchFunctionMode):
         """A placeholder whose memory the function must keep."""
         placeholder = like(self.trace, real, name)
         self.memory.append((name, placeholder, _memory(placeholder)))
+        if not _fills_its_memory(real):
+            self.partial[placeholder.untyped_storage().data_ptr()] = name
         return placeholder
 
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
@@ -232,6 +242,12 @@ class Recording(TorchFunctionMode):
             raise CaptureError(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
+            )
+        if func.__name__.startswith("as_strided") and args[0].untyped_storage().data_ptr() in self.partial:
+            name = self.partial[args[0].untyped_storage().data_ptr()]
+            raise CaptureError(
+                f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use slices "
+                "and indices, or pass the tensor that the memory belongs to"
             )
         if holds_number((args, kwargs)):
             result = apply(func.__name__, args, kwargs)

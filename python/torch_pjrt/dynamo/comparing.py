@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.dynamo.splitting import outputs_of, writes
-from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device
+from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device, reaches
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -75,8 +75,18 @@ def drawing_from_cpu() -> Iterator[None]:
         torch.pjrt.set_rng_state(state)
 
 
+def _moved(tensor: torch.Tensor, memory: bool) -> torch.Tensor:
+    """A copy on the device, with the ``memory`` around its elements if that may be reached."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu" or not memory:
+        return tensor.to(DEVICE)
+    whole = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
+    return whole.to(DEVICE).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def retraced(graph: fx.GraphModule) -> Function:
     """The graph, recorded anew in each call on copies of the arguments on the device."""
+    memory = any(reaches(node.target) for node in graph.graph.nodes)
     mutated = {node.args[0] for node in graph.graph.nodes if writes(node)}
     targets = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if node in mutated]
     drawing = drawing_from_cpu if device_drawn_on(graph).type == "cpu" else nullcontext
@@ -94,7 +104,7 @@ def retraced(graph: fx.GraphModule) -> Function:
         given = list(arguments)
         arguments.clear()
         on_cpu = any(isinstance(t, torch.Tensor) and t.device.type == "cpu" for t in given)
-        moved = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(DEVICE), given)
+        moved = pytree.tree_map_only(torch.Tensor, lambda t: _moved(t, memory), given)
         with torch.no_grad(), drawing():
             results = Recorded(graph).run(*moved)
             for i in targets:

@@ -77,6 +77,29 @@ def rebinds(target: Any) -> bool:
     return name.startswith(("aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"))
 
 
+def reaches(target: Any) -> bool:
+    """Does the call place a view of its own on a tensor's memory, which may be wider than the tensor?"""
+    return isinstance(target, torch._ops.OpOverload) and target.name().startswith("aten::as_strided")
+
+
+def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor) -> bool:
+    """Does the placeholder begin at the same place in as much memory? An argument's begins with its own elements."""
+    return (
+        placeholder.storage_offset() == size_now(captured.storage_offset())
+        and placeholder.stride() == tuple(layout_of(captured)[1])
+        and placeholder.untyped_storage().nbytes() == size_now(captured.untyped_storage().nbytes())
+    )
+
+
+def up_to_memory(node: fx.Node) -> list[fx.Node]:
+    """A tensor's node, those that it is a view of, and last the argument or the result that the memory belongs to."""
+    nodes = [node]
+    while node.op == "call_function" and returns_views(node.target) and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+        nodes.append(node)
+    return nodes
+
+
 def laid_out(result: Any, captured: Any) -> Any:
     """The results of a call with the strides that it had when the graph was captured, which the views after it rest on.
 
@@ -135,6 +158,12 @@ class Placeholders(fx.Interpreter):
             return self.refuse(n, "it gives a tensor other memory")
         if (device := random_device(n)) and device.type != self.random_device.type:
             return self.refuse(n, f"it draws from the generator of '{device}', and others draw from that of '{DEVICE}'")
+        if reaches(n.target):
+            *views, root = up_to_memory(n.args[0])
+            if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"]):
+                reason = "it reaches memory beside its tensor's elements, which a program is not given"
+                self.refused |= dict.fromkeys(views, reason)
+                return self.refuse(n, reason)
         args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
         if makes_from_nothing(n.target, kwargs):
             kwargs = {**kwargs, "device": DEVICE}
