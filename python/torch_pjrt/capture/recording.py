@@ -246,8 +246,8 @@ class Recording(TorchFunctionMode):
         if func.__name__.startswith("as_strided") and args[0].untyped_storage().data_ptr() in self.partial:
             name = self.partial[args[0].untyped_storage().data_ptr()]
             raise CaptureError(
-                f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use slices "
-                "and indices, or pass the tensor that the memory belongs to"
+                f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use "
+                "slices and indices, or pass the tensor that the memory belongs to"
             )
         if holds_number((args, kwargs)):
             result = apply(func.__name__, args, kwargs)
