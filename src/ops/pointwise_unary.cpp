@@ -22,10 +22,24 @@ Value any(const Expression& p) {
 
 namespace {
 
-// aten::abs: complex numbers give their modulus.
+// A complex number is infinite where either part is.
+Value is_infinite(Emit& e, const Value& x) {
+  if (hlo::is_complex(x.element())) {
+    return e.binary("or", is_infinite(e, e.unary("real", x)), is_infinite(e, e.unary("imag", x)));
+  }
+  if (!hlo::is_float(x.element())) return e.zeros({ElementType::kPred, x.dims()});
+  const double infinity = std::numeric_limits<double>::infinity();
+  return e.compare(Comparison::kEq, e.unary("abs", x), e.splat(infinity, x.type));
+}
+
+// aten::abs: complex numbers give their modulus, which is infinite where a part is, even beside a NaN.
 Values abs(Emit& e, const Call& c) {
   Value x = c.tensor("self");
-  if (hlo::is_complex(x.element())) return {e.as(e.unary("abs", x), c.result())};
+  if (hlo::is_complex(x.element())) {
+    Expression modulus{&e, e.unary("abs", x)};
+    const Expression infinite{&e, is_infinite(e, x)};
+    return {e.as(where(infinite, std::numeric_limits<double>::infinity(), modulus).value, c.result())};
+  }
   if (!hlo::is_signed_integer(x.element()) && !hlo::is_float(x.element())) return {e.as(x, c.result())};
   return unary_rule<"abs">(e, c);
 }
@@ -53,6 +67,18 @@ Values signbit_rule(Emit& e, const Call& c) {
 Values reciprocal(Emit& e, const Call& c) {
   Pointwise k(e, c);
   return k.give(1 / k("self"));
+}
+
+// aten::exp: of a complex number with an infinite real part as C's cexp, whatever the imaginary part is.
+Values exp_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  Expression x = k("self"), y = exp(x);
+  if (!hlo::is_complex(k.element)) return k.give(y);
+  const double infinity = std::numeric_limits<double>::infinity();
+  Expression real = x.unary("real"), without_angle = !x.unary("imag").unary("is_finite");
+  Expression vanishes = without_angle & (real == -infinity), grows = without_angle & (real == infinity);
+  Value real_part = where(vanishes, 0, where(grows, infinity, y.unary("real"))).value;
+  return k.give(y.with(e.complex(real_part, where(vanishes, 0, y.unary("imag")).value)));
 }
 
 // aten::exp2.
@@ -118,16 +144,8 @@ Values round_decimals(Emit& e, const Call& c) {
 // aten::isnan.
 Values isnan_rule(Emit& e, const Call& c) { return {e.isnan(c.tensor("self"))}; }
 
-// aten::isinf: a complex number is infinite where either part is.
-Values isinf(Emit& e, const Call& c) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  Value x = c.tensor("self");
-  auto infinite = [&](const Value& part) {
-    return e.compare(Comparison::kEq, e.unary("abs", part), e.splat(infinity, part.type));
-  };
-  if (hlo::is_complex(x.element())) return {e.binary("or", infinite(e.unary("real", x)), infinite(e.unary("imag", x)))};
-  return {hlo::is_float(x.element()) ? infinite(x) : e.zeros(e.type_of(c.result()))};
-}
+// aten::isinf.
+Values isinf(Emit& e, const Call& c) { return {is_infinite(e, c.tensor("self"))}; }
 
 // aten::isposinf and aten::isneginf.
 template <bool negative>
@@ -177,7 +195,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::cos", unary_rule<"cosine">);
   rules.add("aten::cosh", unary_rule<"chlo.cosh">);
   rules.add("aten::deg2rad", deg2rad);
-  rules.add("aten::exp", unary_rule<"exponential">);
+  rules.add("aten::exp", exp_rule);
   rules.add("aten::exp2", exp2);
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
   rules.add("aten::floor", rounding<"floor">);

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+import torch_pjrt
+
 Program = Callable[[str], object]
 
 
@@ -154,6 +156,26 @@ def test_kaiser_window(length: int, periodic: bool, dtype: torch.dtype | None) -
     for beta in (12.0, 0.0):
         window = torch.kaiser_window(length, periodic, beta, dtype=dtype, device="pjrt")
         torch.testing.assert_close(window.cpu(), torch.kaiser_window(length, periodic, beta, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("function", [torch.triu_indices, torch.tril_indices])
+def test_indices_of_a_triangle(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> None:
+    for row, column, offset in [(4, 4, 1), (4, 4, -1), (3, 5, 0), (5, 3, 2), (5, 3, -2), (0, 3, 0), (3, 3, 7)]:
+        indices = function(row, column, offset, dtype=dtype, device="pjrt")
+        expected = function(row, column, offset, dtype=dtype)
+        assert indices.dtype == dtype
+        assert torch.equal(indices.cpu(), expected)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_infinite_complex_numbers() -> None:
+    parts = [0.0, 2.0, torch.inf, -torch.inf, torch.nan]
+    x = torch.tensor([complex(a, b) for a in parts for b in parts])
+    result, expected = (torch.view_as_real(t.exp().cpu()) for t in (x.to("pjrt"), x))
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    torch.testing.assert_close(x.to("pjrt").abs().cpu(), x.abs(), equal_nan=True)
+    assert torch.equal(x.to("pjrt").isinf().cpu(), x.isinf())
 
 
 def test_logarithms_of_powers() -> None:
