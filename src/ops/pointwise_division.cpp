@@ -9,8 +9,11 @@ namespace {
 // As the CPU's kernels for half precision, which round each step of a quotient, and the Scalar of a remainder.
 Expression rounded(const Call& c, const Expression& x) {
   const ElementType element = x.e->element(c.result());
-  const bool half = element == ElementType::kF16 || element == ElementType::kBF16;
-  return half ? x.with(x.e->reduce_precision(x.value, element)) : x;
+  if (element != ElementType::kF16 && element != ElementType::kBF16) return x;
+  Expression y = x.with(x.e->reduce_precision(x.value, element));
+  if (element == ElementType::kBF16) return y;
+  // reduce_precision makes zeros of subnormal numbers, which are multiples of 2^-24.
+  return where(abs(x) < 0x1p-14, (x * 0x1p24).unary("round_nearest_even") * 0x1p-24, y);
 }
 
 // Not by a divisor of one element, which they take in single precision.
