@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import torch_pjrt
 
@@ -95,3 +96,15 @@ def test_float8_products(out: torch.dtype | None, scales: str, biased: bool) -> 
     agree(product, a, b, scale_a, scale_b, bias)
     with pytest.raises(ValueError, match="Invalid scaling configuration"):
         torch._scaled_mm(a.to("pjrt"), b.to("pjrt").t(), torch.ones(3, device="pjrt"), torch.ones(3, device="pjrt"))
+
+
+@pytest.mark.parametrize("recipe", [F.ScalingType.TensorWise, F.ScalingType.RowWise])
+def test_products_of_scaled_float8(recipe: F.ScalingType) -> None:
+    def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+        return F.scaled_mm(a, b, scale_a, recipe, scale_b, recipe, output_dtype=torch.bfloat16)
+
+    scales = (
+        (torch.rand(17, 1), torch.rand(1, 32)) if recipe == F.ScalingType.RowWise else (torch.rand(1), torch.rand(1))
+    )
+    a, b = (torch.randn(n, 64).to(torch.float8_e4m3fn) for n in (17, 32))
+    agree(product, a, b.t(), *scales)

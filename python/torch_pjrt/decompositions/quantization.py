@@ -4,6 +4,7 @@ quantized matrices."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -71,6 +72,33 @@ def scaled_mm(
     if scale_result is not None and out_dtype is not None and out_dtype.itemsize == 1:
         product = product / scale_result
     return product.to(out_dtype or a.dtype)
+
+
+WHOLE, ROWS = 0, 1  # torch.nn.functional.ScalingType.TensorWise and RowWise
+
+
+@decomposition("_scaled_mm_v2")
+def scaled_mm_v2(
+    a: Tensor,
+    b: Tensor,
+    scale_a: list[Tensor],
+    recipe_a: list[int],
+    swizzle_a: list[int],
+    scale_b: list[Tensor],
+    recipe_b: list[int],
+    swizzle_b: list[int],
+    bias: Tensor | None,
+    out_dtype: torch.dtype | None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """``torch.nn.functional.scaled_mm`` with one scale a matrix, or one a row of ``a`` and a column of ``b``."""
+    recipes = [*recipe_a, *recipe_b]
+    if recipes not in ([WHOLE, WHOLE], [ROWS, ROWS]) or any((*swizzle_a, *swizzle_b)) or contraction_dim:
+        raise NotImplementedError("scales of blocks, swizzled scales and contraction_dim")
+    if recipes[0] == WHOLE:
+        return scaled_mm(a, b, scale_a[0].reshape(()), scale_b[0].reshape(()), bias, None, out_dtype)
+    return scaled_mm(a, b, scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1), bias, None, out_dtype)
 
 
 @decomposition("_weight_int8pack_mm")
