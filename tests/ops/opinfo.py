@@ -61,11 +61,11 @@ ON_THE_HOST = {
     "special.scaled_modified_bessel_k1", "special.shifted_chebyshev_polynomial_t",
     "special.shifted_chebyshev_polynomial_u", "special.shifted_chebyshev_polynomial_v",
     "special.shifted_chebyshev_polynomial_w", "special.spherical_bessel_j0", "svd", "svd_lowrank",
-    "torch._scaled_mm", "torch._scaled_mm_v2", "unique", "unique_consecutive",
+    "unique", "unique_consecutive",
 }  # fmt: skip
 
-# Views with gaps between their elements are refused by PyTorch itself.
-WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm_v2", "view_as_complex"}
+# PyTorch itself refuses views with gaps between their elements, or leaves them to the CPU.
+WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm", "torch._scaled_mm_v2", "view_as_complex"}
 
 # (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs more than
 # the general tolerance, on the CPU too.
