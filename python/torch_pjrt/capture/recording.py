@@ -106,9 +106,7 @@ class Recording(TorchFunctionMode):
         self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
-        self.partial: dict[
-            int, str
-        ] = {}  # names, by their placeholders' memory, of tensors that are views of wider memory
+        self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import torch
-import torch._refs
 from torch import Tensor
 
 from torch_pjrt.decompositions.table import composition
@@ -36,6 +35,8 @@ def kaiser_window(
 
 def _triangle(name: str, row: int, col: int, offset: int = 0, *, device: Any = None, **options: Any) -> Tensor:
     """(2, n): the rows and columns of a triangle of a (row, col) matrix, in row-major order, by PyTorch's reference."""
+    import torch._refs  # not everyone's
+
     options = {key: value for key, value in options.items() if value is not None}
     return getattr(torch._refs, name)(row, col, offset, device=device or torch.device("pjrt"), **options)
 

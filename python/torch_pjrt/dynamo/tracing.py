@@ -53,6 +53,11 @@ def layout_of(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
     return [size_now(s) for s in tensor.shape], [size_now(s) for s in tensor.stride()]
 
 
+def same_strides(sizes: Sequence[int], some: Sequence[int], others: Sequence[int]) -> bool:
+    """Is every element in the same place? A dimension of one element may have any stride."""
+    return all(a == b for size, a, b in zip(sizes, some, others, strict=True) if size != 1)
+
+
 def returns_views(target: Any) -> bool:
     schema = getattr(target, "_schema", None)
     return schema is None or any(result.alias_info is not None for result in schema.returns)
@@ -84,9 +89,10 @@ def reaches(target: Any) -> bool:
 
 def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor) -> bool:
     """Does the placeholder begin at the same place in as much memory? An argument's begins with its own elements."""
+    sizes, strides = layout_of(captured)
     return (
         placeholder.storage_offset() == size_now(captured.storage_offset())
-        and placeholder.stride() == tuple(layout_of(captured)[1])
+        and same_strides(sizes, placeholder.stride(), strides)
         and placeholder.untyped_storage().nbytes() == size_now(captured.untyped_storage().nbytes())
     )
 
@@ -113,8 +119,7 @@ def laid_out(result: Any, captured: Any) -> Any:
         sizes, strides = layout_of(captured)
     except ValueError:  # only a run can tell
         return result
-    same = all(a == b for size, a, b in zip(sizes, result.stride(), strides, strict=True) if size != 1)
-    if same or list(result.shape) != sizes:
+    if list(result.shape) != sizes or same_strides(sizes, result.stride(), strides):
         return result
     return torch.empty_strided(sizes, strides, dtype=result.dtype, device=DEVICE).copy_(result)
 
