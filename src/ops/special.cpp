@@ -188,6 +188,8 @@ void add_special_rules(RuleTable& rules) {
   rules.add("aten::special_i0e", bessel_i<0, true>);
   rules.add("aten::special_i1", bessel_i<1, false>);
   rules.add("aten::special_i1e", bessel_i<1, true>);
+  rules.add("aten::special_modified_bessel_i0", bessel_i<0, false>);
+  rules.add("aten::special_modified_bessel_i1", bessel_i<1, false>);
   rules.add("aten::special_log_ndtr", log_ndtr);
   for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
     rules.add(overload, zeta_rule);

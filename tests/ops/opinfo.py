@@ -56,7 +56,7 @@ ON_THE_HOST = {
     "special.bessel_y1", "special.chebyshev_polynomial_t", "special.chebyshev_polynomial_u",
     "special.chebyshev_polynomial_v", "special.chebyshev_polynomial_w", "special.hermite_polynomial_h",
     "special.hermite_polynomial_he", "special.laguerre_polynomial_l", "special.legendre_polynomial_p",
-    "special.modified_bessel_i0", "special.modified_bessel_i1", "special.modified_bessel_k0",
+    "special.modified_bessel_k0",
     "special.modified_bessel_k1", "special.ndtri", "special.scaled_modified_bessel_k0",
     "special.scaled_modified_bessel_k1", "special.shifted_chebyshev_polynomial_t",
     "special.shifted_chebyshev_polynomial_u", "special.shifted_chebyshev_polynomial_v",
