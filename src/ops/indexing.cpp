@@ -43,13 +43,13 @@ TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
     given.push_back(list[d]);
   }
   index.shape = broadcast_shape(given);
-  const bool reads =
-      Type{ElementType::kS64, tuple_result_dims(index, self)}.elements() > 0;  // else nothing is looked up
+  // Of a result without elements nothing is looked up, so no index is judged.
+  const bool looks_up = Type{ElementType::kS64, tuple_result_dims(index, self)}.elements() > 0;
   const ElementType element = index_element(self);
   for (size_t i = 0; i < given.size(); ++i) {
     const int64_t dim = index.indexed[i], size = self[static_cast<size_t>(dim)];
     if (size == 0 && given[i].type.elements() > 0) throw Mistake("an index into a dimension of size 0");
-    if (safe && reads) e.require_index(given[i], static_cast<int64_t>(i), size, true);  // counted as the CPU does
+    if (safe && looks_up) e.require_index(given[i], static_cast<int64_t>(i), size, true);  // counted as the CPU does
     Value wrapped = wrap_index(e, given[i], size, element);
     index.indices.push_back(e.broadcast_to(wrapped, index.shape));
   }

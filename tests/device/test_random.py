@@ -174,7 +174,6 @@ def test_multinomial() -> None:
 
 
 def test_nothing_runs_on_the_host() -> None:
-    torch_pjrt.reset_metrics()
     for draw in DRAWS.values():
         draw().cpu()
     assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -565,7 +565,6 @@ def test_a_graph_without_reads_is_cut() -> None:
 @pytest.mark.filterwarnings("ignore:.*repeat_interleave")
 def test_a_shape_that_depends_on_data() -> None:
     """Without a size these calls read their arguments (counted); their C++ signatures hold a size, not a dtype."""
-    torch_pjrt.reset_metrics()
     x, repeats = torch.arange(3.0), torch.tensor([1, 0, 3])
     for size in (None, 4):
         result = torch.repeat_interleave(x.to(DEVICE), repeats.to(DEVICE), output_size=size)

@@ -35,7 +35,6 @@ def results(device: str, quantize: str, dtype: torch.dtype, zero: int) -> list[t
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 @pytest.mark.parametrize("quantize", ["number", "tensors", "per_channel", "per_channel, floats"])
 def test_fake_quantize(quantize: str, dtype: torch.dtype, zero: int) -> None:
-    torch_pjrt.reset_metrics()
     for got, expected in zip(
         results("pjrt", quantize, dtype, zero), results("cpu", quantize, dtype, zero), strict=True
     ):

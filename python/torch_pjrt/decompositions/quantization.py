@@ -96,9 +96,8 @@ def scaled_mm_v2(
     recipes = [*recipe_a, *recipe_b]
     if recipes not in ([WHOLE, WHOLE], [ROWS, ROWS]) or any((*swizzle_a, *swizzle_b)) or contraction_dim:
         raise NotImplementedError("scales of blocks, swizzled scales and contraction_dim")
-    if recipes[0] == WHOLE:
-        return scaled_mm(a, b, scale_a[0].reshape(()), scale_b[0].reshape(()), bias, None, out_dtype)
-    return scaled_mm(a, b, scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1), bias, None, out_dtype)
+    rows, columns = scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1)  # of one element where they are of the whole
+    return scaled_mm(a, b, rows, columns, bias, None, out_dtype)
 
 
 @decomposition("_weight_int8pack_mm")
