@@ -31,19 +31,6 @@ bool fits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
   return equal(q[at(-3)], k[at(-3)]) || (grouped && equal(q[at(-3)] % k[at(-3)], 0));
 }
 
-// Where PyTorch has no Meta kernel for the fused operator, it can't be recorded.
-bool has_meta() {
-  static const bool both = [] {
-    auto& dispatcher = c10::Dispatcher::singleton();
-    const auto known = [&](const char* name) {
-      return dispatcher.findSchemaOrThrow(name, "").hasKernelForDispatchKey(c10::DispatchKey::Meta);
-    };
-    return known("aten::_scaled_dot_product_fused_attention_overrideable") &&
-           known("aten::_scaled_dot_product_fused_attention_overrideable_backward");
-  }();
-  return both;
-}
-
 int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> /*scale*/,
                bool grouped) {
@@ -51,7 +38,7 @@ int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
   const c10::ScalarType dtype = query.scalar_type();
   const bool dtype_fits = dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16;
   const bool fused = at::globalContext().userEnabledOverrideableSDP() && dtype_fits && !(causal && mask) &&
-                     dropout < 1 && fits(query, key, value, grouped) && has_meta();
+                     dropout < 1 && fits(query, key, value, grouped);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 

@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <sys/syscall.h>
@@ -154,6 +155,8 @@ void install_interpreter() {
   engine::install_decomposer(&decompose);
   device::install_interrupt_test(&is_interrupt);
   engine::Context::instance().install(&plugins, &without_gil, &check_signals);
+  // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.
+  torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, false);
 }
 
 }  // namespace tpjrt::python

@@ -78,7 +78,8 @@ def test_forked_workers_while_the_client_runs(pin_memory: bool) -> None:
 
 def test_use_after_fork() -> None:
     program = """
-    import gc, os, torch
+    import gc, os, torch, warnings
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
     x = torch.ones(300, 300, device="pjrt")
     for _ in range(20): x = x @ x / 300
     torch.ones(3, device="pjrt").cpu()

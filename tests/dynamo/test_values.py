@@ -106,6 +106,7 @@ def test_factories_without_a_device_and_numbers_alone() -> None:
     assert not drawn.equal(drawn_again)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="AOTAutograd of older torch drops the assertion, on any backend")
 def test_an_assertion_that_fails_in_a_later_call() -> None:
     def found(x: torch.Tensor) -> torch.Tensor:
         positions = x.nonzero()

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 import torch_pjrt
 
+needs_cpu_of_2_12 = pytest.mark.skipif(torch.__version__ < "2.12", reason="the CPU has no such product to compare with")
+
 X = torch.tensor([[0.25, 0.35, -0.15, 0.5, -9.0], [9.0, 0.0, float("nan"), -0.45, 0.05]])
 
 
@@ -62,7 +64,7 @@ def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.int8, pytest.param(torch.uint8, marks=needs_cpu_of_2_12)])
 def test_products_of_8_bit_integers(dtype: torch.dtype) -> None:
     a = torch.randint(0 if dtype == torch.uint8 else -128, 128, (17, 64)).to(dtype)
     agree(torch._int_mm, a, torch.randint(-128, 128, (64, 32), dtype=torch.int8))
@@ -76,7 +78,7 @@ def test_int8_weights() -> None:
 @pytest.mark.parametrize(
     ("out", "scales"),
     [(dtype, "matrices") for dtype in (None, torch.float32, torch.bfloat16, torch.float8_e4m3fn)]
-    + [(torch.bfloat16, "rows")],
+    + [pytest.param(torch.bfloat16, "rows", marks=needs_cpu_of_2_12)],
 )
 @pytest.mark.parametrize("biased", [False, True])
 def test_float8_products(out: torch.dtype | None, scales: str, biased: bool) -> None:
@@ -93,10 +95,16 @@ def test_float8_products(out: torch.dtype | None, scales: str, biased: bool) -> 
         )
 
     agree(product, a, b, scale_a, scale_b, bias)
+
+
+@needs_cpu_of_2_12
+def test_scales_of_the_wrong_shape() -> None:
+    a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
     with pytest.raises(ValueError, match="Invalid scaling configuration"):
         torch._scaled_mm(a.to("pjrt"), b.to("pjrt").t(), torch.ones(3, device="pjrt"), torch.ones(3, device="pjrt"))
 
 
+@needs_cpu_of_2_12
 @pytest.mark.parametrize("recipe", [F.ScalingType.TensorWise, F.ScalingType.RowWise])
 def test_products_of_scaled_float8(recipe: F.ScalingType) -> None:
     def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,16 @@
-"""Fused attention layers, by the formulas of ``torch.nn.MultiheadAttention`` and ``TransformerEncoderLayer``."""
+"""Fused attention layers, by the formulas of ``torch.nn.MultiheadAttention`` and ``TransformerEncoderLayer``.
+
+Besides them what torch 2.11 lacks to record scaled_dot_product_attention as one op.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_pjrt.decompositions.table import decomposition
+from torch_pjrt.decompositions.table import decomposition, meta
 
 
 def _scores_softmax(scores: Tensor, mask: Tensor | None, mask_type: int | None) -> Tensor:
@@ -101,3 +106,29 @@ def transformer_encoder_layer(
         return src + feed_forward(norm2(src))
     src = norm1(src + attention(src))
     return norm2(src + feed_forward(src))
+
+
+def _fused_attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Any, ...]:
+    """Shapes: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed, offset, debug mask)."""
+    output = torch.empty_like(query)
+    if value.size(-1) != query.size(-1):  # of that width, with the dimensions in the query's order
+        order = sorted(range(query.dim()), key=query.stride, reverse=True)
+        shape = (*query.shape[:-1], value.size(-1))
+        output = torch.empty_permuted(shape, order, dtype=query.dtype, device=query.device)
+    rows = query.shape[:-1] if query.dim() == 4 else (1, *query.shape[:-1])
+    seed, offset = (torch.empty((), dtype=torch.long, device="meta") for _ in range(2))
+    logsumexp = query.new_empty(rows, dtype=torch.float)
+    return output, logsumexp, None, None, query.size(-2), key.size(-2), seed, offset, None
+
+
+def _fused_attention_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attn_bias: Tensor | None, *_: Any, **__: Any
+) -> tuple[Tensor | None, ...]:
+    return tuple(None if x is None else torch.empty_like(x) for x in (query, key, value, attn_bias))
+
+
+_FUSED = "_scaled_dot_product_fused_attention_overrideable"
+# torch 2.11 has no Meta kernel for the backward, and one for the forward that takes four dimensions alone.
+if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_FUSED}_backward", "Meta"):
+    meta(_FUSED)(_fused_attention)
+    meta(f"{_FUSED}_backward")(_fused_attention_backward)
