@@ -49,6 +49,9 @@ class GraphRun(Entry):
     results: int
     argument_bytes: int
     result_bytes: int
+    copied_bytes: int
+    """Of a compiled function's arguments and results on the CPU: copied between host and device in this call, because
+    the device has a memory of its own, or an argument's memory is not aligned to 64 bytes."""
     source: str
     """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"host"``: a small graph of integers,
     which PyTorch's own kernels ran."""

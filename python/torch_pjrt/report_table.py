@@ -47,7 +47,8 @@ def summary(report: Report) -> str:
 
 def graph_table(runs: Sequence[GraphRun]) -> Table:
     table = Table(title="runs of graphs", title_justify="left")
-    for name in ("runs", "graph", "ops", "arguments", "results", "program", "started in"):
+    copies = any(run.copied_bytes for run in runs)
+    for name in ("runs", "graph", "ops", "arguments", "results", *["copied"] * copies, "program", "started in"):
         table.add_column(name, justify="right")
     table.add_column("cut by", overflow="fold")
     table.add_column("at", overflow="fold")
@@ -61,6 +62,7 @@ def graph_table(runs: Sequence[GraphRun]) -> Table:
             str(run.nodes),
             f"{run.arguments}, {size(run.argument_bytes)}",
             f"{run.results}, {size(run.result_bytes)}",
+            *[size(max(r.copied_bytes for r in group))] * copies,
             program,
             seconds(min(r.execute_seconds for r in group)),
             run.cause,

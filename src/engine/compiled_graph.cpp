@@ -336,9 +336,14 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     bound.buffer->set_counted(false);  // the host's memory
     return bound.buffer->handle();
   }
-  device::counters().host_transfer_bytes += bound.type->size_in_bytes;
+  count_copy(bound.type->size_in_bytes);
   bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kCopy, device, {});
   return bound.buffer->handle();
+}
+
+void CompiledGraph::count_copy(size_t bytes) {
+  copied_bytes_ += static_cast<int64_t>(bytes);
+  device::counters().host_transfer_bytes += bytes;
 }
 
 PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
@@ -368,6 +373,7 @@ void CompiledGraph::bind_numbers() {
 }
 
 void CompiledGraph::run(const std::vector<Given>& given) {
+  copied_bytes_ = 0;
   handles_.clear();
   kept_.clear();
   for (Bound& bound : bound_) {
@@ -407,6 +413,7 @@ void CompiledGraph::update(const std::vector<Given>& given) {
       }
       if (bound.donated) bound.buffer.reset();
       if (nbytes == 0) continue;
+      count_copy(nbytes);
       if (context_.client().is_host_memory()) {
         std::memcpy(memory, output->host_pointer(), nbytes);
       } else {
@@ -426,7 +433,9 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
     const Storage& storage = storages_[i];
     std::shared_ptr<pjrt::Buffer> buffer = std::move(outputs_[storage.result]);
     if (storage.device.is_cpu()) {
-      storages[i] = host_storage(std::move(buffer), *storage.form, context_.client().is_host_memory());
+      const bool is_host_memory = context_.client().is_host_memory();
+      if (!is_host_memory) count_copy(buffer->size_in_bytes());
+      storages[i] = host_storage(std::move(buffer), *storage.form, is_host_memory);
       continue;
     }
     at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
@@ -473,12 +482,10 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       const bool logged = context_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       run(given);
-      if (logged) {
-        const int64_t spent = c10::getTime(true) - start;
-        context_.run_log.ran(*program_, "a call of a compiled graph", where, spent);
-      }
+      const int64_t spent = logged ? c10::getTime(true) - start : 0;
       update(given);
       give(given, results);
+      if (logged) context_.run_log.ran(*program_, "a call of a compiled graph", where, spent, copied_bytes_);
     } catch (...) {
       release(false);
       throw;

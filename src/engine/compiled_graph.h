@@ -102,6 +102,7 @@ class CompiledGraph {
   void ready_device_arguments(const std::vector<Given>& given);
   PJRT_Buffer* bind(Bound& bound, const at::Tensor& tensor);
   PJRT_Buffer* bind_host(Bound& bound, const at::Tensor& tensor);
+  void count_copy(size_t bytes);
   void bind_numbers();
   void run(const std::vector<Given>& given);
   void update(const std::vector<Given>& given);
@@ -127,6 +128,7 @@ class CompiledGraph {
   std::vector<int64_t> kept_;
   NumberArguments packed_;
   std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
+  int64_t copied_bytes_ = 0;  // in this call, between the host and the device
 };
 
 // Of a trace: has the argument's storage another value than the leaf it began with?

@@ -31,7 +31,8 @@ void RunLog::made(const Program& program, Making making) {
   making_[program.serial] = std::move(making);
 }
 
-void RunLog::ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns) {
+void RunLog::ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
+                 int64_t copied_bytes) {
   const TapeGraph tape = read_tape(program.tape);
   GraphRun run;
   run.when = now();
@@ -43,6 +44,7 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.results = program.result_types.size();
   run.argument_bytes = bytes_of(tape.leaves);
   run.result_bytes = bytes_of(program.result_types);
+  run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
   run.on_host = !program.executable;
   std::lock_guard guard(lock_);

@@ -33,6 +33,7 @@ struct GraphRun {
   device::Location where;
   size_t nodes = 0, arguments = 0, results = 0;
   int64_t argument_bytes = 0, result_bytes = 0;
+  int64_t copied_bytes = 0;      // of them, arguments and results that were copied between host and device
   double execute_seconds = 0;    // in the call of execute
   bool on_host = false;          // run by PyTorch's own kernels (engine/interpret.h)
   std::optional<Making> making;  // nothing: the program was in memory
@@ -54,7 +55,8 @@ class RunLog {
   bool is_on() const { return listeners_.load(std::memory_order_relaxed) > 0; }
   // These are to be called only while it is on.
   void made(const Program& program, Making making);
-  void ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns);
+  void ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
+           int64_t copied_bytes = 0);
   void ran_on_host(const std::string& op, const char* reason);
   // Everything since the last call.
   std::vector<LogEntry> take();

@@ -149,6 +149,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_strict", &device::set_strict);
   m.def("set_tracing", &device::set_tracing);
   m.def("tracing", &device::tracing, "is a function being traced in this thread?");
+  m.def("user_location", [] {
+    const device::Location location = device::user_location();
+    return std::make_pair(location.file, location.line);
+  });
   m.def("set_location", [](std::string file, int line) { device::set_location({std::move(file), line}); });
   m.def(
       "count_fallback", [](const std::string& op) { return device::counters().count_fallback(op); },

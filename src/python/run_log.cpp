@@ -34,8 +34,8 @@ py::dict to_python(const engine::GraphRun& run) {
   py::dict entry("when"_a = run.when, "graph"_a = run.graph, "cause"_a = run.cause, "file"_a = run.where.file,
                  "line"_a = run.where.line, "nodes"_a = run.nodes, "arguments"_a = run.arguments,
                  "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
-                 "result_bytes"_a = run.result_bytes, "execute_seconds"_a = run.execute_seconds,
-                 "on_host"_a = run.on_host);
+                 "result_bytes"_a = run.result_bytes, "copied_bytes"_a = run.copied_bytes,
+                 "execute_seconds"_a = run.execute_seconds, "on_host"_a = run.on_host);
   if (run.making) {
     entry["from_disk"] = run.making->from_disk;
     entry["compile_seconds"] = run.making->seconds;

@@ -29,6 +29,23 @@ def test_calls_of_a_compiled_function() -> None:
     ]
 
 
+def test_what_is_copied() -> None:
+    def double_in_place(x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2).sum()
+
+    fast = torch.compile(double_in_place, backend="pjrt")
+    memory = torch.ones(84 + 1)
+    with torch_pjrt.explain() as report:
+        fast(memory[:84])
+    assert report.graphs[0].copied_bytes == 0
+    assert "copied" not in str(report)
+    with torch_pjrt.explain() as report:
+        fast(memory[1:])  # not aligned: there, and back
+    assert report.graphs[0].copied_bytes == 2 * 84 * 4
+    assert "672 B" in str(report)
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == 2 * 84 * 4
+
+
 def test_a_cut_with_its_reason() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.eigvalsh(x @ x.t()) + 1

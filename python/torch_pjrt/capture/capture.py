@@ -15,6 +15,7 @@ from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
 from torch_pjrt.capture.scalars import CaptureError, Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
+from torch_pjrt.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)
 
@@ -229,6 +230,7 @@ def capture(
     devices = [device for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
+    check_residence(piece.real for piece in pieces)
     for piece in mode.pieces:
         piece.placeholder.grad = None
     program = mode.trace.compile([*run.leaves, *gradients], devices, device)

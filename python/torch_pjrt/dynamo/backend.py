@@ -20,6 +20,7 @@ from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
+from torch_pjrt.residence import check_residence
 
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
@@ -174,6 +175,7 @@ def pjrt(
 
     settings = checked_options(mode, options)
     check_devices(example_inputs)
+    check_residence(example_inputs)
     tell_guards(module)
     inputs_of_user = input_names(module)
 

@@ -1,0 +1,164 @@
+"""A device with a memory of its own, as GPUs and TPUs have: made of the CPU plugin by tests/pjrt/own_memory.c."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import torch_pjrt.plugins
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    compiler = os.environ.get("CC") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler (cc) to make the plugin with")
+    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
+    include = Path(host).parent / "include"
+    library = tmp_path_factory.mktemp("plugin") / "own_memory_cpu.so"
+    command = [compiler, "-shared", "-fPIC", f"-I{include}", "-o", library, ROOT / "tests/pjrt/own_memory.c", "-ldl"]
+    subprocess.run(command, check=True)
+    return {**os.environ, "TORCH_PJRT_PLUGIN": str(library), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0"}
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "program.py").write_text(textwrap.dedent(program))
+        return subprocess.run([sys.executable, tmp_path / "program.py"], env={**environment, **variables}, text=True,
+                              capture_output=True, timeout=300)  # fmt: skip
+
+    return run
+
+
+MODEL = """
+import copy, warnings, torch, torch_pjrt
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16, bias=False), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4))
+other = copy.deepcopy(model)
+x, y = torch.randn(32, 8), torch.randint(4, (32,))
+parameter_bytes = sum(p.nbytes for p in model.parameters())
+
+def trained(model, x, y, wrap=lambda f: f):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    forward = wrap(model)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(forward(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+def check(losses):
+    torch.testing.assert_close([l.cpu() for l in losses], trained(other, x, y))
+    torch.testing.assert_close({k: v.cpu() for k, v in model.state_dict().items()}, other.state_dict())
+"""
+
+
+def test_training_on_the_device(run: Run) -> None:
+    result = run(MODEL + "check(trained(model.to('pjrt'), x.to('pjrt'), y.to('pjrt')))", TORCH_PJRT_STRICT="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_compiled_model_on_the_device_copies_nothing(run: Run) -> None:
+    program = """
+    losses = trained(model.to("pjrt"), x.to("pjrt"), y.to("pjrt"), lambda m: torch.compile(m, backend="pjrt"))
+    check(losses)
+    forward, given = torch.compile(model, backend="pjrt"), x.to("pjrt")
+    forward(given)
+    torch_pjrt.reset_metrics()
+    forward(given)
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == 0
+    """
+    result = run(MODEL + textwrap.dedent(program), TORCH_PJRT_STRICT="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_parameters_on_the_cpu(run: Run) -> None:
+    program = """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check(trained(model, x, y, lambda m: torch.compile(m, backend="pjrt")))
+    said = [str(w.message) for w in caught if "on the CPU" in str(w.message)]
+    assert len(said) == 1 and f"has {parameter_bytes:,} bytes of parameters on the CPU" in said[0], caught
+    assert "program.py:" in said[0] and "module.to('pjrt')" in said[0], said
+
+    forward = torch.compile(torch.no_grad(model.eval()), backend="pjrt")
+    forward(x)
+    torch_pjrt.reset_metrics()
+    with torch_pjrt.explain() as report:
+        result = forward(x)
+    [ran] = report.graphs
+    state = sum(b.nbytes for b in model.buffers() if b.dim())
+    assert ran.copied_bytes == parameter_bytes + state + x.nbytes + result.nbytes
+    assert torch_pjrt.metrics()["host_transfer_bytes"] == ran.copied_bytes
+    assert "copied" in str(report)
+    """
+    result = run(MODEL + textwrap.dedent(program))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        "torch.compile(model, backend='pjrt')(x)",
+        "torch_pjrt.jit(model, (x,))",
+        "torch_pjrt.compile_step(lambda: model(x).sum())()",
+    ],
+)
+def test_parameters_on_the_cpu_in_strict_mode(run: Run, compiled: str) -> None:
+    result = run(MODEL + compiled, TORCH_PJRT_STRICT="1")
+    assert result.returncode == 1
+    assert "bytes of parameters on the CPU" in result.stderr
+    assert "an error in strict mode" in result.stderr
+
+
+def test_a_whole_step(run: Run) -> None:
+    program = """
+    model = model.to("pjrt")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    @torch_pjrt.compile_step
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    check([step(x.to("pjrt"), y.to("pjrt")) for _ in range(3)])
+    """
+    result = run(MODEL + textwrap.dedent(program), TORCH_PJRT_STRICT="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_no_pointer_leaves_it(run: Run) -> None:
+    program = """
+    import torch
+    assert not torch.pjrt.get_device_properties().is_host_memory
+    try:
+        torch.from_dlpack(torch.ones(3, device="pjrt"))
+    except BufferError as error:
+        print(error)
+    """
+    result = run(program)
+    assert "this device has a memory of its own, which DLPack has no name for; export tensor.cpu()" in result.stdout
+
+
+@pytest.mark.parametrize("file", ["tests/device/test_views.py", "tests/dynamo/test_values.py"])
+def test_what_others_test(environment: dict[str, str], file: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ROOT / file]
+    result = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert result.returncode == 0, result.stdout[-4000:]
