@@ -2,8 +2,8 @@
 
 A plugin is a shared library that exports GetPjrtApi. Wheels announce theirs by an entry point in the group
 `xla_plugins` or `jax_plugins`, whose value is a package with the library beside its `__init__.py`; JAX also takes any
-package within the namespace package `jax_plugins`, so we do too. No plugin package is imported: their code may want
-jax, or act at import.
+package within the namespace package `jax_plugins`, so we do too. The wheel `libtpu` announces nothing and is
+known by its name. No plugin package is imported: their code may want jax, or act at import.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ GROUPS = ("xla_plugins", "jax_plugins")
 VARIABLE = "TORCH_PJRT_PLUGIN"
 CURE = f"Install one (`pip install xla-cpu-pjrt`), or set {VARIABLE} to the name or the path of one."
 ACCELERATORS = ("cuda", "rocm", "gpu", "tpu")
+LIBTPU = "libtpu"
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 class PluginNotFoundError(RuntimeError):
@@ -28,7 +30,7 @@ class PluginNotFoundError(RuntimeError):
 class Plugin:
     name: str  # the entry point's, such as "xla_cpu_pjrt" and "xla_cuda13"
     path: str  # of the shared library
-    source: str  # how it was found: "xla_plugins", "jax_plugins" or "path"
+    source: str  # how it was found: "xla_plugins", "jax_plugins", "libtpu" or "path"
 
 
 def find_plugins() -> dict[str, Plugin]:
@@ -62,7 +64,8 @@ def default() -> list[Plugin]:
     """The plugins to try, the best first: those for accelerators, then xla_cpu_pjrt, then the rest.
 
     An accelerator's plugin may be installed where there is no such device: making its client fails then, and the next
-    is to be tried. TORCH_PJRT_PLUGIN leaves no choice: its plugin is the only one.
+    is to be tried. libtpu looks for a TPU in the network then, for minutes: without one it comes last.
+    TORCH_PJRT_PLUGIN leaves no choice: its plugin is the only one.
     """
     if chosen := os.environ.get(VARIABLE):
         try:
@@ -76,9 +79,23 @@ def default() -> list[Plugin]:
 
 
 def _preference(plugin: Plugin) -> tuple[int, str]:
+    if plugin.name == LIBTPU and not _has_tpu():
+        return 3, plugin.name
     if any(word in plugin.name.lower() for word in ACCELERATORS):
         return 0, plugin.name
     return (1 if plugin.name == "xla_cpu_pjrt" else 2), plugin.name
+
+
+def _has_tpu() -> bool:
+    """Is there a PCI device of Google's that is neither for storage (class 0x01…) nor for the network (0x02…)?"""
+    for device in PCI_DEVICES.glob("*"):
+        try:
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:  # it was taken out, or may not be read
+            continue
+        if vendor == "0x1ae0" and not kind.startswith(("0x01", "0x02")):
+            return True
+    return False
 
 
 def _announced() -> Iterator[tuple[str, Path, str]]:
@@ -93,6 +110,8 @@ def _announced() -> Iterator[tuple[str, Path, str]]:
         for directory in sorted(parent.iterdir()) if parent.is_dir() else []:
             if directory.is_dir() and directory.name.isidentifier():
                 yield directory.name, directory, "jax_plugins"
+    for directory in _package_directories(LIBTPU):
+        yield LIBTPU, directory, LIBTPU
 
 
 def _package_directories(module: str) -> list[Path]:

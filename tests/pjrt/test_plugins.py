@@ -110,6 +110,28 @@ def test_order_of_preference(site: Site) -> None:
     assert [plugin.name for plugin in plugins.default()] == ["xla_cuda13", "xla_cpu_pjrt", "a_simulator"]
 
 
+def pci_device(root: Path, name: str, vendor: str, kind: str) -> None:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "class").write_text(f"{kind}\n")
+
+
+def test_libtpu(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pci = tmp_path / "pci"
+    monkeypatch.setattr(plugins, "PCI_DEVICES", pci)
+    site.cpu()
+    folder = site.package("libtpu", {"libtpu.so": PLUGIN, "sdk.so": b"no"})
+    assert plugins.resolve("tpu") == plugins.Plugin("libtpu", str(folder / "libtpu.so"), "libtpu")
+    assert [plugin.name for plugin in plugins.default()] == ["xla_cpu_pjrt", "libtpu"]
+    pci_device(pci, "0000:00:04.0", "0x1ae0", "0x020000")  # Google's network card
+    pci_device(pci, "0000:00:05.0", "0x8086", "0x060000")
+    (pci / "0000:00:06.0").mkdir()
+    assert [plugin.name for plugin in plugins.default()] == ["xla_cpu_pjrt", "libtpu"]
+    pci_device(pci, "0000:00:07.0", "0x1ae0", "0xff0000")
+    assert [plugin.name for plugin in plugins.default()] == ["libtpu", "xla_cpu_pjrt"]
+
+
 def test_resolve_by_name_and_by_part_of_it(site: Site) -> None:
     site.cpu()
     site.cuda()
