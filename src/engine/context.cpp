@@ -20,37 +20,55 @@ namespace tpjrt::engine {
 
 namespace {
 
+using Options = std::map<std::string, std::variant<std::string, bool, int64_t, double>>;
+
+// Of an environment variable, "name=value,name=value".
+Options options_in(const char* variable) {
+  Options options;
+  const char* given = std::getenv(variable);
+  std::stringstream text(given ? given : "");
+  for (std::string item; std::getline(text, item, ',');) {
+    const size_t at = item.find('=');
+    TORCH_CHECK_VALUE(at != std::string::npos && at > 0, variable, ": '", item, "' is not name=value");
+    const std::string name = item.substr(0, at), value = item.substr(at + 1);
+    char *integer_end = nullptr, *real_end = nullptr;
+    const long long integer = std::strtoll(value.c_str(), &integer_end, 10);
+    const double real = std::strtod(value.c_str(), &real_end);
+    if (value == "true" || value == "false") {
+      options[name] = value == "true";
+    } else if (!value.empty() && *integer_end == '\0') {
+      options[name] = int64_t{integer};
+    } else if (!value.empty() && *real_end == '\0') {
+      options[name] = real;
+    } else {
+      options[name] = value;
+    }
+  }
+  return options;
+}
+
 // The CPU plugin shows four devices by default, each with threads of its own; a CPU is one device here unless
 // TORCH_PJRT_CPU_DEVICES says otherwise. Plugins for other hardware may refuse options they don't know.
 std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
-  if (plugin.path.find("cpu") == std::string::npos) return pjrt::Client::create(api);
-  const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
-  return pjrt::Client::create(api, {{"cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1}}});
-}
-
-// TORCH_PJRT_XLA_OPTIONS: settings of XLA for every program, "name=value,name=value", by their names as flags.
-std::map<std::string, std::variant<std::string, bool, int64_t, double>> xla_options() {
-  std::map<std::string, std::variant<std::string, bool, int64_t, double>> options;
-  const char* variable = std::getenv("TORCH_PJRT_XLA_OPTIONS");
-  std::stringstream text(variable ? variable : "");
-  for (std::string item; std::getline(text, item, ',');) {
-    const size_t at = item.find('=');
-    TORCH_CHECK_VALUE(at != std::string::npos && at > 0, "TORCH_PJRT_XLA_OPTIONS: '", item, "' is not name=value");
-    const std::string name = item.substr(0, at), value = item.substr(at + 1);
-    char* end = nullptr;
-    const long long integer = std::strtoll(value.c_str(), &end, 10);
-    if (value == "true" || value == "false") {
-      options[name] = value == "true";
-    } else if (!value.empty() && *end == '\0') {
-      options[name] = int64_t{integer};
-    } else {
-      options[name] = value;
-    }
+  std::map<std::string, pjrt::OptionValue> options;
+  if (plugin.path.find("cpu") != std::string::npos) {
+    const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
+    options["cpu_device_count"] = int64_t{count ? std::max(1, std::atoi(count)) : 1};
   }
-  return options;
+  for (const auto& [name, value] : options_in("TORCH_PJRT_CLIENT_OPTIONS")) {
+    options[name] = std::visit(
+        [](const auto& v) -> pjrt::OptionValue {
+          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>)
+            return static_cast<float>(v);
+          else
+            return v;
+        },
+        value);
+  }
+  return pjrt::Client::create(api, options);
 }
 
 }  // namespace
@@ -213,7 +231,7 @@ pjrt::CompileOptions Context::compile_options(int device_ordinal, Traits traits)
   if (is_cpu() && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
   // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
   if (is_cpu() && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
-  for (const auto& [name, value] : xla_options()) options.overrides[name] = value;
+  for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) options.overrides[name] = value;
   return options;
 }
 

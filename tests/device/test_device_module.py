@@ -98,6 +98,20 @@ def test_several_devices() -> None:
     run(program, TORCH_PJRT_CPU_DEVICES="2")
 
 
+def test_options_of_the_client() -> None:
+    run("import torch; assert torch.pjrt.device_count() == 3", TORCH_PJRT_CLIENT_OPTIONS="cpu_device_count=3")
+    program = """
+    import torch
+    try:
+        torch.ones(2, device="pjrt").cpu()
+    except (RuntimeError, ValueError) as error:
+        assert "TORCH_PJRT_CLIENT_OPTIONS: 'half' is not name=value" in str(error), error
+    else:
+        raise AssertionError
+    """
+    run(program, TORCH_PJRT_CLIENT_OPTIONS="half")
+
+
 def test_names_and_properties() -> None:
     assert torch.pjrt.get_device_name() == torch.pjrt.get_device_name("pjrt:0") == "cpu"
     properties = torch.pjrt.get_device_properties(0)
