@@ -53,7 +53,7 @@ def test_every_environment_variable_is_listed() -> None:
     places += [
         p for f in ("tests", "bench", "examples") for p in (ROOT / f).rglob("*") if p.suffix in {".cpp", ".h", ".py"}
     ]
-    by_call = r"""(?:getenv\(|setenv\(|environ\.get\(|environ\[)\s*["'](\w+)["']"""
+    by_call = r"""(?:getenv\(|setenv\(|options_in\(|environ\.get\(|environ\[)\s*["'](\w+)["']"""
     read = by_call + r"|\bENV\{(\w+)\}|\b(TORCH_PJRT_[A-Z_]+)\b.*environ"
     found = {name for place in places for groups in re.findall(read, place.read_text()) for name in groups if name}
     found |= {"TORCH_PJRT_PLUGIN"}  # read through a constant of plugins.py
