@@ -20,11 +20,9 @@ namespace tpjrt::engine {
 
 namespace {
 
-using Options = std::map<std::string, std::variant<std::string, bool, int64_t, double>>;
-
 // Of an environment variable, "name=value,name=value".
-Options options_in(const char* variable) {
-  Options options;
+pjrt::Options options_in(const char* variable) {
+  pjrt::Options options;
   const char* given = std::getenv(variable);
   std::stringstream text(given ? given : "");
   for (std::string item; std::getline(text, item, ',');) {
@@ -53,20 +51,10 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
-  std::map<std::string, pjrt::OptionValue> options;
+  pjrt::Options options = options_in("TORCH_PJRT_CLIENT_OPTIONS");
   if (plugin.path.find("cpu") != std::string::npos) {
     const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
-    options["cpu_device_count"] = int64_t{count ? std::max(1, std::atoi(count)) : 1};
-  }
-  for (const auto& [name, value] : options_in("TORCH_PJRT_CLIENT_OPTIONS")) {
-    options[name] = std::visit(
-        [](const auto& v) -> pjrt::OptionValue {
-          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>)
-            return static_cast<float>(v);
-          else
-            return v;
-        },
-        value);
+    options.try_emplace("cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1});
   }
   return pjrt::Client::create(api, options);
 }

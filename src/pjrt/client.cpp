@@ -11,7 +11,7 @@ namespace tpjrt::pjrt {
 
 namespace {
 
-PJRT_NamedValue named_value(const std::string& name, const OptionValue& option) {
+PJRT_NamedValue named_value(const std::string& name, const Options::mapped_type& option) {
   PJRT_NamedValue value{};
   value.struct_size = PJRT_NamedValue_STRUCT_SIZE;
   value.name = name.data();
@@ -29,7 +29,7 @@ PJRT_NamedValue named_value(const std::string& name, const OptionValue& option) 
     value.int64_value = *integer;
   } else {
     value.type = PJRT_NamedValue_kFloat;
-    value.float_value = std::get<float>(option);
+    value.float_value = static_cast<float>(std::get<double>(option));
   }
   return value;
 }
@@ -59,7 +59,7 @@ PJRT_HostBufferSemantics to_pjrt(HostBufferSemantics semantics) {
 
 }  // namespace
 
-std::shared_ptr<Client> Client::create(const Api& api, const std::map<std::string, OptionValue>& options) {
+std::shared_ptr<Client> Client::create(const Api& api, const Options& options) {
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, option] : options) values.push_back(named_value(name, option));
   watch_forks();

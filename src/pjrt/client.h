@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "pjrt/api.h"
@@ -29,13 +28,11 @@ enum class HostBufferSemantics {
   kZeroCopyMutable,    // aliased; an execution that the buffer is donated to writes its result there
 };
 
-using OptionValue = std::variant<std::string, bool, int64_t, float>;
-
 class Client : public std::enable_shared_from_this<Client> {
  public:
-  // `options` are the plugin's own, for example {"memory_fraction", 0.5f} on a GPU and {"cpu_device_count", 1} (an
+  // `options` are the plugin's own, for example {"memory_fraction", 0.5} on a GPU and {"cpu_device_count", 1} (an
   // int64_t) on the CPU, which has 4 devices otherwise. An unknown one is ignored or an Error, as the plugin likes.
-  static std::shared_ptr<Client> create(const Api& api, const std::map<std::string, OptionValue>& options = {});
+  static std::shared_ptr<Client> create(const Api& api, const Options& options = {});
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

@@ -37,7 +37,7 @@ class Message {
   std::string bytes_;
 };
 
-Message option_override(const std::variant<std::string, bool, int64_t, double>& value) {
+Message option_override(const Options::mapped_type& value) {
   Message message;  // OptionOverrideProto
   if (const auto* text = std::get_if<std::string>(&value)) message.text(1, *text);
   if (const auto* flag = std::get_if<bool>(&value)) message.integer(2, *flag);

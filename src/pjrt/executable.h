@@ -20,11 +20,14 @@ namespace tpjrt::pjrt {
 
 class Client;
 
+// What a client or a program is made with, by name.
+using Options = std::map<std::string, std::variant<std::string, bool, int64_t, double>>;
+
 struct CompileOptions {
   int device_ordinal = 0;  // index into Client::devices()
   // Settings of XLA for this program alone, by their names as flags, such as {"xla_cpu_enable_fast_math", true}. An
   // unknown one fails the compile.
-  std::map<std::string, std::variant<std::string, bool, int64_t, double>> overrides;
+  Options overrides;
 };
 
 class Executable {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import torch_pjrt.plugins
+from tests.plugin_library import plugin_library
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -20,14 +20,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    compiler = os.environ.get("CC") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc) to make the plugin with")
     host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
     include = Path(host).parent / "include"
     library = tmp_path_factory.mktemp("plugin") / "own_memory_cpu.so"
-    command = [compiler, "-shared", "-fPIC", f"-I{include}", "-o", library, ROOT / "tests/pjrt/own_memory.c", "-ldl"]
-    subprocess.run(command, check=True)
+    plugin_library(ROOT / "tests/pjrt/own_memory.c", library, f"-I{include}", "-ldl")
     return {**os.environ, "TORCH_PJRT_PLUGIN": str(library), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0"}
 
 

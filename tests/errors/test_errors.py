@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests.plugin_library import plugin_library
 
 DEVICE = "pjrt"
 
@@ -72,12 +72,8 @@ def test_no_such_path() -> None:
 
 
 def compiled(folder: Path, source: str) -> Path:
-    compiler = os.environ.get("CC") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler (cc) to make a broken plugin with")
     (folder / "plugin.c").write_text(source)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "plugin.so", folder / "plugin.c"], check=True)
-    return folder / "plugin.so"
+    return plugin_library(folder / "plugin.c", folder / "plugin.so")
 
 
 def test_a_path_that_is_no_plugin(tmp_path: Path) -> None:
