@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C
 
 
 def check_residence(values: Iterable[Any]) -> None:
-    """Tells of parameters on the CPU where the device has a memory of its own: each call copies them there and, where
-    it changes them, back. On a device that uses the host's memory they are used where they lie.
+    """Tells of parameters on the CPU that each call copies and, where it changes them, copies back: all where the
+    device has a memory of its own; where it uses the host's, those at addresses that it can't use.
 
     Args:
         values: what a compiled function takes; all but parameters are passed over.
@@ -21,15 +22,24 @@ def check_residence(values: Iterable[Any]) -> None:
     Raises:
         RuntimeError: in strict mode.
     """
-    parameters = [v for v in values if isinstance(v, torch.nn.Parameter) and v.device.type == "cpu"]
-    if not parameters or _C.is_host_memory():
+    real = (v for v in values if isinstance(v, torch.nn.Parameter) and not isinstance(v, FakeTensor))
+    parameters = [parameter for parameter in real if parameter.device.type == "cpu"]
+    if not parameters:
+        return
+    if _C.is_host_memory():
+        parameters = [parameter for parameter in parameters if _C.is_copied(parameter)]
+        reason = "memory is used in place at multiples of 64 bytes only. Give them memory of PyTorch's"
+        cure = "parameter.data = parameter.data.clone()"
+    else:
+        reason = '"pjrt" has a memory of its own here. Move the module there'
+        cure = "module.to('pjrt')"
+    if not parameters:
         return
     nbytes = sum(parameter.nbytes for parameter in parameters)
     file, line = _C.user_location()
     message = (
-        f'what is compiled at {file}:{line} has {nbytes:,} bytes of parameters on the CPU. "pjrt" has a memory of its '
-        "own here, so they are copied in each call (torch_pjrt.metrics()['host_transfer_bytes']). Move the module "
-        "there once: module.to('pjrt')"
+        f"what is compiled at {file}:{line} has {nbytes:,} bytes of parameters on the CPU that are copied in each call "
+        f"(torch_pjrt.metrics()['host_transfer_bytes']): {reason} once: {cure}"
     )
     if _C.strict():
         raise RuntimeError(f"{message} (an error in strict mode)")

@@ -17,17 +17,17 @@
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/generator.h"
+#include "device/host.h"
 #include "device/storage.h"
 #include "engine/context.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
+#include "engine/host_memory.h"
 
 namespace tpjrt::engine {
 namespace {
 
 using graph::Value;
-
-bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % pjrt::Client::kZeroCopyAlignment == 0; }
 
 // A CPU storage over a buffer's memory keeps the buffer alive.
 void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
@@ -320,12 +320,18 @@ void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
 }
 
 PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
-  const void* memory = bound.result >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr();
+  const auto memory_of = [&] { return bound.result >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr(); };
+  const void* memory = memory_of();
   if (bound.buffer && bound.memory == memory) return bound.buffer->handle();
   pjrt::Client& client = context_.client();
   const auto device = static_cast<size_t>(device_);
   bound.memory = nullptr;
-  if (waits_ && client.is_host_memory() && is_aligned(memory)) {
+  const bool in_place = waits_ && client.is_host_memory();
+  if (in_place && !is_aligned(memory)) {
+    move_out_of_mapped_file(tensor);
+    memory = memory_of();
+  }
+  if (in_place && is_aligned(memory)) {
     std::shared_ptr<pjrt::Buffer> own = bound.result < 0 ? own_buffer(tensor) : nullptr;
     if (own && own->dims() == bound.type->dims && own->element_type() == bound.type->element_type) {
       bound.buffer = std::move(own);
@@ -336,6 +342,11 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     bound.buffer->set_counted(false);  // the host's memory
     return bound.buffer->handle();
   }
+  TORCH_CHECK(!in_place || bound.type->size_in_bytes < kNoticedBytes || !device::strict(), "argument ", bound.argument,
+              " of a compiled graph, ", graph::to_string(*bound.form), ", would be copied in each call: it is at ",
+              memory, ", and memory is used in place at multiples of ", pjrt::Client::kZeroCopyAlignment,
+              " bytes. Give it memory from PyTorch: x = x.clone() (an error because strict mode is on: "
+              "TORCH_PJRT_STRICT=1)");
   count_copy(bound.type->size_in_bytes);
   bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kCopy, device, {});
   return bound.buffer->handle();

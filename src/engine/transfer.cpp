@@ -8,6 +8,7 @@
 
 #include "engine/context.h"
 #include "engine/device_data.h"
+#include "engine/host_memory.h"
 
 namespace tpjrt::engine {
 
@@ -42,14 +43,6 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
   return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
 }
 
-namespace {
-
-bool is_aligned(const at::Tensor& tensor) {
-  return reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % pjrt::Client::kZeroCopyAlignment == 0;
-}
-
-}  // namespace
-
 graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
   return {graph::make_leaf(form, std::make_shared<DeviceData>(to_device(dense, device, owned))), 0};
@@ -63,7 +56,7 @@ std::shared_ptr<pjrt::Buffer> Context::to_device(const at::Tensor& dense, c10::D
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
-  if (client().is_host_memory() && (!owned || !is_aligned(source))) {
+  if (client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
     // A copy of our own, which the runtime then uses in place.
     source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
     std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
@@ -82,7 +75,7 @@ std::shared_ptr<pjrt::Buffer> Context::to_device(const at::Tensor& dense, c10::D
 
 graph::Value Context::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
-  if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense)) return {};
+  if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
   const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));

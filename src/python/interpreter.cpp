@@ -2,6 +2,7 @@
 #include "python/interpreter.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
@@ -17,6 +18,7 @@
 #include "device/location.h"
 #include "engine/call_lowering.h"
 #include "engine/context.h"
+#include "engine/host_memory.h"
 
 namespace py = pybind11;
 
@@ -138,6 +140,12 @@ bool is_interrupt() {
   }
 }
 
+// What PyTorch frees a slice of a storage with has no name: ask one.
+c10::DeleterFnPtr deleter_of_slices() {
+  const py::object slice = py::module_::import("torch").attr("UntypedStorage")(2)[py::slice(1, 2, 1)];
+  return torch::createStorage(slice.ptr()).data_ptr().get_deleter();
+}
+
 }  // namespace
 
 void set_python_sources(py::function plugins_function, py::function decompose_function) {
@@ -153,6 +161,7 @@ void set_python_sources(py::function plugins_function, py::function decompose_fu
 void install_interpreter() {
   device::install_location_source(&user_location);
   engine::install_decomposer(&decompose);
+  engine::set_deleter_of_slices(deleter_of_slices());
   device::install_interrupt_test(&is_interrupt);
   engine::Context::instance().install(&plugins, &without_gil, &check_signals);
   // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.

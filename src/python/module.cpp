@@ -16,6 +16,7 @@
 #include "device/register.h"
 #include "device/storage.h"
 #include "engine/context.h"
+#include "engine/host_memory.h"
 #include "graph/print.h"
 #include "python/bench.h"
 #include "python/captured.h"
@@ -93,6 +94,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("plugin_memory", [&context](int index) { return context.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
   m.def("is_host_memory", [&context] { return context.is_host_memory(); });
+  m.def("is_copied", &engine::is_copied, "would each call of a compiled function copy this argument?");
   m.def(
       "host_view", [](const at::Tensor& tensor) { return device::host_tensor(tensor, "DLPack"); },
       "a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written");
