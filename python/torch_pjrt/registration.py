@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import time
 from collections.abc import Sequence
 from types import ModuleType
@@ -52,8 +53,8 @@ def _move_lazy_modules() -> None:
 
 
 def _run_after_optimizer_steps() -> None:
-    """An optimizer's step ends a step of training, so what is pending for its parameters is started there. Each step
-    is then the same graph, however seldom the loss is read."""
+    """An optimizer's step ends a step of training, so what is pending for its parameters is started there, and then
+    what is pending beside. Each step is then the same graph, however seldom the loss is read."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def run(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -63,9 +64,22 @@ def _run_after_optimizer_steps() -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         ours = [p for p in parameters if p.device.type == "pjrt" and type(p) in plain]
         if ours:
-            _C.sync(ours, "optimizer step")
+            _C.end_step(ours)
 
     register_optimizer_step_post_hook(run)
+
+
+def _end_rounds_before_backward() -> None:
+    """A loop may step without an optimizer; its calls of ``backward()`` tell the rounds. torch has no hook there."""
+    inner = torch.autograd.graph._engine_run_backward
+
+    @functools.wraps(inner)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _C.end_round_before_backward()
+        return inner(*args, **kwargs)
+
+    torch.autograd.graph._engine_run_backward = run
+    torch.autograd._engine_run_backward = run
 
 
 def _end_work() -> None:
@@ -94,4 +108,5 @@ def register(module: ModuleType) -> None:
     _data_parallel.install()
     dlpack.install()
     _run_after_optimizer_steps()
+    _end_rounds_before_backward()
     atexit.register(_end_work)

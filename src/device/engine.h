@@ -61,6 +61,10 @@ class Engine {
   virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) = 0;
   // Starts everything that is pending anywhere.
   virtual void sync_all(const char* cause) = 0;
+  // Starts what Component::any_large(until) gives.
+  virtual void sync_large(const char* cause, uint64_t until) = 0;
+  // Starts, as one program, what Cell::pending_since(since, least) gives.
+  virtual void sync_rest(const char* cause, uint64_t since, graph::Amount least) = 0;
   // After everything that was started on the device so far.
   virtual std::shared_ptr<Moment> now(c10::DeviceIndex device) = 0;
   // moment.wait() without the GIL.

@@ -83,6 +83,8 @@ class Context final : public device::Engine {
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void sync_all(const char* cause) override;
+  void sync_large(const char* cause, uint64_t until) override;
+  void sync_rest(const char* cause, uint64_t since, graph::Amount least) override;
   std::shared_ptr<device::Moment> now(c10::DeviceIndex device) override;
   void wait(const device::Moment& moment) override;
   device::MemoryUse memory(c10::DeviceIndex device) override;
@@ -122,6 +124,7 @@ class Context final : public device::Engine {
  private:
   Context() = default;
   bool is_cpu() { return client().platform_name() == "cpu"; }
+  void run_large(const char* cause, uint64_t until, const device::Location& where);
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   // `program`: null where it isn't known yet.
   void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);

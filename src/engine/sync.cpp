@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <utility>
 
 #include "device/host.h"
@@ -69,9 +70,11 @@ bool writes(const Walk& walk) {
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
 class Held {
  public:
+  Held() = default;
+  explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // under graph_lock()
   ~Held() { let_go(); }
   // Gives whether there was something to hold.
-  bool hold(graph::Value (*choice)()) {
+  bool hold(const std::function<graph::Value()>& choice) {
     let_go();
     std::lock_guard lock(graph::graph_lock());
     cell_.bind(choice());
@@ -101,10 +104,18 @@ void Context::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
   exclusively([&] {
     run(cause, cells, where);
     // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
-    Held large;
-    while (running_ == 0 && large.hold(&graph::Component::any_large))
-      run("a large graph beside what was read", {large.cell()}, where);
+    if (running_ == 0) run_large("a large graph beside what was read", UINT64_MAX, where);
   });
+}
+
+void Context::run_large(const char* cause, uint64_t until, const device::Location& where) {
+  Held large;
+  while (large.hold([&] { return graph::Component::any_large(until); })) run(cause, {large.cell()}, where);
+}
+
+void Context::sync_large(const char* cause, uint64_t until) {
+  const device::Location where = logged_location();
+  exclusively([&] { run_large(cause, until, where); });
 }
 
 void Context::sync_all(const char* cause) {
@@ -113,6 +124,19 @@ void Context::sync_all(const char* cause) {
     Held pending;
     while (pending.hold(&Cell::any_pending)) run(cause, {pending.cell()}, where);
   });
+}
+
+void Context::sync_rest(const char* cause, uint64_t since, graph::Amount least) {
+  std::deque<Held> rest;
+  std::vector<Cell*> cells;
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    for (const graph::Value& value : Cell::pending_since(since, least))
+      cells.push_back(rest.emplace_back(value).cell());
+  }
+  if (cells.empty()) return;
+  const device::Location where = logged_location();
+  exclusively([&] { run(cause, cells, where); });
 }
 
 void Context::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,7 @@ Component* Component::join(Component* a, Component* b) {
     a->cells.previous = last;
   }
   a->nodes += b->nodes;
+  a->oldest = std::min(a->oldest, b->oldest);
   a->traced |= b->traced;
   b->parent = ComponentPtr::reclaim_copy(a);
   return a;
@@ -49,15 +52,12 @@ std::vector<ComponentPtr>& Component::large() {
   return *components;
 }
 
-Value Component::any_large() {
-  while (!large().empty()) {
-    Component* component = large().back().get();
-    if (!component->parent && component->cells.listed() && !component->traced) {
-      return static_cast<Cell*>(component->cells.next)->value();
-    }
-    large().pop_back();  // it was run, its tensors are gone, or it is part of another one by now
-  }
-  return {};
+Value Component::any_large(uint64_t until) {
+  // Gone is what was run, whose tensors are gone, or what is part of another one by now.
+  std::erase_if(large(), [](const ComponentPtr& one) { return one->parent || !one->cells.listed() || one->traced; });
+  const auto found =
+      std::find_if(large().rbegin(), large().rend(), [&](const ComponentPtr& one) { return one->oldest <= until; });
+  return found == large().rend() ? Value{} : static_cast<Cell*>((*found)->cells.next)->value();
 }
 
 Component::~Component() {
@@ -104,6 +104,53 @@ Value Cell::any_pending() {
   return {};
 }
 
+namespace {
+
+// Pending nodes that were recorded after `since`: those that one value needs, and what all of them take, until there is
+// enough of either.
+class NewWork {
+ public:
+  NewWork(uint64_t since, Amount enough) : since_(since), enough_(enough) {}
+
+  bool is_new(const Node& node) const { return !node.is_leaf() && node.leaves.empty() && node.id > since_; }
+  bool is_enough() const { return nodes_.size() >= enough_.nodes || nbytes_ >= enough_.nbytes; }
+  void look_at(const Node& node) {
+    nodes_.assign(1, &node);
+    for (size_t i = 0; i < nodes_.size() && !is_enough(); ++i) {
+      for (const Value& operand : nodes_[i]->operands) {
+        const Node* one = operand.node.get();
+        if (is_new(*one) && std::find(nodes_.begin(), nodes_.end(), one) == nodes_.end()) nodes_.push_back(one);
+        if (!one->is_leaf()) continue;
+        nbytes_ += static_cast<size_t>(operand.type()->numel()) * c10::elementSize(operand.type()->dtype);
+      }
+    }
+  }
+
+ private:
+  uint64_t since_;
+  Amount enough_;
+  c10::SmallVector<const Node*, 16> nodes_;
+  size_t nbytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<Value> Cell::pending_since(uint64_t since, Amount least) {
+  NewWork work(since, least);
+  std::vector<Value> values;
+  std::unordered_set<const Component*> components;
+  for (Link* link = all().next; link != &all(); link = link->next) {
+    const Value& value = static_cast<Everywhere*>(link)->cell->value();
+    if (!work.is_new(*value.node)) continue;
+    const Component* component = Component::root(value.node->component.get());
+    if (component->traced) continue;
+    if (!work.is_enough()) work.look_at(*value.node);
+    if (components.insert(component).second) values.push_back(value);
+  }
+  if (!work.is_enough()) values.clear();
+  return values;
+}
+
 void Cell::unlist() {
   if (!listed()) return;
   unlink();
@@ -130,10 +177,15 @@ const Value& settle(Value& value) {
   return value;
 }
 
+namespace {
+uint64_t newest = 0;  // under graph_lock()
+}  // namespace
+
+uint64_t newest_id() { return newest; }
+
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
                   c10::SmallVectorImpl<Number>& numbers) {
-  static uint64_t next_id = 0;  // under graph_lock()
-  auto node = c10::make_intrusive<Node>(signature, ++next_id);
+  auto node = c10::make_intrusive<Node>(signature, ++newest);
   Component* component = nullptr;
   bool traced = false;
   node->operands.reserve(operands.size());
@@ -151,6 +203,7 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
     node->component = ComponentPtr::reclaim_copy(component);
   } else {
     node->component = c10::make_intrusive<Component>();
+    node->component->oldest = node->id;
   }
   Component* root = Component::root(node->component.get());
   root->nodes++;

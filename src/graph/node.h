@@ -68,14 +68,16 @@ class Component final : public c10::intrusive_ptr_target {
  public:
   Link cells;                            // sentinel of the ring; used by the root only
   uint32_t nodes = 0;                    // recorded so far
+  uint64_t oldest = 0;                   // the least id of its nodes
   bool traced = false;                   // rests on a placeholder: it can't be run
   c10::intrusive_ptr<Component> parent;  // null: root
 
   static Component* root(Component* component);
   // Joins two roots and gives the surviving one.
   static Component* join(Component* a, Component* b);
-  // A value of some component of kLarge nodes or more that can be run, or none. Under graph_lock().
-  static Value any_large();
+  // A value of some component of kLarge nodes or more that can be run, the oldest of them not newer than `until`; or
+  // none. Under graph_lock().
+  static Value any_large(uint64_t until = UINT64_MAX);
   static constexpr uint32_t kLarge = 100;
   ~Component() override;
 
@@ -110,6 +112,10 @@ class Node final : public c10::intrusive_ptr_target {
   uint32_t uses = 0;   // of a leaf: operands seen in that walk
 };
 
+struct Amount {
+  size_t nodes = 0, nbytes = 0;
+};
+
 // Holds a storage's value. Not movable: while the value is pending it is a member of two rings, its component's and
 // that of all pending cells.
 class Cell : public Link {
@@ -123,6 +129,9 @@ class Cell : public Link {
   const Node* previous_leaf() const { return previous_leaf_; }
   // The value of some cell that is pending and can be run, or none. Under graph_lock().
   static Value any_pending();
+  // A value of each component whose tensors got pending values after the node `since`. None where this is little: no
+  // tensor needs as many such nodes as `least`, and all together take smaller leaves. Under graph_lock().
+  static std::vector<Value> pending_since(uint64_t since, Amount least);
 
  private:
   struct Everywhere : Link {
@@ -142,6 +151,8 @@ std::mutex& graph_lock();
 
 // Records a node; the operands are moved in. Under graph_lock().
 NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands, c10::SmallVectorImpl<Number>& numbers);
+// The id of the last one. Under graph_lock().
+uint64_t newest_id();
 NodePtr make_leaf(TypePtr type, std::shared_ptr<Data> data);
 
 // If the value was executed meanwhile, its leaf; else itself. Under graph_lock().

@@ -16,6 +16,7 @@
 
 #include "device/interrupt.h"
 #include "device/location.h"
+#include "device/rounds.h"
 #include "engine/call_lowering.h"
 #include "engine/context.h"
 #include "engine/host_memory.h"
@@ -107,6 +108,31 @@ device::Location user_location() {
   return location;
 }
 
+// nn.Module's __call__, as code.
+PyObject* module_call = nullptr;
+
+device::Place place() {
+  if (!Py_IsInitialized()) return {};
+  py::gil_scoped_acquire gil;
+  device::Place place;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && !place.in_module) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    place.in_module = reinterpret_cast<PyObject*>(code) == module_call;
+    if (!place.code && !is_library(py::reinterpret_borrow<py::object>(code->co_filename).cast<std::string>())) {
+      place.code = code;
+      place.line = PyFrame_GetLineNumber(frame);
+    }
+    Py_DECREF(code);
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return place;
+}
+
 void without_gil(const std::function<void()>& work) {
   if (Py_IsInitialized() && PyGILState_Check()) {
     py::gil_scoped_release release;
@@ -154,6 +180,8 @@ void set_python_sources(py::function plugins_function, py::function decompose_fu
     const auto file = py::module_::import(name).attr("__file__").cast<std::string>();
     library_folders->push_back(file.substr(0, file.rfind('/') + 1));
   }
+  module_call =
+      py::object(py::module_::import("torch.nn").attr("Module").attr("_call_impl").attr("__code__")).release().ptr();
   plugins_source = new py::function(std::move(plugins_function));
   decompose_source = new py::function(std::move(decompose_function));
 }
@@ -162,6 +190,7 @@ void install_interpreter() {
   device::install_location_source(&user_location);
   engine::install_decomposer(&decompose);
   engine::set_deleter_of_slices(deleter_of_slices());
+  device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
   engine::Context::instance().install(&plugins, &without_gil, &check_signals);
   // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.

@@ -14,6 +14,7 @@
 #include "device/host.h"
 #include "device/location.h"
 #include "device/register.h"
+#include "device/rounds.h"
 #include "device/storage.h"
 #include "engine/context.h"
 #include "engine/host_memory.h"
@@ -115,6 +116,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     context.sync(cells_of(tensors), cause.c_str());
   });
+  m.def("end_step", [&context](const std::vector<at::Tensor>& parameters) {
+    context.sync(cells_of(parameters), "optimizer step");
+    device::end_round_after_step();
+  });
+  m.def("end_round_before_backward", &device::end_round_before_backward);
   m.def("drop_older_programs", [&context] { context.drop_older_programs(); });
   m.def("sync_all", [&context](const std::string& cause) { context.sync_all(cause.c_str()); });
   m.def(
