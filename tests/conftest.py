@@ -1,16 +1,11 @@
 """What holds for every test."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 import torch_pjrt
 from tests import fresh
-
-# Programs from earlier runs of the tests would be loaded where a test counts compiles. tests/engine/test_disk_cache.py
-# turns the disk cache on, in processes and folders of its own.
-os.environ["TORCH_PJRT_CACHE"] = "0"
 
 
 @pytest.fixture(autouse=True)
