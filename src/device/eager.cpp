@@ -21,7 +21,7 @@ uint32_t initial() {
   return value && *value && std::string_view(value) != "0" ? 0 : kMostNodes;
 }
 
-thread_local int stays_lazy = 0;
+thread_local int lazy_scopes = 0;
 
 }  // namespace
 
@@ -30,11 +30,12 @@ std::atomic<uint32_t> most_nodes{initial()};
 bool eager() { return most_nodes.load(std::memory_order_relaxed) == 0; }
 void set_eager(bool on) { most_nodes = on ? 0 : kMostNodes; }
 
-StaysLazy::StaysLazy() { ++stays_lazy; }
-StaysLazy::~StaysLazy() { --stays_lazy; }
+StaysLazy::StaysLazy() { ++lazy_scopes; }
+StaysLazy::~StaysLazy() { --lazy_scopes; }
+bool stays_lazy() { return lazy_scopes > 0; }
 
 void cut(const at::Tensor& tensor, const std::string& op) {
-  if (stays_lazy > 0 || tracing()) return;
+  if (stays_lazy() || tracing()) return;
   if (!eager()) {
     engine().sync({&storage_of(tensor)->cell}, "a graph long without a read");
     return;

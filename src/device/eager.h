@@ -24,6 +24,7 @@ class StaysLazy {
   StaysLazy(const StaysLazy&) = delete;
   StaysLazy& operator=(const StaysLazy&) = delete;
 };
+bool stays_lazy();  // in this thread
 
 // A graph of more nodes is cut. Read for each call.
 extern std::atomic<uint32_t> most_nodes;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "device/eager.h"
 #include "device/engine.h"
 #include "device/host.h"
 #include "graph/node.h"
@@ -30,7 +31,7 @@ uint64_t newest_id() {
 
 bool may_end_round() {
   static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
-  return is_main && place_source && !tracing();
+  return is_main && place_source && !tracing() && !stays_lazy();
 }
 
 // The newest node when the main thread passed there before, if it did.
