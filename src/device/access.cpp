@@ -182,7 +182,7 @@ Value flat(const Value& value, c10::ScalarType dtype, int64_t count, c10::Device
 void write_prefix(LazyStorage* storage, Value old, c10::ScalarType dtype) {
   const auto device = storage->device().index();
   const auto itemsize = static_cast<int64_t>(c10::elementSize(dtype));
-  const int64_t before = old.type()->numel() * static_cast<int64_t>(c10::elementSize(old.type()->dtype)) / itemsize;
+  const int64_t before = static_cast<int64_t>(old.type()->nbytes()) / itemsize;
   TypePtr form = graph::intern_contiguous(dtype, {static_cast<int64_t>(storage->nbytes()) / itemsize});
   Value base = node(interned(Form::kEmpty, form, nullptr, device), {}, {});
   Value prefix = flat(old, dtype, before, device);

@@ -35,11 +35,6 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
          a.strides() == b.strides();
 }
 
-bool is_there(const at::Tensor& tensor) {
-  std::lock_guard lock(graph::graph_lock());
-  return storage_of(tensor)->cell.value().is_leaf();
-}
-
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
   if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
     self.fill_(src.item());  // a number of the graph, not a transfer
@@ -134,7 +129,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
-  if (is_there(self)) end_round_before_read();
+  end_round_before_read(storage_of(self)->cell);
   const graph::Value leaf = ready_leaf(self, "read of an element");
   at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());

@@ -9,6 +9,8 @@ namespace tpjrt::device {
 // Is the exception that is being handled no error of the program's? Installed by the Python room.
 using InterruptTest = bool (*)();
 void install_interrupt_test(InterruptTest test);
+// Is this Python's main thread, which is the process's? Signal handlers run there, and nowhere else.
+bool in_main_thread();
 // In a catch block: throws the exception on if it is an interrupt.
 void let_interrupts_pass();
 

@@ -72,8 +72,7 @@ at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceInd
 
 // A mutated argument that Meta resized (an `out=` of the wrong size) gets a storage value of the new size at once.
 void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
-  const auto nbytes = static_cast<size_t>(type->numel()) * c10::elementSize(type->dtype);
-  storage_of(tensor)->set_nbytes(std::max(nbytes, storage_of(tensor)->nbytes()));
+  storage_of(tensor)->set_nbytes(std::max(type->nbytes(), storage_of(tensor)->nbytes()));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
 }
 

@@ -1,9 +1,6 @@
 // See Note [Rounds].
 #include "device/rounds.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,7 +9,7 @@
 #include "device/eager.h"
 #include "device/engine.h"
 #include "device/host.h"
-#include "graph/node.h"
+#include "device/interrupt.h"
 
 namespace tpjrt::device {
 namespace {
@@ -29,10 +26,7 @@ uint64_t newest_id() {
   return graph::newest_id();
 }
 
-bool may_end_round() {
-  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
-  return is_main && place_source && !tracing() && !stays_lazy();
-}
+bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy(); }
 
 // The newest node when the main thread passed there before, if it did.
 std::optional<uint64_t> pass(const Place& place) {
@@ -59,11 +53,11 @@ void end_round_before_copy(size_t nbytes) {
   if (nbytes >= kLeastBytes && may_end_round()) end_round_at_transfer();
 }
 
-void end_round_before_read() {
+void end_round_before_read(const graph::Cell& cell) {
   if (!may_end_round()) return;
   {
     std::lock_guard lock(graph::graph_lock());
-    if (!graph::Cell::any_pending()) return;
+    if (!cell.value().is_leaf() || !graph::Cell::any_pending()) return;  // what is not there yet, its read runs
   }
   end_round_at_transfer();
 }

@@ -15,6 +15,8 @@
 
 #include <cstddef>
 
+#include "graph/node.h"
+
 namespace tpjrt::device {
 
 // A place in a Python program.
@@ -26,9 +28,9 @@ struct Place {
 using PlaceSource = Place (*)();
 void install_place_source(PlaceSource source);
 
-void end_round_before_copy(size_t nbytes);  // of the host's, to the device
-void end_round_before_read();
-void end_round_after_step();  // of an optimizer, which has been started
+void end_round_before_copy(size_t nbytes);            // of the host's, to the device
+void end_round_before_read(const graph::Cell& cell);  // of a tensor
+void end_round_after_step();                          // of an optimizer, which has been started
 void end_round_before_backward();
 
 }  // namespace tpjrt::device

@@ -6,6 +6,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 
 namespace tpjrt::device {
@@ -32,6 +35,10 @@ Location user_location() {
 }
 
 void install_interrupt_test(InterruptTest test) { interrupt_test = test; }
+bool in_main_thread() {
+  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+  return is_main;
+}
 void let_interrupts_pass() {
   const InterruptTest test = interrupt_test;
   if (test && test()) throw;

@@ -61,8 +61,7 @@ LazyStorage* storage_of(const at::Tensor& tensor) {
 }
 
 at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device) {
-  const auto nbytes = static_cast<size_t>(type->numel()) * c10::elementSize(type->dtype);
-  c10::Storage storage(c10::make_intrusive<LazyStorage>(nbytes, device));
+  c10::Storage storage(c10::make_intrusive<LazyStorage>(type->nbytes(), device));
   auto impl = c10::make_intrusive<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type->dtype));
   if (type->rank() != 1 || type->sizes[0] != 0) impl->set_sizes_and_strides(type->sizes, type->strides);

@@ -33,7 +33,7 @@ using graph::Value;
 void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
 
 c10::Storage host_storage(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, bool is_host_memory) {
-  const auto nbytes = static_cast<size_t>(form.numel()) * c10::elementSize(form.dtype);
+  const auto nbytes = form.nbytes();
   if (!is_host_memory || nbytes == 0) {
     c10::DataPtr memory = c10::GetCPUAllocator()->allocate(nbytes);
     if (nbytes > 0) buffer->copy_to_host(memory.get(), nbytes);
@@ -329,7 +329,7 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
   const bool in_place = waits_ && client.is_host_memory();
   if (in_place && !is_aligned(memory)) {
     move_out_of_mapped_file(tensor);
-    memory = memory_of();
+    memory = memory_of();  // another call may have moved it, too
   }
   if (in_place && is_aligned(memory)) {
     std::shared_ptr<pjrt::Buffer> own = bound.result < 0 ? own_buffer(tensor) : nullptr;

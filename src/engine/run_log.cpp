@@ -11,7 +11,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 int64_t bytes_of(const std::vector<graph::TypePtr>& types) {
   int64_t bytes = 0;
-  for (const graph::TypePtr type : types) bytes += type->numel() * static_cast<int64_t>(c10::elementSize(type->dtype));
+  for (const graph::TypePtr type : types) bytes += static_cast<int64_t>(type->nbytes());
   return bytes;
 }
 

@@ -120,8 +120,7 @@ class NewWork {
       for (const Value& operand : nodes_[i]->operands) {
         const Node* one = operand.node.get();
         if (is_new(*one) && std::find(nodes_.begin(), nodes_.end(), one) == nodes_.end()) nodes_.push_back(one);
-        if (!one->is_leaf()) continue;
-        nbytes_ += static_cast<size_t>(operand.type()->numel()) * c10::elementSize(operand.type()->dtype);
+        if (one->is_leaf()) nbytes_ += one->leaf_type->nbytes();
       }
     }
   }

@@ -75,6 +75,8 @@ int64_t TensorType::numel() const {
   return n;
 }
 
+size_t TensorType::nbytes() const { return static_cast<size_t>(numel()) * c10::elementSize(dtype); }
+
 bool TensorType::is_contiguous() const {
   if (numel() == 0) return true;
   int64_t expected = 1;

@@ -20,6 +20,7 @@ struct TensorType {
 
   int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
   int64_t numel() const;
+  size_t nbytes() const;
   bool is_contiguous() const;  // row-major
   // The permutation that puts the dimensions in the order in which memory is laid out, outermost first.
   Sizes memory_order() const;

@@ -7,9 +7,6 @@
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -89,22 +86,35 @@ bool is_library(const std::string& file) {
   return std::any_of(library_folders->begin(), library_folders->end(), inside);
 }
 
-device::Location user_location() {
-  if (!Py_IsInitialized()) return {};
-  py::gil_scoped_acquire gil;
-  device::Location location;
+// From the innermost frame outwards, until `visit(frame, code)` gives false. Under the GIL.
+template <typename Visit>
+void visit_frames(const Visit& visit) {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(frame);
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
-    std::string file = py::reinterpret_borrow<py::object>(code->co_filename).cast<std::string>();
+    const bool goes_on = visit(frame, code);
     Py_DECREF(code);
-    const bool found = !is_library(file);
-    if (found) location = {std::move(file), PyFrame_GetLineNumber(frame)};
-    PyFrameObject* back = found ? nullptr : PyFrame_GetBack(frame);
+    PyFrameObject* back = goes_on ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
     frame = back;
   }
+}
+
+std::string file_of(const PyCodeObject* code) {
+  return py::reinterpret_borrow<py::object>(code->co_filename).cast<std::string>();
+}
+
+device::Location user_location() {
+  if (!Py_IsInitialized()) return {};
+  py::gil_scoped_acquire gil;
+  device::Location location;
+  visit_frames([&](PyFrameObject* frame, const PyCodeObject* code) {
+    std::string file = file_of(code);
+    if (is_library(file)) return true;
+    location = {std::move(file), PyFrame_GetLineNumber(frame)};
+    return false;
+  });
   return location;
 }
 
@@ -115,21 +125,14 @@ device::Place place() {
   if (!Py_IsInitialized()) return {};
   py::gil_scoped_acquire gil;
   device::Place place;
-  PyFrameObject* frame = PyEval_GetFrame();
-  Py_XINCREF(frame);
-  while (frame && !place.in_module) {
-    PyCodeObject* code = PyFrame_GetCode(frame);
-    place.in_module = reinterpret_cast<PyObject*>(code) == module_call;
-    if (!place.code && !is_library(py::reinterpret_borrow<py::object>(code->co_filename).cast<std::string>())) {
+  visit_frames([&](PyFrameObject* frame, const PyCodeObject* code) {
+    if (!place.code && !is_library(file_of(code))) {
       place.code = code;
       place.line = PyFrame_GetLineNumber(frame);
     }
-    Py_DECREF(code);
-    PyFrameObject* back = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
+    place.in_module = reinterpret_cast<const PyObject*>(code) == module_call;
+    return !place.in_module;
+  });
   return place;
 }
 
@@ -142,10 +145,9 @@ void without_gil(const std::function<void()>& work) {
   }
 }
 
-// Python runs signal handlers in its main thread, which is the process's: only there is it worth taking the GIL.
+// Only where Python runs signal handlers is it worth taking the GIL.
 void check_signals() {
-  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
-  if (!is_main || !Py_IsInitialized()) return;
+  if (!device::in_main_thread() || !Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }

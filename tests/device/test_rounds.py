@@ -1,4 +1,4 @@
-"""Rounds of a loop that moves data to the device and reads nothing: each is started when the next begins."""
+"""Rounds of a loop that does not read what it computes: what each recorded is started when it ends."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_running_sum_beside_training_stays() -> None:
 
 
 def test_steps_without_an_optimizer() -> None:
-    """The graph ends with a later round's backward(), instead of with the read after 200 rounds."""
+    """The graph ends with a later round's backward(), instead of with the read after 100 rounds."""
     net, expected = network().to("pjrt"), network()
     sizes, counts = [], []
     for module, device in ((net, "pjrt"), (expected, "cpu")):
