@@ -16,7 +16,7 @@ using graph::Value;
 
 constexpr size_t kMostAround = 2;   // at most one call of the other parts to so many in the middle
 constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still be in the first part
-constexpr uint8_t kBefore = 0, kMiddle = 1, kAfter = 2;
+constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 // Puts a node and all that it rests on in the first part, unless that is too much.
 bool put_before(const Walk& walk, size_t node, PartOfNode& part) {
@@ -112,25 +112,26 @@ uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
   return hash;
 }
 
-Parts::Parts(const Walk& walk, const PartOfNode& part) : results_(walk.results) {
+Parts::Parts(const Walk& walk, const PartOfNode& part)
+    : needed_(*std::max_element(part.begin(), part.end()) + 1), results_(walk.results) {
   for (size_t i = 0; i < walk.nodes.size(); ++i) {
     part_of_.emplace(walk.nodes[i]->id, part[i]);
     for (const Value& operand : walk.nodes[i]->operands) {
       if (operand.is_leaf()) continue;
-      const uint8_t from = part[operand.node->local];
+      const uint32_t from = part[operand.node->local];
       if (from < part[i]) needed_[from].push_back(operand);
     }
   }
 }
 
-void Parts::walk(uint8_t part, Walk& out) const {
+void Parts::walk(uint32_t part, Walk& out) {
   walk_some(
       results_,
       [&](const Node& node) {
         const auto it = part_of_.find(node.id);
         return it != part_of_.end() && it->second == part;
       },
-      needed_[part], out);
+      std::exchange(needed_[part], {}), out);
 }
 
 }  // namespace tpjrt::engine

@@ -22,9 +22,9 @@ namespace tpjrt::engine {
 uint64_t outline_hash(const Walk& walk);
 using Calls = std::vector<graph::SignaturePtr>;
 Calls calls_of(const Walk& walk);
-// The part of each node of a walk; empty where there is no large part in the middle. `before`: the calls of an earlier graph
-// of the same outline.
-using PartOfNode = std::vector<uint8_t>;
+// The part of each node of a walk, whose operands are in the same one or in earlier ones; empty: it is not cut.
+using PartOfNode = std::vector<uint32_t>;
+// Empty where there is no large part in the middle. `before`: the calls of an earlier graph of the same outline.
 PartOfNode find_parts(const Walk& walk, const Calls& before);
 // The same with bookkeeping as the outer parts, and what is equal for two graphs with the same middle part.
 PartOfNode around_bookkeeping(const Walk& walk);
@@ -32,20 +32,20 @@ uint64_t middle_hash(const Walk& walk, const PartOfNode& part);
 
 class Parts {
  public:
-  static constexpr uint8_t kCount = 3;
   static constexpr size_t kLeastCalls = 100;  // of the middle part; fewer are compiled along: that takes little time
 
   // The walk's nodes must be those of the last walk.
   Parts(const Walk& walk, const PartOfNode& part);
 
+  uint32_t count() const { return static_cast<uint32_t>(needed_.size()); }
   // The walk of one part, whose results are what cells hold and what later parts need. Under graph_lock() and the engine's
-  // lock, in order, after the earlier parts were run. May be empty.
-  void walk(uint8_t part, Walk& out) const;
+  // lock, in order, after the earlier parts were run, once for each. May be empty.
+  void walk(uint32_t part, Walk& out);
 
  private:
-  std::unordered_map<uint64_t, uint8_t> part_of_;  // by Node::id
-  std::vector<graph::Value> needed_[kCount];       // by later parts
-  std::vector<graph::Value> results_;              // of the whole walk: keeps the nodes alive
+  std::unordered_map<uint64_t, uint32_t> part_of_;  // by Node::id
+  std::vector<std::vector<graph::Value>> needed_;   // by later parts
+  std::vector<graph::Value> results_;               // of the whole walk: keeps the nodes alive
 };
 
 }  // namespace tpjrt::engine

@@ -1,0 +1,182 @@
+"""Graphs of many equal rounds: one program is run again and again (Note [Repeats])."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+CAUSE = "rounds of a loop"
+
+
+def power_iteration(device: str) -> torch.Tensor:
+    a = torch.arange(400.0).reshape(20, 20).cos().to(device)
+    v = torch.ones(20).to(device)
+    for _ in range(200):
+        v = a @ v
+        v = v / v.norm()
+    return v
+
+
+def sampler(device: str) -> torch.Tensor:
+    """Numbers and views that differ from round to round, and what all rounds share."""
+    weight = torch.arange(64.0).reshape(8, 8).sin().to(device)
+    alphas = torch.linspace(0.9, 0.999, 120).to(device)
+    x = torch.ones(4, 8).to(device)
+    for t in reversed(range(120)):
+        noise = torch.tanh(x @ weight + t / 120)
+        x = (x - (1 - alphas[t]) * noise) / alphas[t].sqrt()
+    return x
+
+
+def history(device: str) -> torch.Tensor:
+    """What each round gives is held."""
+    x = torch.linspace(0, 1, 6).to(device)
+    kept = []
+    for _ in range(150):
+        x = torch.sin(x * 0.9) + x.mean() * 0.1
+        kept.append(x)
+    return torch.stack(kept)
+
+
+def nested(device: str) -> torch.Tensor:
+    x = torch.linspace(0, 1, 6).to(device)
+    for _ in range(20):
+        for _ in range(5):
+            x = (x * 1.5).sin() + 0.1
+        x = x - x.mean()
+    return x
+
+
+def odd_calls(device: str) -> torch.Tensor:
+    """Each round has a call that no other has: between segments, and one that can be done before."""
+    x, table = torch.linspace(0, 1, 40).to(device), torch.arange(40.0).to(device)
+    for i in range(30):
+        x = (x * 1.5).sin() + torch.roll(table, i) * 0.01
+        for _ in range(3):
+            x = (x + 0.5).cos() * 1.1
+        x = torch.roll(x, i)
+    return x
+
+
+def evaluation(device: str) -> torch.Tensor:
+    """Rounds that don't rest on each other."""
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.LogSoftmax(1))
+    with torch.no_grad():
+        for i, parameter in enumerate(net.parameters()):
+            parameter.copy_(torch.arange(parameter.numel()).reshape(parameter.shape).mul(0.3 + i).sin())
+    net, data = net.to(device), torch.arange(3200.0).reshape(400, 8).cos().to(device)
+    with torch.no_grad():
+        return torch.cat([net(data[i : i + 4]) for i in range(0, 400, 4)])
+
+
+@pytest.mark.parametrize("loop", [power_iteration, sampler, history, nested, odd_calls, evaluation])
+def test_values(loop: Callable[[str], torch.Tensor]) -> None:
+    for _ in range(2):
+        with torch_pjrt.explain() as report:
+            result = loop(DEVICE).cpu()
+        torch.testing.assert_close(result, loop("cpu"), rtol=1e-4, atol=1e-4)
+    assert any(graph.cause == CAUSE for graph in report.graphs)
+    assert all(graph.source == "memory" for graph in report.graphs)
+
+
+def test_a_round_is_compiled_and_not_all_of_them() -> None:
+    torch_pjrt.reset_metrics()
+    power_iteration(DEVICE).cpu()
+    few = torch_pjrt.metrics()
+    assert few["graphs_compiled"] <= 4
+    assert few["ops_recorded"] >= 600
+    with torch_pjrt.explain() as report:
+        power_iteration(DEVICE).cpu()
+    assert max(graph.nodes for graph in report.graphs) < 120
+    assert torch_pjrt.metrics()["graphs_compiled"] == few["graphs_compiled"]
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 6)
+        self.cell = nn.LSTMCell(6, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.table(tokens)
+        h = c = x.new_zeros(tokens.shape[0], 8)
+        outputs = []
+        for t in range(tokens.shape[1]):
+            h, c = self.cell(x[:, t], (h, c))
+            outputs.append(h)
+        return torch.stack(outputs, 1).square().mean()
+
+
+def test_gradients_of_a_cell_in_a_loop() -> None:
+    torch.manual_seed(0)
+    net = Recurrent()
+    tokens = torch.randint(11, (3, 60))
+    net(tokens).backward()
+    expected = {name: parameter.grad for name, parameter in net.named_parameters()}
+    net.zero_grad()
+    net.to(DEVICE)
+    for _ in range(2):
+        torch_pjrt.reset_metrics()
+        net.zero_grad()
+        net(tokens.to(DEVICE)).backward()
+        for name, parameter in net.named_parameters():
+            torch.testing.assert_close(parameter.grad.cpu(), expected[name], rtol=1e-4, atol=1e-6)
+    metrics = torch_pjrt.metrics()
+    assert metrics["syncs_by_cause"][CAUSE] > 10
+    assert metrics["graphs_compiled"] <= 2  # numbers that were seen to vary
+    assert metrics["host_fallbacks"] == {}
+
+
+def test_random_numbers_are_those_of_one_graph() -> None:
+    def walk(rounds: int) -> torch.Tensor:
+        torch.manual_seed(3)
+        x = torch.zeros(50, device=DEVICE)
+        for i in range(rounds):
+            x = x - 0.1 * (x**3 - x) + 0.1 * torch.randn_like(x)
+            if i % 8 == 7 and rounds == 160:
+                torch_pjrt.sync(x)
+        return x.cpu()
+
+    expected = walk(160)
+    torch.manual_seed(3)
+    x = torch.zeros(50, device=DEVICE)
+    for _ in range(160):
+        x = x - 0.1 * (x**3 - x) + 0.1 * torch.randn_like(x)
+    with torch_pjrt.explain() as report:
+        result = x.cpu()
+    assert report.graphs[0].cause == CAUSE
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_of_a_network_stay_one_program() -> None:
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.LayerNorm(8)) for _ in range(100))).to(DEVICE)
+    optimizer = torch.optim.Adam(net.parameters(), foreach=False)
+    for _ in range(2):
+        optimizer.zero_grad()
+        with torch_pjrt.explain() as report:
+            net(torch.ones(4, 8, device=DEVICE)).sum().backward()
+            optimizer.step()
+        assert not any(graph.cause == CAUSE for graph in report.graphs)
+
+
+@pytest.mark.parametrize("part", [lambda w, i: w[i], lambda w, i: w[i * 3 : i * 3 + 4], lambda w, i: w.narrow(1, i, 2)])
+def test_the_gradient_of_another_part_is_the_same_program(part: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+    w = torch.randn(30, 10, requires_grad=True)
+    on_device = w.detach().to(DEVICE).requires_grad_()
+    compiled = []
+    for i in range(8):
+        torch_pjrt.reset_metrics()
+        for x in (w, on_device):
+            x.grad = None
+            part(x, i).square().sum().backward()
+        assert w.grad is not None
+        assert on_device.grad is not None
+        torch.testing.assert_close(on_device.grad.cpu(), w.grad)
+        compiled.append(torch_pjrt.metrics()["graphs_compiled"])
+    assert compiled[3:] == [0] * 5
