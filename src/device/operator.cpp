@@ -72,6 +72,10 @@ bool stays_composite(std::string_view base) {
       "_unsafe_view",
       "repeat",
       "_reshape_copy",  // end in views and copies
+      "select_backward",
+      "select_scatter",
+      "slice_backward",
+      "slice_scatter",  // end in a copy to a view, whose place is a number: another one is the same program
       "_coalesced",
       "_is_all_true",
       "_is_any_true",

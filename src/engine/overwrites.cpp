@@ -140,10 +140,7 @@ class Overwrites {
     return base;
   }
 
-  static bool writes(const Node* node) {
-    const std::string& name = node->signature->name;
-    return name == "pjrt::write" || name == "aten::slice_scatter" || name == "aten::select_scatter";
-  }
+  static bool writes(const Node* node) { return node->signature->name == "pjrt::write"; }
 
   // None where the offset is an argument of the program, or the op says in another way where it writes.
   std::optional<Window> window_of(const Node* node) const {

@@ -13,7 +13,7 @@
 namespace tpjrt::engine {
 
 // By Node::local: may an update that is written within this node depend on what it is written over? Told for writes
-// and scatters of slices (one element is read before it is written: no); for other nodes, which may hold writes, yes.
+// to views (one element is read before it is written: no); for other nodes, which may hold writes, yes.
 std::vector<char> overwrites_what_it_reads(const Walk& walk, const std::vector<NumberSlot>& slots);
 
 }  // namespace tpjrt::engine

@@ -141,81 +141,11 @@ Values diagonal_scatter(Emit& e, const Call& c) {
   return {e.select(hit, spread, x)};
 }
 
-// A slice's start and end, wrapped and clamped as torch does.
-std::pair<int64_t, int64_t> slice_bounds(const Call& c, int64_t size) {
-  auto wrapped = [&](std::string_view name, int64_t otherwise) {
-    const int64_t i = c.has(name) ? c.integer(name) : otherwise;
-    return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size);
-  };
-  const int64_t start = wrapped("start", 0);
-  return {start, std::max(start, wrapped("end", size))};
-}
-
-int64_t index_in(const Call& c, int64_t size) {
-  const int64_t index = c.integer("index");
-  return index < 0 ? index + size : index;
-}
-
 // The part of `dims` that lies at start, start + step, … along dim gets x; the rest is zero.
 Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t start, int64_t step) {
   if (x.type.elements() == 0) return e.zeros({x.element(), dims});
   const int64_t span = (x.dim(dim) - 1) * step + 1;
   return e.pad_dim(x, dim, start, dims[at(dim)] - start - span, step - 1);
-}
-
-// aten::select_backward
-Values select_backward(Emit& e, const Call& c) {
-  const Dims dims = e.type_of(c.result()).dims;
-  const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
-  Dims part = dims;
-  part.erase(part.begin() + dim);
-  Value grad = e.unsqueeze(e.broadcast_to(c.tensor("grad_output"), part), dim);
-  return {placed(e, grad, dims, dim, index_in(c, dims[at(dim)]), 1)};
-}
-
-// aten::slice_backward
-Values slice_backward(Emit& e, const Call& c) {
-  const Dims dims = e.type_of(c.result()).dims;
-  const int64_t dim = c.dim("dim", static_cast<int64_t>(dims.size()));
-  const auto [start, end] = slice_bounds(c, dims[at(dim)]);
-  const int64_t step = c.integer("step");
-  if (step <= 0) throw Mistake("a step that isn't above 0");
-  Dims part = dims;
-  part[at(dim)] = (end - start + step - 1) / step;
-  return {placed(e, e.broadcast_to(c.tensor("grad_output"), part), dims, dim, start, step)};
-}
-
-// self with src at start, start + step, … along dim.
-Value written(Emit& e, const Value& self, const Value& src, int64_t dim, int64_t start, int64_t step) {
-  if (src.type.elements() == 0) return self;
-  if (src.dims() == self.dims()) return src;
-  if (step == 1) {
-    const Type index{ElementType::kS64, {}};
-    Values starts(self.dims().size(), e.zeros(index));
-    starts[at(dim)] = e.constant(start, index);
-    return e.dynamic_update_slice(self, src, starts);
-  }
-  Value hit = placed(e, e.ones({ElementType::kPred, src.dims()}), self.dims(), dim, start, step);
-  return e.select(hit, placed(e, src, self.dims(), dim, start, step), self);
-}
-
-// aten::select_scatter
-Values select_scatter(Emit& e, const Call& c) {
-  Value self = c.tensor("self");
-  const int64_t dim = c.dim("dim", self.rank());
-  Value src = e.unsqueeze(e.to(c.tensor("src"), self.element()), dim);
-  return {written(e, self, src, dim, index_in(c, self.dim(dim)), 1)};
-}
-
-// aten::slice_scatter: src may broadcast.
-Values slice_scatter(Emit& e, const Call& c) {
-  Value self = c.tensor("self");
-  const int64_t dim = c.dim("dim", self.rank()), step = c.integer("step");
-  const auto [start, end] = slice_bounds(c, self.dim(dim));
-  Dims dims = self.dims();
-  dims[at(dim)] = (end - start + step - 1) / step;
-  Value src = e.broadcast_to(e.to(c.tensor("src"), self.element()), dims);
-  return {written(e, self, src, dim, start, step)};
 }
 
 // aten::unfold_backward: the windows' gradients, each put back where it was read, and summed. Windows that don't overlap
@@ -288,10 +218,6 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::diag_embed", diag_embed);
   rules.add("aten::diagonal_backward", diagonal_backward);
   rules.add("aten::diagonal_scatter", diagonal_scatter);
-  rules.add("aten::select_backward", select_backward);
-  rules.add("aten::slice_backward", slice_backward);
-  rules.add("aten::select_scatter", select_scatter);
-  rules.add("aten::slice_scatter", slice_scatter);
   rules.add("aten::unfold_backward", unfold_backward);
   rules.add("aten::unsafe_split.Tensor", unsafe_split);
   rules.add("aten::unsafe_split_with_sizes", unsafe_split);
