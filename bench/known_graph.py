@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import torch
@@ -9,12 +10,13 @@ import torch
 from measure import Result, compare_timed
 from torch_pjrt import _C
 
-NODES = 1000
+# Without a period: the rounds of a loop would be run as several programs (Note [Repeats]).
+CALLS = random.Random(0).choices([torch.add, torch.sub], k=1000)
 
 
 def record(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    for _ in range(NODES // 2):
-        x = torch.sub(torch.add(x, y), y)
+    for call in CALLS:
+        x = call(x, y)
     return x
 
 
