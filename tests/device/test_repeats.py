@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -83,6 +84,47 @@ def test_values(loop: Callable[[str], torch.Tensor]) -> None:
         torch.testing.assert_close(result, loop("cpu"), rtol=1e-4, atol=1e-4)
     assert any(graph.cause == CAUSE for graph in report.graphs)
     assert all(graph.source == "memory" for graph in report.graphs)
+
+
+def random_loop(device: str, seed: int) -> list[torch.Tensor]:
+    """Rounds that write in place and through views of three tensors, into a result, and keep something now and then."""
+    choose = random.Random(seed)
+    bases = [torch.linspace(0, 1, 12).reshape(3, 4).to(device) for _ in range(3)]
+    weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device)
+    row, transposed, part = bases[0][1], bases[1].t(), bases[2][:, 1:3]
+    rounds, calls = (
+        choose.randint(40, 60),
+        [choose.choices(range(8)) + choose.choices(range(3), k=2) for _ in range(14)],
+    )
+    kept, written = [], torch.zeros(60, 4).to(device)
+    for i in range(rounds):
+        for call, a, b in calls:
+            if call == 0:
+                bases[a].mul_(0.9).add_(bases[b], alpha=0.05)
+            elif call == 1:
+                bases[a] = torch.tanh(bases[a] @ weight)
+            elif call == 2:
+                bases[a][i % 3] = bases[b][(i + 1) % 3] * 0.5
+            elif call == 3:
+                written[i] = bases[a].sum(0)
+            elif call == 4:
+                row.add_(0.01 * i)
+            elif call == 5:
+                bases[a] = bases[a].sin() + part.mean()
+            elif call == 6 and i % 7 == 0:
+                kept.append(bases[a].clone())
+            elif call == 7:
+                transposed.copy_(bases[b].t().cos())
+    return [tensor.cpu() for tensor in (*bases, row, transposed, part, written, *kept)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 6, 7, 8, 9])  # 2 draws calls that leave little to compute
+def test_random_loops(seed: int) -> None:
+    torch_pjrt.reset_metrics()
+    results = random_loop(DEVICE, seed)
+    assert CAUSE in torch_pjrt.metrics()["syncs_by_cause"]
+    for result, expected in zip(results, random_loop("cpu", seed), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_round_is_compiled_and_not_all_of_them() -> None:
