@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 namespace tpjrt::engine {
@@ -16,8 +15,8 @@ using graph::Node;
 using graph::SignaturePtr;
 using graph::Value;
 
-constexpr size_t kSegment =
-    48;  // calls that a segment has at least: running a program costs as much as recording so many
+// Calls that a segment has at least: running a program costs as much as recording so many.
+constexpr size_t kSegment = 48;
 constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
 constexpr size_t kWorthACut = 4;     // calls saved for each that is done between segments
 constexpr size_t kWindow = 16;       // calls that are looked up together
@@ -35,21 +34,16 @@ struct Run {
 // The calls of a graph in recording order, without the rare ones.
 struct Sequence {
   std::vector<const Node*> all;
-  std::vector<size_t> frequent;            // their places in `all`
-  std::vector<size_t> place;               // by Node::local, in `all`
-  std::vector<std::vector<size_t>> users;  // of the node at each place; places
+  std::vector<size_t> frequent;  // their places in `all`
+  std::vector<size_t> place;     // by Node::local, in `all`
 
-  Sequence(const Walk& walk, size_t least)
-      : all(walk.nodes.begin(), walk.nodes.end()), place(all.size()), users(all.size()) {
+  Sequence(const Walk& walk, size_t least) : all(walk.nodes.begin(), walk.nodes.end()), place(all.size()) {
     std::sort(all.begin(), all.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
     std::unordered_map<SignaturePtr, size_t> count;
     for (const Node* node : all) ++count[node->signature];
     for (size_t i = 0; i < all.size(); ++i) {
       place[all[i]->local] = i;
       if (count[all[i]->signature] >= least) frequent.push_back(i);
-      for (const Value& operand : all[i]->operands) {
-        if (!operand.is_leaf()) users[place[operand.node->local]].push_back(i);
-      }
     }
   }
   const Node& node(size_t i) const { return *all[frequent[i]]; }
@@ -129,16 +123,15 @@ Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds)
 size_t best_cut(const Sequence& sequence, const Run& run) {
   const size_t middle = run.first + run.length() / run.period / 2 * run.period;  // the start of a round
   std::vector<int64_t> crossing(run.period + 1, 0);                              // differences
-  std::unordered_map<size_t, size_t> index;                                      // by place
-  for (size_t i = run.first; i < run.last; ++i) index.emplace(sequence.frequent[i], i);
+  std::unordered_map<const Node*, size_t> last_use;                              // in the run
   for (size_t i = run.first; i < run.last; ++i) {
-    size_t last_use = 0;
-    for (const size_t user : sequence.users[sequence.frequent[i]]) {
-      const auto it = index.find(user);
-      if (it != index.end()) last_use = std::max(last_use, it->second);
-    }
-    // It crosses the cuts before i + 1 … last_use.
-    const size_t from = std::max(i + 1, middle), to = std::min(last_use + 1, middle + run.period);
+    for (const Value& operand : sequence.node(i).operands) last_use[operand.node.get()] = i;
+  }
+  for (size_t i = run.first; i < run.last; ++i) {
+    const auto used = last_use.find(&sequence.node(i));
+    if (used == last_use.end()) continue;
+    // It crosses the cuts before i + 1 … the last use.
+    const size_t from = std::max(i + 1, middle), to = std::min(used->second + 1, middle + run.period);
     if (from >= to) continue;
     int64_t nbytes = 0;
     for (const graph::TypePtr type : sequence.call(i)->results)
@@ -147,13 +140,13 @@ size_t best_cut(const Sequence& sequence, const Run& run) {
     crossing[to - middle] -= nbytes;
   }
   size_t best = 0;
-  for (size_t k = 1, at = 0; k < run.period; ++k) {
+  for (size_t k = 1; k < run.period; ++k) {
     crossing[k] += crossing[k - 1];
     // Of equal cuts the one before the same call, wherever the run begins.
     const auto rank = [&](size_t cut) {
       return std::pair(crossing[cut], std::hash<std::string>()(sequence.call(run.first + cut)->name));
     };
-    if (rank(k) < rank(at)) best = at = k;
+    if (rank(k) < rank(best)) best = k;
   }
   return best;
 }
@@ -162,8 +155,8 @@ class Cutter {
  public:
   Cutter(const Sequence& sequence, PartOfNode& part) : sequence_(sequence), part_(part) {}
 
-  // Of runs that don't overlap, in order. Gives the number of calls that need not be compiled.
-  void cut(std::vector<Run> runs) {
+  // Runs that don't overlap, in order.
+  void cut(const std::vector<Run>& runs) {
     for (const Run& run : runs) cut(run);
     rest_until(sequence_.all.size());
   }
@@ -241,7 +234,7 @@ PartOfNode find_repeats(const Walk& walk) {
     find_runs(sequence, 0, sequence.frequent.size(), rounds, runs);
     PartOfNode part(walk.nodes.size(), 0);
     Cutter cutter(sequence, part);
-    cutter.cut(std::move(runs));
+    cutter.cut(runs);
     if (cutter.any()) return part;
   }
   return {};
