@@ -2,6 +2,7 @@
 #include "device/generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Utils.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -72,10 +73,13 @@ std::pair<uint64_t, uint64_t> next_key(const std::optional<at::Generator>& gener
   return static_cast<PjrtGenerator*>(chosen.unsafeGetGeneratorImpl())->next_key();
 }
 
-std::pair<uint64_t, uint64_t> next_key_of_cpu() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+std::pair<uint64_t, uint64_t> next_key_of(c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   std::lock_guard lock(generator.mutex());
-  return {generator.get<at::CPUGeneratorImpl>()->random64(), 0};
+  if (device.is_cpu()) return {generator.get<at::CPUGeneratorImpl>()->random64(), 0};
+  const uint64_t offset = generator.get_offset();
+  generator.set_offset(offset + 4);  // CUDA's go by four
+  return {generator.current_seed(), offset};
 }
 
 }  // namespace tpjrt::device

@@ -37,7 +37,7 @@ class PjrtGenerator final : public c10::GeneratorImpl {
 const at::Generator& default_generator(c10::DeviceIndex device);
 // From the generator given to the op, else from the device's default one.
 std::pair<uint64_t, uint64_t> next_key(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
-// From the CPU's default generator.
-std::pair<uint64_t, uint64_t> next_key_of_cpu();
+// From the default generator of one of PyTorch's own devices.
+std::pair<uint64_t, uint64_t> next_key_of(c10::Device device);
 
 }  // namespace tpjrt::device

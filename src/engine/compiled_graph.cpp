@@ -4,8 +4,6 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
-#include <c10/core/CPUAllocator.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
@@ -20,47 +18,14 @@
 #include "device/host.h"
 #include "device/storage.h"
 #include "engine/context.h"
+#include "engine/cuda.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
 #include "engine/host_memory.h"
+#include "engine/outside_memory.h"
 
 namespace tpjrt::engine {
-namespace {
-
 using graph::Value;
-
-// A CPU storage over a buffer's memory keeps the buffer alive.
-void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
-
-c10::Storage host_storage(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, bool is_host_memory) {
-  const auto nbytes = form.nbytes();
-  if (!is_host_memory || nbytes == 0) {
-    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(nbytes);
-    if (nbytes > 0) buffer->copy_to_host(memory.get(), nbytes);
-    return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};
-  }
-  void* data = const_cast<void*>(buffer->host_pointer());
-  c10::DataPtr memory(data, new std::shared_ptr<pjrt::Buffer>(std::move(buffer)), &release_buffer, c10::kCPU);
-  return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};
-}
-
-// The buffer whose memory this tensor's storage is, if it begins there.
-std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor) {
-  const c10::DataPtr& memory = tensor.storage().data_ptr();
-  if (memory.get_deleter() != &release_buffer || tensor.storage_offset() != 0) return nullptr;
-  return *static_cast<std::shared_ptr<pjrt::Buffer>*>(memory.get_context());
-}
-
-at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,
-                       const graph::Sizes& strides, int64_t offset) {
-  const auto key = storage.device_type() == c10::kCPU ? c10::DispatchKey::CPU : c10::DispatchKey::PrivateUse1;
-  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
-                                                   c10::scalarTypeToTypeMeta(dtype));
-  impl->set_sizes_and_strides(sizes, strides, offset);
-  return at::Tensor(std::move(impl));
-}
-
-}  // namespace
 
 CompiledGraph::Argument CompiledGraph::Argument::tensor(c10::Device device, c10::ScalarType dtype,
                                                         c10::IntArrayRef sizes, c10::IntArrayRef strides) {
@@ -70,13 +35,15 @@ CompiledGraph::Argument CompiledGraph::Argument::tensor(c10::Device device, c10:
   argument.dtype = dtype;
   argument.sizes.assign(sizes.begin(), sizes.end());
   argument.strides.assign(strides.begin(), strides.end());
-  const auto index = device.type() == device::kPjrt ? device.index() : c10::DeviceIndex{0};
+  c10::DeviceIndex index = 0;  // of the device that computes
+  if (!is_outside(device)) index = device.index();
+  if (device.is_cuda()) index = static_cast<c10::DeviceIndex>(cuda::device_index(Context::instance().client(), device));
   graph::TypePtr form = graph::intern(dtype, sizes, strides);
   const at::Tensor shape = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(dtype));
   if (!shape.is_non_overlapping_and_dense()) {
     int64_t span = shape.numel() > 0;
     for (size_t i = 0; span > 0 && i < sizes.size(); ++i) span += (sizes[i] - 1) * strides[i];
-    form = device.is_cpu() ? graph::intern_contiguous(dtype, {span}) : graph::intern_contiguous(dtype, sizes);
+    form = is_outside(device) ? graph::intern_contiguous(dtype, {span}) : graph::intern_contiguous(dtype, sizes);
   }
   argument.placeholder = device::make_tensor(form, index);
   argument.leaf = graph::make_leaf(form, nullptr);
@@ -93,7 +60,8 @@ CompiledGraph::Argument CompiledGraph::Argument::of(Number number) {
 
 at::Tensor CompiledGraph::Argument::traced() const {
   at::Tensor tensor = placeholder;
-  if (device.is_cpu() && placeholder.sizes() != c10::IntArrayRef(sizes)) tensor = tensor.as_strided(sizes, strides, 0);
+  if (is_outside(device) && placeholder.sizes() != c10::IntArrayRef(sizes))
+    tensor = tensor.as_strided(sizes, strides, 0);
   if (conjugate) tensor = tensor.conj();
   return negative ? tensor._neg_view() : tensor;
 }
@@ -109,10 +77,9 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
     for (size_t i = 0; i < arguments_.size(); ++i) {
       const Argument& argument = arguments_[i];
       if (!argument.is_tensor) continue;
-      if (argument.device.type() == device::kPjrt) {
-        on_device_ = true;
-        device_ = argument.device.index();
-      }
+      if (!argument.device.is_cpu()) device_ = argument.placeholder.device().index();
+      if (argument.device.is_cuda()) cuda_ = argument.device;
+      on_device_ |= !is_outside(argument.device);
       const Value& value = device::storage_of(argument.placeholder)->cell.value();
       if (value.node == argument.leaf) continue;
       const graph::TensorType &memory = *argument.leaf->leaf_type, &given = *value.type();
@@ -202,6 +169,7 @@ void CompiledGraph::trace_results(const std::vector<Result>& results, std::vecto
         storages_.push_back({static_cast<uint32_t>(values.size()), storage->cell.value().type(), result.device});
         values.push_back(storage->cell.value());
         waits_ |= result.device.is_cpu();
+        if (result.device.is_cuda()) cuda_ = result.device;
       }
       value.index = slot->second;
     }
@@ -288,6 +256,12 @@ bool CompiledGraph::matches(const std::vector<Given>& given) const {
   return true;
 }
 
+// What the program sees of an argument's memory.
+at::Tensor CompiledGraph::memory_of(const Bound& bound, const at::Tensor& tensor) {
+  return tensor_over(tensor.storage(), bound.form->dtype, bound.form->sizes, bound.form->strides,
+                     tensor.storage_offset());
+}
+
 // Pending values of arguments on the device are computed first, all at once; views get a buffer of their own.
 void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
   std::vector<graph::Cell*> cells;
@@ -342,14 +316,50 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     bound.buffer->set_counted(false);  // the host's memory
     return bound.buffer->handle();
   }
-  TORCH_CHECK(!in_place || bound.type->size_in_bytes < kNoticedBytes || !device::strict(), "argument ", bound.argument,
-              " of a compiled graph, ", graph::to_string(*bound.form), ", would be copied in each call: it is at ",
-              memory, ", and memory is used in place at multiples of ", pjrt::Client::kZeroCopyAlignment,
-              " bytes. Give it memory from PyTorch: x = x.clone() (an error because strict mode is on: "
-              "TORCH_PJRT_STRICT=1)");
+  if (in_place) check_copy(bound, memory, pjrt::Client::kZeroCopyAlignment);
   count_copy(bound.type->size_in_bytes);
   bound.buffer = client.buffer_from_host(memory, bound.type, pjrt::HostBufferSemantics::kCopy, device, {});
   return bound.buffer->handle();
+}
+
+// An argument that XLA can't take where it lies is copied, and the calls that all arguments wait for are then queued.
+void CompiledGraph::ready_cuda_arguments(const std::vector<Given>& given) {
+  bool any = false;
+  for (Bound& bound : bound_) {
+    if (bound.constant || !bound.type || !arguments_[bound.argument].device.is_cuda()) continue;
+    any = true;
+    const at::Tensor& tensor = *given[bound.argument].tensor;
+    if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % cuda::kAlignment == 0) continue;
+    check_copy(bound, tensor.const_data_ptr(), cuda::kAlignment);
+    copied_bytes_ += static_cast<int64_t>(bound.type->size_in_bytes);
+    bound.staged = memory_of(bound, tensor).clone();
+  }
+  order_.reset();
+  if (any) order_ = cuda::after_current_stream(context_.client(), static_cast<size_t>(device_), *cuda_);
+}
+
+PJRT_Buffer* CompiledGraph::bind_cuda(Bound& bound, const at::Tensor& tensor) {
+  kept_.push_back(static_cast<int64_t>(handles_.size()));  // its memory is PyTorch's: a new value is copied there
+  const void* memory = (bound.staged.defined() ? bound.staged : tensor).const_data_ptr();
+  if (!order_ && bound.buffer && bound.memory == memory) return bound.buffer->handle();
+  bound.memory = nullptr;
+  std::shared_ptr<pjrt::Buffer> own = order_ || bound.staged.defined() ? nullptr : own_buffer(tensor);
+  if (own && own->dims() == bound.type->dims && own->element_type() == bound.type->element_type) {
+    bound.buffer = std::move(own);
+    return bound.buffer->handle();  // not kept: the tensor's owner decides how long it lives
+  }
+  if (!bound.staged.defined()) bound.memory = memory;
+  bound.buffer = context_.client().view_of_device_memory(memory, bound.type, static_cast<size_t>(device_),
+                                                         std::exchange(order_, std::nullopt).value_or(0));
+  return bound.buffer->handle();
+}
+
+void CompiledGraph::check_copy(const Bound& bound, const void* memory, size_t alignment) const {
+  TORCH_CHECK(bound.type->size_in_bytes < kNoticedBytes || !device::strict(), "argument ", bound.argument,
+              " of a compiled graph, ", graph::to_string(*bound.form), ", would be copied in each call: it is at ",
+              memory, ", and memory is used in place at multiples of ", alignment,
+              " bytes. Give it memory from PyTorch: x = x.clone() (an error because strict mode is on: "
+              "TORCH_PJRT_STRICT=1)");
 }
 
 void CompiledGraph::count_copy(size_t bytes) {
@@ -359,6 +369,7 @@ void CompiledGraph::count_copy(size_t bytes) {
 
 PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
   if (arguments_[bound.argument].device.is_cpu()) return bind_host(bound, tensor);
+  if (arguments_[bound.argument].device.is_cuda()) return bind_cuda(bound, tensor);
   const DeviceData& data = data_of(*bound.leaf.node);
   // The storage and this call hold it, nobody else: then nobody can read it afterwards.
   if (bound.donated && (bound.leaf.node.use_count() > 2 || data.is_shared())) {
@@ -374,7 +385,7 @@ void CompiledGraph::bind_numbers() {
     for (size_t i = 0; i + 1 < numbers_.size(); ++i) {
       if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
       const auto [seed, offset] =
-          random_device_.is_cpu() ? device::next_key_of_cpu() : device::next_key(std::nullopt, device_);
+          is_outside(random_device_) ? device::next_key_of(random_device_) : device::next_key(std::nullopt, device_);
       numbers_[i] = graph::Number::key(seed);
       numbers_[++i] = graph::Number::key(offset);
     }
@@ -384,7 +395,6 @@ void CompiledGraph::bind_numbers() {
 }
 
 void CompiledGraph::run(const std::vector<Given>& given) {
-  copied_bytes_ = 0;
   handles_.clear();
   kept_.clear();
   for (Bound& bound : bound_) {
@@ -403,6 +413,7 @@ void CompiledGraph::run(const std::vector<Given>& given) {
     program_->executable->execute(handles_, kept_, outputs_, &done);
     context_.started(static_cast<size_t>(device_), std::move(done));
   }
+  if (cuda_ && !outputs_.empty()) cuda::current_stream_waits(*outputs_.front(), *cuda_);
   if (program_->requirements) context_.requirements.started(program_->requirements, outputs_.back());
   context_.metrics.executions++;
   context_.metrics.nodes_executed += num_nodes_;
@@ -432,6 +443,12 @@ void CompiledGraph::update(const std::vector<Given>& given) {
       }
       continue;
     }
+    if (arguments_[bound.argument].device.is_cuda()) {
+      const graph::TensorType& form = *bound.form;
+      memory_of(bound, tensor)
+          .copy_(tensor_over(storage_over(std::move(output), form, *cuda_), form.dtype, form.sizes, form.strides, 0));
+      continue;
+    }
     bound.leaf = {};
     std::lock_guard lock(graph::graph_lock());
     device::write(tensor, {graph::make_leaf(bound.form, std::make_shared<DeviceData>(output)), 0});
@@ -443,10 +460,9 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Storage& storage = storages_[i];
     std::shared_ptr<pjrt::Buffer> buffer = std::move(outputs_[storage.result]);
-    if (storage.device.is_cpu()) {
-      const bool is_host_memory = context_.client().is_host_memory();
-      if (!is_host_memory) count_copy(buffer->size_in_bytes());
-      storages[i] = host_storage(std::move(buffer), *storage.form, is_host_memory);
+    if (is_outside(storage.device)) {
+      if (storage.device.is_cpu() && !context_.client().is_host_memory()) count_copy(buffer->size_in_bytes());
+      storages[i] = storage_over(std::move(buffer), *storage.form, storage.device);
       continue;
     }
     at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
@@ -477,6 +493,7 @@ void CompiledGraph::release(bool went_well) {
   outputs_.clear();
   for (Bound& bound : bound_) {
     bound.leaf = {};
+    bound.staged.reset();
     if (!went_well) bound.memory = nullptr;  // a buffer may have been donated to a program that failed
     // A buffer of somebody else's result, or a copy: not to be kept alive from here.
     if (!bound.memory) bound.buffer.reset();
@@ -489,7 +506,9 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
     try {
+      copied_bytes_ = 0;
       if (on_device_) ready_device_arguments(given);
+      if (cuda_) ready_cuda_arguments(given);
       const bool logged = context_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       run(given);

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -80,7 +81,7 @@ class CompiledGraph {
     const void* memory = nullptr;
     std::shared_ptr<pjrt::Buffer> buffer;
     graph::Value leaf;  // of an argument on the device
-    at::Tensor staged;  // while it is computed: the argument, or a dense copy of it
+    at::Tensor staged;  // during a call: the argument while it is computed, or a copy that can be used
   };
   struct Return {
     enum class Source : uint8_t { kArgument, kStorage };
@@ -99,9 +100,13 @@ class CompiledGraph {
   };
 
   void trace_results(const std::vector<Result>& results, std::vector<graph::Value>& values);
+  static at::Tensor memory_of(const Bound& bound, const at::Tensor& tensor);
   void ready_device_arguments(const std::vector<Given>& given);
+  void ready_cuda_arguments(const std::vector<Given>& given);
   PJRT_Buffer* bind(Bound& bound, const at::Tensor& tensor);
   PJRT_Buffer* bind_host(Bound& bound, const at::Tensor& tensor);
+  PJRT_Buffer* bind_cuda(Bound& bound, const at::Tensor& tensor);
+  void check_copy(const Bound& bound, const void* memory, size_t alignment) const;
   void count_copy(size_t bytes);
   void bind_numbers();
   void run(const std::vector<Given>& given);
@@ -116,16 +121,18 @@ class CompiledGraph {
   std::vector<Storage> storages_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;
-  bool random_ = false;        // some numbers are random keys, new in every call
-  c10::Device random_device_;  // whose generator gives them
-  bool waits_ = false;         // something on the CPU is written: the call ends when the program does
-  bool on_device_ = false;     // some argument lies on the device
+  bool random_ = false;              // some numbers are random keys, new in every call
+  c10::Device random_device_;        // whose generator gives them
+  bool waits_ = false;               // something on the CPU is written: the call ends when the program does
+  bool on_device_ = false;           // some argument lies on the device
+  std::optional<c10::Device> cuda_;  // some argument or result lies there
   size_t num_nodes_ = 0;
   c10::DeviceIndex device_ = 0;
 
   std::mutex lock_;  // all below, and `Of the last call`
   std::vector<PJRT_Buffer*> handles_;
   std::vector<int64_t> kept_;
+  std::optional<pjrt::StreamHandle> order_;  // what the first argument on CUDA is made with (Note [CUDA tensors])
   NumberArguments packed_;
   std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
   int64_t copied_bytes_ = 0;  // in this call, between the host and the device

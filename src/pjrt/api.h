@@ -57,6 +57,13 @@ class Api {
     if (PJRT_Error* error = (table_->*member)(&args)) throw_error(name, error);
   }
 
+  // The same for a function of an extension.
+  template <class Args>
+  void call_extension(const char* name, PJRT_Error* (*function)(Args*), Args& args) const {
+    if (in_forked_child()) throw Error(ErrorCode::kFailedPrecondition, name, kForked);
+    if (PJRT_Error* error = function(&args)) throw_error(name, error);
+  }
+
   // As call, for destructors and callbacks: an error, or a lacking function, is dropped. In a forked child the object
   // stays where it is.
   template <class Args>

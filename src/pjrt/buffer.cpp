@@ -31,6 +31,15 @@ Event ready_event(const Api& api, PJRT_Buffer* buffer) {
 BufferType::BufferType(PJRT_Buffer_Type element_type, std::vector<int64_t> dims)
     : element_type(element_type), dims(std::move(dims)), size_in_bytes(dense_size(element_type, this->dims)) {}
 
+RowMajorLayout::RowMajorLayout(size_t rank) : minor_to_major_(rank) {
+  std::iota(minor_to_major_.rbegin(), minor_to_major_.rend(), 0);
+  layout_.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
+  layout_.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout_.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  layout_.tiled.minor_to_major = minor_to_major_.data();
+  layout_.tiled.minor_to_major_size = rank;
+}
+
 Buffer::Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::shared_ptr<const BufferType> type,
                size_t device_index)
     : client_(std::move(client)), handle_(handle), type_(std::move(type)), device_index_(device_index) {
@@ -81,22 +90,27 @@ const void* Buffer::host_pointer() const {
   return args.device_memory_ptr;
 }
 
+void* Buffer::device_pointer() const {
+  if (api().has(&PJRT_Api::PJRT_Buffer_OpaqueDeviceMemoryDataPointer)) {
+    TPJRT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
+    args.buffer = handle_;
+    TPJRT_CALL(api(), PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
+    return args.device_memory_ptr;
+  }
+  TPJRT_ARGS(PJRT_Buffer_UnsafePointer, args);
+  args.buffer = handle_;
+  TPJRT_CALL(api(), PJRT_Buffer_UnsafePointer, args);
+  return reinterpret_cast<void*>(args.buffer_pointer);
+}
+
 void Buffer::copy_to_host(void* dst, size_t bytes) const {
   // With no destination the C API would answer the size instead.
   if (size_in_bytes() == 0) return await();
-  // Without a layout the copy has the device's, which need not be row-major.
-  std::vector<int64_t> minor_to_major(dims().size());
-  std::iota(minor_to_major.rbegin(), minor_to_major.rend(), 0);
-  PJRT_Buffer_MemoryLayout layout{};
-  layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
-  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
-  layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
-  layout.tiled.minor_to_major = minor_to_major.data();
-  layout.tiled.minor_to_major_size = minor_to_major.size();
+  RowMajorLayout layout(dims().size());  // without one the copy has the device's, which need not be row-major
 
   TPJRT_ARGS(PJRT_Buffer_ToHostBuffer, args);
   args.src = handle_;
-  args.host_layout = &layout;
+  args.host_layout = layout.get();
   args.dst = dst;
   args.dst_size = bytes;
   TPJRT_CALL(api(), PJRT_Buffer_ToHostBuffer, args);

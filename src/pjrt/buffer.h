@@ -26,6 +26,19 @@ struct BufferType {
   size_t size_in_bytes;  // dense, in host memory
 };
 
+// Dense and row-major, as the C API has it.
+class RowMajorLayout {
+ public:
+  explicit RowMajorLayout(size_t rank);
+  RowMajorLayout(const RowMajorLayout&) = delete;
+  RowMajorLayout& operator=(const RowMajorLayout&) = delete;
+  PJRT_Buffer_MemoryLayout* get() { return &layout_; }
+
+ private:
+  std::vector<int64_t> minor_to_major_;
+  PJRT_Buffer_MemoryLayout layout_{};
+};
+
 class Buffer {
  public:
   // Takes ownership of `handle`, a buffer of `client` on its device number `device_index`.
@@ -53,6 +66,8 @@ class Buffer {
   // Where the data lies, dense and row-major, after await(); null where device memory is not the host's. The address
   // stays valid and the same until the Buffer is destroyed or donated. Of an empty buffer it may be anything.
   const void* host_pointer() const;
+  // Where the data lies, or will lie, in the device's own memory. As long as host_pointer()'s.
+  void* device_pointer() const;
   // Copies the data, dense and row-major, and waits for it. `bytes` is size_in_bytes() or more.
   void copy_to_host(void* dst, size_t bytes) const;
   // Copies `bytes` bytes from `offset` on. Costs a copy of the whole where the plugin can't do a part.

@@ -155,6 +155,29 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
   }
 }
 
+std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::shared_ptr<const BufferType> type,
+                                                      size_t device_index, StreamHandle stream) {
+  if (type->size_in_bytes == 0) {
+    return buffer_from_host(nullptr, std::move(type), HostBufferSemantics::kCopy, device_index, {});
+  }
+  RowMajorLayout layout(type->dims.size());
+  TPJRT_ARGS(PJRT_Client_CreateViewOfDeviceBuffer, args);
+  args.client = handle_;
+  args.device_buffer_ptr = const_cast<void*>(data);
+  args.dims = type->dims.data();
+  args.num_dims = type->dims.size();
+  args.element_type = type->element_type;
+  args.layout = layout.get();
+  args.device = devices_.at(device_index).handle;
+  args.stream = stream;
+  args.on_delete_callback = [](void*, void*) {};  // the CPU's plugin calls it even if there is none
+  check_array(data, *type);
+  TPJRT_CALL(api_, PJRT_Client_CreateViewOfDeviceBuffer, args);
+  auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(type), device_index);
+  buffer->set_counted(false);  // others' memory
+  return buffer;
+}
+
 std::string Client::serialized_options(const CompileOptions& options) const {
   return serialize(options, devices_.at(static_cast<size_t>(options.device_ordinal)).id);
 }

@@ -17,6 +17,7 @@
 #include "pjrt/device.h"
 #include "pjrt/executable.h"
 #include "pjrt/memory.h"
+#include "pjrt/stream.h"
 
 namespace tpjrt::pjrt {
 
@@ -64,6 +65,12 @@ class Client : public std::enable_shared_from_this<Client> {
   std::shared_ptr<Buffer> buffer_from_host(const void* data, std::shared_ptr<const BufferType> type,
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);
+
+  // A buffer over dense row-major memory of the device that others own, and keep while the buffer is there. It is not to
+  // be donated. `stream` is 0 or one that plugin_stream() gave: executions with the buffer run after what is queued
+  // there by now. `data` may be null where the array is empty.
+  std::shared_ptr<Buffer> view_of_device_memory(const void* data, std::shared_ptr<const BufferType> type,
+                                                size_t device_index, StreamHandle stream = 0);
 
   // Compiles StableHLO, as text or bytecode. Throws Error with the compiler's message.
   std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options = {});

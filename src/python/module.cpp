@@ -17,6 +17,7 @@
 #include "device/rounds.h"
 #include "device/storage.h"
 #include "engine/context.h"
+#include "engine/cuda.h"
 #include "engine/host_memory.h"
 #include "graph/print.h"
 #include "python/bench.h"
@@ -95,6 +96,9 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("plugin_memory", [&context](int index) { return context.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
   m.def("is_host_memory", [&context] { return context.is_host_memory(); });
+  m.def(
+      "is_shared", [&context](c10::Device device) { return engine::cuda::is_shared(context.client(), device.type()); },
+      "is this device of PyTorch's own the plugin's, too?");
   m.def("is_copied", &engine::is_copied, "would each call of a compiled function copy this argument?");
   m.def(
       "host_view", [](const at::Tensor& tensor) { return device::host_tensor(tensor, "DLPack"); },

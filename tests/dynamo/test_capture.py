@@ -366,7 +366,7 @@ def test_what_is_refused() -> None:
     refused(lambda x: torch.nonzero(x), "nonzero can't be part of a program", x)
     refused(lambda x: (model(x), optimizer.step(), schedule.step())[0], "call the scheduler outside", x)
     refused(lambda x: setattr(model, "kept", x * 2), "attribute 'kept'", x)
-    refused(lambda x: model(x), "on one device, but.*'cpu'.*'pjrt'", x.to("pjrt"))
+    refused(lambda x: model(x), "on one device, but.*'cpu'.*'pjrt:0'", x.to("pjrt"))
 
     def checked(x: torch.Tensor) -> None:
         model(x).sum().backward()

@@ -83,7 +83,10 @@ def test_an_exception_in_a_hook() -> None:
 
 
 def test_a_tensor_of_another_device() -> None:
-    with pytest.raises(Exception, match=r"compiles for tensors on 'cpu' and 'pjrt', and an input is on 'meta'"):
+    with pytest.raises(
+        Exception,
+        match=r"compiles for tensors on 'cpu' and 'pjrt', and on 'cuda' with a plugin for it. An input is on 'meta'",
+    ):
         torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(3, device="meta"))
 
 

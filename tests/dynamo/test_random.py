@@ -53,7 +53,7 @@ def test_a_graph_that_draws_from_two_generators() -> None:
         return torch.rand(50) + x, torch.rand(50, device="pjrt")
 
     fast = compiled(draw)
-    with pytest.warns(UserWarning, match="draws from the generator of 'cpu', and others draw from that of 'pjrt'"):
+    with pytest.warns(UserWarning, match="draws from the generator of 'cpu', and others draw from that of 'pjrt:0'"):
         fast(torch.zeros(50))
     cpu, device = torch.get_rng_state(), torch.pjrt.get_rng_state()
     a, b = fast(torch.zeros(50))

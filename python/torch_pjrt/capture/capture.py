@@ -50,19 +50,20 @@ class _Run:
     made: bool
     pinned: set[Hyperparameter]
     numbers: torch.Tensor | None
-    on_cpu: bool
+    home: torch.device
 
 
-def _kind(tensors: Sequence[tuple[str, torch.Tensor]]) -> bool:
-    """Is everything on the CPU? Numbers (tensors without dimensions) may be anywhere."""
-    places: dict[str, str] = {}
+def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
+    """The device that everything is on. Numbers (tensors without dimensions) may be anywhere."""
+    places: dict[torch.device, str] = {}
     for name, tensor in tensors:
         if tensor.dim() > 0:
-            places.setdefault(tensor.device.type, name)
+            places.setdefault(tensor.device, name)
     if len(places) > 1:
         where = " and ".join(f"{name} on '{device}'" for device, name in places.items())
         raise CaptureError(f"a captured function's tensors are on one device, but {where}")
-    return "pjrt" not in places
+    numbers = (tensor.device for _, tensor in tensors if tensor.device.type != "cpu")
+    return next(iter(places), None) or next(numbers, CPU)
 
 
 def _run(
@@ -97,7 +98,7 @@ def _run_once(
         inside = stack.enter_context(Substitution(found, mode, numbers))
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", t) for i, t in enumerate(reals)]
-        mode.on_cpu = _kind([(n, t) for n, t in owned if t is not values] + named)
+        mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
         with mode:
             result = fn(*args, **kwargs)
         mode.check_memory()
@@ -112,10 +113,9 @@ def _run_once(
         leaves = [mode.lift(leaf) for leaf in leaves]
     if any(isinstance(leaf, Number) for leaf in leaves):
         raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
-    on_cpu = mode.on_cpu and all(
-        piece.real.device.type == "cpu" for piece in mode.pieces if piece.container is not None
-    )
-    return _Run(mode, leaves, spec, inside.state_made, pinned, values, on_cpu)
+    devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
+    home = next((device for device in devices if device.type != "cpu"), CPU)
+    return _Run(mode, leaves, spec, inside.state_made, pinned, values, home)
 
 
 @dataclass
@@ -226,14 +226,13 @@ def capture(
         raise StateMade
     mode = run.mode
     gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
-    device = CPU if run.on_cpu else torch.device("pjrt", torch.pjrt.current_device())
-    devices = [device for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
+    devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
     for piece in mode.pieces:
         piece.placeholder.grad = None
-    program = mode.trace.compile([*run.leaves, *gradients], devices, device)
+    program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
     form = _form(run.spec, run.leaves, bool(gradients))
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]

@@ -78,7 +78,7 @@ def jit(
 
     Args:
         fn: a module or a function; takes tensors, gives a tensor or a structure of tensors.
-        example_args: tensors on the CPU or on ``"pjrt"``; their values are not used.
+        example_args: tensors on the CPU, on ``"pjrt"`` or, with a plugin for it, on CUDA; their values are not used.
         modules: modules that are not found: it sees what ``fn`` is, closes over, holds as defaults or names as globals.
 
     Returns:

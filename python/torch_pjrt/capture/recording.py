@@ -26,7 +26,7 @@ READS = {
     T.__bool__, T.__float__, T.__int__, T.__index__, T.__complex__, T.__format__, T.__repr__, T.tolist, T.numpy,
     T.is_nonzero, T.__array__, T.__contains__,
 }  # fmt: skip
-MOVES = {T.to, T.cpu}
+MOVES = {T.cpu: "cpu", T.cuda: "cuda"}
 
 
 @dataclass
@@ -51,8 +51,11 @@ class Follower:
 
 def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     """A placeholder for ``real``."""
-    if real.device.type not in ("cpu", "pjrt"):
-        raise CaptureError(f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt'")
+    if real.device.type not in ("cpu", "pjrt") and not _C.is_shared(real.device):
+        raise CaptureError(
+            f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
+            "plugin for CUDA"
+        )
     if torch.nn.parameter.is_lazy(real):
         raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
     plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
@@ -98,7 +101,7 @@ class Recording(TorchFunctionMode):
         super().__init__()
         self.trace = _C.Trace()
         self.grads = grads
-        self.on_cpu = True  # the function computes on the CPU: what it asks of 'cpu' is the program's device
+        self.home = CPU  # where the function computes: what it asks of this device is asked of the program's
         self.arguments: list[torch.Tensor] = []
         self.follow = follow
         self.pieces: list[Piece] = []
@@ -181,7 +184,7 @@ class Recording(TorchFunctionMode):
             known = self.by_id.get(id(value))
             if known is not None:
                 return known.placeholder
-            if value.device.type == "cpu" or (value.device.type == "pjrt" and self.was_there_before(value)):
+            if value.device.type != "pjrt" or self.was_there_before(value):
                 return self.piece(value, "a tensor that the function uses", value, None)
             return value
         if isinstance(value, (list, tuple)):
@@ -194,36 +197,37 @@ class Recording(TorchFunctionMode):
         return value
 
     def moved(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """A function on the CPU says 'cpu' where the program says its device."""
+        """A function on the CPU says 'cpu', and one on CUDA 'cuda', where the program says its device."""
 
         def device(value: Any) -> Any:
-            if value == CPU or (value == "cpu" and isinstance(value, str)):
-                if not self.on_cpu:
-                    raise CaptureError("a tensor can't be moved to 'cpu' within a program: return it, and move it then")
+            kind = torch.device(value).type if isinstance(value, (str, torch.device)) else ""
+            if kind == self.home.type:
                 return DEVICE
+            if kind == "cpu":
+                raise CaptureError("a tensor can't be moved to 'cpu' within a program: return it, and move it then")
             return value
 
-        if func is T.cpu:
-            device("cpu")
+        if func in MOVES:
+            device(MOVES[func])
             return args, kwargs
         if func is T.to:
             args = (args[0], *(device(a) if isinstance(a, (str, torch.device)) else a for a in args[1:]))
         if func in _device_constructors():  # on 'cpu' too: an optimizer's step count, which may be anywhere
-            given = kwargs.get("device")
-            kwargs = {**kwargs, "device": DEVICE if given is None or torch.device(given).type == "cpu" else given}
+            given = torch.device(kwargs.get("device") or CPU)
+            kwargs = {**kwargs, "device": DEVICE if given.type in ("cpu", self.home.type) else given}
         elif kwargs.get("device") is not None:
             kwargs = {**kwargs, "device": device(kwargs["device"])}
         return args, kwargs
 
     def mirror_autocast(self) -> None:
-        """``torch.autocast("cpu")`` means the device that stands for it."""
-        if not self.on_cpu:
+        """``torch.autocast("cpu")``, or of CUDA, means the device that stands for it."""
+        if self.home.type == "pjrt":
             return
         for get, put in (
             (torch.is_autocast_enabled, torch.set_autocast_enabled),
             (torch.get_autocast_dtype, torch.set_autocast_dtype),
         ):
-            value = get("cpu")
+            value = get(self.home.type)
             if get("pjrt") != value:
                 put("pjrt", value)
 
@@ -231,7 +235,7 @@ class Recording(TorchFunctionMode):
         self.mirror_autocast()
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         args, kwargs = self.moved(func, args, kwargs)
-        if func is T.cpu:
+        if func in MOVES and MOVES[func] == self.home.type:
             return args[0]
         if func is T.item and args[0].is_floating_point():
             with torch.no_grad():

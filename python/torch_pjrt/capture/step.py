@@ -23,8 +23,7 @@ def _ambient() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("pjrt") and torch.get_autocast_dtype("pjrt"),
+        *(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) for device in ("cpu", "cuda", "pjrt")),
     )
 
 
@@ -181,7 +180,8 @@ def compile_step(
     keep_grads: bool = False,
 ) -> CompiledStep:
     """Makes one program of a whole step: forward, backward, clipping, optimizer, and whatever else ``step_fn`` does
-    with PyTorch. Parameters, buffers and optimizer state are updated where they lie, on the CPU or on ``"pjrt"``.
+    with PyTorch. Parameters, buffers and optimizer state are updated where they lie, on the CPU, on ``"pjrt"`` or, with
+    a plugin for it, on CUDA.
 
     ::
 

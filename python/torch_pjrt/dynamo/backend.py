@@ -52,11 +52,12 @@ def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[st
 
 def check_devices(values: Sequence[Any]) -> None:
     for value in values:
-        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "pjrt"):
-            raise NotImplementedError(
-                f"backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and an input is on '{value.device}'; move "
-                "it and the module to 'pjrt'"
-            )
+        if not isinstance(value, torch.Tensor) or value.device.type in ("cpu", "pjrt") or _C.is_shared(value.device):
+            continue
+        raise NotImplementedError(
+            "backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and on 'cuda' with a plugin for it. An input is "
+            f"on '{value.device}', and the plugin computes on '{_C.platform_name()}': move it and the module to 'pjrt'"
+        )
 
 
 def compile_graph(
@@ -157,7 +158,7 @@ def pjrt(
 ) -> Callable[..., Any]:
     """Compiles a graph that Dynamo captured, forward and (where something requires grad) backward.
 
-    Tensors may be on the CPU, used where they lie, and on ``"pjrt"``.
+    Tensors may be on the CPU and, with a plugin for it, on CUDA, used where they lie; and on ``"pjrt"``.
 
     Args:
         module: the captured graph.

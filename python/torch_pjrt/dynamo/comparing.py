@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.dynamo.splitting import outputs_of, writes
-from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device, reaches
+from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device, reaches, result_devices
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -65,10 +65,13 @@ def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) ->
 
 
 @contextmanager
-def drawing_from_cpu() -> Iterator[None]:
-    """What is recorded draws random numbers that the CPU's generator decides."""
+def drawing_from(device: torch.device) -> Iterator[None]:
+    """What is recorded draws random numbers that the generator of ``device`` decides."""
+    if device.type == "pjrt":
+        yield
+        return
     state = torch.pjrt.get_rng_state()
-    torch.pjrt.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+    torch.pjrt.manual_seed(int(torch.empty((), dtype=torch.int64, device=device).random_()))
     try:
         yield
     finally:
@@ -78,7 +81,7 @@ def drawing_from_cpu() -> Iterator[None]:
 def _moved(tensor: torch.Tensor, memory: bool) -> torch.Tensor:
     """A copy on the device, with the ``memory`` around its elements if that may be reached."""
     tensor = tensor.detach()
-    if tensor.device.type != "cpu" or not memory:
+    if tensor.device.type == "pjrt" or not memory:
         return tensor.to(DEVICE)
     whole = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
     return whole.to(DEVICE).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -89,7 +92,7 @@ def retraced(graph: fx.GraphModule) -> Function:
     memory = any(reaches(node.target) for node in graph.graph.nodes)
     mutated = {node.args[0] for node in graph.graph.nodes if writes(node)}
     targets = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if node in mutated]
-    drawing = drawing_from_cpu if device_drawn_on(graph).type == "cpu" else nullcontext
+    drawn_on = device_drawn_on(graph)
 
     class Recorded(fx.Interpreter):
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -103,16 +106,19 @@ def retraced(graph: fx.GraphModule) -> Function:
     def run(arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)
         arguments.clear()
-        on_cpu = any(isinstance(t, torch.Tensor) and t.device.type == "cpu" for t in given)
         moved = pytree.tree_map_only(torch.Tensor, lambda t: _moved(t, memory), given)
-        with torch.no_grad(), drawing():
+        with torch.no_grad(), drawing_from(drawn_on):
             results = Recorded(graph).run(*moved)
             for i in targets:
                 if given[i] is not moved[i]:
                     given[i].copy_(moved[i])
         back = {id(m): g for m, g in zip(moved, given, strict=True)}
-        return pytree.tree_map_only(
-            torch.Tensor, lambda t: back[id(t)] if id(t) in back else t.cpu() if on_cpu else t, list(results)
-        )
+        devices = iter(result_devices(graph, pytree.tree_leaves(results, is_leaf=lambda x: x is None)))
+
+        def given_back(result: torch.Tensor) -> torch.Tensor:
+            device = next(devices)
+            return back[id(result)] if id(result) in back else result.to(device)
+
+        return pytree.tree_map_only(torch.Tensor, given_back, list(results))
 
     return _boxed(run)

@@ -133,10 +133,12 @@ def random_device(node: fx.Node) -> torch.device | None:
 
 
 def device_drawn_on(module: fx.GraphModule) -> torch.device:
-    """The CPU, where all that the graph and the graphs in it draw is on the CPU."""
+    """The device whose generator a program of the graph draws from: the one that the graph, and the graphs in it, draw
+    on. Where that is the CPU and another, it is the other."""
     graphs = [inner.graph for inner in module.modules() if isinstance(inner, fx.GraphModule)]
-    types = {device.type for graph in graphs for node in graph.nodes if (device := random_device(node))}
-    return torch.device("cpu") if types == {"cpu"} else DEVICE
+    devices = {device for graph in graphs for node in graph.nodes if (device := random_device(node))}
+    others = {device for device in devices if device.type != "cpu"}
+    return next(iter(others or devices), DEVICE)
 
 
 class Placeholders(fx.Interpreter):
@@ -162,7 +164,9 @@ class Placeholders(fx.Interpreter):
         if rebinds(n.target):
             return self.refuse(n, "it gives a tensor other memory")
         if (device := random_device(n)) and device.type != self.random_device.type:
-            return self.refuse(n, f"it draws from the generator of '{device}', and others draw from that of '{DEVICE}'")
+            return self.refuse(
+                n, f"it draws from the generator of '{device}', and others draw from that of '{self.random_device}'"
+            )
         if reaches(n.target):
             *views, root = up_to_memory(n.args[0])
             if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"]):

@@ -1,0 +1,117 @@
+// Leading calls between PyTorch's libraries to functions of ours.
+#include "device/accelerator.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#ifdef __linux__
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "device/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+std::optional<c10::DeviceType> other;  // that PyTorch would have without us
+
+std::optional<c10::DeviceType> get_accelerator(bool checked) {
+  return has_other_accelerator() ? other : at::getAccelerator(checked);
+}
+bool is_accelerator(c10::DeviceType type) {
+  return type == kPjrt && has_other_accelerator() ? false : at::isAccelerator(type);
+}
+
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#ifdef __x86_64__
+constexpr auto kJumpSlot = R_X86_64_JUMP_SLOT;
+#else
+constexpr auto kJumpSlot = R_AARCH64_JUMP_SLOT;
+#endif
+
+struct Replacement {
+  std::string_view symbol;
+  void* function;
+};
+
+// One library's table: what the dynamic section says of it.
+struct Table {
+  const ElfW(Rela) * relocations = nullptr;
+  size_t size = 0;  // in bytes
+  const ElfW(Sym) * symbols = nullptr;
+  const char* names = nullptr;
+
+  Table(const ElfW(Dyn) * dynamic, ElfW(Addr) base) {
+    for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+      const auto value = dynamic->d_un.d_ptr;  // an address that glibc has moved by base, and musl has not
+      const auto* address = reinterpret_cast<const char*>(value < base ? base + value : value);
+      switch (dynamic->d_tag) {
+        case DT_JMPREL: relocations = reinterpret_cast<const ElfW(Rela)*>(address); break;
+        case DT_PLTRELSZ: size = dynamic->d_un.d_val; break;
+        case DT_SYMTAB: symbols = reinterpret_cast<const ElfW(Sym)*>(address); break;
+        case DT_STRTAB: names = address; break;
+        default: break;
+      }
+    }
+  }
+};
+
+void write(void** slot, void* function) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) / page * page);
+  // A library that was linked with -z now has a table that is read-only by now.
+  if (mprotect(start, page, PROT_READ | PROT_WRITE) == 0) *slot = function;
+}
+
+int replace_in(dl_phdr_info* library, size_t /*size*/, void* replacements) {
+  const std::string_view path(library->dlpi_name);
+  const std::string_view file = path.substr(path.rfind('/') + 1);
+  if (!file.starts_with("libtorch")) return 0;
+  const auto base = library->dlpi_addr;
+  for (int i = 0; i < library->dlpi_phnum; ++i) {
+    const ElfW(Phdr) & segment = library->dlpi_phdr[i];
+    if (segment.p_type != PT_DYNAMIC) continue;
+    const Table table(reinterpret_cast<const ElfW(Dyn)*>(base + segment.p_vaddr), base);
+    for (size_t k = 0; k < table.size / sizeof(ElfW(Rela)); ++k) {
+      const ElfW(Rela) & entry = table.relocations[k];
+      if (ELF64_R_TYPE(entry.r_info) != kJumpSlot) continue;
+      const std::string_view symbol = table.names + table.symbols[ELF64_R_SYM(entry.r_info)].st_name;
+      for (const Replacement& each : *static_cast<const std::array<Replacement, 2>*>(replacements)) {
+        if (symbol == each.symbol) write(reinterpret_cast<void**>(base + entry.r_offset), each.function);
+      }
+    }
+  }
+  return 0;
+}
+
+void lead_calls_here() {
+  std::array<Replacement, 2> replacements{{
+      {"_ZN2at11accelerator14getAcceleratorEb", reinterpret_cast<void*>(&get_accelerator)},
+      {"_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_accelerator)},
+  }};
+  dl_iterate_phdr(&replace_in, &replacements);
+}
+#else
+void lead_calls_here() {}
+#endif
+
+}  // namespace
+
+bool has_other_accelerator() {
+  // A PyTorch with CUDA may run where there is no GPU.
+  static const bool present =
+      other && c10::impl::hasDeviceGuardImpl(*other) && c10::impl::VirtualGuardImpl(*other).deviceCount() > 0;
+  return present;
+}
+
+void keep_accelerator() {
+  other = at::getAccelerator();
+  if (other) lead_calls_here();
+}
+
+}  // namespace tpjrt::device

@@ -1,0 +1,152 @@
+// CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's. Streams and events do
+// nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/GeneratorForPrivateuseone.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+void note(const char* what, int64_t stream) {
+  FILE* file = std::fopen(std::getenv("EMULATED_CUDA_LOG"), "a");
+  if (!file) std::abort();
+  std::fprintf(file, "%s %lx\n", what, static_cast<long>(stream));
+  std::fclose(file);
+}
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  static inline thread_local c10::StreamId current = 0x10;
+
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
+  c10::Device getDevice() const override { return {c10::kCUDA, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+
+  static c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, 0}, id); }
+  c10::Stream getStream(c10::Device) const override { return stream(current); }
+  c10::Stream getDefaultStream(c10::Device) const override { return stream(0x10); }
+  c10::Stream exchangeStream(c10::Stream next) const override { return stream(std::exchange(current, next.id())); }
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream& stream) const override { note("synchronize", stream.id()); }
+
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    note("record", stream.id());
+    *event = reinterpret_cast<void*>(stream.id());
+  }
+  void block(void*, const c10::Stream& stream) const override { note("block", stream.id()); }
+  bool queryEvent(void*) const override { return std::getenv("EMULATED_CUDA_BUSY") == nullptr; }
+  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
+};
+C10_REGISTER_GUARD_IMPL(CUDA, Guard)
+
+struct Memory final : c10::Allocator {
+  c10::DataPtr allocate(size_t nbytes) override {
+    void* data = nullptr;
+    if (nbytes > 0 && posix_memalign(&data, 64, nbytes) != 0) throw std::bad_alloc();
+    return {data, data, &std::free, c10::Device(c10::kCUDA, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  void copy_data(void* to, const void* from, size_t nbytes) const override { default_copy_data(to, from, nbytes); }
+};
+Memory memory;
+REGISTER_ALLOCATOR(c10::kCUDA, &memory)
+
+struct Generator final : c10::GeneratorImpl {
+  Generator() : c10::GeneratorImpl({c10::kCUDA, 0}, c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
+  uint64_t seed_ = 1, offset_ = 0;
+  void set_current_seed(uint64_t seed) override { seed_ = seed, offset_ = 0; }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return seed_; }
+  uint64_t seed() override { return seed_; }
+  void set_state(const c10::TensorImpl&) override { TORCH_CHECK(false, "not emulated"); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { TORCH_CHECK(false, "not emulated"); }
+  Generator* clone_impl() const override { TORCH_CHECK(false, "not emulated"); }
+};
+
+struct CUDAHooks final : at::CUDAHooksInterface {
+  explicit CUDAHooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasCUDA() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    static at::Generator generator = at::make_generator<Generator>();
+    return generator;
+  }
+};
+using at::CUDAHooksRegistry, at::RegistererCUDAHooksRegistry;
+REGISTER_CUDA_HOOKS(CUDAHooks)
+
+constexpr c10::DispatchKeySet kCuda(c10::DispatchKey::CUDA);
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &memory, kCuda, c10::dtype_or_default(dtype), format);
+}
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(size, stride, &memory, kCuda, c10::dtype_or_default(dtype));
+}
+
+at::Tensor on_host(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+}
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool) {
+  note("copy", Guard::current);
+  on_host(self).copy_(on_host(from));
+  return self;
+}
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
+  on_host(to).copy_(on_host(self));
+  return to;
+}
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+  if (to.sizes() != self.sizes()) to.resize_(self.sizes());
+  return copy_from(self, to, false);
+}
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat>) {
+  const int64_t nbytes = static_cast<int64_t>(self.itemsize()) * c10::multiply_integers(size);
+  if (static_cast<int64_t>(self.storage().nbytes()) < nbytes) {
+    self.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory.allocate(static_cast<size_t>(nbytes)));
+    self.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(nbytes));
+  }
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return self;
+}
+
+void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("copy_", &copy_);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("resize_", &resize_);
+}
+TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>()); }
+
+}  // namespace

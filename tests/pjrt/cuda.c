@@ -1,0 +1,114 @@
+// A PJRT plugin that passes for CUDA's: the one at $TORCH_PJRT_TEST_PLUGIN with a memory of its own, with pointers into
+// it, and with streams. What concerns order is written to the file $EMULATED_CUDA_LOG, as is what
+// tests/dynamo/emulated_cuda.cpp, the other half, is asked.
+#include <dlfcn.h>
+#include <pjrt_c_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const PJRT_Api* host;
+
+static void note(const char* what, intptr_t stream) {
+  FILE* file = fopen(getenv("EMULATED_CUDA_LOG"), "a");
+  if (!file) abort();
+  fprintf(file, "%s %lx\n", what, (long)stream);
+  fclose(file);
+}
+
+static PJRT_Error* platform_name(PJRT_Client_PlatformName_Args* args) {
+  args->platform_name = "cuda";
+  args->platform_name_size = 4;
+  return NULL;
+}
+
+static PJRT_Error* is_on_cpu(PJRT_Buffer_IsOnCpu_Args* args) {
+  args->is_on_cpu = false;
+  return NULL;
+}
+
+static PJRT_Error* copy_from_host(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  if (args->host_buffer_semantics != PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
+    fprintf(stderr, "cuda.c: a buffer over the host's memory was asked for\n");
+    abort();
+  }
+  return host->PJRT_Client_BufferFromHostBuffer(args);
+}
+
+static PJRT_Error* view(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
+  note("view", args->stream);
+  args->stream = 0;
+  return host->PJRT_Client_CreateViewOfDeviceBuffer(args);
+}
+
+static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  note("execute", 0);
+  return host->PJRT_LoadedExecutable_Execute(args);
+}
+
+static PJRT_Error* destroy(PJRT_Buffer_Destroy_Args* args) {
+  note("destroy", 0);
+  return host->PJRT_Buffer_Destroy(args);
+}
+
+struct get_stream_args {
+  size_t struct_size;
+  PJRT_Device* device;
+  intptr_t stream;
+};
+static PJRT_Error* get_stream(struct get_stream_args* args) {
+  args->stream = 0x1000;
+  return NULL;
+}
+
+struct wait_args {
+  size_t struct_size;
+  intptr_t stream;
+  PJRT_Buffer* buffer;
+};
+static PJRT_Error* wait_on_stream(struct wait_args* args) {
+  note("results on", args->stream);
+  PJRT_Buffer_ReadyEvent_Args ready = {.struct_size = PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE, .buffer = args->buffer};
+  PJRT_Error* error = host->PJRT_Buffer_ReadyEvent(&ready);
+  if (error) return error;
+  PJRT_Event_Await_Args await = {.struct_size = PJRT_Event_Await_Args_STRUCT_SIZE, .event = ready.event};
+  error = host->PJRT_Event_Await(&await);
+  PJRT_Event_Destroy_Args done = {.struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE, .event = ready.event};
+  host->PJRT_Event_Destroy(&done);
+  return error;
+}
+
+static struct {
+  PJRT_Extension_Base base;
+  PJRT_Error* (*get_stream)(struct get_stream_args*);
+  PJRT_Error* (*wait)(struct wait_args*);
+} streams;
+
+const PJRT_Api* GetPjrtApi(void) {
+  static PJRT_Api* api;
+  if (api) return api;
+  void* library = dlopen(getenv("TORCH_PJRT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
+  const PJRT_Api* (*get)(void) = library ? (const PJRT_Api* (*)(void))dlsym(library, "GetPjrtApi") : NULL;
+  if (!get) {
+    fprintf(stderr, "cuda.c: %s\n", dlerror());
+    return NULL;
+  }
+  host = get();
+  api = malloc(host->struct_size);
+  memcpy(api, host, host->struct_size);
+  api->PJRT_Client_PlatformName = platform_name;
+  api->PJRT_Buffer_IsOnCpu = is_on_cpu;
+  api->PJRT_Client_BufferFromHostBuffer = copy_from_host;
+  api->PJRT_Client_CreateViewOfDeviceBuffer = view;
+  api->PJRT_LoadedExecutable_Execute = execute;
+  api->PJRT_Buffer_Destroy = destroy;
+  if (!getenv("EMULATED_CUDA_NO_STREAMS")) {
+    streams.base.struct_size = sizeof(streams);
+    streams.base.type = PJRT_Extension_Type_Stream;
+    streams.base.next = api->extension_start;
+    streams.get_stream = get_stream;
+    streams.wait = wait_on_stream;
+    api->extension_start = &streams.base;
+  }
+  return api;
+}
