@@ -40,6 +40,8 @@ class Engine {
   virtual ~Engine() = default;
   virtual bool started() const = 0;
   virtual c10::DeviceIndex device_count() = 0;
+  // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
+  virtual c10::DeviceIndex most_devices() = 0;
   // Runs whatever is pending for these cells; afterwards each holds a leaf. Not under graph_lock(). `cause` is what
   // metrics and explain() show, "copy to the host".
   virtual void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) = 0;

@@ -32,9 +32,9 @@ void finish(c10::DeviceIndex device) {
   engine().wait(*engine().now(resolve(device)));
 }
 
-c10::DeviceIndex count_devices() noexcept {
+c10::DeviceIndex count_devices(c10::DeviceIndex (Engine::*count)()) noexcept {
   try {
-    return engine().device_count();
+    return (engine().*count)();
   } catch (const std::exception&) {
     return 0;  // no plugin: no device. torch_pjrt.init() tells why
   }
@@ -59,9 +59,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return queue_of(device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return queue_of(stream.device()); }
-  // Autograd asks every backend before its first backward, whatever that is for, so that the answer must not start a
-  // client: CUDA's takes most of a GPU's memory. Until one is started there is nothing beside index 0.
-  c10::DeviceIndex deviceCount() const noexcept override { return engine().started() ? count_devices() : 1; }
+  // Autograd asks every backend before its first backward, whatever that is for, so that the answer should not start a
+  // client: CUDA's takes a share of a GPU's memory.
+  c10::DeviceIndex deviceCount() const noexcept override { return count_devices(&Engine::most_devices); }
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits = 0;
@@ -102,7 +102,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return deviceCount() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return engine().started(); }
-  c10::DeviceIndex deviceCount() const override { return count_devices(); }
+  c10::DeviceIndex deviceCount() const override { return count_devices(&Engine::device_count); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {

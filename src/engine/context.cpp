@@ -46,21 +46,27 @@ pjrt::Options options_in(const char* variable) {
   return options;
 }
 
+bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
+
 // The CPU plugin shows four devices by default, each with threads of its own; a CPU is one device here unless
 // TORCH_PJRT_CPU_DEVICES says otherwise. Plugins for other hardware may refuse options they don't know.
-std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
-  // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
-  setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
-  const pjrt::Api& api = pjrt::Api::load(plugin.path);
+pjrt::Options client_options(const PluginChoice& plugin) {
   pjrt::Options options = options_in("TORCH_PJRT_CLIENT_OPTIONS");
-  if (plugin.path.find("cpu") != std::string::npos) {
+  if (is_cpu_plugin(plugin)) {
     const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
     options.try_emplace("cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1});
   }
   // CUDA's plugin takes three quarters of the GPU's memory at once. Where PyTorch uses that GPU too, it takes what it needs.
   const bool is_gpu = plugin.path.find("cuda") != std::string::npos || plugin.path.find("rocm") != std::string::npos;
   if (is_gpu && device::has_other_accelerator()) options.try_emplace("preallocate", false);
-  return pjrt::Client::create(api, options);
+  return options;
+}
+
+std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
+  // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
+  const pjrt::Api& api = pjrt::Api::load(plugin.path);
+  return pjrt::Client::create(api, client_options(plugin));
 }
 
 }  // namespace
@@ -175,6 +181,16 @@ const PluginChoice& Context::plugin() {
 c10::DeviceIndex Context::device_count() {
   if (!client_) client();  // a forked child may count
   return static_cast<c10::DeviceIndex>(client_->devices().size());
+}
+
+c10::DeviceIndex Context::most_devices() {
+  if (client_) return device_count();
+  if (device::has_other_accelerator()) return 1;
+  const std::vector<PluginChoice> choices = plugin_source_();
+  if (choices.empty() || !is_cpu_plugin(choices.front())) return device_count();
+  const pjrt::Options options = client_options(choices.front());
+  const auto* count = std::get_if<int64_t>(&options.at("cpu_device_count"));
+  return count ? static_cast<c10::DeviceIndex>(*count) : device_count();
 }
 
 bool Context::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {

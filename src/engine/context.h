@@ -73,6 +73,7 @@ class Context final : public device::Engine {
   // device::Engine
   bool started() const override { return client_ != nullptr; }
   c10::DeviceIndex device_count() override;
+  c10::DeviceIndex most_devices() override;
   void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) override;
   graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;

@@ -125,6 +125,25 @@ def test_names_and_properties() -> None:
             use("cpu")
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_backward_on_the_cpu_starts_no_client(count: int) -> None:
+    """Autograd asks for the devices of all backends then, and makes a thread for each."""
+    program = f"""
+import torch
+from torch_pjrt import _C
+
+def gradient(device):
+    x = torch.ones(3, device=device, requires_grad=True)
+    (x * 2).sum().backward()
+    return x.grad.tolist()
+
+assert gradient("cpu") == [2, 2, 2]
+assert {count} > 1 or not _C.is_initialized()
+assert gradient("pjrt:{count - 1}") == [2, 2, 2]
+"""
+    run(program, TORCH_PJRT_CPU_DEVICES=str(count))
+
+
 def test_the_accelerator() -> None:
     accelerator = torch.accelerator
     assert accelerator.current_accelerator() == torch.device(DEVICE)
