@@ -35,10 +35,8 @@ PJRT_NamedValue named_value(const std::string& name, const Options::mapped_type&
 }
 
 // Plugins abort at an element type that they don't know, and read through any pointer.
-void check_array(const void* data, const BufferType& type) {
-  const auto refuse = [](const std::string& message) {
-    throw Error(ErrorCode::kInvalidArgument, "PJRT_Client_BufferFromHostBuffer", message);
-  };
+void check_array(const char* function, const void* data, const BufferType& type) {
+  const auto refuse = [&](const std::string& message) { throw Error(ErrorCode::kInvalidArgument, function, message); };
   if (byte_width(type.element_type) == 0) {
     refuse("element type " + std::to_string(type.element_type) + " has no size in host memory");
   }
@@ -136,7 +134,7 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
   args.num_dims = type->dims.size();
   args.host_buffer_semantics = to_pjrt(semantics);
   try {
-    check_array(data, *type);
+    check_array("PJRT_Client_BufferFromHostBuffer", data, *type);
     args.device = devices_.at(device_index).handle;
     TPJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
     const Event done(api_, args.done_with_host_buffer);
@@ -171,7 +169,7 @@ std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::sha
   args.device = devices_.at(device_index).handle;
   args.stream = stream;
   args.on_delete_callback = [](void*, void*) {};  // the CPU's plugin calls it even if there is none
-  check_array(data, *type);
+  check_array("PJRT_Client_CreateViewOfDeviceBuffer", data, *type);
   TPJRT_CALL(api_, PJRT_Client_CreateViewOfDeviceBuffer, args);
   auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(type), device_index);
   buffer->set_counted(false);  // others' memory

@@ -36,6 +36,27 @@ TEST_F(BufferTest, APartOfIt) {
             "PJRT_Buffer_CopyRawToHost: OUT_OF_RANGE: 12 bytes from offset 24 of a buffer of 32");
 }
 
+TEST_F(BufferTest, AViewOfDeviceMemory) {
+  const auto owner = upload(Floats(6));
+  owner->await();
+  const auto view = test_client().view_of_device_memory(owner->device_pointer(), owner->type(), 0);
+  EXPECT_EQ(download(*view), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(view->device_pointer(), owner->device_pointer());
+  const auto before = test_client().memory(0).current_bytes();
+  EXPECT_EQ(test_client().view_of_device_memory(owner->device_pointer(), owner->type(), 0)->size_in_bytes(), 24u);
+  EXPECT_EQ(test_client().memory(0).current_bytes(), before) << "a view is others' memory";
+  const auto empty = std::make_shared<const BufferType>(PJRT_Buffer_Type_F32, std::vector<int64_t>{0, 3});
+  EXPECT_EQ(test_client().view_of_device_memory(nullptr, empty, 0)->dims(), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(thrown([&] { test_client().view_of_device_memory(nullptr, owner->type(), 0); }),
+            "PJRT_Client_CreateViewOfDeviceBuffer: INVALID_ARGUMENT: null data for an array that is not empty");
+}
+
+TEST_F(BufferTest, StreamsWhereThePluginHasThem) {
+  if (test_client().platform_name() != "cpu") GTEST_SKIP() << "the CPU's plugin has none";
+  EXPECT_EQ(plugin_stream(test_client(), 0), std::nullopt);
+  EXPECT_FALSE(wait_on_stream(*upload(Floats(2)), 0));
+}
+
 TEST_F(BufferTest, ZeroCopyKeepsTheAddress) {
   if (!test_client().is_host_memory()) GTEST_SKIP() << "device memory is not the host's";
   const Floats floats(100);
