@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import _C, _data_parallel, _files, _processes, decompositions, dlpack, plugins
+from torch_pjrt import _C, _data_parallel, _files, _nested, _processes, decompositions, dlpack, plugins
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -106,6 +106,7 @@ def register(module: ModuleType) -> None:
     _files.install()
     _processes.install()
     _data_parallel.install()
+    _nested.install()
     dlpack.install()
     _run_after_optimizer_steps()
     _end_rounds_before_backward()
