@@ -96,8 +96,16 @@ def _end_work() -> None:
     time.sleep(0.05)
 
 
+def _keep_accelerator() -> None:
+    """A PyTorch with CUDA may run where there is no GPU. Its device_count() doesn't start the driver if it need not."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.get_device_module(accelerator).device_count() > 0:
+        _C.keep_accelerator()
+
+
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
+    _keep_accelerator()
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -2,7 +2,6 @@
 #include "device/accelerator.h"
 
 #include <ATen/DeviceAccelerator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #ifdef __linux__
 #include <link.h>
 #include <sys/mman.h>
@@ -20,12 +19,8 @@ namespace {
 
 std::optional<c10::DeviceType> other;  // that PyTorch would have without us
 
-std::optional<c10::DeviceType> get_accelerator(bool checked) {
-  return has_other_accelerator() ? other : at::getAccelerator(checked);
-}
-bool is_accelerator(c10::DeviceType type) {
-  return type == kPjrt && has_other_accelerator() ? false : at::isAccelerator(type);
-}
+std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return other; }
+bool is_accelerator(c10::DeviceType type) { return type != kPjrt && at::isAccelerator(type); }
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 #ifdef __x86_64__
@@ -64,7 +59,7 @@ struct Table {
 void write(void** slot, void* function) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) / page * page);
-  // A library that was linked with -z now has a table that is read-only by now.
+  // Where the library was linked with -z now, its table is read-only.
   if (mprotect(start, page, PROT_READ | PROT_WRITE) == 0) *slot = function;
 }
 
@@ -102,12 +97,7 @@ void lead_calls_here() {}
 
 }  // namespace
 
-bool has_other_accelerator() {
-  // A PyTorch with CUDA may run where there is no GPU.
-  static const bool present =
-      other && c10::impl::hasDeviceGuardImpl(*other) && c10::impl::VirtualGuardImpl(*other).deviceCount() > 0;
-  return present;
-}
+bool has_other_accelerator() { return other.has_value(); }
 
 void keep_accelerator() {
   other = at::getAccelerator();

@@ -13,10 +13,10 @@
 
 namespace tpjrt::device {
 
-// Before "pjrt" gets its name.
+// To be called before "pjrt" gets its name, where PyTorch's accelerator has devices.
 void keep_accelerator();
 
-// Does PyTorch have devices of another accelerator? Not asked before they or ours are used: it may start a driver.
+// Was it called, and is there one?
 bool has_other_accelerator();
 
 }  // namespace tpjrt::device

@@ -14,7 +14,6 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "device/accelerator.h"
 #include "device/copy.h"
 #include "device/factory.h"
 #include "device/guard.h"
@@ -119,7 +118,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }  // namespace
 
 void register_device() {
-  keep_accelerator();
   install_storage();
   install_guard();
   register_recorder();

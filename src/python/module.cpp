@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "device/accelerator.h"
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/eager.h"
@@ -80,6 +81,7 @@ PYBIND11_MODULE(_C, m) {
   auto& context = engine::Context::instance();
   m.def("set_python_sources", &set_python_sources,
         "callbacks of the package: plugins() and decompose(op, args, kwargs)");
+  m.def("keep_accelerator", &device::keep_accelerator);
   m.def("init", [&context](const std::string& name, const std::string& path) { context.init({name, path}); });
   m.def("is_initialized", [&context] { return context.started(); });
   m.def("platform_name", [&context] { return context.client().platform_name(); });

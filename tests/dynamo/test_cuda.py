@@ -22,12 +22,14 @@ from tests.plugin_library import plugin_library
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is.
+# A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is; our package comes after torch.
 START = """
 import ctypes, os
 ctypes.CDLL(os.environ["EMULATED_CUDA"])
 import torch
 torch.cuda._lazy_init = lambda: None
+torch.cuda.device_count = lambda: 1
+import torch_pjrt
 
 def log():
     with open(os.environ["EMULATED_CUDA_LOG"], "r+") as file:
@@ -52,7 +54,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **os.environ, "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
         "TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0",
-        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1",
+        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }  # fmt: skip
 
 
@@ -152,7 +154,6 @@ def test_memory_goes_back_when_the_stream_is_past_it(run: Run, busy: bool) -> No
 
 def test_arguments_of_all_kinds(run: Run) -> None:
     run("""
-    import torch_pjrt
 
     f = torch.compile(lambda x, y: x * 2 + y, backend="pjrt")
     wide = torch.arange(320.0, device="cuda").view(10, 32)
@@ -250,7 +251,6 @@ def test_random_numbers_come_from_cuda(run: Run) -> None:
 
 def test_what_is_cut_out_stays_on_cuda(run: Run) -> None:
     program = """
-    import torch_pjrt
 
     @torch.library.custom_op("here::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
@@ -271,7 +271,6 @@ def test_what_is_cut_out_stays_on_cuda(run: Run) -> None:
 
 def test_a_plugin_for_something_else(run: Run, environment: dict[str, str]) -> None:
     program = """
-    import torch_pjrt
 
     x = torch.ones(3, device="cuda")
     for call, words in (
@@ -290,7 +289,6 @@ def test_a_plugin_for_something_else(run: Run, environment: dict[str, str]) -> N
 
 def test_models(run: Run) -> None:
     run("""
-    import torch_pjrt
     from models.catalogue import CATALOGUE
 
     for name in ("resnet18", "llama"):
