@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 
 def _store_through_the_host() -> None:
@@ -32,8 +33,35 @@ def _store_through_the_host() -> None:
     storage._write_file, storage._set_from_file = _write_file, _set_from_file
 
 
+class _Opened:
+    """What safetensors has opened on the host, a file or a slice of one. The tensors that it gives go to the device."""
+
+    def __init__(self, opened: Any, device: torch.device) -> None:
+        self._opened, self._device = opened, device
+
+    def _moved(self, value: Any) -> Any:
+        return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(self._device), value)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._opened, name)
+        return (lambda *args, **kwargs: self._moved(found(*args, **kwargs))) if callable(found) else found
+
+    def get_slice(self, name: str) -> _Opened:
+        return _Opened(self._opened.get_slice(name), self._device)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._moved(self._opened[index])
+
+    def __enter__(self) -> _Opened:
+        self._opened.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._opened.__exit__(*raised)
+
+
 def _name_the_device_to_safetensors() -> None:
-    """``safetensors.safe_open`` has a list of device names, but takes an index for whatever torch's accelerator is."""
+    """``safetensors.safe_open`` has a list of device names."""
     if importlib.util.find_spec("safetensors") is None:
         return
     import safetensors
@@ -41,10 +69,9 @@ def _name_the_device_to_safetensors() -> None:
     safe_open = safetensors.safe_open
 
     def named(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
-        if str(device).partition(":")[0] == "pjrt":
-            index = torch.device(device).index
-            device = torch.pjrt.current_device() if index is None else index
-        return safe_open(filename, framework, device, **kwargs)
+        if str(device).partition(":")[0] != "pjrt":
+            return safe_open(filename, framework, device, **kwargs)
+        return _Opened(safe_open(filename, framework, "cpu", **kwargs), torch.device(device))
 
     # Where safetensors.torch came first, it holds the function by itself; else it takes this one.
     for module in (safetensors, sys.modules.get("safetensors.torch")):

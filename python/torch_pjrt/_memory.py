@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt._accelerator import ours
 from torch_pjrt._streams import _device
 
 
@@ -43,19 +44,22 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     the client is started.
     """
     index = _device(device).index
-    stats: dict[str, Any] = dict(torch.accelerator.memory_stats(index))
+    with ours():
+        stats: dict[str, Any] = dict(torch.accelerator.memory_stats(index))
     stats.update({f"plugin.{name}": value for name, value in _C.plugin_memory(index).items()})
     return stats
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """``max_memory_allocated`` starts anew from what is allocated now."""
-    torch.accelerator.reset_peak_memory_stats(_device(device).index)
+    with ours():
+        torch.accelerator.reset_peak_memory_stats(_device(device).index)
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
     """The numbers of allocated and freed bytes and buffers start anew from 0."""
-    torch.accelerator.reset_accumulated_memory_stats(_device(device).index)
+    with ours():
+        torch.accelerator.reset_accumulated_memory_stats(_device(device).index)
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -64,7 +68,8 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     Raises:
         NotImplementedError: the plugin doesn't tell.
     """
-    free, total = torch.accelerator.get_memory_info(_device(device).index)
+    with ours():
+        free, total = torch.accelerator.get_memory_info(_device(device).index)
     return free, total
 
 

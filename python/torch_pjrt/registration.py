@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import _C, _data_parallel, _files, _nested, _processes, decompositions, dlpack, plugins
+from torch_pjrt import _C, _accelerator, _data_parallel, _files, _nested, _processes, decompositions, dlpack, plugins
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -96,16 +96,9 @@ def _end_work() -> None:
     time.sleep(0.05)
 
 
-def _keep_accelerator() -> None:
-    """A PyTorch with CUDA may run where there is no GPU. Its device_count() doesn't start the driver if it need not."""
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is not None and torch.get_device_module(accelerator).device_count() > 0:
-        _C.keep_accelerator()
-
-
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
-    _keep_accelerator()
+    _accelerator.keep()
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

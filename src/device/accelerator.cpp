@@ -11,6 +11,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "device/storage.h"
 
@@ -18,8 +19,9 @@ namespace tpjrt::device {
 namespace {
 
 std::optional<c10::DeviceType> other;  // that PyTorch would have without us
+thread_local bool is_ours = false;
 
-std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return other; }
+std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return is_ours ? kPjrt : other; }
 bool is_accelerator(c10::DeviceType type) { return type != kPjrt && at::isAccelerator(type); }
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
@@ -98,6 +100,8 @@ void lead_calls_here() {}
 }  // namespace
 
 bool has_other_accelerator() { return other.has_value(); }
+
+bool set_accelerator_here(bool ours) { return std::exchange(is_ours, ours); }
 
 void keep_accelerator() {
   other = at::getAccelerator();

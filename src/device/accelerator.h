@@ -19,4 +19,8 @@ void keep_accelerator();
 // Was it called, and is there one?
 bool has_other_accelerator();
 
+// Whether "pjrt" is the accelerator in this thread all the same: for what PyTorch tells of its accelerator alone. Gives
+// what held before.
+bool set_accelerator_here(bool ours);
+
 }  // namespace tpjrt::device

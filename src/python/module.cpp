@@ -82,6 +82,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_python_sources", &set_python_sources,
         "callbacks of the package: plugins() and decompose(op, args, kwargs)");
   m.def("keep_accelerator", &device::keep_accelerator);
+  m.def("set_accelerator_here", &device::set_accelerator_here);
   m.def("init", [&context](const std::string& name, const std::string& path) { context.init({name, path}); });
   m.def("is_initialized", [&context] { return context.started(); });
   m.def("platform_name", [&context] { return context.client().platform_name(); });

@@ -98,6 +98,28 @@ def test_cuda_stays_as_it_was(run: Run) -> None:
     """)
 
 
+def test_the_device_beside_cuda(run: Run, tmp_path: Path) -> None:
+    """What goes by PyTorch's accelerator elsewhere."""
+    run(f"""
+    import safetensors.torch
+
+    x = torch.ones(1000, device="pjrt")
+    assert torch.pjrt.memory_allocated() == 0
+    torch_pjrt.sync()
+    assert torch.pjrt.memory_allocated() == 4000 and torch.pjrt.max_memory_allocated() >= 4000
+    torch.pjrt.reset_peak_memory_stats()
+    assert torch.accelerator.current_accelerator().type == "cuda"
+
+    safetensors.torch.save_file({{"x": x}}, "{tmp_path}/x.safetensors")
+    assert safetensors.torch.load_file("{tmp_path}/x.safetensors", device="pjrt")["x"].device.type == "pjrt"
+
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    torch.compile(lambda x: x + 1, backend="pjrt")(x)
+    assert get_interface_for_device("pjrt").is_dtype_supported(torch.bfloat16)
+    """)
+
+
 def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
     run("""
     double = torch.compile(lambda x, y: (x * 2 + y, x - y), backend="pjrt")

@@ -6,6 +6,7 @@ import torch
 from torch._dynamo.device_interface import DeviceInterface
 
 from torch_pjrt import _memory, device_module
+from torch_pjrt._accelerator import ours
 
 
 class PjrtInterface(DeviceInterface):
@@ -37,4 +38,5 @@ class PjrtInterface(DeviceInterface):
 
     @classmethod
     def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
-        return dtype in torch.accelerator.get_device_capability()["supported_dtypes"]
+        with ours():
+            return dtype in torch.accelerator.get_device_capability()["supported_dtypes"]
