@@ -14,8 +14,9 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kMostAround = 2;   // at most one call of the other parts to so many in the middle
-constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still be in the first part
+constexpr size_t kMostAround = 2;    // at most one call of the other parts to so many in the middle
+constexpr size_t kMostBefore = 32;   // calls that a new one may rest on and still be in the first part
+constexpr size_t kMostCalls = 4000;  // of one program
 constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 // Puts a node and all that it rests on in the first part, unless that is too much.
@@ -110,6 +111,31 @@ uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
     for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
   }
   return hash;
+}
+
+PartOfNode in_pieces(const Walk& walk, const PartOfNode& part) {
+  const size_t count = walk.nodes.size();
+  std::vector<size_t> size;  // of each part
+  const auto part_of = [&](const Node* node) { return part.empty() ? 0 : part[node->local]; };
+  for (const Node* node : walk.nodes) {
+    if (part_of(node) >= size.size()) size.resize(part_of(node) + 1);
+    ++size[part_of(node)];
+  }
+  std::vector<uint32_t> first(size.size() + 1, 0);  // the first piece of each part
+  for (size_t i = 0; i < size.size(); ++i) {
+    first[i + 1] = first[i] + static_cast<uint32_t>(std::max<size_t>(1, (size[i] + kMostCalls - 1) / kMostCalls));
+  }
+  if (first.back() == size.size()) return part;
+  std::vector<const Node*> recorded(walk.nodes.begin(), walk.nodes.end());
+  std::sort(recorded.begin(), recorded.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
+  PartOfNode pieces(count);
+  std::vector<size_t> met(size.size(), 0);
+  for (const Node* node : recorded) {
+    const uint32_t i = part_of(node);
+    const uint32_t number = first[i + 1] - first[i];
+    pieces[node->local] = first[i] + static_cast<uint32_t>(met[i]++ * number / size[i]);
+  }
+  return pieces;
 }
 
 Parts::Parts(const Walk& walk, const PartOfNode& part)

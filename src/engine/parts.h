@@ -29,6 +29,9 @@ PartOfNode find_parts(const Walk& walk, const Calls& before);
 // The same with bookkeeping as the outer parts, and what is equal for two graphs with the same middle part.
 PartOfNode around_bookkeeping(const Walk& walk);
 uint64_t middle_hash(const Walk& walk, const PartOfNode& part);
+// The same parts, or the whole, in pieces that one program can be made of; empty: the whole is one. XLA:CPU took 5
+// minutes to compile the 12,000 calls of a solver's backward, where 20 programs of 600 take 20 s.
+PartOfNode in_pieces(const Walk& walk, const PartOfNode& part);
 
 class Parts {
  public:

@@ -2,10 +2,12 @@
 #include "engine/repeats.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace tpjrt::engine {
@@ -17,10 +19,12 @@ using graph::Value;
 
 // Calls that a segment has at least: running a program costs as much as recording so many.
 constexpr size_t kSegment = 48;
-constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
-constexpr size_t kWorthACut = 4;     // calls saved for each that is done between segments
-constexpr size_t kWindow = 16;       // calls that are looked up together
-constexpr size_t kDistances = 8;     // that are tried as periods
+constexpr size_t kLeastSaved = 200;              // calls that need not be compiled
+constexpr size_t kMuchSaved = 1000;              // so many that leaves which nobody else holds tell nothing
+constexpr size_t kWorthACut = 4;                 // calls saved for each that is done between segments
+constexpr std::array<size_t, 2> kRounds{16, 4};  // that a run has at least, as long as there are such
+constexpr size_t kWindow = 16;                   // calls that are looked up together
+constexpr size_t kDistances = 8;                 // that are tried as periods
 
 // [first, last) in some sequence of calls, each of which is the call of one period before, if there is one.
 struct Run {
@@ -36,8 +40,14 @@ struct Sequence {
   std::vector<const Node*> all;
   std::vector<size_t> frequent;  // their places in `all`
   std::vector<size_t> place;     // by Node::local, in `all`
+  std::unordered_set<const Node*>
+      kept;  // leaves that only the graph holds: kept for a backward by a forward that was run
 
   Sequence(const Walk& walk, size_t least) : all(walk.nodes.begin(), walk.nodes.end()), place(all.size()) {
+    for (const graph::NodePtr& leaf : walk.leaves) {
+      if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's list
+    }
+    for (const Walk::Alias& alias : walk.aliases) kept.erase(walk.leaves[alias.leaf].get());  // updated in place
     std::sort(all.begin(), all.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
     std::unordered_map<SignaturePtr, size_t> count;
     for (const Node* node : all) ++count[node->signature];
@@ -69,7 +79,7 @@ std::vector<size_t> common_distances(const Sequence& sequence, size_t first, siz
   return distances;
 }
 
-// Do the rounds read what all of them read, or what the one before gave, rather than leaves of their own?
+// Do the rounds read what all of them read, or what the one before gave, rather than leaves of their own that stay?
 bool is_loop(const Sequence& sequence, const Run& run) {
   constexpr size_t kShared = ~size_t{0};
   const size_t rounds = run.length() / run.period;
@@ -97,7 +107,13 @@ bool is_loop(const Sequence& sequence, const Run& run) {
       if (!is_new && it->second != round) it->second = kShared;
     }
   }
-  for (const auto& [leaf, round] : reader) round == kShared ? ++shared : ++own;
+  for (const auto& [leaf, round] : reader) {
+    if (round == kShared) {
+      ++shared;
+    } else {
+      own += run.saved() < kMuchSaved || !sequence.kept.contains(leaf);
+    }
+  }
   return shared > 0 ? own <= shared * rounds : own * 2 < rounds && linked * 2 >= rounds;
 }
 
@@ -216,22 +232,24 @@ class Cutter {
   bool any_ = false;
 };
 
-void find_runs(const Sequence& sequence, size_t first, size_t last, size_t rounds, std::vector<Run>& runs) {
+// In order. Long runs first, then shorter ones between them.
+void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
   if (last - first < kLeastSaved) return;
-  const Run run = best_run(sequence, first, last, rounds);
+  Run run;
+  for (size_t i = 0; i < kRounds.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kRounds[i]);
   if (run.length() == 0) return;
-  find_runs(sequence, first, run.first, rounds, runs);
+  find_runs(sequence, first, run.first, runs);
   runs.push_back(run);
-  find_runs(sequence, run.last, last, rounds, runs);
+  find_runs(sequence, run.last, last, runs);
 }
 
 }  // namespace
 
 PartOfNode find_repeats(const Walk& walk) {
-  for (const size_t rounds : {16, 4}) {
-    const Sequence sequence(walk, rounds);
+  for (const size_t least : kRounds) {
+    const Sequence sequence(walk, least);
     std::vector<Run> runs;
-    find_runs(sequence, 0, sequence.frequent.size(), rounds, runs);
+    find_runs(sequence, 0, sequence.frequent.size(), runs);
     PartOfNode part(walk.nodes.size(), 0);
     Cutter cutter(sequence, part);
     cutter.cut(runs);

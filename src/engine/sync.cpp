@@ -231,6 +231,8 @@ const Context::Split* Context::split(const Walk& walk) {
   if (it == split_.end()) {
     Split split{find_repeats(walk), "rounds of a loop"};
     if (split.part.empty()) split = {find_new_shapes(walk), "new shapes in a known graph"};
+    if (split.part.empty()) split.cause = "a graph too large for one program";
+    split.part = in_pieces(walk, split.part);
     if (split.part.empty()) return nullptr;
     it = split_.emplace(walk.hash, std::move(split)).first;
   }

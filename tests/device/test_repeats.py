@@ -76,7 +76,20 @@ def evaluation(device: str) -> torch.Tensor:
         return torch.cat([net(data[i : i + 4]) for i in range(0, 400, 4)])
 
 
-@pytest.mark.parametrize("loop", [power_iteration, sampler, history, nested, odd_calls, evaluation])
+def gradients_of_a_loop_that_reads(device: str) -> torch.Tensor:
+    """Each round of the backward reads what its round of the forward kept, and nobody else holds that."""
+    weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device).requires_grad_()
+    x = torch.linspace(0, 1, 12).reshape(3, 4).to(device)
+    for _ in range(150):
+        x = x + torch.tanh(x @ weight) * 0.1 - x.pow(3) * 0.05
+        assert x.abs().max().item() < 100
+    x.square().sum().backward()
+    return weight.grad
+
+
+@pytest.mark.parametrize(
+    "loop", [power_iteration, sampler, history, nested, odd_calls, evaluation, gradients_of_a_loop_that_reads]
+)
 def test_values(loop: Callable[[str], torch.Tensor]) -> None:
     for _ in range(2):
         with torch_pjrt.explain() as report:
@@ -125,6 +138,24 @@ def test_random_loops(seed: int) -> None:
     assert CAUSE in torch_pjrt.metrics()["syncs_by_cause"]
     for result, expected in zip(results, random_loop("cpu", seed), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_graph_too_large_for_one_program() -> None:
+    def calls(device: str) -> torch.Tensor:
+        choose = random.Random(0)
+        values = [torch.linspace(0, 1, 4).to(device) + i for i in range(4)]
+        for _ in range(2500):
+            a, b = choose.sample(values[-6:], 2)
+            call = choose.randrange(3)
+            values.append(a * b.sin() if call == 0 else (a + b).tanh() if call == 1 else a / (b * b + 1))
+        return torch.stack(values[-6:])
+
+    torch_pjrt.reset_metrics()
+    result = calls(DEVICE).cpu()
+    metrics = torch_pjrt.metrics()
+    assert metrics["syncs_by_cause"]["a graph too large for one program"] == 1
+    assert metrics["executions"] == 2
+    torch.testing.assert_close(result, calls("cpu"), rtol=1e-4, atol=1e-4)
 
 
 def test_a_round_is_compiled_and_not_all_of_them() -> None:
