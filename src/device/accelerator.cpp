@@ -2,6 +2,7 @@
 #include "device/accelerator.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <c10/util/Exception.h>
 #ifdef __linux__
 #include <link.h>
 #include <sys/mman.h>
@@ -21,8 +22,8 @@ namespace {
 std::optional<c10::DeviceType> other;  // that PyTorch would have without us
 thread_local bool is_ours = false;
 
-std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return is_ours ? kPjrt : other; }
-bool is_accelerator(c10::DeviceType type) { return type != kPjrt && at::isAccelerator(type); }
+[[maybe_unused]] std::optional<c10::DeviceType> get_accelerator(bool /*checked*/) { return is_ours ? kPjrt : other; }
+[[maybe_unused]] bool is_accelerator(c10::DeviceType type) { return type != kPjrt && at::isAccelerator(type); }
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 #ifdef __x86_64__
@@ -34,7 +35,9 @@ constexpr auto kJumpSlot = R_AARCH64_JUMP_SLOT;
 struct Replacement {
   std::string_view symbol;
   void* function;
+  size_t times = 0;  // that it was put in a table
 };
+using Replacements = std::array<Replacement, 2>;
 
 // One library's table: what the dynamic section says of it.
 struct Table {
@@ -58,11 +61,13 @@ struct Table {
   }
 };
 
-void write(void** slot, void* function) {
+bool write(void** slot, void* function) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   auto* start = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(slot) / page * page);
   // Where the library was linked with -z now, its table is read-only.
-  if (mprotect(start, page, PROT_READ | PROT_WRITE) == 0) *slot = function;
+  if (mprotect(start, page, PROT_READ | PROT_WRITE) != 0) return false;
+  *slot = function;
+  return true;
 }
 
 int replace_in(dl_phdr_info* library, size_t /*size*/, void* replacements) {
@@ -78,23 +83,24 @@ int replace_in(dl_phdr_info* library, size_t /*size*/, void* replacements) {
       const ElfW(Rela) & entry = table.relocations[k];
       if (ELF64_R_TYPE(entry.r_info) != kJumpSlot) continue;
       const std::string_view symbol = table.names + table.symbols[ELF64_R_SYM(entry.r_info)].st_name;
-      for (const Replacement& each : *static_cast<const std::array<Replacement, 2>*>(replacements)) {
-        if (symbol == each.symbol) write(reinterpret_cast<void**>(base + entry.r_offset), each.function);
+      for (Replacement& each : *static_cast<Replacements*>(replacements)) {
+        if (symbol == each.symbol) each.times += write(reinterpret_cast<void**>(base + entry.r_offset), each.function);
       }
     }
   }
   return 0;
 }
 
-void lead_calls_here() {
-  std::array<Replacement, 2> replacements{{
+bool lead_calls_here() {
+  Replacements replacements{{
       {"_ZN2at11accelerator14getAcceleratorEb", reinterpret_cast<void*>(&get_accelerator)},
       {"_ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE", reinterpret_cast<void*>(&is_accelerator)},
   }};
   dl_iterate_phdr(&replace_in, &replacements);
+  return replacements[0].times > 0 && replacements[1].times > 0;
 }
 #else
-void lead_calls_here() {}
+bool lead_calls_here() { return false; }
 #endif
 
 }  // namespace
@@ -105,7 +111,12 @@ bool set_accelerator_here(bool ours) { return std::exchange(is_ours, ours); }
 
 void keep_accelerator() {
   other = at::getAccelerator();
-  if (other) lead_calls_here();
+  if (!other || lead_calls_here()) return;
+  TORCH_WARN(
+      "\"pjrt\" becomes PyTorch's accelerator in place of '", c10::DeviceTypeName(*other, /*lower_case=*/true),
+      "', whose tensors then have no backward() (pytorch/pytorch#161129): this build of PyTorch has no place where "
+      "that could be kept from happening. TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves torch_pjrt out");
+  other.reset();
 }
 
 }  // namespace tpjrt::device

@@ -15,6 +15,12 @@ namespace {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
+// torch 2.11 can't tell without CUDA's own headers.
+bool is_captured(const auto& stream) {
+  if constexpr (requires { stream.is_capturing(); }) return stream.is_capturing();
+  return false;
+}
+
 // What a storage over a result's memory owns.
 struct Lent {
   std::shared_ptr<pjrt::Buffer> buffer;
@@ -74,6 +80,9 @@ size_t device_index(const pjrt::Client& client, c10::Device device) {
 pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device) {
   Returned::instance().sweep();
   const c10::Stream current = current_stream(device);
+  TORCH_CHECK(!is_captured(current),
+              "a function compiled by backend 'pjrt' can't be part of a CUDA graph: the plugin has streams of its own. "
+              "Call it outside of torch.cuda.graph");
   const auto stream = pjrt::plugin_stream(client, device_index);
   if (!stream) {
     current.synchronize();

@@ -42,6 +42,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream next) const override { return stream(std::exchange(current, next.id())); }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
   bool queryStream(const c10::Stream&) const override { return true; }
+  bool isStreamCapturing(const c10::Stream& stream) const { return stream.id() == 0x30; }  // not in torch 2.11
   void synchronizeStream(const c10::Stream& stream) const override { note("synchronize", stream.id()); }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {

@@ -139,6 +139,15 @@ def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
         calls = log()
     assert "record 20" in calls and "results on 20" in calls, calls
     assert not any(line.endswith(" 10") for line in calls[:5]), calls
+
+    with torch.Stream(stream_id=0x30, device_index=0, device_type=1):  # says that it is being captured
+        try:
+            double(x, y)
+        except RuntimeError as error:
+            assert "can't be part of a CUDA graph" in str(error), error
+        else:
+            raise AssertionError("no error")
+    assert double(x, y)[0].tolist() == results[0].tolist()
     """)
 
 
