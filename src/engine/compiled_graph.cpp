@@ -322,7 +322,7 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
   return bound.buffer->handle();
 }
 
-// An argument that XLA can't take where it lies is copied, and the calls that all arguments wait for are then queued.
+// Copies what XLA can't take where it lies; then, as the copies are queued, too, has the plugin wait for what is queued.
 void CompiledGraph::ready_cuda_arguments(const std::vector<Given>& given) {
   bool any = false;
   for (Bound& bound : bound_) {

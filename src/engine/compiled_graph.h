@@ -135,7 +135,7 @@ class CompiledGraph {
   std::optional<pjrt::StreamHandle> order_;  // what the first argument on CUDA is made with (Note [CUDA tensors])
   NumberArguments packed_;
   std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
-  int64_t copied_bytes_ = 0;  // in this call, between the host and the device
+  int64_t copied_bytes_ = 0;  // in this call, of arguments and results
 };
 
 // Of a trace: has the argument's storage another value than the leaf it began with?
