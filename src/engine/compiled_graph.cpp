@@ -306,8 +306,7 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
     memory = memory_of();  // another call may have moved it, too
   }
   if (in_place && is_aligned(memory)) {
-    std::shared_ptr<pjrt::Buffer> own = bound.result < 0 ? own_buffer(tensor) : nullptr;
-    if (own && own->dims() == bound.type->dims && own->element_type() == bound.type->element_type) {
+    if (auto own = bound.result < 0 ? own_buffer(tensor, *bound.type) : nullptr) {
       bound.buffer = std::move(own);
       return bound.buffer->handle();  // not kept: the tensor's owner decides how long it lives
     }
@@ -343,8 +342,7 @@ PJRT_Buffer* CompiledGraph::bind_cuda(Bound& bound, const at::Tensor& tensor) {
   const void* memory = (bound.staged.defined() ? bound.staged : tensor).const_data_ptr();
   if (!order_ && bound.buffer && bound.memory == memory) return bound.buffer->handle();
   bound.memory = nullptr;
-  std::shared_ptr<pjrt::Buffer> own = order_ || bound.staged.defined() ? nullptr : own_buffer(tensor);
-  if (own && own->dims() == bound.type->dims && own->element_type() == bound.type->element_type) {
+  if (auto own = order_ || bound.staged.defined() ? nullptr : own_buffer(tensor, *bound.type)) {
     bound.buffer = std::move(own);
     return bound.buffer->handle();  // not kept: the tensor's owner decides how long it lives
   }

@@ -35,11 +35,14 @@ c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::Ten
   return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), c10::GetCPUAllocator(), true};
 }
 
-std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor) {
-  const c10::DataPtr& memory = tensor.storage().data_ptr();
+std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor, const pjrt::BufferType& type) {
   if (tensor.storage_offset() != 0) return nullptr;
-  if (memory.get_deleter() != &release_buffer) return cuda::buffer_under(memory);
-  return *static_cast<std::shared_ptr<pjrt::Buffer>*>(memory.get_context());
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  std::shared_ptr<pjrt::Buffer> buffer = memory.get_deleter() == &release_buffer
+                                             ? *static_cast<std::shared_ptr<pjrt::Buffer>*>(memory.get_context())
+                                             : cuda::buffer_under(memory);
+  const bool fits = buffer && buffer->dims() == type.dims && buffer->element_type() == type.element_type;
+  return fits ? buffer : nullptr;
 }
 
 at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,

@@ -19,8 +19,8 @@ inline bool is_outside(c10::Device device) { return device.type() != device::kPj
 // plugin's device has a memory of its own.
 c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, const graph::TensorType& form, c10::Device device);
 
-// The buffer whose memory this tensor's storage is, if it begins there.
-std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor);
+// The buffer of that type whose memory this tensor's storage is, if it begins there.
+std::shared_ptr<pjrt::Buffer> own_buffer(const at::Tensor& tensor, const pjrt::BufferType& type);
 
 // A tensor over a storage of any device.
 at::Tensor tensor_over(c10::Storage storage, c10::ScalarType dtype, const graph::Sizes& sizes,

@@ -50,6 +50,12 @@ uint64_t outline_hash(const Walk& walk) {
   return hash;
 }
 
+std::vector<const Node*> in_recording_order(const Walk& walk) {
+  std::vector<const Node*> nodes(walk.nodes.begin(), walk.nodes.end());
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
+  return nodes;
+}
+
 Calls calls_of(const Walk& walk) {
   Calls calls;
   for (const Node* node : walk.nodes) calls.push_back(node->signature);
@@ -114,7 +120,6 @@ uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
 }
 
 PartOfNode in_pieces(const Walk& walk, const PartOfNode& part) {
-  const size_t count = walk.nodes.size();
   std::vector<size_t> size;  // of each part
   const auto part_of = [&](const Node* node) { return part.empty() ? 0 : part[node->local]; };
   for (const Node* node : walk.nodes) {
@@ -126,11 +131,9 @@ PartOfNode in_pieces(const Walk& walk, const PartOfNode& part) {
     first[i + 1] = first[i] + static_cast<uint32_t>(std::max<size_t>(1, (size[i] + kMostCalls - 1) / kMostCalls));
   }
   if (first.back() == size.size()) return part;
-  std::vector<const Node*> recorded(walk.nodes.begin(), walk.nodes.end());
-  std::sort(recorded.begin(), recorded.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
-  PartOfNode pieces(count);
+  PartOfNode pieces(walk.nodes.size());
   std::vector<size_t> met(size.size(), 0);
-  for (const Node* node : recorded) {
+  for (const Node* node : in_recording_order(walk)) {
     const uint32_t i = part_of(node);
     const uint32_t number = first[i + 1] - first[i];
     pieces[node->local] = first[i] + static_cast<uint32_t>(met[i]++ * number / size[i]);

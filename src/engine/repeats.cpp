@@ -43,12 +43,11 @@ struct Sequence {
   std::unordered_set<const Node*>
       kept;  // leaves that only the graph holds: kept for a backward by a forward that was run
 
-  Sequence(const Walk& walk, size_t least) : all(walk.nodes.begin(), walk.nodes.end()), place(all.size()) {
+  Sequence(const Walk& walk, size_t least) : all(in_recording_order(walk)), place(all.size()) {
     for (const graph::NodePtr& leaf : walk.leaves) {
       if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's list
     }
     for (const Walk::Alias& alias : walk.aliases) kept.erase(walk.leaves[alias.leaf].get());  // updated in place
-    std::sort(all.begin(), all.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
     std::unordered_map<SignaturePtr, size_t> count;
     for (const Node* node : all) ++count[node->signature];
     for (size_t i = 0; i < all.size(); ++i) {

@@ -61,7 +61,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
     if torch.version.cuda or torch.version.hip:
-        pytest.skip("PyTorch has CUDA of its own")
+        pytest.skip("PyTorch has CUDA of its own, and beside it none can be emulated")
 
     def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "program.py").write_text(START + textwrap.dedent(program))

@@ -1,13 +1,6 @@
-// A PJRT plugin that passes for CUDA's: the one at $TORCH_PJRT_TEST_PLUGIN with a memory of its own, with pointers into
-// it, and with streams. What concerns order is written to the file $EMULATED_CUDA_LOG, as is what
+// A PJRT plugin that passes for CUDA's: with a memory of its own (own_memory.h), with pointers into it, and with streams. What concerns order is written to the file $EMULATED_CUDA_LOG, as is what
 // tests/dynamo/emulated_cuda.cpp, the other half, is asked.
-#include <dlfcn.h>
-#include <pjrt_c_api.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const PJRT_Api* host;
+#include "own_memory.h"
 
 static void note(const char* what, intptr_t stream) {
   FILE* file = fopen(getenv("EMULATED_CUDA_LOG"), "a");
@@ -20,19 +13,6 @@ static PJRT_Error* platform_name(PJRT_Client_PlatformName_Args* args) {
   args->platform_name = "cuda";
   args->platform_name_size = 4;
   return NULL;
-}
-
-static PJRT_Error* is_on_cpu(PJRT_Buffer_IsOnCpu_Args* args) {
-  args->is_on_cpu = false;
-  return NULL;
-}
-
-static PJRT_Error* copy_from_host(PJRT_Client_BufferFromHostBuffer_Args* args) {
-  if (args->host_buffer_semantics != PJRT_HostBufferSemantics_kImmutableOnlyDuringCall) {
-    fprintf(stderr, "cuda.c: a buffer over the host's memory was asked for\n");
-    abort();
-  }
-  return host->PJRT_Client_BufferFromHostBuffer(args);
 }
 
 static PJRT_Error* view(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
@@ -86,19 +66,8 @@ static struct {
 
 const PJRT_Api* GetPjrtApi(void) {
   static PJRT_Api* api;
-  if (api) return api;
-  void* library = dlopen(getenv("TORCH_PJRT_TEST_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
-  const PJRT_Api* (*get)(void) = library ? (const PJRT_Api* (*)(void))dlsym(library, "GetPjrtApi") : NULL;
-  if (!get) {
-    fprintf(stderr, "cuda.c: %s\n", dlerror());
-    return NULL;
-  }
-  host = get();
-  api = malloc(host->struct_size);
-  memcpy(api, host, host->struct_size);
+  if (api || !(api = own_memory_table())) return api;
   api->PJRT_Client_PlatformName = platform_name;
-  api->PJRT_Buffer_IsOnCpu = is_on_cpu;
-  api->PJRT_Client_BufferFromHostBuffer = copy_from_host;
   api->PJRT_Client_CreateViewOfDeviceBuffer = view;
   api->PJRT_LoadedExecutable_Execute = execute;
   api->PJRT_Buffer_Destroy = destroy;
