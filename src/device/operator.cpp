@@ -75,7 +75,10 @@ bool stays_composite(std::string_view base) {
       "select_backward",
       "select_scatter",
       "slice_backward",
-      "slice_scatter",  // end in a copy to a view, whose place is a number: another one is the same program
+      "slice_scatter",
+      "diag_embed",
+      "diagonal_backward",
+      "diagonal_scatter",  // end in a copy to a view, whose place is a number: another one is the same program
       "_coalesced",
       "_is_all_true",
       "_is_any_true",

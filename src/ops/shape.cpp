@@ -1,4 +1,4 @@
-// Moving elements about: cat, flip, roll, repeat, triangles, diagonals, scatters into slices. Padding is in padding.cpp.
+// Moving elements about: cat, flip, roll, repeat, triangles, unfolding. Padding is in padding.cpp.
 #include <algorithm>
 
 #include "ops/rules.h"
@@ -91,56 +91,6 @@ Values triangle(Emit& e, const Call& c, hlo::Comparison kept) {
 Values tril(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kLe); }
 Values triu(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kGe); }
 
-// A place for a diagonal in a larger tensor: dimensions dim1 and dim2, of sizes rows and columns.
-struct Diagonal {
-  int64_t offset, dim1, dim2, rows, columns;
-};
-
-// x, whose last dimension is the diagonal, spread over the plane; and where the plane is on the diagonal.
-std::pair<Value, Value> on_diagonal(Emit& e, const Value& x, const Diagonal& d) {
-  const int64_t last = x.rank() - 1, low = std::max<int64_t>(-d.offset, 0);
-  Value rows = e.pad_dim(x, last, low, d.rows - low - x.dim(last));
-  Dims dims = rows.dims(), positions;
-  dims.push_back(d.columns);
-  for (int64_t i = 0; i <= last; ++i) positions.push_back(i);
-  Value spread = e.broadcast_in_dim(rows, dims, positions);
-  Value offset = offsets(e, {d.rows, d.columns});
-  Value hit = e.compare(hlo::Comparison::kEq, offset, e.constant(d.offset, offset.type));
-  // From [..., rows, columns] to dim1 and dim2.
-  Dims permutation(dims.size());
-  int64_t next = 0;
-  for (int64_t i = 0; i < static_cast<int64_t>(dims.size()); ++i) {
-    permutation[at(i)] = i == d.dim1 ? last : i == d.dim2 ? last + 1 : next++;
-  }
-  return {e.transpose(spread, permutation), e.transpose(e.broadcast_to(hit, dims), permutation)};
-}
-
-Diagonal diagonal_of(const Call& c, const Dims& dims) {
-  const auto rank = static_cast<int64_t>(dims.size());
-  const int64_t dim1 = c.dim("dim1", rank), dim2 = c.dim("dim2", rank);
-  return {c.integer("offset"), dim1, dim2, dims[at(dim1)], dims[at(dim2)]};
-}
-
-// aten::diag_embed, aten::diagonal_backward: zero off the diagonal.
-Values diagonal_in_zeros(Emit& e, const Call& c, std::string_view source) {
-  const Type result = e.type_of(c.result());
-  if (c.tensor(source).type.elements() == 0) return {e.zeros(result)};
-  auto [spread, hit] = on_diagonal(e, c.tensor(source), diagonal_of(c, result.dims));
-  return {e.select(hit, spread, e.zeros(result))};
-}
-
-Values diag_embed(Emit& e, const Call& c) { return diagonal_in_zeros(e, c, "self"); }
-Values diagonal_backward(Emit& e, const Call& c) { return diagonal_in_zeros(e, c, "grad_output"); }
-
-// aten::diagonal_scatter
-Values diagonal_scatter(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
-  Value src = e.to(c.tensor("src"), x.element());
-  if (src.type.elements() == 0) return {x};
-  auto [spread, hit] = on_diagonal(e, src, diagonal_of(c, x.dims()));
-  return {e.select(hit, spread, x)};
-}
-
 // The part of `dims` that lies at start, start + step, … along dim gets x; the rest is zero.
 Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t start, int64_t step) {
   if (x.type.elements() == 0) return e.zeros({x.element(), dims});
@@ -215,9 +165,6 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::repeat", repeat);
   rules.add("aten::tril", tril);
   rules.add("aten::triu", triu);
-  rules.add("aten::diag_embed", diag_embed);
-  rules.add("aten::diagonal_backward", diagonal_backward);
-  rules.add("aten::diagonal_scatter", diagonal_scatter);
   rules.add("aten::unfold_backward", unfold_backward);
   rules.add("aten::unsafe_split.Tensor", unsafe_split);
   rules.add("aten::unsafe_split_with_sizes", unsafe_split);

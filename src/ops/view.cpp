@@ -2,9 +2,10 @@
 //
 // Note [Strided access]: a base value is dense, so in memory order it is a flat array of N elements. A view of it
 // whose strides s1 > s2 > … > sk divide one another and whose dimensions don't overlap is a box in that array reshaped to
-// [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. Where the box would
-// cross a boundary of that grid, or the offset is not known, the grid is laid over the part that starts at the offset. Views
-// off any grid (unfold, which overlaps; the diagonals of a batch) are read by a gather and written by a scatter.
+// [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. A stride that doesn't
+// divide the one before it (every second column of five, the diagonals of a batch) counts in steps of their greatest common
+// divisor. Where the box would cross a boundary of that grid, or the offset is not known, the grid is laid over the part
+// that starts at the offset. Views off any grid (unfold, which overlaps) are read by a gather and written by a scatter.
 #include <algorithm>
 #include <numeric>
 
@@ -73,9 +74,15 @@ Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
 
 struct Grid {
   std::vector<size_t> axes;  // of the view, by stride, largest first; those of size 1 or stride 0 are left out
-  Dims sizes, strides;       // of those axes
+  Dims sizes;                // of those axes
+  Dims strides, steps;       // of the grid's axes, and the view's along them
   bool off_grid = false;
   int64_t span = 1;  // elements from the first to the last one
+
+  int64_t extent(size_t i) const { return sizes[i] == 0 ? 0 : (sizes[i] - 1) * steps[i] + 1; }
+  bool has_steps() const {
+    return std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; });
+  }
 };
 
 Grid grid_of(const Dims& sizes, const Dims& strides) {
@@ -86,12 +93,13 @@ Grid grid_of(const Dims& sizes, const Dims& strides) {
   std::stable_sort(grid.axes.begin(), grid.axes.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
   for (size_t i = 0; i < grid.axes.size(); ++i) {
     const size_t axis = grid.axes[i];
+    const int64_t outer = i == 0 ? 0 : grid.strides[i - 1];
+    const int64_t stride = std::gcd(outer, strides[axis]);
     grid.sizes.push_back(sizes[axis]);
-    grid.strides.push_back(strides[axis]);
+    grid.strides.push_back(stride);
+    grid.steps.push_back(strides[axis] / stride);
     grid.span += (sizes[axis] - 1) * strides[axis];
-    if (i == 0) continue;
-    const int64_t outer = grid.strides[i - 1];
-    grid.off_grid |= outer % strides[axis] != 0 || sizes[axis] > outer / strides[axis];
+    grid.off_grid |= i > 0 && grid.extent(i) > outer / stride;
   }
   return grid;
 }
@@ -115,7 +123,7 @@ Dims start_in(const Grid& grid, const Dims& shape, int64_t offset) {
   for (size_t i = 0; i < grid.strides.size(); ++i) {
     start.push_back(offset / grid.strides[i]);
     offset %= grid.strides[i];
-    if (start[i] + grid.sizes[i] > shape[i]) return {};
+    if (start[i] + grid.extent(i) > shape[i]) return {};
   }
   start.push_back(offset);
   return start;
@@ -127,12 +135,32 @@ Value over_grid(Emit& e, const Value& flat, const Dims& shape) {
   return e.reshape(whole, shape);
 }
 
-// The box [start, start + sizes) of the grid, without the last, single coordinate.
-Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start) {
-  Dims limit = start;
-  for (size_t i = 0; i < grid.sizes.size(); ++i) limit[i] += grid.sizes[i];
+// The box at `start` of the grid, in steps, or whole; without the last, single coordinate.
+Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start, bool whole = false) {
+  Dims limit = start, steps(start.size(), 1), sizes;
+  for (size_t i = 0; i < grid.sizes.size(); ++i) {
+    limit[i] += grid.extent(i);
+    if (!whole) steps[i] = grid.steps[i];
+    sizes.push_back(whole ? grid.extent(i) : grid.sizes[i]);
+  }
   limit.back() += 1;
-  return e.reshape(e.slice(gridded, start, limit, Dims(start.size(), 1)), grid.sizes);
+  return e.reshape(e.slice(gridded, start, limit, steps), sizes);
+}
+
+// The whole box, with `update` in its steps and `old` between them.
+Value in_steps(Emit& e, const Value& update, const Value& old, const Grid& grid) {
+  Value chosen;
+  Dims between(grid.steps.size());
+  for (size_t i = 0; i < grid.steps.size(); ++i) {
+    between[i] = grid.steps[i] - 1;
+    if (between[i] == 0) continue;
+    const Type type{ElementType::kS64, old.dims()};
+    Value rest = e.binary("remainder", e.iota(type, static_cast<int64_t>(i)), e.constant(grid.steps[i], type));
+    Value here = e.compare(hlo::Comparison::kEq, rest, e.zeros(type));
+    chosen = chosen ? e.binary("and", chosen, here) : here;
+  }
+  const Dims none(between.size(), 0);
+  return e.select(chosen, e.pad(update, e.zeros({update.element(), {}}), none, none, between), old);
 }
 
 // From the axes in grid order to the view's own, with the broadcast ones put back.
@@ -233,11 +261,13 @@ Values write(Emit& e, const Call& c) {
   const Access a = access_of(e, c);
   const auto put = [&](const Value& target, const Dims& shape, const Dims& start) {
     Value boxed = to_box(e, update, a.grid);
+    Value gridded = over_grid(e, target, shape);
+    if (a.grid.has_steps()) boxed = in_steps(e, boxed, box(e, gridded, a.grid, start, /*whole=*/true), a.grid);
     Dims with_last = boxed.dims();
     with_last.push_back(1);
     Values starts;
     for (const int64_t s : start) starts.push_back(e.constant(s, Type{ElementType::kS64, {}}));
-    Value written = e.dynamic_update_slice(over_grid(e, target, shape), e.reshape(boxed, with_last), starts);
+    Value written = e.dynamic_update_slice(gridded, e.reshape(boxed, with_last), starts);
     Value all = e.reshape(written, {product(shape)});
     return all.dim(0) == target.dim(0) ? all : e.slice(all, {0}, {target.dim(0)}, {1});
   };
