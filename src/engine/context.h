@@ -12,13 +12,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "device/engine.h"
 #include "engine/compiler.h"
-#include "engine/parts.h"
+#include "engine/cuts.h"
 #include "engine/program.h"
 #include "engine/queue.h"
 #include "engine/requirements.h"
@@ -130,12 +128,6 @@ class Context final : public device::Engine {
   // `program`: null where it isn't known yet.
   void run(const Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where);
   std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
-  struct Split {
-    PartOfNode part;
-    const char* cause;
-  };
-  const Split* split(const Walk& walk);
-  PartOfNode find_new_shapes(const Walk& walk);
   // Runs all but the last part of a graph that is cut in parts, if it is one.
   bool run_parts(const Walk& walk, const device::Location& where);
   std::shared_ptr<Program> for_host(const Walk& walk, std::shared_ptr<Program> program);
@@ -156,9 +148,7 @@ class Context final : public device::Engine {
   Compiler compiler_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   ProgramCache programs_;
-  std::unordered_map<uint64_t, Split> split_;       // graphs that are run in parts, by hash
-  std::unordered_map<uint64_t, Calls> by_outline_;  // the last graph of each
-  std::unordered_set<uint64_t> middles_;            // of all large graphs, between their bookkeeping
+  Cuts cuts_;
 
   int running_ = 0;  // syncs within each other, under lock_
   uint32_t compiles_since_look_ = 0;

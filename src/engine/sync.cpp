@@ -18,7 +18,6 @@
 #include "engine/interpret.h"
 #include "engine/mappings.h"
 #include "engine/refusal.h"
-#include "engine/repeats.h"
 #include "graph/print.h"
 
 namespace tpjrt::engine {
@@ -224,39 +223,17 @@ std::optional<int64_t> Context::interpret(const Walk& walk) {
   return spent;
 }
 
-// How a graph is cut; nothing is remembered of one that isn't.
-const Context::Split* Context::split(const Walk& walk) {
-  if (walk.nodes.size() < Parts::kLeastCalls) return nullptr;
-  auto it = split_.find(walk.hash);
-  if (it == split_.end()) {
-    Split split{find_repeats(walk), "rounds of a loop"};
-    if (split.part.empty()) split = {find_new_shapes(walk), "new shapes in a known graph"};
-    if (split.part.empty()) split.cause = "a graph too large for one program";
-    split.part = in_pieces(walk, split.part);
-    if (split.part.empty()) return nullptr;
-    it = split_.emplace(walk.hash, std::move(split)).first;
-  }
-  return it->second.part.size() == walk.nodes.size() ? &it->second : nullptr;  // else another graph of the same hash
-}
-
-PartOfNode Context::find_new_shapes(const Walk& walk) {
-  const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));
-  PartOfNode part = around_bookkeeping(walk);
-  const bool known = !part.empty() && !middles_.insert(middle_hash(walk, part)).second;
-  return known && !device::strict() ? part : find_parts(walk, before);
-}
-
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
-  const Split* split = this->split(walk);
-  if (!split) return false;
-  Parts parts(walk, split->part);
+  const Cut* cut = cuts_.find(walk, /*may_interpret=*/!device::strict());
+  if (!cut) return false;
+  Parts parts(walk, cut->part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left
     Walk part;
     {
       std::lock_guard graph_guard(graph::graph_lock());
       parts.walk(i, part);
     }
-    if (!part.empty()) run(part, programs_.find(part), split->cause, where);
+    if (!part.empty()) run(part, programs_.find(part), cut->cause, where);
   }
   return true;
 }

@@ -27,11 +27,11 @@ def llama(eos: int | None) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def generate(model: PreTrainedModel, prompt: torch.Tensor, tokens: int = TOKENS) -> list[int]:
+def generate(model: PreTrainedModel, prompt: torch.Tensor, tokens: int = TOKENS, cache: str = "static") -> list[int]:
     prompt = prompt.to(model.device)
     result = model.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, do_sample=False, pad_token_id=0,
-        cache_implementation="static", disable_compile=True,
+        cache_implementation=cache, disable_compile=True,
     )  # fmt: skip
     return result[0].tolist()
 
@@ -54,6 +54,22 @@ def test_a_static_cache(make: object, eos: int | None) -> None:
     torch_pjrt.reset_metrics()
     generate(moved, prompt)
     assert torch_pjrt.metrics()["graphs_compiled"] == 0
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_the_default_cache_which_grows(make: object) -> None:
+    torch.manual_seed(0)
+    model = make(None).eval()  # type: ignore[operator]
+    moved = copy.deepcopy(model).to("pjrt")
+    prompt = torch.randint(1, 96, (1, 9))
+    for tokens in (TOKENS, 2 * TOKENS):
+        with torch_pjrt.explain() as report:
+            assert generate(moved, prompt, tokens, cache="dynamic") == generate(model, prompt, tokens, cache="dynamic")
+        compiled = [graph.nodes for graph in report.graphs if graph.source == "compiled"]
+        # The prompt, and tokens of two kinds; then what their layers have in common, and an attention for each length.
+        assert sum(nodes >= LARGE for nodes in compiled) <= (3 if tokens == TOKENS else 0), report
+    assert sum(compiled) <= 2 * 15 * TOKENS, report
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
 def test_a_compiled_forward_on_the_cpu() -> None:

@@ -1,0 +1,151 @@
+// Telling the new calls of a graph from the known ones. Cold: once for each new graph.
+#include "engine/growth.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "engine/interpret.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr size_t kLeastMiddle =
+    100;  // calls of the middle of three parts; fewer are compiled along: that takes little time
+constexpr size_t kMostAround = 2;   // at most one call of the other parts to so many in the middle
+constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still be in the first part
+constexpr size_t kLeastTurn = 6;    // calls of a turn, on average: running a program costs as much as recording some
+constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
+
+// What is equal for two graphs of the same calls in the same order, whatever their shapes and dtypes.
+uint64_t outline_hash(const Walk& walk) {
+  uint64_t hash = walk.nodes.size();
+  const auto mix = [&](uint64_t word) { hash = mixed(hash, word); };
+  for (const Node* node : walk.nodes) {
+    mix(std::hash<std::string>()(node->signature->name));
+    for (const Value& operand : node->operands) {
+      mix(static_cast<uint64_t>(operand.node->local) << 2 | static_cast<uint64_t>(operand.is_leaf()) << 1);
+      mix(operand.index);
+    }
+  }
+  for (const Value& result : walk.results) mix(static_cast<uint64_t>(result.node->local) << 8 | result.index);
+  return hash;
+}
+
+std::vector<graph::SignaturePtr> calls_of(const Walk& walk) {
+  std::vector<graph::SignaturePtr> calls;
+  for (const Node* node : walk.nodes) calls.push_back(node->signature);
+  return calls;
+}
+
+// Puts a node and all that it rests on in the first part, unless that is too much.
+bool put_before(const Walk& walk, size_t node, PartOfNode& part) {
+  std::vector<size_t> below{node};
+  for (size_t next = 0; next < below.size(); ++next) {
+    for (const Value& operand : walk.nodes[below[next]]->operands) {
+      if (operand.is_leaf() || part[operand.node->local] == kBefore) continue;
+      if (std::find(below.begin(), below.end(), operand.node->local) != below.end()) continue;
+      if (below.size() == kMostBefore) return false;
+      below.push_back(operand.node->local);
+    }
+  }
+  for (const size_t i : below) part[i] = kBefore;
+  return true;
+}
+
+// The calls that are new, those which the rest needs before it, those that need the rest after it. Empty where the rest is
+// not large.
+PartOfNode around_the_known(const Walk& walk, const std::vector<char>& is_new) {
+  PartOfNode part(walk.nodes.size(), kMiddle);
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    const Node& node = *walk.nodes[i];
+    bool after = false;
+    for (const Value& operand : node.operands) after |= !operand.is_leaf() && part[operand.node->local] == kAfter;
+    if (after || (is_new[i] && !put_before(walk, i, part))) part[i] = kAfter;
+  }
+  const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
+  const size_t around = walk.nodes.size() - middle;
+  if (middle < kLeastMiddle || around * kMostAround > middle) return {};
+  return part;
+}
+
+// The same with bookkeeping as the outer parts.
+PartOfNode around_bookkeeping(const Walk& walk) {
+  const size_t count = walk.nodes.size();
+  PartOfNode part(count, kMiddle);
+  std::vector<bool> movable(count), needed(count, false);  // needed: by a call that is not done after the rest
+  for (size_t i = 0; i < count; ++i) {
+    movable[i] = is_bookkeeping(*walk.nodes[i]);
+    const auto& operands = walk.nodes[i]->operands;
+    const bool first = movable[i] && std::all_of(operands.begin(), operands.end(), [&](const Value& operand) {
+                         return operand.is_leaf() || part[operand.node->local] == kBefore;
+                       });
+    if (first) part[i] = kBefore;
+  }
+  for (size_t i = count; i-- > 0;) {
+    if (part[i] == kMiddle && movable[i] && !needed[i]) part[i] = kAfter;
+    if (part[i] == kAfter) continue;
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (!operand.is_leaf()) needed[operand.node->local] = true;
+    }
+  }
+  const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
+  return middle == count || middle < kLeastMiddle ? PartOfNode{} : part;
+}
+
+// What is equal for two graphs with the same middle part.
+uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
+  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
+  uint64_t hash = 0;
+  const auto mix = [&](uint64_t word) { hash = mixed(hash, word); };
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    if (part[i] != kMiddle) continue;
+    const Node* node = walk.nodes[i];
+    mix(reinterpret_cast<uint64_t>(node->signature));
+    for (const Value& operand : node->operands) {
+      mix(numbers.try_emplace({operand.node.get(), operand.index}, numbers.size()).first->second);
+    }
+    for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
+  }
+  return hash;
+}
+
+// What is new and what is known take turns. Empty where too much is new, or the turns are short.
+PartOfNode in_turns(const Walk& walk, const std::vector<char>& is_new) {
+  PartOfNode part;
+  size_t fresh = 0, known = 0;
+  uint32_t last = 0;
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    uint32_t turn = is_new[i] ? 0 : 1;  // even turns are new
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (operand.is_leaf()) continue;
+      const uint32_t at = operand.node->local;
+      turn = std::max(turn, part[at] + (is_new[at] != is_new[i] ? 1 : 0));
+    }
+    part.push_back(turn);
+    last = std::max(last, turn);
+    ++(is_new[i] ? fresh : known);
+  }
+  return known < fresh || walk.nodes.size() < (last + 1) * kLeastTurn ? PartOfNode{} : part;
+}
+
+}  // namespace
+
+PartOfNode Growth::find(const Walk& walk, bool may_interpret) {
+  const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));
+  PartOfNode part = around_bookkeeping(walk);
+  const bool known = !part.empty() && !middles_.insert(middle_hash(walk, part)).second;
+  if (known && may_interpret) return part;
+  if (before.size() != walk.nodes.size()) return {};
+  std::vector<char> is_new;
+  for (size_t i = 0; i < before.size(); ++i) is_new.push_back(walk.nodes[i]->signature != before[i]);
+  if (std::find(is_new.begin(), is_new.end(), true) == is_new.end()) return {};
+  part = around_the_known(walk, is_new);
+  return part.empty() ? in_turns(walk, is_new) : part;
+}
+
+}  // namespace tpjrt::engine
