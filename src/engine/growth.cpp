@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "engine/interpret.h"
+#include "engine/repeats.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -18,6 +20,7 @@ constexpr size_t kLeastMiddle =
     100;  // calls of the middle of three parts; fewer are compiled along: that takes little time
 constexpr size_t kMostAround = 2;   // at most one call of the other parts to so many in the middle
 constexpr size_t kMostBefore = 32;  // calls that a new one may rest on and still be in the first part
+constexpr size_t kLeastGain = 2;    // calls of the graph to one that has to be compiled
 constexpr size_t kLeastTurn = 6;    // calls of a turn, on average: running a program costs as much as recording some
 constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
@@ -114,23 +117,49 @@ uint64_t middle_hash(const Walk& walk, const PartOfNode& part) {
   return hash;
 }
 
-// What is new and what is known take turns. Empty where too much is new, or the turns are short.
+// The turns of what is new (even) and what is known (odd).
 PartOfNode in_turns(const Walk& walk, const std::vector<char>& is_new) {
   PartOfNode part;
-  size_t fresh = 0, known = 0;
-  uint32_t last = 0;
   for (size_t i = 0; i < walk.nodes.size(); ++i) {
-    uint32_t turn = is_new[i] ? 0 : 1;  // even turns are new
+    uint32_t turn = is_new[i] ? 0 : 1;
     for (const Value& operand : walk.nodes[i]->operands) {
       if (operand.is_leaf()) continue;
       const uint32_t at = operand.node->local;
       turn = std::max(turn, part[at] + (is_new[at] != is_new[i] ? 1 : 0));
     }
     part.push_back(turn);
-    last = std::max(last, turn);
-    ++(is_new[i] ? fresh : known);
   }
-  return known < fresh || walk.nodes.size() < (last + 1) * kLeastTurn ? PartOfNode{} : part;
+  return part;
+}
+
+uint32_t count(const PartOfNode& part) { return *std::max_element(part.begin(), part.end()) + 1; }
+
+// Turns of much that is new, cut in layers.
+PartOfNode in_layers(const Walk& walk, const PartOfNode& turns) {
+  std::vector<std::vector<const Node*>> nodes(count(turns));
+  for (const Node* node : in_recording_order(walk)) nodes[turns[node->local]].push_back(node);
+  PartOfNode part(walk.nodes.size());
+  uint32_t next = 0;
+  for (uint32_t turn = 0; turn < nodes.size(); ++turn) {
+    const bool is_new = turn % 2 == 0;
+    const PartOfNode layers =
+        is_new && nodes[turn].size() >= kLeastMiddle ? find_layers(walk, nodes[turn]) : PartOfNode{};
+    for (const Node* node : nodes[turn]) part[node->local] = next + (layers.empty() ? 0 : layers[node->local]);
+    next += layers.empty() ? 1 : count(layers);
+  }
+  return part;
+}
+
+// How many calls have to be compiled, if parts of equal calls are compiled once.
+size_t to_compile(const Walk& walk, const PartOfNode& part, const std::vector<char>& is_new) {
+  std::vector<std::vector<graph::SignaturePtr>> calls(count(part));
+  for (const Node* node : in_recording_order(walk)) {
+    if (is_new[node->local]) calls[part[node->local]].push_back(node->signature);
+  }
+  std::set<std::vector<graph::SignaturePtr>> distinct(calls.begin(), calls.end());
+  size_t sum = 0;
+  for (const auto& one : distinct) sum += one.size();
+  return sum;
 }
 
 }  // namespace
@@ -145,7 +174,10 @@ PartOfNode Growth::find(const Walk& walk, bool may_interpret) {
   for (size_t i = 0; i < before.size(); ++i) is_new.push_back(walk.nodes[i]->signature != before[i]);
   if (std::find(is_new.begin(), is_new.end(), true) == is_new.end()) return {};
   part = around_the_known(walk, is_new);
-  return part.empty() ? in_turns(walk, is_new) : part;
+  if (!part.empty()) return part;
+  part = in_layers(walk, in_turns(walk, is_new));
+  const bool pays = to_compile(walk, part, is_new) * kLeastGain <= walk.nodes.size();
+  return pays && walk.nodes.size() >= count(part) * kLeastTurn ? part : PartOfNode{};
 }
 
 }  // namespace tpjrt::engine

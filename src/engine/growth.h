@@ -12,7 +12,8 @@
 //
 // Where the calls for other shapes lie all over the graph, as the attention of each layer over a cache that grows by a token,
 // they and the others take turns, each turn a program. Layers are alike, so few of these have to be compiled: for a new length
-// one attention, and for the rest, once, what lies between two of them.
+// one attention, and for the rest, once, what lies between two of them. Where next to all calls are new, as in training on
+// sentences of another length, turns of new calls are cut in layers (engine/repeats.h): a layer's program serves all of them.
 #pragma once
 
 #include <unordered_map>

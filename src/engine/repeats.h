@@ -18,5 +18,7 @@ namespace tpjrt::engine {
 
 // The part of each node; empty where nothing repeats itself often enough.
 PartOfNode find_repeats(const Walk& walk);
+// The same for some nodes, in recording order, with each layer of a network as a part. Those of other nodes are 0.
+PartOfNode find_layers(const Walk& walk, const std::vector<const graph::Node*>& nodes);
 
 }  // namespace tpjrt::engine

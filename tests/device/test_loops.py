@@ -47,36 +47,6 @@ def test_a_graph_that_grows_is_compiled_in_parts(reads: bool) -> None:
     assert max((graph.nodes for graph in report.graphs if graph.source != "memory"), default=0) <= 4
 
 
-def test_what_grows_in_each_layer_is_compiled_once_for_all_of_them() -> None:
-    """Twelve layers with a cache each, to which every round appends."""
-
-    def layer(h: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        cache = torch.cat([cache, h])
-        h = (h @ cache.T).softmax(-1) @ cache
-        for _ in range(4):
-            h = (h * 0.9 + 0.1).tanh()
-        return h, cache
-
-    def rounds(device: str, steps: int) -> torch.Tensor:
-        h = torch.linspace(0, 1, 8).reshape(1, 8).to(device)
-        caches = [torch.full((1, 8), i / 9).to(device) for i in range(9)]
-        for _ in range(steps):
-            for i, cache in enumerate(caches):
-                h, caches[i] = layer(h, cache)
-            if device == DEVICE:
-                torch_pjrt.sync(h)
-        return torch.cat([h, *caches]).cpu()
-
-    with torch_pjrt.explain() as report:
-        torch.testing.assert_close(rounds(DEVICE, 12), rounds("cpu", 12))
-    sizes = [graph.nodes for graph in report.graphs if graph.source == "compiled"]
-    assert sum(nodes > 30 for nodes in sizes) == 1, report  # the first round
-    with torch_pjrt.explain() as report:
-        rounds(DEVICE, 14)
-    sizes = [graph.nodes for graph in report.graphs if graph.source == "compiled"]
-    assert sizes == [5, 5, 1], report  # all layers' attention over 14 rows and over 15; what is read at the end
-
-
 def test_a_large_graph_beside_what_is_read_is_started() -> None:
     def step(x: torch.Tensor, flag: torch.Tensor) -> torch.Tensor:
         x = decoder(x, torch.zeros(4, 8, device=DEVICE), 0)

@@ -1,0 +1,108 @@
+"""Known graphs with new shapes: what is new is compiled once for all layers that are alike."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+
+
+def compiled(report: torch_pjrt.report.Report) -> list[int]:
+    """The sizes of the programs."""
+    return sorted(graph.nodes for graph in report.graphs if graph.source == "compiled")
+
+
+class Decoder(nn.Module):
+    """Layers with a cache each, to which every round appends."""
+
+    def __init__(self, layers: int = 9) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, h: torch.Tensor, caches: list[torch.Tensor]) -> torch.Tensor:
+        for i in range(self.layers):
+            caches[i] = torch.cat([caches[i], h])
+            h = (h @ caches[i].T).softmax(-1) @ caches[i]
+            for _ in range(4):
+                h = (h * 0.9 + 0.1).tanh()
+        return h
+
+
+def generate(device: str, steps: int) -> torch.Tensor:
+    decoder = Decoder()
+    h = torch.linspace(0, 1, 8).reshape(1, 8).to(device)
+    caches = [torch.full((1, 8), i / 9).to(device) for i in range(decoder.layers)]
+    for _ in range(steps):
+        h = decoder(h, caches)
+        if device == DEVICE:
+            torch_pjrt.sync(h)
+    return torch.cat([h, *caches]).cpu()
+
+
+def test_what_grows_in_each_layer_is_compiled_once_for_all_of_them() -> None:
+    with torch_pjrt.explain() as report:
+        torch.testing.assert_close(generate(DEVICE, 12), generate("cpu", 12))
+    assert sum(nodes > 30 for nodes in compiled(report)) == 1, report  # the first round
+    with torch_pjrt.explain() as report:
+        generate(DEVICE, 14)
+    assert compiled(report) == [1, 5, 5], report  # what is read at the end; the attention over 14 rows and over 15
+
+
+class Classifier(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(self.embedding(x)).mean(1))
+
+
+def train(model: nn.Module, lengths: list[int]) -> list[float]:
+    device = next(model.parameters()).device
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    losses = []
+    for i, length in enumerate(lengths):
+        torch.manual_seed(i)
+        x, y = torch.randint(50, (4, length)).to(device), torch.randint(3, (4,)).to(device)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_step_of_another_length_compiles_a_layer() -> None:
+    torch.manual_seed(0)
+    model = Classifier(layers=6)
+    moved = copy.deepcopy(model).to(DEVICE)
+    lengths = [8, 8, 8, 12, 9, 8, 12, 9]
+    with torch_pjrt.explain() as report:
+        torch.testing.assert_close(train(moved, lengths), train(model, lengths), rtol=1e-4, atol=1e-5)
+    whole = max(compiled(report))
+    with torch_pjrt.explain() as report:
+        train(moved, [*lengths, 10, 8, 10])
+    new = sum(compiled(report))
+    assert 0 < new * 4 < whole, report
+
+
+def test_the_last_batch_is_smaller() -> None:
+    """Evaluation, with a graph that has no layers that are alike: as before, each shape is one program."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(m for i in range(8, 40) for m in (nn.Linear(i, i + 1), nn.ReLU(), nn.LayerNorm(i + 1))))
+    model = model.double()
+    moved = copy.deepcopy(model).to(DEVICE)
+    for rows in (4, 4, 3, 4, 3):
+        x = torch.randn(rows, 8).double()
+        torch_pjrt.reset_metrics()
+        with torch.no_grad():
+            torch.testing.assert_close(moved(x.to(DEVICE)).cpu(), model(x), rtol=1e-4, atol=1e-5)
+        assert torch_pjrt.metrics()["executions"] == 1
