@@ -11,7 +11,18 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import _C, _accelerator, _data_parallel, _files, _nested, _processes, decompositions, dlpack, plugins
+from torch_pjrt import (
+    _C,
+    _accelerator,
+    _data_parallel,
+    _files,
+    _flex_attention,
+    _nested,
+    _processes,
+    decompositions,
+    dlpack,
+    plugins,
+)
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -107,6 +118,7 @@ def register(module: ModuleType) -> None:
     _files.install()
     _processes.install()
     _data_parallel.install()
+    _flex_attention.install()
     _nested.install()
     dlpack.install()
     _run_after_optimizer_steps()

@@ -12,10 +12,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo import control_flow
+from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 
 DEVICE = torch.device("pjrt")
+HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS
 
 
 class Unknown:
@@ -188,7 +189,7 @@ class Placeholders(fx.Interpreter):
             return self.refuse(n, str(error).split("\n")[0])
 
     def higher_order(self, operator: Any, args: Any) -> Any:
-        lowering = control_flow.LOWERINGS.get(operator.name())
+        lowering = HIGHER_ORDER.get(operator.name())
         if lowering is None:
             raise NotImplementedError("a higher order operator without a lowering")
 
