@@ -14,6 +14,7 @@
 #include "device/guard.h"
 #include "device/host.h"
 #include "device/location.h"
+#include "device/optimizer_state.h"
 #include "device/register.h"
 #include "device/rounds.h"
 #include "device/storage.h"
@@ -123,6 +124,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     context.sync(cells_of(tensors), cause.c_str());
   });
+  m.def("set_state_begins", &device::set_state_begins);
   m.def("end_step", [&context](const std::vector<at::Tensor>& parameters) {
     context.sync(cells_of(parameters), "optimizer step");
     device::end_round_after_step();
