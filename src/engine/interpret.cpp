@@ -106,7 +106,7 @@ std::vector<at::Tensor> interpret(const Walk& walk, const std::function<at::Tens
   std::vector<at::Tensor> results;
   for (const graph::Value& result : walk.results) {
     const at::Tensor value = value_of(result);
-    results.push_back(make(*result.type()).copy_(value));  // of its own: a view node may give its base
+    results.push_back(make(*graph::dense(result.type())).copy_(value));  // of its own: a view node may give its base
   }
   return results;
 }

@@ -11,7 +11,7 @@ std::shared_ptr<Program> Program::on_host(const Walk& walk) {
   auto program = std::make_shared<Program>();
   program->tape = walk.tape;
   for (const Number& number : walk.numbers) program->slots.push_back({number, /*promoted=*/true, /*pinned=*/false});
-  for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
   return program;
 }
 

@@ -35,7 +35,7 @@ struct Program {
   uint64_t last_used = 0;  // grows with each use of any program of the cache
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
-  std::vector<graph::TypePtr> result_types;
+  std::vector<graph::TypePtr> result_types;  // dense
   std::vector<Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/interpret.h)
   uint32_t runs_on_host = 0;

@@ -272,7 +272,7 @@ std::shared_ptr<Program> Context::compile(const Walk& walk) {
     program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
   }
   program->aliases = walk.aliases;
-  for (const graph::Value& value : walk.results) program->result_types.push_back(value.type());
+  for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
   Making making;
   const pjrt::CompileOptions options =
       compile_options(walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, {is_small(walk), writes(walk)});

@@ -121,6 +121,19 @@ TypePtr intern_contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes) {
   return intern(dtype, sizes, contiguous_strides(sizes));
 }
 
+TypePtr dense(TypePtr type) {
+  const Sizes order = type->memory_order();
+  Sizes strides = type->strides;
+  int64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const auto axis = static_cast<size_t>(order[i]);
+    if (type->sizes[axis] == 1) continue;  // may have any
+    strides[axis] = stride;
+    stride *= type->sizes[axis];
+  }
+  return strides == type->strides || type->numel() == 0 ? type : intern(type->dtype, type->sizes, strides);
+}
+
 std::string to_string(const TensorType& type) {
   std::string text(short_name(type.dtype));
   text += '[';

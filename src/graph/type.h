@@ -31,6 +31,8 @@ using TypePtr = const TensorType*;
 // Thread-safe. The pointer is valid for ever.
 TypePtr intern(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 TypePtr intern_contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes);
+// The same with the strides of dense memory in the same order: the form in which such a value is kept.
+TypePtr dense(TypePtr type);
 
 // "f32[2, 3]", and with strides where they are not row-major: "f32[2, 3]{1, 2}".
 std::string to_string(const TensorType& type);

@@ -106,3 +106,29 @@ def test_the_last_batch_is_smaller() -> None:
         with torch.no_grad():
             torch.testing.assert_close(moved(x.to(DEVICE)).cpu(), model(x), rtol=1e-4, atol=1e-5)
         assert torch_pjrt.metrics()["executions"] == 1
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        x = (x + 1).sin()
+    return x
+
+
+def positions(device: str, n: int) -> torch.Tensor:
+    """Writes rows of another length in each call to columns of a larger tensor, between calls that are known."""
+    before = chain(torch.zeros(2, 4, device=device))
+    places = torch.zeros(3, 2, 12, dtype=torch.int64, device=device)
+    for row in range(2):
+        values = torch.arange(3 * n, device=device).view(3, n) + (before > 0).sum()
+        places[:, row].index_copy_(1, torch.arange(n, device=device), values)
+        places[:, row] += 1
+    after = chain(before + places.sum())
+    return torch.cat([places.flatten().double(), after.flatten().double()]).cpu()
+
+
+def test_what_is_written_to_a_view_goes_from_part_to_part() -> None:
+    """The result of such a call has the view's strides, its buffer has not."""
+    for n in (3, 3, 5, 7, 6, 9, 5):
+        torch_pjrt.reset_metrics()
+        torch.testing.assert_close(positions(DEVICE, n), positions("cpu", n))
+    assert torch_pjrt.metrics()["syncs_by_cause"].get("new shapes in a known graph", 0) > 0
