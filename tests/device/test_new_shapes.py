@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
+from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -131,4 +134,53 @@ def test_what_is_written_to_a_view_goes_from_part_to_part() -> None:
     for n in (3, 3, 5, 7, 6, 9, 5):
         torch_pjrt.reset_metrics()
         torch.testing.assert_close(positions(DEVICE, n), positions("cpu", n))
+    assert torch_pjrt.metrics()["syncs_by_cause"].get("new shapes in a known graph", 0) > 0
+
+
+def random_program(seed: int, n: int, device: str) -> list[torch.Tensor]:
+    """The same calls for every n: on tensors of n rows, on others, on integers, in place and through views."""
+    rng = random.Random(seed)
+    fixed = [torch.linspace(-1, 1, 32, device=device).view(4, 8)]
+    rows = [torch.linspace(0, 1, 8 * n, device=device).view(n, 8)]
+    places = torch.zeros(3, 2, 8, dtype=torch.int64, device=device)
+    index = [torch.arange(n, device=device)]
+
+    def a(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return tensors[rng.randrange(max(0, len(tensors) - 4), len(tensors))]
+
+    def placed() -> None:
+        first = min(n, 8)
+        values = torch.arange(3 * first, device=device).view(3, first) + a(index).sum()
+        places[:, rng.randrange(2)].index_copy_(1, index[0][:first].clone(), values)
+
+    calls: list[Callable[[], object]] = [
+        lambda: fixed.append((a(fixed) * 0.9 + 0.1).tanh()),
+        lambda: fixed.append(a(fixed) + a(rows).sum(0) * 0.1),
+        lambda: fixed.append(a(fixed) + places.sum() % 5 * 0.01),
+        lambda: a(fixed)[:, ::2].mul_(0.9),
+        lambda: a(fixed).diagonal().mul_(0.5),
+        lambda: rows.append((a(rows) * 0.7 - 0.1).sin()),
+        lambda: rows.append((a(rows) @ a(fixed).T @ a(fixed)).tanh()),
+        lambda: rows.append(torch.cat([a(rows)[:1], a(rows)[1:] * 0.5])),
+        lambda: a(rows)[rng.randrange(2) :].add_(0.01),
+        lambda: a(rows).select(1, rng.randrange(8)).copy_(a(rows)[:, 0]),
+        lambda: index.append((a(index) * 2 + places.max()) % 97),
+        lambda: places[:, rng.randrange(2)].add_(a(index).max()),
+        lambda: places.view(-1)[rng.randrange(5) :: 3].add_(1),
+        placed,
+    ]
+    for _ in range(rng.randint(50, 110)):
+        rng.choice(calls)()
+    return [*fixed[-3:], *rows[-3:], *index[-3:], places]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 5, 7])  # graphs that are cut
+def test_random_programs_of_many_sizes(seed: int) -> None:
+    torch_pjrt.reset_metrics()
+    for n in (5, 5, 7, 6, 9, 2, 5):
+        found = random_program(seed, n, DEVICE)
+        if n % 2:
+            torch_pjrt.sync()
+        for ours, cpus in zip(found, random_program(seed, n, "cpu"), strict=True):
+            torch.testing.assert_close(ours.cpu(), cpus, rtol=1e-3, atol=1e-3)
     assert torch_pjrt.metrics()["syncs_by_cause"].get("new shapes in a known graph", 0) > 0
