@@ -15,6 +15,7 @@ from torch_pjrt import (
     _C,
     _accelerator,
     _data_parallel,
+    _default_backend,
     _files,
     _flex_attention,
     _nested,
@@ -125,6 +126,7 @@ def register(module: ModuleType) -> None:
     _files.install()
     _processes.install()
     _data_parallel.install()
+    _default_backend.install()
     _flex_attention.install()
     _nested.install()
     dlpack.install()

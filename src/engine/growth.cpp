@@ -16,8 +16,7 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kLeastMiddle =
-    100;  // calls of the middle of three parts; fewer are compiled along: that takes little time
+constexpr size_t kLeastMiddle = 100;  // calls of the middle of three parts; fewer compile in little time
 constexpr size_t kMostAround = 2;     // at most one call of the other parts to so many in the middle
 constexpr size_t kMostBefore = 32;    // calls that a new one may rest on and still be in the first part
 constexpr size_t kLeastLayers = 150;  // new calls that are searched for layers
