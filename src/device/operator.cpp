@@ -38,6 +38,11 @@ bool writes_silently(std::string_view name, size_t argument) {
   return false;
 }
 
+// Written with a grad_scale only, and then by calls of their own (fused_optimizers.cpp).
+bool is_written_apart(std::string_view name, std::string_view argument) {
+  return argument == "grads" && name.starts_with("aten::_fused_");
+}
+
 ArgumentKind kind_of(const c10::Type& declared) {
   if (is_tensor(declared)) return ArgumentKind::kTensor;
   if (is_tensor_list(declared)) return ArgumentKind::kTensorList;
@@ -112,7 +117,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     const auto& declared = schema.arguments()[i];
     OperatorArgument argument;
     argument.kind = kind_of(*declared.type());
-    argument.written = (declared.alias_info() && declared.alias_info()->isWrite()) || writes_silently(name, i);
+    const bool says_written = declared.alias_info() && declared.alias_info()->isWrite();
+    argument.written = (says_written && !is_written_apart(name, declared.name())) || writes_silently(name, i);
     argument.may_be_on_cpu = argument.kind == ArgumentKind::kTensorList && declared.name() == "indices";
     const bool reads = argument.kind == ArgumentKind::kTensor || argument.kind == ArgumentKind::kTensorList;
     if (reads) reads_tensor |= !argument.written || !declared.is_out();

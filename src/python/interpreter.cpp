@@ -64,6 +64,7 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   py::object result = (*decompose_source)(schema.name(), schema.overload_name(), args, kwargs);
   if (result.ptr() == Py_NotImplemented) return false;
   stack.resize(first);
+  if (schema.returns().empty()) return true;
   if (schema.returns().size() == 1 || !py::isinstance<py::tuple>(result)) {
     stack.push_back(torch::jit::toIValue(result, schema.returns().at(0).type()));
     return true;

@@ -90,3 +90,55 @@ def test_training(make: Callable[[Any], torch.optim.Optimizer], dtype: torch.dty
         actual = train("pjrt")
     tolerance = {} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-3}
     torch.testing.assert_close(actual, train("cpu"), **tolerance)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_a_step_is_one_node(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    """However many parameters there are, and a rate that changes compiles nothing."""
+
+    def recorded(layers: int) -> int:
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))).to("pjrt")
+        optimizer = make(model.parameters())
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        counts = []
+        for step in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4, device="pjrt")).sum().backward()
+            torch_pjrt.sync()
+            before = torch_pjrt.metrics()
+            optimizer.step()
+            schedule.step()
+            after = torch_pjrt.metrics()
+            counts.append(after["ops_recorded"] - before["ops_recorded"])
+            assert step < 2 or after["graphs_compiled"] == before["graphs_compiled"]
+        return counts[-1]
+
+    assert recorded(1) == recorded(12) <= 4
+
+
+def test_gradients_without_a_scale_are_left_alone() -> None:
+    parameter = nn.Parameter(torch.ones(3, device="pjrt"))
+    optimizer = torch.optim.AdamW([parameter], 0.01, fused=True)
+    parameter.grad = torch.ones(3, device="pjrt")
+    torch_pjrt.sync()
+    address = parameter.grad.data_ptr()
+    optimizer.step()
+    torch_pjrt.sync()
+    assert parameter.grad.data_ptr() == address
+
+
+def test_steps_on_the_cpu_compile_nothing() -> None:
+    parameter = nn.Parameter(torch.ones(3, device="pjrt"))
+    optimizer = torch.optim.AdamW([parameter], 0.01, fused=True)
+    expected = nn.Parameter(torch.ones(3))
+    reference = torch.optim.AdamW([expected], 0.01)
+    for step in range(5):
+        parameter.grad, expected.grad = torch.ones(3, device="pjrt"), torch.ones(3)
+        if step > 0:
+            optimizer.state[parameter]["step"] = optimizer.state[parameter]["step"].cpu()
+        before = torch_pjrt.metrics()["graphs_compiled"]
+        optimizer.step()
+        reference.step()
+        torch_pjrt.sync()
+        assert step < 3 or torch_pjrt.metrics()["graphs_compiled"] == before
+    torch.testing.assert_close(parameter.detach().cpu(), expected.detach())

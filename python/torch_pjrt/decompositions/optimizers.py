@@ -1,18 +1,15 @@
-"""The steps of optimizers with ``fused=True``: a few calls for all parameters, which XLA fuses.
+"""The steps of optimizers with ``fused=True``: one node each (``src/device/fused_optimizers.cpp``), which is this.
 
-They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1.
+They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1. The
+device takes the scale from gradients that have one.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import torch
 from torch import Tensor
 
-from torch_pjrt.decompositions.table import composition
-
-Number: TypeAlias = float | Tensor  # a tensor of no dimensions
+from torch_pjrt.decompositions.table import decomposition, meta
 
 
 def _wide(tensors: list[Tensor]) -> list[Tensor]:
@@ -32,13 +29,11 @@ def _operands(
     weight_decay: float,
     maximize: bool,
     grad_scale: Tensor | None,
-    found_inf: Tensor | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Both as they count in the step; ``grads`` lose their scale for whoever reads them afterwards, too."""
+    """Both as they count in the step."""
     p, g = _wide(params), _wide(grads)
     if grad_scale is not None:
         g = torch._foreach_div(g, grad_scale)
-        _write(grads, g, found_inf)
     if maximize:
         g = torch._foreach_neg(g)
     if weight_decay:
@@ -55,7 +50,7 @@ def _adam(
     max_exp_avg_sqs: list[Tensor],
     state_steps: list[Tensor],
     *,
-    lr: Number,
+    lr: Tensor,
     beta1: float,
     beta2: float,
     weight_decay: float,
@@ -65,7 +60,7 @@ def _adam(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    p, g = _operands(params, grads, 0.0 if decoupled else weight_decay, maximize, grad_scale, found_inf)
+    p, g = _operands(params, grads, 0.0 if decoupled else weight_decay, maximize, grad_scale)
     if weight_decay and decoupled:
         p = torch._foreach_mul(p, 1 - lr * weight_decay)
     m = torch._foreach_lerp(_wide(exp_avgs), g, 1 - beta1)
@@ -86,19 +81,19 @@ def _adam(
     _write(exp_avg_sqs, v, found_inf)
 
 
-@composition("_fused_adam_", "_fused_adam_.tensor_lr")
+@decomposition("_fused_adam_")
 def fused_adam_(*lists: list[Tensor], **options: object) -> None:
     """``torch.optim.Adam``: lists of tensors of the parameters' sizes, and of steps."""
     _adam(False, *lists, **options)  # type: ignore[arg-type]
 
 
-@composition("_fused_adamw_", "_fused_adamw_.tensor_lr")
+@decomposition("_fused_adamw_")
 def fused_adamw_(*lists: list[Tensor], **options: object) -> None:
     """``torch.optim.AdamW``: lists of tensors of the parameters' sizes, and of steps."""
     _adam(True, *lists, **options)  # type: ignore[arg-type]
 
 
-@composition("_fused_sgd_", "_fused_sgd_.tensor_lr")
+@decomposition("_fused_sgd_")
 def fused_sgd_(
     params: list[Tensor],
     grads: list[Tensor],
@@ -106,7 +101,7 @@ def fused_sgd_(
     *,
     weight_decay: float,
     momentum: float,
-    lr: Number,
+    lr: Tensor,
     dampening: float,
     nesterov: bool,
     maximize: bool,
@@ -115,7 +110,7 @@ def fused_sgd_(
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.SGD``: lists of tensors of the parameters' sizes; no buffers without momentum."""
-    p, g = _operands(params, grads, weight_decay, maximize, grad_scale, found_inf)
+    p, g = _operands(params, grads, weight_decay, maximize, grad_scale)
     if momentum:
         buffers = g
         if not is_first_step:
@@ -126,14 +121,14 @@ def fused_sgd_(
     _write(params, torch._foreach_sub(p, torch._foreach_mul(g, lr)), found_inf)
 
 
-@composition("_fused_adagrad_", "_fused_adagrad_.tensor_lr")
+@decomposition("_fused_adagrad_")
 def fused_adagrad_(
     params: list[Tensor],
     grads: list[Tensor],
     state_sums: list[Tensor],
     state_steps: list[Tensor],
     *,
-    lr: Number,
+    lr: Tensor,
     lr_decay: float,
     weight_decay: float,
     eps: float,
@@ -142,9 +137,17 @@ def fused_adagrad_(
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.Adagrad``: lists of tensors of the parameters' sizes, and of steps."""
-    p, g = _operands(params, grads, weight_decay, maximize, grad_scale, found_inf)
+    p, g = _operands(params, grads, weight_decay, maximize, grad_scale)
     sums = torch._foreach_addcmul(_wide(state_sums), g, g)
     rates = [lr / (1 + (step - 1) * lr_decay).to(total.dtype) for step, total in zip(state_steps, sums, strict=True)]
     change = torch._foreach_div(torch._foreach_mul(g, rates), torch._foreach_add(torch._foreach_sqrt(sums), eps))
     _write(params, torch._foreach_sub(p, change), found_inf)
     _write(state_sums, sums, found_inf)
+
+
+def _writes(*lists: list[Tensor], **options: object) -> None:
+    """What is written keeps its form."""
+
+
+for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
+    meta(f"{_name}.tensor_lr")(_writes)
