@@ -19,6 +19,7 @@ from torch_pjrt import (
     _files,
     _flex_attention,
     _nested,
+    _optimizers,
     _processes,
     decompositions,
     dlpack,
@@ -64,30 +65,6 @@ def _move_lazy_modules() -> None:
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.pjrt)
 
 
-def _run_after_optimizer_steps() -> None:
-    """An optimizer's step ends a step of training, so what is pending for its parameters is started there, and then
-    what is pending beside. Each step is then the same graph, however seldom the loss is read; the first one, too, whose
-    state is made before."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-    def begin(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            _C.set_state_begins(not optimizer.state)
-
-    def run(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or _C.tracing():
-            return
-        _C.set_state_begins(False)
-        plain = (torch.nn.Parameter, torch.Tensor)
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        ours = [p for p in parameters if p.device.type == "pjrt" and type(p) in plain]
-        if ours:
-            _C.end_step(ours)
-
-    register_optimizer_step_pre_hook(begin)
-    register_optimizer_step_post_hook(run)
-
-
 def _end_rounds_before_backward() -> None:
     """A loop may step without an optimizer; its calls of ``backward()`` tell the rounds. torch has no hook there."""
     inner = torch.autograd.graph._engine_run_backward
@@ -129,7 +106,7 @@ def register(module: ModuleType) -> None:
     _default_backend.install()
     _flex_attention.install()
     _nested.install()
+    _optimizers.install()
     dlpack.install()
-    _run_after_optimizer_steps()
     _end_rounds_before_backward()
     atexit.register(_end_work)

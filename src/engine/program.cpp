@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "device/optimizer_step.h"
+
 namespace tpjrt::engine {
 
 using graph::Number;
@@ -75,9 +77,9 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
     const size_t occurrence = occurrences[node->signature]++;
     const auto last = last_numbers_.find(node->signature);
     const bool known = last != last_numbers_.end() && occurrence < last->second.size();
-    // The learning rate of an update in place may stay for an epoch: seen to differ only then, it would cost a compile of
-    // every program that trains (Note [Values that vary]).
-    const bool updates = node->signature->op && !node->signature->mutated.empty();
+    // The learning rate may stay for an epoch, a bias correction is another one with the second step: seen to differ only
+    // then, they would cost a compile of every program that trains (Note [Values that vary]).
+    const bool updates = node->signature->op && (!node->signature->mutated.empty() || device::in_optimizer_step(*node));
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
       const bool changed = known && !(last->second[occurrence][i] == number);

@@ -14,7 +14,7 @@
 #include "device/guard.h"
 #include "device/host.h"
 #include "device/location.h"
-#include "device/optimizer_state.h"
+#include "device/optimizer_step.h"
 #include "device/register.h"
 #include "device/rounds.h"
 #include "device/storage.h"
@@ -124,8 +124,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     context.sync(cells_of(tensors), cause.c_str());
   });
-  m.def("set_state_begins", &device::set_state_begins);
-  m.def("end_step", [&context](const std::vector<at::Tensor>& parameters) {
+  m.def("begin_optimizer_step", &device::begin_optimizer_step);
+  m.def("end_optimizer_step", [&context](const std::vector<at::Tensor>& parameters) {
+    struct End {
+      ~End() { device::end_optimizer_step(); }
+    } end;
+    if (parameters.empty()) return;
     context.sync(cells_of(parameters), "optimizer step");
     device::end_round_after_step();
   });

@@ -19,6 +19,12 @@ OPTIMIZERS: dict[str, Make] = {
     "AdamW, amsgrad": lambda p: torch.optim.AdamW(p, amsgrad=True),
     "AdamW, fused": lambda p: torch.optim.AdamW(p, fused=True),
     "RMSprop, centered": lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.5),
+    "SGD, momentum": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9),
+    "SGD, nesterov, one by one": lambda p: torch.optim.SGD(
+        p, 0.01, 0.9, weight_decay=0.1, nesterov=True, foreach=False
+    ),
+    "SGD, fused": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, fused=True),
+    "Adam, one by one": lambda p: torch.optim.Adam(p, foreach=False),
     "Adadelta": torch.optim.Adadelta,
     "Adamax": torch.optim.Adamax,
 }

@@ -1,9 +1,12 @@
 // Zeros that an optimizer makes in its first step are data at once. Were they calls of that step, it would be another graph
 // than all that follow, and half of the time until a training runs would go to a program that runs once.
-#include "device/optimizer_state.h"
+#include "device/optimizer_step.h"
 
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
+
+#include <atomic>
+#include <limits>
 
 #include "device/access.h"
 #include "device/engine.h"
@@ -15,7 +18,8 @@
 namespace tpjrt::device {
 namespace {
 
-thread_local bool state_begins = false;
+thread_local bool makes_state = false;
+std::atomic<uint64_t> began = std::numeric_limits<uint64_t>::max();  // the newest call before the step
 
 // Memory that was never written, all of it the tensor's.
 bool is_new(const at::Tensor& tensor) {
@@ -26,7 +30,7 @@ bool is_new(const at::Tensor& tensor) {
 
 void zero(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const at::Tensor& self = stack->back().toTensor();
-  if (!state_begins || outlining() || tracing() || !is_pjrt(self) || !is_new(self)) {
+  if (!makes_state || outlining() || tracing() || !is_pjrt(self) || !is_new(self)) {
     return record(Operator::of(handle), *stack);
   }
   const auto options = at::TensorOptions(c10::kCPU).dtype(self.dtype());
@@ -40,6 +44,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("zero_", torch::CppFunction::m
 
 }  // namespace
 
-void set_state_begins(bool begins) { state_begins = begins; }
+void begin_optimizer_step(bool first) {
+  makes_state = first;
+  std::lock_guard lock(graph::graph_lock());
+  began = graph::newest_id();
+}
+
+void end_optimizer_step() {
+  makes_state = false;
+  began = std::numeric_limits<uint64_t>::max();
+}
+
+bool in_optimizer_step(const graph::Node& node) { return node.id > began.load(std::memory_order_relaxed); }
 
 }  // namespace tpjrt::device

@@ -1,0 +1,52 @@
+"""What is done before and after each step of an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from torch_pjrt import _C
+
+
+def is_ours(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "pjrt" and type(tensor) in (torch.nn.Parameter, torch.Tensor)
+
+
+def parameters(group: dict[str, Any]) -> list[torch.Tensor]:
+    return [p for p in group["params"] if is_ours(p)]
+
+
+def make_momentum(optimizer: torch.optim.SGD) -> None:
+    """SGD's first momentum is a copy of the gradient. As a sum with zeros, which is the same, the first step is the
+    program of all that follow."""
+    for group in optimizer.param_groups:
+        if not group["momentum"] or group["dampening"]:
+            continue
+        for p in parameters(group):
+            if p.grad is not None and is_ours(p.grad) and "momentum_buffer" not in optimizer.state[p]:
+                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
+
+
+def begin(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """The state begins with data, not with calls of the first step (``src/device/optimizer_step.cpp``)."""
+    if torch.compiler.is_compiling():
+        return
+    first = not optimizer.state
+    _C.begin_optimizer_step(first)
+    if first and type(optimizer) is torch.optim.SGD:
+        make_momentum(optimizer)
+
+
+def end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """A step of training ends here, so what is pending for its parameters is started, and then what is pending beside.
+    Each step is then the same graph, however seldom the loss is read."""
+    if torch.compiler.is_compiling() or _C.tracing():
+        return
+    _C.end_optimizer_step([p for group in optimizer.param_groups for p in parameters(group)])
+
+
+def install() -> None:
+    register_optimizer_step_pre_hook(begin)
+    register_optimizer_step_post_hook(end)
