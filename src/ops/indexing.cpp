@@ -91,7 +91,8 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
     e.require(e.slice(before, {before.dim(0) - 1}, {before.dim(0)}, {1}), count, count + 1,
               "shape mismatch: value tensor of shape " + shape_text(values.dims()) +
                   " cannot be broadcast to indexing result of shape [{}" +
-                  (rest > 0 ? ", " + shape_text(Dims(self.dims().end() - rest, self.dims().end())).substr(1) : "]"));
+                  (rest > 0 ? ", " + shape_text(Dims(self.dims().end() - rest, self.dims().end())).substr(1) : "]"),
+              /*index_error=*/false);
     if (count == 0) return self;
     Value order = e.sub(before, e.ones(before.type));
     spread = e.take(
