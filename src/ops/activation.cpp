@@ -303,6 +303,10 @@ struct Rows {  // the reduced dimension of a softmax; a 0-d tensor has none
 
   Expression max(const Expression& x) const { return back(x, e.max(x.value, reduced)); }
   Expression sum(const Expression& x) const { return back(x, e.sum(x.value, reduced)); }
+  Expression below_max(const Expression& x) const {
+    const Expression top = max(x);
+    return x.with(e.rounded_below(x.value, top.value)) - top;
+  }
   Expression back(const Expression& x, const Value& v) const { return x.with(e.broadcast_reduced(v, reduced, full)); }
 };
 
@@ -314,7 +318,7 @@ Rows rows_of(Emit& e, const Call& c) {
 }
 
 Expression softmax_of(const Rows& rows, const Expression& x) {
-  Expression p = exp(x - rows.max(x));
+  Expression p = exp(rows.below_max(x));
   return p / rows.sum(p);
 }
 
@@ -328,8 +332,7 @@ Values softmax(Emit& e, const Call& c) {
 Values log_softmax(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Rows rows = rows_of(e, c);
-  Expression shifted = k("self");
-  shifted = shifted - rows.max(shifted);
+  Expression shifted = rows.below_max(k("self"));
   return k.give(shifted - log(rows.sum(exp(shifted))));
 }
 

@@ -155,6 +155,8 @@ Value extreme(Emit& e, ElementType element, bool high) {
 
 }  // namespace
 
+Value Emit::rounded_below(const Value& x, const Value& max) { return is_for_cpu() ? minimum(x, max) : x; }
+
 Value Emit::lowest(ElementType element) { return extreme(*this, element, false); }
 
 Value Emit::highest(ElementType element) { return extreme(*this, element, true); }
@@ -175,12 +177,39 @@ Value Emit::mean(const Value& x, const Dims& dims) {
   });
 }
 
-Value Emit::max(const Value& x, const Dims& dims) {
-  return dims.empty() ? x : reduce("maximum", x, lowest(x.element()), dims);
+namespace {
+
+// XLA:CPU takes the extreme of floats along the last dimension one after the other, for the sake of NaN: 2.8 ms for a
+// million, twenty times what a sum takes. Elementwise extremes of halves are vectorized: 0.14 ms. An odd number's halves
+// overlap, which changes no extreme.
+constexpr int kHalvings = 6;
+constexpr int64_t kLeastHalved = 9;
+
+Value halved(Emit& e, std::string_view op, Value x) {
+  const int64_t last = x.rank() - 1;
+  for (int i = 0; i < kHalvings && x.dim(last) >= kLeastHalved; ++i) {
+    const int64_t n = x.dim(last), half = (n + 1) / 2;
+    x = e.binary(op, e.cut(x, last, 0, half), e.cut(x, last, n - half, n));
+  }
+  return x;
 }
 
+Value extreme_of(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) {
+  if (dims.empty()) return x;
+  const auto kept = static_cast<size_t>(x.rank()) - dims.size();
+  const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
+  if (!e.is_for_cpu() || !hlo::is_float(x.element()) || !last) return e.reduce(op, x, identity, dims);
+  Dims rows(x.dims().begin(), x.dims().begin() + static_cast<int64_t>(kept));
+  rows.push_back(
+      std::accumulate(x.dims().begin() + static_cast<int64_t>(kept), x.dims().end(), int64_t{1}, std::multiplies<>()));
+  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
+}
+
+}  // namespace
+
+Value Emit::max(const Value& x, const Dims& dims) { return extreme_of(*this, "maximum", x, lowest(x.element()), dims); }
 Value Emit::min(const Value& x, const Dims& dims) {
-  return dims.empty() ? x : reduce("minimum", x, highest(x.element()), dims);
+  return extreme_of(*this, "minimum", x, highest(x.element()), dims);
 }
 
 Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double initial) {

@@ -70,6 +70,11 @@ class Emit : public hlo::Builder {
   Value lowest(ElementType element);   // 0-d: the identity of max (-inf for floats)
   Value highest(ElementType element);  // 0-d: the identity of min (+inf for floats)
 
+  // x, which is nowhere above `max`, for exp(x - max). XLA:CPU contracts a product and a difference to one fused multiply-add,
+  // and where the exact product exceeds the rounded maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum,
+  // which is x, keeps it rounded.
+  Value rounded_below(const Value& x, const Value& max);
+
   // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
   Value sum(const Value& x, const Dims& dims);
   Value mean(const Value& x, const Dims& dims);

@@ -51,7 +51,6 @@ inline Expression expm1(const Expression& a) { return a.unary("exponential_minus
 inline Expression log(const Expression& a) { return a.unary("log"); }
 inline Expression log1p(const Expression& a) { return a.unary("log_plus_one"); }
 inline Expression tanh(const Expression& a) { return a.unary("tanh"); }
-inline Expression erf(const Expression& a) { return a.unary("chlo.erf"); }
 inline Expression logistic(const Expression& a) { return a.unary("logistic"); }
 inline Expression abs(const Expression& a) { return a.unary("abs"); }
 // NaN propagates.
@@ -64,6 +63,12 @@ inline Expression where(const Expression& p, const Expression& a, const Expressi
 }
 inline Expression where(const Expression& p, const Expression& a, double b) { return where(p, a, a.number(b)); }
 inline Expression where(const Expression& p, double a, const Expression& b) { return where(p, b.number(a), b); }
+
+// XLA's of f32 ends at 1 - 2^-23, so that 1 + erf(x) would never be 0; from 3.92 on 1 is the closest number.
+inline Expression erf(const Expression& a) {
+  const Expression value = a.unary("chlo.erf");
+  return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
+}
 
 inline Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
 

@@ -203,7 +203,8 @@ Values logsumexp(Emit& e, const Call& c) {
   Value top = e.max(x, dims);
   Value finite = e.unary("is_finite", top);
   Value shift = e.select(finite, top, e.zeros(top.type));
-  Value total = e.sum(e.exp(e.sub(x, e.broadcast_reduced(shift, dims, x.dims()))), dims);
+  const auto back = [&](const Value& v) { return e.broadcast_reduced(v, dims, x.dims()); };
+  Value total = e.sum(e.exp(e.sub(e.rounded_below(x, back(top)), back(shift))), dims);
   return {finish(e, e.add(e.log(total), shift), c.result())};
 }
 

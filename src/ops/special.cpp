@@ -17,6 +17,12 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
 Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
 
+// aten::erf
+Values error_function(Emit& e, const Call& c) {
+  Elementwise k(e, c);
+  return k.give(erf(k("self")));
+}
+
 // aten::digamma: the pole at zero has the sign of -x; the others are NaN.
 Expression digamma(const Expression& x) {
   return where(x == 0, where(signbit(x), kInfinity, x.number(-kInfinity)), x.unary("chlo.digamma"));
@@ -173,7 +179,7 @@ Values bessel_i(Emit& e, const Call& c) {
 
 void add_special_rules(RuleTable& rules) {
   rules.add("aten::digamma", digamma_rule);
-  rules.add("aten::erf", unary_rule<"chlo.erf">);
+  rules.add("aten::erf", error_function);
   rules.add("aten::erfc", unary_rule<"chlo.erfc">);
   rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">);
   rules.add("aten::i0", bessel_i<0, false>);
