@@ -32,11 +32,22 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
                    e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
 }
 
+double largest_finite(ElementType element) {
+  switch (element) {
+    case ElementType::kF16: return 65504;
+    case ElementType::kBF16: return 0x1.FEp127;
+    case ElementType::kF32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
 // aten::uniform: in [from, to).
 Values uniform(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const double from = c.real("from"), to = c.real("to");
   if (!(from <= to)) throw Mistake("from is above to");
+  const double most = largest_finite(result.element);
+  if (from < -most || to > most || to - from > most) throw Mistake("the range is outside of the dtype's");
   Value u = e.random_uniform(c, result);  // with the dtype's own resolution, so that rounding never reaches 1
   if (from == 0 && to == 1) return {u};
   return {e.upcast(u, [&](const Value& x) { return scaled(e, x, to - from, from); })};
@@ -87,6 +98,7 @@ Values bernoulli_tensor(Emit& e, const Call& c) { return bernoulli_each(e, c, "p
 
 // aten::bernoulli.p
 Values bernoulli_p(Emit& e, const Call& c) {
+  if (!(c.real("p") >= 0 && c.real("p") <= 1)) throw Mistake("p is outside of [0, 1]");
   const Type result = e.type_of(c.result());
   return {e.to(chance(e, c, c.real("p"), result.dims), result.element)};
 }

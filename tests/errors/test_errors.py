@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -446,3 +447,21 @@ def test_a_client_does_not_survive_fork() -> None:
 def test_a_product_that_does_not_fit_the_dtype() -> None:
     with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Int"):
         torch.ones(3, dtype=torch.int32, device=DEVICE).mul_(1.5)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x.uniform_(-3.4e38, 3.4e38),
+        lambda x: x.uniform_(0, 1e39),
+        lambda x: x.half().uniform_(0, 1e5),
+        lambda x: x.bernoulli_(2),
+        lambda x: x.bernoulli_(-0.5),
+    ],
+)
+def test_random_numbers_out_of_range(draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """As the CPU words it, at the user's line."""
+    with pytest.raises(RuntimeError) as expected:
+        draw(torch.zeros(3))
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value).split("\n")[0])):
+        draw(torch.zeros(3, device="pjrt"))
