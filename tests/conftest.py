@@ -13,7 +13,7 @@ from tests import fresh
 def nothing_counted() -> None:
     """A test reads its own counts, whichever tests ran before it in the same worker.
 
-    What they left in cycles may still be pending: a large graph would be run, and counted, beside this test's first read.
+    What they left in cycles may still be pending: a large graph would be run, and counted, beside the first read.
     """
     try:
         torch_pjrt.sync()
