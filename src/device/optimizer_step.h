@@ -5,7 +5,8 @@
 
 namespace tpjrt::device {
 
-// `makes_state`: it is the first one, and zeros that this thread makes are the optimizer's state.
+// `makes_state`: it is the first one, and zeros that this thread makes are the optimizer's state. PyTorch doesn't tell of a
+// step that raises: it ends with the next one, and until then numbers may be inputs that would have been constants.
 void begin_optimizer_step(bool makes_state);
 void end_optimizer_step();
 // Was the call recorded since the step began that is under way?
