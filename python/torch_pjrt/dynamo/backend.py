@@ -15,10 +15,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch_pjrt import _C, report
 from torch_pjrt.decompositions.recurrent_modules import as_loops
 from torch_pjrt.dynamo import comparing
-from torch_pjrt.dynamo.data_writes import without_self_assignments
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
+from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.splitting import outputs_of, split
 from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
 from torch_pjrt.residence import check_residence
@@ -204,7 +204,7 @@ def pjrt(
         keep_inference_input_mutations=True,
     )
     forget_current_stream(module)
-    without_self_assignments(module)
+    rewrite(module)
     with as_loops():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

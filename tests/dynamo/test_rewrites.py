@@ -1,4 +1,5 @@
-"""Parameters that a compiled forward changes by way of ``.data``: masked convolutions, clipped weights."""
+"""What AOTAutograd refuses: parameters that a forward changes by way of ``.data`` (masked convolutions, clipped
+weights), and diagonals of views that are filled."""
 
 from __future__ import annotations
 
@@ -72,3 +73,48 @@ def test_data_of_another_tensor() -> None:
             value = function(p, q)
         results.append((value.item(), p.tolist(), q.tolist()))
     assert results[0] == results[1]
+
+
+def masked(x: Tensor) -> Tensor:
+    y = x * 2
+    for i in range(len(y)):
+        y[i].fill_diagonal_(0)
+    return y
+
+
+def wrapped(x: Tensor) -> Tensor:
+    y = x.flatten(0, 1) * 2
+    y[1:].fill_diagonal_(0.5)
+    y[::2].fill_diagonal_(fill_value=3, wrap=True)
+    y.t().fill_diagonal_(-1, True)
+    return y
+
+
+def cubic(x: Tensor) -> Tensor:
+    y = x.repeat(2, 1, 1, 1)
+    y[1].fill_diagonal_(1)
+    return y
+
+
+def checkpointed(x: Tensor) -> Tensor:
+    result: Tensor = torch.utils.checkpoint.checkpoint(masked, x.sin(), use_reentrant=False)
+    return result
+
+
+@pytest.mark.parametrize("fill", [masked, wrapped, cubic, checkpointed])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_diagonals_of_views(fill: Callable[[Tensor], Tensor], dynamic: bool, device: str) -> None:
+    torch._dynamo.reset()
+    torch_pjrt.reset_metrics()
+    compiled = torch.compile(fill, backend="pjrt", fullgraph=True, dynamic=dynamic)
+    for n in (3, 2):
+        x = torch.rand(n, n, n, requires_grad=True)
+        moved = x.detach().to(device).requires_grad_()
+        expected, found = fill(x), compiled(moved)
+        torch.testing.assert_close(found.detach().cpu(), expected.detach())
+        expected.square().sum().backward()
+        found.square().sum().backward()
+        assert moved.grad is not None
+        torch.testing.assert_close(moved.grad.cpu(), x.grad)
+    assert not torch_pjrt.metrics()["host_fallbacks"]

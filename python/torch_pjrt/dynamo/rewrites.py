@@ -1,0 +1,87 @@
+"""What AOTAutograd refuses in a captured graph, in words that it takes."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+
+IN_PLACE = {
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    operator.iand,
+    operator.ior,
+    operator.ixor,
+}
+
+
+def name_of(node: fx.Node) -> str:
+    """Of the function that is called; Dynamo's have no names that last."""
+    return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+
+
+def written(value: object) -> object:
+    """The tensor that a chain of calls in place has written and given back."""
+    while isinstance(value, fx.Node):
+        in_place = value.op == "call_function" and value.target in IN_PLACE
+        method = value.op == "call_method" and str(value.target).endswith("_") and not str(value.target).endswith("__")
+        if not (in_place or method):
+            break
+        value = value.args[0]
+    return value
+
+
+def without_self_assignments(graph: fx.Graph) -> bool:
+    """``p.data *= mask`` is captured as a write into ``p.data``, which is then set to itself; that is refused where p
+    needs gradients. Takes ``p.data = x`` out where x is ``p.data``, and the correction of p's version behind it."""
+    found = False
+    for node in list(graph.nodes):
+        if name_of(node) != "set_" or len(node.args) != 2:
+            continue
+        target, value = node.args[0], written(node.args[1])
+        if not isinstance(value, fx.Node) or name_of(value) != "_get_data_attr" or value.args[0] is not target:
+            continue
+        corrections = [user for user in node.users if name_of(user) == "_lower_version_count_by_1"]
+        if len(corrections) != len(node.users):
+            continue
+        for user in corrections:
+            graph.erase_node(user)
+        graph.erase_node(node)
+        found = True
+    return found
+
+
+def fill_diagonal_(tensor: torch.Tensor, fill_value: float, wrap: bool = False) -> torch.Tensor:
+    """``Tensor.fill_diagonal_`` by way of ``diagonal``; PyTorch's own writes through ``as_strided``."""
+    diagonal = tensor
+    while diagonal.dim() > 1:
+        diagonal = diagonal.diagonal(0, 0, 1)
+    diagonal.fill_(fill_value)
+    if wrap and tensor.dim() == 2:
+        around = tensor.shape[1] + 1
+        for top in range(around, tensor.shape[0], around):
+            tensor[top:].diagonal().fill_(fill_value)
+    return tensor
+
+
+def with_diagonals(graph: fx.Graph) -> bool:
+    """A diagonal that is filled may be that of a view."""
+    nodes = graph.find_nodes(op="call_method", target="fill_diagonal_")
+    for node in nodes:
+        node.op, node.target = "call_function", fill_diagonal_
+    return bool(nodes)
+
+
+def rewrite(module: fx.GraphModule) -> None:
+    """In place, bodies of control flow and checkpoints included."""
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            found = [without_self_assignments(part.graph), with_diagonals(part.graph)]
+            if any(found):
+                part.recompile()
