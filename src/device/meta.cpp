@@ -9,6 +9,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <unordered_map>
+
 #include "device/factory.h"
 #include "device/storage.h"
 
@@ -152,21 +154,35 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
   return outline;
 }
 
-// aten::convolution's Meta kernel leaves the memory format to the backend. Here it is channels last where the input or the
-// weight is, as with oneDNN and cuDNN.
-void lay_out_convolution(Outline& outline) {
-  at::Tensor result = outline.results.at(0).toTensor();
+// Where a Meta kernel leaves open what the CPU's kernel gives, or says something else.
+using Correction = void (*)(const graph::Signature& signature, Outline& outline);
+
+void lay_out(Outline& outline, at::MemoryFormat format) {
+  const at::Tensor result = outline.results.at(0).toTensor();
+  outline.results[0] = at::empty_like(result, result.options(), format);
+}
+
+// In the format that the input has, whatever else its strides are.
+void lay_out_as_suggested(const graph::Signature& /*signature*/, Outline& outline) {
+  lay_out(outline, outline.operands.at(0).suggest_memory_format());
+}
+
+// The memory format is left to the backend. Here it is channels last where the input or the weight is, as with oneDNN and
+// cuDNN.
+void lay_out_convolution(const graph::Signature& /*signature*/, Outline& outline) {
+  const int64_t rank = outline.results.at(0).toTensor().dim();
   for (size_t i = 0; i < 2; ++i) {
     const at::MemoryFormat format = outline.operands.at(i).suggest_memory_format();
-    if (format == at::MemoryFormat::Contiguous || result.dim() != outline.operands[i].dim()) continue;
-    outline.results[0] = at::empty_like(result, result.options(), format);
-    return;
+    if (format != at::MemoryFormat::Contiguous && rank == outline.operands[i].dim()) return lay_out(outline, format);
   }
 }
 
-// In evaluation the CPU's batch norms save no statistics; their Meta kernels say otherwise.
-void save_no_statistics(Outline& outline) {
-  for (const size_t i : {1, 2}) outline.results.at(i) = at::empty({0}, outline.results[i].toTensor().options());
+// Without a batch of heads, or with features that don't lie side by side, it is not fused but made of products of matrices.
+void lay_out_attention(const graph::Signature& /*signature*/, Outline& outline) {
+  const auto is_fused = [](const at::Tensor& x) { return x.dim() == 4 && (x.stride(3) == 1 || x.size(3) == 1); };
+  for (size_t i = 0; i < 3; ++i) {
+    if (!is_fused(outline.operands.at(i))) return lay_out(outline, at::MemoryFormat::Contiguous);
+  }
 }
 
 bool trains(const graph::Signature& signature) {
@@ -176,7 +192,14 @@ bool trains(const graph::Signature& signature) {
   return false;
 }
 
-// aten::nansum over an empty list of dimensions is over all, as with sum.
+// In evaluation no statistics are saved.
+void correct_batch_norm(const graph::Signature& signature, Outline& outline) {
+  lay_out_as_suggested(signature, outline);
+  if (trains(signature)) return;
+  for (const size_t i : {1, 2}) outline.results.at(i) = at::empty({0}, outline.results[i].toTensor().options());
+}
+
+// The sum over an empty list of dimensions is over all, as with aten::sum.
 void sum_over_all(const graph::Signature& signature, Outline& outline) {
   const auto& parameters = signature.parameters;
   const c10::IValue &dim = parameters.at(1).constant, &keepdim = parameters.at(2).constant;
@@ -186,17 +209,34 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty(ones);
 }
 
-// Where a Meta kernel leaves open what the CPU's kernel gives, or says something else.
+void give_one(const graph::Signature& /*signature*/, Outline& outline) {
+  outline.results.at(0) = outline.results[0].toTensor().new_empty({});
+}
+
 void correct(const graph::Signature& signature, Outline& outline) {
-  const std::string& name = signature.name;
-  if (name == "aten::convolution") lay_out_convolution(outline);
-  if (name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit" ||
-      name == "aten::_native_batch_norm_legit_functional" || name == "aten::_native_batch_norm_legit_no_training" ||
-      name == "aten::_batch_norm_no_update") {
-    if (!trains(signature)) save_no_statistics(outline);
-  }
-  if (name == "aten::nansum") sum_over_all(signature, outline);
-  if (name == "aten::isin.Scalar_Tensor") outline.results.at(0) = outline.results[0].toTensor().new_empty({});
+  static const auto& corrections = *new std::unordered_map<std::string_view, Correction>{
+      {"aten::convolution", lay_out_convolution},
+      {"aten::_scaled_dot_product_fused_attention_overrideable", lay_out_attention},
+      {"aten::native_batch_norm", correct_batch_norm},
+      {"aten::_native_batch_norm_legit", correct_batch_norm},
+      {"aten::_native_batch_norm_legit_functional", correct_batch_norm},
+      {"aten::_native_batch_norm_legit_no_training", correct_batch_norm},
+      {"aten::_batch_norm_no_update", correct_batch_norm},
+      {"aten::_batch_norm_with_update", lay_out_as_suggested},
+      {"aten::_batch_norm_with_update_functional", lay_out_as_suggested},
+      {"aten::_native_batch_norm_legit.no_stats", lay_out_as_suggested},
+      {"aten::reflection_pad2d", lay_out_as_suggested},
+      {"aten::reflection_pad3d", lay_out_as_suggested},
+      {"aten::replication_pad2d", lay_out_as_suggested},
+      {"aten::replication_pad3d", lay_out_as_suggested},
+      {"aten::pixel_shuffle", lay_out_as_suggested},
+      {"aten::pixel_unshuffle", lay_out_as_suggested},
+      {"aten::channel_shuffle", lay_out_as_suggested},
+      {"aten::nansum", sum_over_all},
+      {"aten::isin.Scalar_Tensor", give_one},
+  };
+  if (const auto found = corrections.find(signature.name); found != corrections.end())
+    found->second(signature, outline);
 }
 
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, bool numbers_on_host) {

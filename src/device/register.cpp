@@ -9,6 +9,8 @@
 #include <ATen/ops/eq.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/unsafe_split_native.h>
+#include <ATen/ops/unsafe_split_with_sizes_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
@@ -102,6 +104,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("view", TORCH_FN(view));
   m.impl("_reshape_alias", TORCH_FN(reshape_alias));
   m.impl("unfold", TORCH_FN(unfold));
+  // Views, of which no schema tells: autograd doesn't know of them.
+  m.impl("unsafe_split.Tensor", TORCH_FN(at::native::unsafe_split));
+  m.impl("unsafe_split_with_sizes", TORCH_FN(at::native::unsafe_split_with_sizes));
   m.impl("view_as_real", TORCH_FN(view_as_real));
   m.impl("view_as_complex", TORCH_FN(view_as_complex));
   m.impl("is_set_to", TORCH_FN(is_set_to));

@@ -138,20 +138,6 @@ Values unfold_backward(Emit& e, const Call& c) {
   return {sum};
 }
 
-// aten::unsafe_split.Tensor, aten::unsafe_split_with_sizes: the sizes are those of the results.
-Values unsafe_split(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
-  const int64_t dim = c.dim("dim", x.rank());
-  Values parts;
-  int64_t begin = 0;
-  for (size_t i = 0; i < c.results.size(); ++i) {
-    const int64_t size = c.result(i).sizes[at(dim)];
-    parts.push_back(e.cut(x, dim, begin, begin + size));
-    begin += size;
-  }
-  return parts;
-}
-
 // aten::_reshape_copy
 Values reshape_copy(Emit& e, const Call& c) { return {e.reshape(c.tensor("self"), e.type_of(c.result()).dims)}; }
 
@@ -166,8 +152,6 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::tril", tril);
   rules.add("aten::triu", triu);
   rules.add("aten::unfold_backward", unfold_backward);
-  rules.add("aten::unsafe_split.Tensor", unsafe_split);
-  rules.add("aten::unsafe_split_with_sizes", unsafe_split);
   rules.add("aten::_reshape_copy", reshape_copy);
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as functional
 from torch import nn
 
 import torch_pjrt
@@ -74,6 +75,39 @@ def test_structured_ops_have_the_cpus_strides() -> None:
     for given in (x, x.to(memory_format=torch.channels_last), x.permute(3, 1, 0, 2), x[:, :, ::2]):
         for f in (torch.sin, lambda t: t * 2, lambda t: torch.cumsum(t, 1), lambda t: t.sum(1), torch.sigmoid):
             assert f(given.to(DEVICE)).stride() == f(given).stride()
+
+
+def normalized(x: torch.Tensor, training: bool) -> torch.Tensor:
+    zeros, ones = (torch.full((x.shape[1],), value, device=x.device) for value in (0.0, 1.0))
+    return functional.batch_norm(x, zeros, ones, training=training)
+
+
+LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "batch_norm": lambda x: normalized(x, True),
+    "batch_norm in evaluation": lambda x: normalized(x, False),
+    "batch_norm without statistics": lambda x: functional.batch_norm(x, None, None, training=True),
+    "batch_norm of points": lambda x: normalized(x.flatten(1).t(), True),
+    "batch_norm of sequences": lambda x: normalized(x.flatten(2).transpose(1, 2), True),
+    "reflection_pad2d": lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "replication_pad2d": lambda x: functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+    "replication_pad3d": lambda x: functional.pad(
+        x[..., None].contiguous(memory_format=torch.channels_last_3d), (1,) * 6, mode="replicate"
+    ),
+    "pixel_shuffle": lambda x: functional.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda x: functional.pixel_unshuffle(x, 2),
+    "channel_shuffle": lambda x: functional.channel_shuffle(x, 2),
+    "attention": lambda x: functional.scaled_dot_product_attention(x, x, x),
+    "attention of one head": lambda x: functional.scaled_dot_product_attention(*[x[0].transpose(0, 1)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_other_ops_have_the_cpus_strides(name: str) -> None:
+    f, x = LAID_OUT[name], torch.randn(2, 4, 6, 8)
+    for given in (x, x.to(memory_format=torch.channels_last), x.transpose(1, 2).contiguous().transpose(1, 2)):
+        expected, found = f(given), f(given.to(DEVICE))
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found.cpu(), expected)
 
 
 @pytest.mark.parametrize("name", ["index_add_", "index_copy_", "index_fill_", "put_", "index_put_"])

@@ -278,6 +278,21 @@ def test_data_pointers() -> None:
     assert torch.empty(0, device=DEVICE).untyped_storage().nbytes() == 0
 
 
+@pytest.mark.parametrize("sizes", [2, [1, 3]])
+def test_unsafe_split_gives_views(sizes: int | list[int]) -> None:
+    """Autograd doesn't know of them."""
+    split = torch.unsafe_split if isinstance(sizes, int) else torch.unsafe_split_with_sizes
+    for device in ("cpu", DEVICE):
+        x = torch.arange(4.0, device=device, requires_grad=True)
+        y = x * 1
+        first, second = split(y, sizes)
+        first.mul_(3)
+        assert y.tolist()[:2] == [0.0, 3.0 if sizes == 2 else 1.0]
+        (first.sum() + second.sum()).backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == ([3.0, 3.0, 1.0, 1.0] if sizes == 2 else [3.0, 1.0, 1.0, 1.0])
+
+
 def test_memory_formats() -> None:
     def program(device: str) -> list[torch.Tensor]:
         x = torch.arange(2.0 * 3 * 4 * 5, device=device).view(2, 3, 4, 5)

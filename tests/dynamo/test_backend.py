@@ -419,6 +419,24 @@ class TestLayouts:
         torch.testing.assert_close(compiled(f, fullgraph=True)(x), f(x))
         assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
+    @pytest.mark.parametrize("device", ["cpu", "pjrt"])
+    def test_a_batch_norm_of_what_was_transposed(self, device: str) -> None:
+        """PyTorch captures its result in the input's strides; its kernels, and ours, give plain ones."""
+        model = nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6), nn.Conv1d(6, 4, 1)).to(device)
+        other = copy.deepcopy(model)
+        x = torch.randn(2, 9, 4, device=device)
+        for layers in (model, other):
+            layers.zero_grad()
+        fast = compiled(lambda x: other(x.transpose(1, 2)).transpose(1, 2).tanh(), fullgraph=True)
+        for _ in range(2):
+            expected = model(x.transpose(1, 2)).transpose(1, 2).tanh()
+            found = fast(x)
+            torch.testing.assert_close(found, expected)
+            expected.square().sum().backward()
+            found.square().sum().backward()
+            for ours, theirs in zip(other.parameters(), model.parameters(), strict=True):
+                torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
 
 def test_a_call_does_not_look_the_current_stream_up(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = compiled(lambda x: x + 1)
