@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,17 +31,39 @@ def make_momentum(optimizer: torch.optim.SGD) -> None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
 
 
-def begin(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def begin(optimizer: torch.optim.Optimizer) -> None:
     """The state begins with data, not with calls of the first step (``src/device/optimizer_step.cpp``)."""
-    if torch.compiler.is_compiling():
-        return
     first = not optimizer.state
     _C.begin_optimizer_step(first)
     if first and type(optimizer) is torch.optim.SGD:
         make_momentum(optimizer)
 
 
-def end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def apart(optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+    """The closure that a step is given: forward and backward, which are no part of the optimizer."""
+
+    @functools.wraps(closure)
+    def run() -> Any:
+        _C.end_optimizer_step([])
+        loss = closure()
+        begin(optimizer)
+        return loss
+
+    return run
+
+
+def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+    if torch.compiler.is_compiling():
+        return None
+    begin(optimizer)
+    if callable(closure := kwargs.get("closure")):
+        return args, {**kwargs, "closure": apart(optimizer, closure)}
+    if len(args) > 1 and callable(closure := args[1]):
+        return (args[0], apart(optimizer, closure), *args[2:]), kwargs
+    return None
+
+
+def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """A step of training ends here, so what is pending for its parameters is started, and then what is pending beside.
     Each step is then the same graph, however seldom the loss is read."""
     if torch.compiler.is_compiling() or _C.tracing():
@@ -48,5 +72,5 @@ def end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def install() -> None:
-    register_optimizer_step_pre_hook(begin)
-    register_optimizer_step_post_hook(end)
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(after)

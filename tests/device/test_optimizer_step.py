@@ -108,3 +108,53 @@ def test_a_step_that_fails() -> None:
     assert torch.zeros(3, device=DEVICE).tolist() == [0.0] * 3
     step(model, optimizer, x)
     assert recorded_by_zeros() > 0
+
+
+@pytest.mark.parametrize("name", ["Adam", "SGD, momentum", "SGD, nesterov, one by one"])
+@pytest.mark.parametrize("keyword", [False, True])
+def test_a_closure_is_no_part_of_the_step(name: str, keyword: bool) -> None:
+    """A number of its own is a constant until it changes; those of the optimizer are inputs from the first step on."""
+    model = net()
+    moved = copy.deepcopy(model).to(DEVICE)
+    ours, cpus = OPTIMIZERS[name](moved.parameters()), OPTIMIZERS[name](model.parameters())
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, factor: float) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = (model(x) + factor).square().mean()
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure=closure) if keyword else optimizer.step(closure)
+        assert isinstance(loss, torch.Tensor)
+
+    rows = 23 + 2 * list(OPTIMIZERS).index(name) + keyword  # known from no other test
+    x, compiled = torch.ones(rows, 5), []
+    moved_x = x.to(DEVICE)
+    for factor in (0.5, 0.5, 0.7, 0.9):
+        torch_pjrt.reset_metrics()
+        train(moved, ours, moved_x, factor)
+        train(model, cpus, x, factor)
+        compiled.append(torch_pjrt.metrics()["graphs_compiled"])
+    assert compiled == [1, 0, 1, 0]
+    for found, wanted in zip(moved.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(found.detach().cpu(), wanted.detach())
+
+
+def test_lbfgs() -> None:
+    model = net()
+    moved = copy.deepcopy(model).to(DEVICE)
+    x = torch.ones(4, 5)
+    losses: dict[str, list[float]] = {}
+    for one in (moved, model):
+        optimizer = torch.optim.LBFGS(one.parameters(), lr=0.1, line_search_fn="strong_wolfe")
+        given = x.to(next(one.parameters()).device)
+
+        def closure(one: nn.Module = one, given: torch.Tensor = given) -> torch.Tensor:
+            one.zero_grad()
+            loss: torch.Tensor = (one(given) - 1).square().mean()
+            loss.backward()
+            return loss
+
+        losses[given.device.type] = [float(optimizer.step(closure)) for _ in range(3)]
+    torch.testing.assert_close(losses[DEVICE], losses["cpu"], rtol=1e-3, atol=1e-5)
