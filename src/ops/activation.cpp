@@ -303,10 +303,6 @@ struct Rows {  // the reduced dimension of a softmax; a 0-d tensor has none
 
   Expression max(const Expression& x) const { return back(x, e.max(x.value, reduced)); }
   Expression sum(const Expression& x) const { return back(x, e.sum(x.value, reduced)); }
-  Expression below_max(const Expression& x) const {
-    const Expression top = max(x);
-    return x.with(e.rounded_below(x.value, top.value)) - top;
-  }
   Expression back(const Expression& x, const Value& v) const { return x.with(e.broadcast_reduced(v, reduced, full)); }
 };
 
@@ -318,7 +314,7 @@ Rows rows_of(Emit& e, const Call& c) {
 }
 
 Expression softmax_of(const Rows& rows, const Expression& x) {
-  Expression p = exp(rows.below_max(x));
+  Expression p = exp(below(x, rows.max(x)));
   return p / rows.sum(p);
 }
 
@@ -332,7 +328,8 @@ Values softmax(Emit& e, const Call& c) {
 Values log_softmax(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Rows rows = rows_of(e, c);
-  Expression shifted = rows.below_max(k("self"));
+  const Expression x = k("self");
+  const Expression shifted = below(x, rows.max(x));
   return k.give(shifted - log(rows.sum(exp(shifted))));
 }
 

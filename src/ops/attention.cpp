@@ -95,7 +95,7 @@ Values attention(Emit& e, const Call& c) {
   Expression s = a.scores();
   Expression highest{&e, e.max(s.value, {3})};
   highest = finite_or(highest, 0);
-  Expression p = exp(s - a.row(highest.value));
+  Expression p = exp(below(s, a.row(highest.value)));
   Expression sum{&e, e.sum(p.value, {3})};
   p = p / a.row(where(sum == 0, 1, sum).value);
   const bool drops = c.real("dropout_p") > 0;
@@ -130,7 +130,7 @@ Values attention_backward(Emit& e, const Call& c) {
   const int64_t width = a.value.dim(3);
   Value dy = as_four("grad_out", width), y = as_four("out", width);
   Value saved = e.reshape(e.to(c.tensor("logsumexp"), a.element), {a.batch, a.heads, a.queries});
-  Expression p = exp(a.scores() - a.row(finite_or(Expression{&e, saved}, INFINITY).value));
+  Expression p = exp(below(a.scores(), a.row(finite_or(Expression{&e, saved}, INFINITY).value)));
   Expression used = p, dp = a.product(a.shared(dy), 3, a.value, 3);
   dp = dp.with(a.per_head(dp.value));
   if (c.real("dropout_p") > 0) {

@@ -70,6 +70,11 @@ inline Expression erf(const Expression& a) {
   return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
 }
 
+// x - top for exp(), where no x is above its top: see Emit::rounded_below.
+inline Expression below(const Expression& x, const Expression& top) {
+  return x.with(x.e->rounded_below(x.value, top.value)) - top;
+}
+
 inline Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
 
 class Elementwise {

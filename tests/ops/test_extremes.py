@@ -67,6 +67,20 @@ def test_rows_of_large_products(function: Callable[..., Tensor], compiled: bool)
     torch.testing.assert_close(actual, scaled(x))
 
 
+@pytest.mark.parametrize("size", [(1, 1, 64, 8), (2, 3, 33, 16)], ids=str)
+def test_attention_of_large_scores(size: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.rand(size) * 1e6, -torch.rand(size) * 1e6, torch.rand(size)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = (t.to(DEVICE).requires_grad_() for t in (query, key, value))
+    result = attention(q, k, v, scale=0.37)
+    torch.testing.assert_close(result.detach().cpu(), attention(query, key, value, scale=0.37))
+    grads = torch.autograd.grad(result.sum(), (q, k, v))
+    assert all(torch.isfinite(grad).all() for grad in grads)
+    # Each query's probabilities add up to 1; the CPU's own gradient is infinite here.
+    torch.testing.assert_close(grads[2].sum(-2).cpu(), torch.full((*size[:-2], size[-1]), float(size[-2])))
+
+
 def test_gelu_far_from_zero() -> None:
     """XLA's erf ends at 1 - 2^-23."""
     x = torch.tensor([-1e30, -1e10, -1e4, -100.0, -10.0, -6.0, -5.0, -3.95, -3.9, -3.0, 3.0, 3.9, 3.95, 6.0, 1e10])
