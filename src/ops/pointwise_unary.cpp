@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/limits.h"
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
@@ -156,21 +157,12 @@ Values is_infinity(Emit& e, const Call& c) {
   return {e.compare(Comparison::kEq, x, e.splat(negative ? -infinity : infinity, x.type))};
 }
 
-double largest(ElementType element) {
-  switch (element) {
-    case ElementType::kF16: return 65504;
-    case ElementType::kBF16: return 0x1.fep127;
-    case ElementType::kF64: return std::numeric_limits<double>::max();
-    default: return std::numeric_limits<float>::max();
-  }
-}
-
 // aten::nan_to_num: the two parts of a complex number one by one.
 Values nan_to_num(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   if (!hlo::is_float(x.element()) && !hlo::is_complex(x.element())) return {e.as(x, c.result())};
   const double infinity = std::numeric_limits<double>::infinity();
-  const double limit = largest(hlo::real_element(x.element()));
+  const double limit = largest_finite(hlo::real_element(x.element()));
   const double nan_value = c.optional_real("nan").value_or(0);
   const double high = c.optional_real("posinf").value_or(limit), low = c.optional_real("neginf").value_or(-limit);
   auto replace = [&](const Value& part) {

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "ops/expression.h"
+#include "ops/limits.h"
 #include "ops/order.h"
 
 namespace tpjrt::ops {
@@ -30,15 +31,6 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
   if (threshold >= 0x1p32) return e.ones({ElementType::kPred, dims});
   return e.compare(hlo::Comparison::kLt, e.random_bits(c, type),
                    e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
-}
-
-double largest_finite(ElementType element) {
-  switch (element) {
-    case ElementType::kF16: return 65504;
-    case ElementType::kBF16: return 0x1.FEp127;
-    case ElementType::kF32: return std::numeric_limits<float>::max();
-    default: return std::numeric_limits<double>::max();
-  }
 }
 
 // aten::uniform: in [from, to).
@@ -139,7 +131,7 @@ Values random(Emit& e, const Call& c) {
 void require_in_range(int64_t least, int64_t largest, ElementType element) {
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   if (element == ElementType::kF16) {
-    high = 65504;
+    high = static_cast<int64_t>(largest_finite(element));
     low = -high;
   } else if (element == ElementType::kPred || (hlo::is_integer(element) && element != ElementType::kU64)) {
     high = static_cast<int64_t>(exact_integers(element) - 1);

@@ -425,8 +425,6 @@ class TestLayouts:
         model = nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6), nn.Conv1d(6, 4, 1)).to(device)
         other = copy.deepcopy(model)
         x = torch.randn(2, 9, 4, device=device)
-        for layers in (model, other):
-            layers.zero_grad()
         fast = compiled(lambda x: other(x.transpose(1, 2)).transpose(1, 2).tanh(), fullgraph=True)
         for _ in range(2):
             expected = model(x.transpose(1, 2)).transpose(1, 2).tanh()
