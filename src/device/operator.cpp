@@ -43,6 +43,34 @@ bool is_written_apart(std::string_view name, std::string_view argument) {
   return argument == "grads" && name.starts_with("aten::_fused_");
 }
 
+// Scalars that the CPU's kernels convert to the result's dtype. The others are converted as a tensor would be, which
+// wraps or gives infinity (`other` of arithmetic), or are computed with in float (`value` of addcmul).
+bool converts_to_result(std::string_view name, std::string_view argument) {
+  static const std::unordered_map<std::string_view, std::unordered_set<std::string_view>> kArguments = {
+      {"value",
+       {"fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_", "scatter", "scatter_",
+        "constant_pad_nd", "threshold", "threshold_"}},
+      {"fill_value", {"full", "full_like", "fill_diagonal_"}},
+      {"alpha", {"add", "add_", "sub", "sub_", "rsub"}},
+      {"min", {"clamp", "clamp_", "clamp_min", "clamp_min_"}},
+      {"max", {"clamp", "clamp_", "clamp_max", "clamp_max_"}},
+      {"min_val", {"hardtanh", "hardtanh_"}},
+      {"max_val", {"hardtanh", "hardtanh_"}},
+      {"threshold", {"threshold", "threshold_"}},
+      {"lambd", {"hardshrink"}},
+      {"exponent", {"pow", "pow_"}},
+  };
+  const auto found = kArguments.find(argument);
+  return found != kArguments.end() && found->second.contains(name);
+}
+
+// Ops whose Meta kernels refuse some Scalars: another norm of nothing, a slope below zero.
+bool refuses_numbers(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {"linalg_vector_norm", "norm", "renorm", "elu_backward",
+                                                              "leaky_relu_backward"};
+  return kNames.contains(name);
+}
+
 ArgumentKind kind_of(const c10::Type& declared) {
   if (is_tensor(declared)) return ArgumentKind::kTensor;
   if (is_tensor_list(declared)) return ArgumentKind::kTensorList;
@@ -112,6 +140,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   const auto& schema = handle.schema();
   name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
   returns = schema.returns().size();
+  const std::string_view full = schema.name();
+  const std::string_view base = starts_with(full, "aten::") ? full.substr(6) : std::string_view();
   bool reads_tensor = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& declared = schema.arguments()[i];
@@ -126,10 +156,11 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
     if (declared.name() == "correction") correction = i;
+    argument.fits_result = argument.kind == ArgumentKind::kNumber && converts_to_result(base, declared.name());
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
-  numbers_are_types = !reads_tensor;
+  numbers_are_types = !reads_tensor || refuses_numbers(base);
   writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_" || name == "aten::threshold_";
 }
 

@@ -15,6 +15,7 @@ struct OperatorArgument {
   ArgumentKind kind = ArgumentKind::kConstant;
   bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
+  bool fits_result = false;    // a Scalar that PyTorch converts to the result's dtype: an error where it doesn't fit
 };
 
 struct Operator {
@@ -31,7 +32,8 @@ struct Operator {
   bool random = false;            // draws from a generator: a node has the generator's key as its last numbers
   bool writes_one_value = false;  // to elements that share memory, which is no conflict then
   std::optional<size_t> correction;  // of a variance: which argument says what to take from the number of elements
-  bool numbers_are_types = false;    // a factory: Scalars decide the result's shape, so they belong to the signature
+  // Scalars belong to the signature: of a factory, where they decide the shape, and where Meta refuses some of them.
+  bool numbers_are_types = false;
 };
 
 // How an overload is registered for the device. Note [What is boxed]: decided from the dispatcher's state, tags and

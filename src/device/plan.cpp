@@ -1,6 +1,7 @@
 // The cold half of recording: from a call's arguments to its plan.
 #include "device/plan.h"
 
+#include <c10/util/TypeCast.h>
 #include <c10/util/flat_hash_map.h>
 
 #include "device/access.h"
@@ -12,6 +13,7 @@
 namespace tpjrt::device {
 namespace {
 
+using graph::Number;
 using graph::Parameter;
 using graph::Signature;
 using graph::TypePtr;
@@ -41,7 +43,8 @@ class Describer {
     }
   }
 
-  std::vector<bool> written;  // by operand
+  std::vector<bool> written;     // by operand
+  std::vector<uint32_t> fitted;  // numbers that are converted to the result's dtype
 
  private:
   Entry describe(const OperatorArgument& argument, const c10::IValue& value) {
@@ -76,6 +79,7 @@ class Describer {
       parameter.kind = list ? Parameter::Kind::kNumberList : Parameter::Kind::kNumber;
       parameter.first = signature_.numbers;
       parameter.count = list ? static_cast<uint32_t>(value.toListRef().size()) : 1;
+      if (argument.fits_result) fitted.push_back(parameter.first);
       signature_.numbers += parameter.count;
     } else if (argument.kind != ArgumentKind::kGenerator) {
       parameter.constant = value;
@@ -162,7 +166,50 @@ Plan::Shape shape_of(const std::vector<Plan::Return>& returns) {
   return fresh ? Plan::Shape::kFresh : Plan::Shape::kMixed;
 }
 
+// Calls `with` with an example of the dtype's C++ type, if there are numbers that it can't hold.
+template <typename F>
+void with_type_of(c10::ScalarType dtype, F&& with) {
+  switch (dtype) {
+    case c10::ScalarType::Byte: return with(uint8_t{});
+    case c10::ScalarType::Char: return with(int8_t{});
+    case c10::ScalarType::Short: return with(int16_t{});
+    case c10::ScalarType::Int: return with(int32_t{});
+    case c10::ScalarType::Long: return with(int64_t{});
+    case c10::ScalarType::UInt16: return with(uint16_t{});
+    case c10::ScalarType::UInt32: return with(uint32_t{});
+    case c10::ScalarType::UInt64: return with(uint64_t{});
+    case c10::ScalarType::Half: return with(c10::Half{});
+    case c10::ScalarType::BFloat16: return with(c10::BFloat16{});
+    case c10::ScalarType::Float: return with(float{});
+    default: return;  // what is wider, and bool, which takes any number
+  }
+}
+
+bool fits(const Number& number, c10::ScalarType dtype) {
+  if (number.kind != Number::Kind::kInt && number.kind != Number::Kind::kDouble) return true;
+  const bool is_int = number.kind == Number::Kind::kInt;
+  const auto within = [](auto value) { return -127 <= value && value <= 127; };
+  if (is_int ? within(number.as_int()) : (c10::isFloatingType(dtype) && within(number.as_double()))) return true;
+  bool overflows = false;
+  with_type_of(dtype, [&](auto example) {
+    using T = decltype(example);
+    overflows = is_int ? c10::overflows<T, int64_t>(number.as_int()) : c10::overflows<T, double>(number.as_double());
+  });
+  return !overflows;
+}
+
 }  // namespace
+
+bool numbers_fit(const Plan& plan, c10::ArrayRef<Number> numbers) {
+  return std::all_of(plan.fitted.begin(), plan.fitted.end(),
+                     [&](uint32_t i) { return fits(numbers[i], plan.fitted_to); });
+}
+
+void convert_numbers(const Plan& plan, c10::ArrayRef<Number> numbers) {
+  for (const uint32_t i : plan.fitted) {
+    with_type_of(plan.fitted_to, [&](auto example) { static_cast<void>(numbers[i].scalar().to<decltype(example)>()); });
+  }
+}
 
 Plan* find_plan(const Arguments& arguments, uint64_t hash) {
   const auto it = plans().find(hash);
@@ -193,13 +240,17 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.op = op.op;
   signature.device = arguments.device;
   signature.random = op.random;
-  const Describer call(op, values, signature);
+  Describer call(op, values, signature);
   Location location = user_location();
   signature.file = std::move(location.file);
   signature.line = location.line;
 
   const Outline results = outline(signature, arguments.numbers);
   const std::vector<at::Tensor>& operands = results.operands;
+  if (!call.fitted.empty() && !results.results.empty() && results.results[0].isTensor()) {
+    plan->fitted = std::move(call.fitted);
+    plan->fitted_to = results.results[0].toTensor().scalar_type();
+  }
   describe_returns(op, results.results, operands, *plan);
   if (signature.random) signature.numbers += 2;
   for (uint32_t i = 0; i < operands.size(); ++i) {

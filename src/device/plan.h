@@ -38,6 +38,9 @@ struct Plan {
   std::vector<Return> returns;
   Shape shape = Shape::kMixed;
   std::vector<Write> writes;
+  // Numbers that PyTorch converts to this dtype: one that doesn't fit is an error.
+  std::vector<uint32_t> fitted;
+  c10::ScalarType fitted_to = c10::ScalarType::Undefined;
   bool on_host = false;  // the op can't be lowered: the graph is cut and the host runs it
   std::string host_reason;
 
@@ -52,6 +55,11 @@ struct Plan {
 Plan* find_plan(const Arguments& arguments, uint64_t hash);
 // Keeps the plan; if another thread was faster, its plan. Under graph_lock().
 Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
+
+// Whether the call's numbers are in the range of the dtype that they are converted to.
+bool numbers_fit(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
+// Converts them, for PyTorch's error where one isn't.
+void convert_numbers(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
 
 // Runs Meta and asks the engine. Throws what Meta throws. Not under graph_lock().
 std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);

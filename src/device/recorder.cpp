@@ -190,6 +190,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   std::unique_lock lock(graph::graph_lock());
   const Plan* plan = find(arguments);
   if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
+  if (C10_UNLIKELY(!plan->fitted.empty()) && !numbers_fit(*plan, arguments.numbers)) return nullptr;
   finish(*plan, op, arguments, results, timer, std::move(lock));
   return plan;
 }
@@ -219,6 +220,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     }
     try {
       if (!plan) plan = plan_for(op, values, arguments);
+      if (!plan->on_host && !numbers_fit(*plan, arguments.numbers)) convert_numbers(*plan, arguments.numbers);
     } catch (const std::logic_error&) {
       throw;  // a bug of ours: the host must not hide it
     } catch (const std::exception& error) {

@@ -183,7 +183,9 @@ Value p_norm(Emit& e, const Value& self, double p, const Dims& dims) {
 // aten::linalg_vector_norm, aten::norm: the input is cast to `dtype` first if there is one.
 Values vector_norm(Emit& e, const Call& c, std::string_view order, const Dims& dims) {
   Value x = c.tensor("self");
-  if (!hlo::is_complex(x.element())) x = e.to(x, e.element(c.result()));
+  const ElementType result = e.element(c.result());
+  if (!hlo::is_complex(x.element())) x = e.to(x, result);
+  if (x.element() == ElementType::kC64 && result == ElementType::kF64) x = e.to(x, ElementType::kC128);
   x = e.to(x, Emit::compute_element(x.element()));
   double p = c.has(order) ? c.constant_scalar(order).toDouble() : 2.0;
   return {finish(e, p_norm(e, x, p, dims), c.result())};

@@ -70,3 +70,12 @@ def test_numbers_beyond_float8(source: torch.dtype) -> None:
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz):
         result, expected = x.to(DEVICE).to(dtype).cpu().float(), x.to(dtype).float()
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_complex_norm_in_another_dtype() -> None:
+    """The elements are converted before their magnitudes are taken."""
+    x = torch.randn(10, dtype=torch.complex64) * 30
+    for order in (1, 2, 3):
+        expected = torch.linalg.vector_norm(x, order, dtype=torch.complex128)
+        actual = torch.linalg.vector_norm(x.to("pjrt"), order, dtype=torch.complex128)
+        torch.testing.assert_close(actual.cpu(), expected, rtol=1e-13, atol=0)

@@ -1,0 +1,114 @@
+"""Python numbers that PyTorch refuses: raised at the call with the CPU's words, also where such a call is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import torch_pjrt
+
+DEVICE = "pjrt"
+
+# Calls whose number is converted to the result's dtype.
+CONVERTED: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "add's alpha": lambda x, n: torch.add(x, x, alpha=n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "clamp_": lambda x, n: x.clamp_(max=n),
+    "constant_pad": lambda x, n: torch.nn.functional.pad(x, (1, 1), value=n),
+    "fill_": lambda x, n: x.fill_(n),
+    "fill_diagonal_": lambda x, n: x.view(2, 2).fill_diagonal_(n),
+    "full_like": lambda x, n: torch.full_like(x, n),
+    "hardtanh": lambda x, n: torch.nn.functional.hardtanh(x, 0, n),
+    "index_fill": lambda x, n: x.index_fill(0, torch.tensor([0], device=x.device), n),
+    "item assignment": lambda x, n: x.__setitem__(0, n) or x,
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "new_full": lambda x, n: x.new_full((2,), n),
+    "pow": lambda x, n: x**n,
+    "rsub's alpha": lambda x, n: torch.rsub(x, x, alpha=n),
+    "scatter": lambda x, n: x.scatter(0, torch.tensor([0], device=x.device), n),
+}
+
+
+def outcome(call: Callable[[Tensor, float], Tensor], x: Tensor, number: float) -> object:
+    try:
+        return call(x, number).tolist()
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("dtype", "fitting", "number"), [(torch.uint8, 3, 300), (torch.int32, 7, 2**40)])
+@pytest.mark.parametrize("name", CONVERTED)
+def test_integers_that_do_not_fit(name: str, dtype: torch.dtype, fitting: int, number: int) -> None:
+    call, x = CONVERTED[name], torch.ones(4, dtype=dtype)
+    for value in (number, fitting, number, -1):  # as the first such call, and as one that is known
+        assert outcome(call, x.to(DEVICE), value) == outcome(call, x.clone(), value), value
+    assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(torch.float16, -1e9), (torch.float16, 10**6), (torch.float32, 1e300)])
+@pytest.mark.parametrize("name", ["masked_fill", "fill_", "clamp", "full_like", "add's alpha"])
+def test_floats_that_do_not_fit(name: str, dtype: torch.dtype, number: float) -> None:
+    call, x = CONVERTED[name], torch.ones(4, dtype=dtype)
+    for value in (2.0, number, -math.inf, number):  # infinity is a value of every float dtype
+        assert outcome(call, x.to(DEVICE), value) == outcome(call, x.clone(), value), value
+    assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
+
+
+def test_infinity_is_no_integer() -> None:
+    for value in (math.inf, math.nan):
+        assert "without overflow" in str(
+            outcome(CONVERTED["fill_"], torch.ones(4, dtype=torch.int64).to(DEVICE), value)
+        )
+
+
+def test_nothing_is_changed_by_a_number_that_does_not_fit() -> None:
+    x = torch.arange(3, dtype=torch.uint8, device=DEVICE)
+    with pytest.raises(RuntimeError, match="uint8_t without overflow"):
+        x.fill_(1000)
+    with torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match="uint8_t without overflow"):
+        x.masked_fill_(x > 0, 1000)
+    assert x.tolist() == [0, 1, 2]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_numbers_that_are_taken_as_tensors_wrap() -> None:
+    x = torch.ones(2, dtype=torch.uint8)
+    for call in (lambda x: x + 300, lambda x: x * 300, lambda x: 300 - x, lambda x: x == 300):
+        assert call(x.to(DEVICE)).tolist() == call(x).tolist()
+
+
+def test_a_number_that_does_not_fit_in_a_compiled_graph() -> None:
+    x = torch.ones(3, dtype=torch.float16)
+
+    def fill(x: Tensor) -> Tensor:
+        return (x * 2).fill_(1e9)
+
+    with pytest.raises(RuntimeError, match="without overflow"):
+        fill(x)
+    with pytest.raises(Exception, match="without overflow"):
+        torch.compile(fill, backend="pjrt")(x)
+
+
+@pytest.mark.parametrize("order", [math.inf, -math.inf, -1.0, -0.5])
+def test_a_norm_of_nothing_after_one_that_there_is(order: float) -> None:
+    nothing = torch.empty(0, 3, device=DEVICE)
+    assert torch.linalg.vector_norm(nothing, 2).item() == 0
+    for dim in (None, 0):
+        with pytest.raises(RuntimeError, match="does not have an identity"):
+            torch.linalg.vector_norm(nothing, order, dim=dim)
+
+
+def test_cholesky_ex_checks_errors() -> None:
+    matrix = torch.tensor([[1.0, 2.0], [2.0, 1.0]], device=DEVICE)
+    assert torch.linalg.cholesky_ex(matrix).info.item() > 0
+    with pytest.raises(
+        torch.linalg.LinAlgError, match=r"linalg\.cholesky_ex: The factorization could not be completed"
+    ):
+        torch.linalg.cholesky_ex(matrix, check_errors=True)
+    factor = torch.linalg.cholesky_ex(matrix @ matrix, check_errors=True).L
+    torch.testing.assert_close(factor @ factor.T, matrix @ matrix)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
