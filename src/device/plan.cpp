@@ -181,6 +181,10 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
     case c10::ScalarType::Half: return with(c10::Half{});
     case c10::ScalarType::BFloat16: return with(c10::BFloat16{});
     case c10::ScalarType::Float: return with(float{});
+    case c10::ScalarType::Float8_e4m3fn: return with(c10::Float8_e4m3fn{});
+    case c10::ScalarType::Float8_e5m2: return with(c10::Float8_e5m2{});
+    case c10::ScalarType::Float8_e4m3fnuz: return with(c10::Float8_e4m3fnuz{});
+    case c10::ScalarType::Float8_e5m2fnuz: return with(c10::Float8_e5m2fnuz{});
     default: return;  // what is wider, and bool, which takes any number
   }
 }

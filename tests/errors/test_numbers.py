@@ -58,6 +58,16 @@ def test_floats_that_do_not_fit(name: str, dtype: torch.dtype, number: float) ->
     assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
 
 
+def test_numbers_of_float8() -> None:
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        x = torch.zeros(2, dtype=dtype)
+        assert x.to(DEVICE).fill_(240.0).float().tolist() == x.fill_(240.0).float().tolist()
+        with pytest.raises(RuntimeError, match="Float8.* without overflow"):
+            x.fill_(1e6)
+        with pytest.raises(RuntimeError, match="Float8.* without overflow"):
+            x.to(DEVICE).fill_(1e6)
+
+
 def test_infinity_is_no_integer() -> None:
     for value in (math.inf, math.nan):
         assert "without overflow" in str(
