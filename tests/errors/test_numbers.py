@@ -62,9 +62,9 @@ def test_numbers_of_float8() -> None:
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         x = torch.zeros(2, dtype=dtype)
         assert x.to(DEVICE).fill_(240.0).float().tolist() == x.fill_(240.0).float().tolist()
-        with pytest.raises(RuntimeError, match="Float8.* without overflow"):
+        with pytest.raises(RuntimeError, match=r"Float8.* without overflow"):
             x.fill_(1e6)
-        with pytest.raises(RuntimeError, match="Float8.* without overflow"):
+        with pytest.raises(RuntimeError, match=r"Float8.* without overflow"):
             x.to(DEVICE).fill_(1e6)
 
 
