@@ -44,13 +44,13 @@ bool is_written_apart(std::string_view name, std::string_view argument) {
 }
 
 // Scalars that the CPU's kernels convert to the result's dtype. The others are converted as a tensor would be, which
-// wraps or gives infinity (`other` of arithmetic), or are computed with in float (`value` of addcmul).
+// wraps or gives infinity (`other` of arithmetic), or are computed with in float (`value` of addcmul). Factories end in
+// fill_.
 bool converts_to_result(std::string_view name, std::string_view argument) {
   static const std::unordered_map<std::string_view, std::unordered_set<std::string_view>> kArguments = {
       {"value",
        {"fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_", "scatter", "scatter_",
         "constant_pad_nd", "threshold", "threshold_"}},
-      {"fill_value", {"full", "full_like", "fill_diagonal_"}},
       {"alpha", {"add", "add_", "sub", "sub_", "rsub"}},
       {"min", {"clamp", "clamp_", "clamp_min", "clamp_min_"}},
       {"max", {"clamp", "clamp_", "clamp_max", "clamp_max_"}},
@@ -91,6 +91,12 @@ bool any_return_aliases_unwritten(const c10::FunctionSchema& schema) {
 }
 
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+// "add" of aten::add.Tensor; nothing of other libraries' ops.
+std::string_view base_name(const c10::FunctionSchema& schema) {
+  const std::string_view name = schema.name();
+  return starts_with(name, "aten::") ? name.substr(6) : std::string_view();
+}
 
 // Composites that must stay so although rules 8 and 9 would box them, with the reason.
 bool stays_composite(std::string_view base) {
@@ -140,8 +146,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   const auto& schema = handle.schema();
   name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
   returns = schema.returns().size();
-  const std::string_view full = schema.name();
-  const std::string_view base = starts_with(full, "aten::") ? full.substr(6) : std::string_view();
+  const std::string_view base = base_name(schema);
   bool reads_tensor = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& declared = schema.arguments()[i];
@@ -175,9 +180,8 @@ const Operator& Operator::of(const c10::OperatorHandle& op) {
 
 Boxing boxing(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
-  const std::string_view full = schema.name();
-  if (!starts_with(full, "aten::")) return Boxing::kDefault;  // custom ops reach the fallback by themselves
-  const std::string_view base = full.substr(6);
+  const std::string_view base = base_name(schema);
+  if (base.empty()) return Boxing::kDefault;  // custom ops reach the fallback by themselves
   if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return Boxing::kOwn;
   const bool composite_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   const bool non_functional = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
