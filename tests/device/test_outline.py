@@ -124,14 +124,6 @@ def test_an_index_must_not_lie_in_what_is_written(name: str) -> None:
     assert "unsupported operation" in fails_alike(call)
 
 
-def test_filling_an_expanded_tensor() -> None:
-    for device in ("cpu", DEVICE):
-        x = torch.zeros(2, 1, device=device).expand(2, 3).fill_(3)
-        assert x.tolist() == [[3.0] * 3] * 2
-        y = torch.empty_strided((10,), (0,), device=device).zero_()
-        assert y.tolist() == [0.0] * 10
-
-
 def test_new_memory_in_deterministic_mode() -> None:
     torch.use_deterministic_algorithms(True)
     try:

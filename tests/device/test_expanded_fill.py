@@ -1,0 +1,90 @@
+"""Fills of expanded tensors, whose elements share memory: done as on the CPU, with its warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+
+DEVICE = "pjrt"
+MASK = [[True, False, False], [False, False, True]]
+
+
+def mask(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(MASK, device=x.device)
+
+
+def ints(x: torch.Tensor, *values: int) -> torch.Tensor:
+    return torch.tensor(values, device=x.device)
+
+
+FILLS: dict[str, Callable[[torch.Tensor], object]] = {
+    "masked_fill_": lambda x: x.masked_fill_(mask(x), 7),
+    "masked_fill_ of a row": lambda x: x.masked_fill_(mask(x)[:1], 7),
+    "masked_fill_ by a tensor": lambda x: x.masked_fill_(mask(x), torch.tensor(7.0, device=x.device)),
+    "masked_fill_ of nothing": lambda x: x.masked_fill_(x != x, 7),
+    "x[mask] =": lambda x: x.__setitem__(mask(x), 7),
+    "x[:, mask] =": lambda x: x.__setitem__((slice(None), mask(x)[0]), 7),
+    "x[[i]] =": lambda x: x.__setitem__([1], 7),
+    "x[[i], [j]] =": lambda x: x.__setitem__(([0, 1], [1, 1]), 7),
+    "index_put_": lambda x: x.index_put_((ints(x, 0), ints(x, 2)), torch.tensor([7.0], device=x.device)),
+    "index_fill_ of rows": lambda x: x.index_fill_(0, ints(x, 1), 7),
+    "index_fill_ of columns": lambda x: x.index_fill_(1, ints(x, 0, 2), 7),
+    "index_fill_ by a tensor": lambda x: x.index_fill_(1, ints(x, 2), torch.tensor(7.0, device=x.device)),
+}
+SHAPES = {"rows": (3,), "columns": (2, 1), "everything": (), "nothing": (2, 3)}
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fill", FILLS)
+def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
+    shown = []
+    for device in (DEVICE, "cpu"):
+        memory = torch.arange(6.0, device=device)[: torch.Size(SHAPES[shape]).numel()]
+        x = memory.view(SHAPES[shape]).expand(2, 3)
+        result = FILLS[fill](x)
+        assert result is None or result is x
+        shown.append((x.tolist(), memory.tolist(), x.stride()))
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("fill", ["masked_fill_", "index_fill_ of rows", "index_put_"])
+def test_that_it_is_deprecated_is_said_as_on_the_cpu(fill: str) -> None:
+    said = []
+    torch.set_warn_always(True)
+    try:
+        for device in (DEVICE, "cpu"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                FILLS[fill](torch.zeros(3, device=device).expand(2, 3))
+            said.append(["".join(str(warning.message).split(" (Triggered")[:1]) for warning in caught])
+    finally:
+        torch.set_warn_always(False)
+    assert len(said[1]) == 1
+    assert said[0] == said[1]
+
+
+OTHER_WRITES: dict[str, Callable[[torch.Tensor], object]] = {
+    "several values": lambda x: x.index_put_((ints(x, 0, 1), ints(x, 1, 1)), torch.arange(2.0, device=x.device)),
+    "a sum": lambda x: x.index_put_((ints(x, 0), ints(x, 1)), torch.ones(1, device=x.device), accumulate=True),
+    "add_": lambda x: x.add_(1),
+}
+
+
+@pytest.mark.parametrize("write", OTHER_WRITES)
+def test_other_writes_are_refused(write: str) -> None:
+    x = torch.zeros(3, device=DEVICE).expand(2, 3)
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+        OTHER_WRITES[write](x)
+    assert x.tolist() == [[0.0] * 3] * 2
+
+
+def test_filling_all_of_it() -> None:
+    for device in ("cpu", DEVICE):
+        x = torch.zeros(2, 1, device=device).expand(2, 3).fill_(3)
+        assert x.tolist() == [[3.0] * 3] * 2
+        y = torch.empty_strided((10,), (0,), device=device).zero_()
+        assert y.tolist() == [0.0] * 10
