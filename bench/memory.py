@@ -63,7 +63,7 @@ def peak(name: str, backend: str) -> float:
 
 
 def growth(work: Callable[[], object]) -> float:
-    for _ in range(STEPS // 10):
+    for _ in range(STEPS // 4):
         work()
     before = resident()
     for _ in range(STEPS):

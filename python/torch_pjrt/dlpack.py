@@ -96,6 +96,8 @@ def install() -> None:
         copy: bool | None = None,
     ) -> Any:
         if _is_ours(self):
+            if stream is not None and type(stream) is not int:
+                raise TypeError("stream must be ``int`` or ``none``")
             return _export(self, max_version, dl_device, copy)
         return _tensor_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 

@@ -100,6 +100,8 @@ def test_what_dlpack_has_no_words_for() -> None:
         with pytest.raises(BufferError, match=message):
             use()
     assert np.from_dlpack(x.detach()).tolist() == [1, 1, 1]
+    with pytest.raises(TypeError, match="stream must be ``int`` or ``none``"):
+        x.detach().__dlpack__(stream=object())
     negative = torch.ones(2, dtype=torch.complex64, device=DEVICE).conj().imag
     assert negative.is_neg()
     assert np.from_dlpack(negative).tolist() == [0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,3 +75,19 @@ def test_memory_is_filled_in_its_own_shape(fill: Any) -> None:
         assert result.shape == fill(expected.as_strided(shape, (6, 1)[: len(shape)], 2)).shape == shape
         assert held.tolist() == expected.tolist()
     assert fill(torch.zeros((), device=DEVICE)[None, None][:, :0]).tolist() == fill(torch.zeros(1, 0)).tolist()
+
+
+@pytest.mark.parametrize("fill", [torch.arange, lambda n, *, out: torch.linspace(0, 3, n, out=out)])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (4,)])
+def test_a_shape_that_does_not_fit_is_resized_with_the_same_words(fill: Any, shape: tuple[int, ...]) -> None:
+    said = []
+    torch.set_warn_always(True)
+    try:
+        for device in (DEVICE, "cpu"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                out = fill(4, out=torch.ones(shape, device=device))
+            said.append((out.tolist(), [str(warning.message).split(" (Triggered")[0] for warning in caught]))
+    finally:
+        torch.set_warn_always(False)
+    assert said[0] == said[1]
