@@ -7,6 +7,7 @@
 #include <memory>
 #include <tuple>
 
+#include "graph/box.h"
 #include "graph/signature.h"
 
 namespace tpjrt::device {
@@ -50,6 +51,12 @@ Parameter attribute(std::string name, c10::IntArrayRef values) {
   p.constant = c10::IValue(values.vec());
   return p;
 }
+Parameter flag(std::string name) {
+  Parameter p;
+  p.name = std::move(name);
+  p.constant = c10::IValue(true);
+  return p;
+}
 Parameter number(std::string name, uint32_t index) {
   Parameter p;
   p.name = std::move(name);
@@ -59,7 +66,7 @@ Parameter number(std::string name, uint32_t index) {
   return p;
 }
 
-enum class Form : uint8_t { kEmpty, kView, kWrite, kConvert };
+enum class Form : uint8_t { kEmpty, kView, kWrite, kWriteBox, kConvert };
 
 // Signatures of this project's own nodes, by what they are made of. Under graph_lock().
 SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex device) {
@@ -90,9 +97,11 @@ SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex d
       s->results = {graph::intern_contiguous(other->dtype, other->sizes)};
       break;
     case Form::kWrite:
+    case Form::kWriteBox:
       s->name = "pjrt::write";
       s->parameters = {operand("base", 0, base), operand("update", 1, other), attribute("sizes", other->sizes),
                        attribute("strides", other->strides), number("offset", 0)};
+      if (form == Form::kWriteBox) s->parameters.push_back(flag("box"));
       s->operands = {base, other};
       s->numbers = 1;
       s->results = {base};
@@ -159,9 +168,11 @@ void write(const at::Tensor& tensor, Value value) {
   }
   if (tensor.numel() == 0) return;
   Value base = current(tensor, storage);
-  TypePtr form = base.type();
-  storage->cell.bind(node(interned(Form::kWrite, form, type_of(tensor), device), {&base, &value},
-                          {Number::of(tensor.storage_offset())}));
+  TypePtr form = base.type(), part = type_of(tensor);
+  const int64_t offset = tensor.storage_offset();
+  // Part of the signature, so that it holds for every offset of a program whose offset varies.
+  const Form write = graph::box_of(*form, *part, offset) ? Form::kWriteBox : Form::kWrite;
+  storage->cell.bind(node(interned(write, form, part, device), {&base, &value}, {Number::of(offset)}));
 }
 
 Value convert(const Value& value, TypePtr result, c10::DeviceIndex device) {

@@ -6,9 +6,14 @@
 // divide the one before it (every second column of five, the diagonals of a batch) counts in steps of their greatest common
 // divisor. Where the box would cross a boundary of that grid, or the offset is not known, the grid is laid over the part
 // that starts at the offset. Views off any grid (unfold, which overlaps) are read by a gather and written by a scatter.
+//
+// What slices and selects of the base give, the common case, is written in the base's own shape instead: XLA:CPU updates a
+// donated argument in its memory although the result is read as well (a cache of keys), but copies it, twice, where a
+// reshape stands between the update and the program's result.
 #include <algorithm>
 #include <numeric>
 
+#include "graph/box.h"
 #include "ops/rules.h"
 #include "ops/scatter.h"
 
@@ -246,8 +251,38 @@ Values view(Emit& e, const Call& c) {
   return {to_view(e, box(e, over_grid(e, part, shape), a.grid, Dims(shape.size(), 0)), a.grid, sizes)};
 }
 
+graph::Sizes sizes_of(const Dims& dims) { return {dims.begin(), dims.end()}; }
+
+// The base with `update` written over a box of it, whose offset may vary.
+Value write_box(Emit& e, const Call& c) {
+  const graph::TensorType& base = c.type("base");
+  const Argument& offset = c.argument("offset");
+  const graph::TensorType view{base.dtype, sizes_of(c.ints("sizes")), sizes_of(c.ints("strides"))};
+  const graph::Box box = graph::box_of(base, view, offset.scalars.at(0).toLong()).value();
+  const Value place = c.scalar(e, "offset", ElementType::kS64);
+  const auto constant = [&](int64_t value) { return e.constant(value, Type{ElementType::kS64, {}}); };
+  Values starts;
+  Dims order;
+  for (size_t d = 0; d < base.sizes.size(); ++d) {
+    if (box.axes[d] >= 0) order.push_back(box.axes[d]);
+    if (!offset.varies || base.sizes[d] == 1) {
+      starts.push_back(constant(box.starts[d]));
+    } else {
+      const Value steps = e.binary("divide", place, constant(base.strides[d]));
+      starts.push_back(e.binary("remainder", steps, constant(base.sizes[d])));
+    }
+  }
+  const Value update = c.tensor("update");
+  for (int64_t axis = 0; axis < update.rank(); ++axis) {
+    if (update.dim(axis) == 1) order.push_back(axis);
+  }
+  const Value boxed = e.reshape(e.transpose(update, order), Dims(box.extents.begin(), box.extents.end()));
+  return e.dynamic_update_slice(c.tensor("base"), boxed, starts);
+}
+
 // The base with `update` written over the view's place.
 Values write(Emit& e, const Call& c) {
+  if (c.has("box")) return {write_box(e, c)};
   const graph::TensorType& form = c.type("base");
   Value update = c.tensor("update");
   // Elements that share memory along a dimension are written one value only (fill_): the first stands for all.

@@ -82,7 +82,7 @@ def test_views_writes_and_numbers() -> None:
         "%0 = f32[4, 3] leaf\n"
         "%1 = f32[3, 3] pjrt::view(base=%0, sizes=[3, 3], strides=[3, 1], offset=3)\n"
         "%2 = f32[3, 3] aten::mul_.Tensor(self=%1, other=3)\n"
-        "%3 = f32[4, 3] pjrt::write(base=%0, update=%2, sizes=[3, 3], strides=[3, 1], offset=3)\n"
+        "%3 = f32[4, 3] pjrt::write(base=%0, update=%2, sizes=[3, 3], strides=[3, 1], offset=3, box=True)\n"
         "%4 = f32[3, 4] pjrt::view(base=%3, sizes=[3, 4], strides=[1, 3], offset=0)\n"
         "return %4\n"
     )
