@@ -5,6 +5,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "graph/box.h"
@@ -125,6 +127,42 @@ Value node(SignaturePtr signature, std::initializer_list<const Value*> operands,
   return {graph::make_node(signature, values, scalars), 0};
 }
 
+bool is_own(const graph::Node& node, std::string_view name) {
+  return !node.is_leaf() && !node.signature->op && node.signature->name == name;
+}
+
+// A place in a storage's value, and what is written there.
+struct Write {
+  TypePtr part;
+  int64_t offset;
+  Value update;
+};
+
+// Where the update is `base` at that very place with another update written to a box of it (what functionalization makes
+// of a write to a view of a view): that one, and its place in the base.
+std::optional<Write> inner_write(const Value& base, const Write& outer) {
+  const graph::Node& inner = *outer.update.node;
+  if (!is_own(inner, "pjrt::write")) return std::nullopt;
+  const graph::Node& read = *inner.operands[0].node;
+  if (!is_own(read, "pjrt::view") || !(read.operands[0] == base)) return std::nullopt;
+  const bool same = read.numbers[0].as_int() == outer.offset &&
+                    read.signature->results[0]->dtype == outer.part->dtype &&
+                    read.signature->parameters[1].constant.toIntVector() == c10::IntArrayRef(outer.part->sizes) &&
+                    read.signature->parameters[2].constant.toIntVector() == c10::IntArrayRef(outer.part->strides);
+  if (!same) return std::nullopt;
+  const graph::TensorType& written = *inner.signature->operands[1];
+  const std::optional<graph::Box> box =
+      graph::box_of(*inner.signature->operands[0], written, inner.numbers[0].as_int());
+  if (!box) return std::nullopt;
+  graph::Sizes strides(written.sizes.size(), 1);
+  int64_t offset = outer.offset;
+  for (size_t d = 0; d < box->axes.size(); ++d) {
+    offset += box->starts[d] * outer.part->strides[d];
+    if (box->axes[d] >= 0) strides[static_cast<size_t>(box->axes[d])] = outer.part->strides[d];
+  }
+  return Write{graph::intern(written.dtype, written.sizes, strides), offset, inner.operands[1]};
+}
+
 // The storage's value; memory that was never written reads as zeros.
 Value current(const at::Tensor& tensor, LazyStorage* storage) {
   if (!storage->cell.value()) {
@@ -168,11 +206,12 @@ void write(const at::Tensor& tensor, Value value) {
   }
   if (tensor.numel() == 0) return;
   Value base = current(tensor, storage);
-  TypePtr form = base.type(), part = type_of(tensor);
-  const int64_t offset = tensor.storage_offset();
+  Write write{type_of(tensor), tensor.storage_offset(), std::move(value)};
+  while (std::optional<Write> inner = inner_write(base, write)) write = *std::move(inner);
   // Part of the signature, so that it holds for every offset of a program whose offset varies.
-  const Form write = graph::box_of(*form, *part, offset) ? Form::kWriteBox : Form::kWrite;
-  storage->cell.bind(node(interned(write, form, part, device), {&base, &value}, {Number::of(offset)}));
+  const Form form = graph::box_of(*base.type(), *write.part, write.offset) ? Form::kWriteBox : Form::kWrite;
+  storage->cell.bind(
+      node(interned(form, base.type(), write.part, device), {&base, &write.update}, {Number::of(write.offset)}));
 }
 
 Value convert(const Value& value, TypePtr result, c10::DeviceIndex device) {
