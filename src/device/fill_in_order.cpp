@@ -1,6 +1,6 @@
 // arange, range, linspace and logspace with out=: the CPU's kernels fill what they are given in the order of its elements,
-// and leave its shape where the number of elements fits. Otherwise they resize it to one dimension, as
-// their Meta kernels always do; arange says so.
+// and leave its shape where the number of elements fits. Otherwise they resize it to one dimension, as their Meta kernels
+// always do; arange says so.
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 

@@ -112,9 +112,7 @@ bool stays_composite(std::string_view base) {
       "repeat",
       "_reshape_copy",  // end in views and copies
       "select_backward",
-      "select_scatter",
       "slice_backward",
-      "slice_scatter",
       "diag_embed",
       "diagonal_backward",
       "diagonal_scatter",  // end in a copy to a view, whose place is a number: another one is the same program

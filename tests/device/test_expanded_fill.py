@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
+
+from tests.warned import warned
 
 DEVICE = "pjrt"
 MASK = [[True, False, False], [False, False, True]]
@@ -53,16 +54,7 @@ def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
 
 @pytest.mark.parametrize("fill", ["masked_fill_", "index_fill_ of rows", "index_put_"])
 def test_that_it_is_deprecated_is_said_as_on_the_cpu(fill: str) -> None:
-    said = []
-    torch.set_warn_always(True)
-    try:
-        for device in (DEVICE, "cpu"):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                FILLS[fill](torch.zeros(3, device=device).expand(2, 3))
-            said.append(["".join(str(warning.message).split(" (Triggered")[:1]) for warning in caught])
-    finally:
-        torch.set_warn_always(False)
+    said = [warned(lambda d=d: FILLS[fill](torch.zeros(3, device=d).expand(2, 3))) for d in (DEVICE, "cpu")]
     assert len(said[1]) == 1
     assert said[0] == said[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.ops.opinfo import (
     usual_dtype,
 )
 from tests.ops.test_opinfo import run
+from tests.warned import warned
 
 COUNT = 1
 
@@ -80,14 +80,6 @@ def test_memory_is_filled_in_its_own_shape(fill: Any) -> None:
 @pytest.mark.parametrize("fill", [torch.arange, lambda n, *, out: torch.linspace(0, 3, n, out=out)])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (4,)])
 def test_a_shape_that_does_not_fit_is_resized_with_the_same_words(fill: Any, shape: tuple[int, ...]) -> None:
-    said = []
-    torch.set_warn_always(True)
-    try:
-        for device in (DEVICE, "cpu"):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                out = fill(4, out=torch.ones(shape, device=device))
-            said.append((out.tolist(), [str(warning.message).split(" (Triggered")[0] for warning in caught]))
-    finally:
-        torch.set_warn_always(False)
+    outs = {device: torch.ones(shape, device=device) for device in (DEVICE, "cpu")}
+    said = [(warned(lambda out=out: fill(4, out=out)), out.tolist()) for out in outs.values()]
     assert said[0] == said[1]

@@ -7,22 +7,27 @@
 namespace tpjrt::device {
 namespace {
 
+// Undefined where PyTorch's kernel has to do it: memory with gaps, and what it refuses.
+template <typename Part>
+at::Tensor written(const at::Tensor& self, const at::Tensor& src, const Part& part_of) {
+  if (!self.is_non_overlapping_and_dense()) return {};
+  at::Tensor result = self.clone();
+  const at::Tensor part = part_of(result);
+  if (part.sizes() != src.sizes()) return {};
+  part.copy_(src);
+  return result;
+}
+
 at::Tensor slice_scatter(const at::Tensor& self, const at::Tensor& src, int64_t dim, std::optional<int64_t> start,
                          std::optional<int64_t> end, int64_t step) {
-  if (self.is_non_overlapping_and_dense()) {
-    at::Tensor result = self.clone();
-    const at::Tensor part = result.slice(dim, start, end, step);
-    if (part.sizes() == src.sizes()) return part.copy_(src), result;
-  }
+  const auto part = [&](const at::Tensor& whole) { return whole.slice(dim, start, end, step); };
+  if (at::Tensor result = written(self, src, part); result.defined()) return result;
   return at::compositeexplicitautogradnonfunctional::slice_scatter(self, src, dim, start, end, step);
 }
 
 at::Tensor select_scatter(const at::Tensor& self, const at::Tensor& src, int64_t dim, int64_t index) {
-  if (self.is_non_overlapping_and_dense()) {
-    at::Tensor result = self.clone();
-    const at::Tensor part = result.select(dim, index);
-    if (part.sizes() == src.sizes()) return part.copy_(src), result;
-  }
+  const auto part = [&](const at::Tensor& whole) { return whole.select(dim, index); };
+  if (at::Tensor result = written(self, src, part); result.defined()) return result;
   return at::compositeexplicitautogradnonfunctional::select_scatter(self, src, dim, index);
 }
 
