@@ -2,11 +2,10 @@
 //
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
-// the first and the third. Everything is logically NCHW: batch 0, feature 1. `convolve` alone decides what executes it.
-#include <functional>
+// the first and the third. ops/correlation.h decides what executes them.
 #include <numeric>
 
-#include "ops/precision.h"
+#include "ops/correlation.h"
 #include "ops/rules.h"
 
 namespace tpjrt::ops {
@@ -38,110 +37,9 @@ Geometry geometry_of(const Call& c) {
   return g;
 }
 
-// XLA:CPU takes fifty times as long as the CPU's own kernels for depthwise convolutions; of few taps, they are sums of
-// shifted copies. `kernel` is [O, I / groups, k...].
-bool is_depthwise(const Emit& e, int64_t groups, const Dims& kernel) {
-  constexpr int64_t kMostTaps = 64;
-  const int64_t taps = std::accumulate(kernel.begin() + 2, kernel.end(), int64_t{1}, std::multiplies<>());
-  return e.is_for_cpu() && groups > 1 && kernel[0] == groups && kernel[1] == 1 && taps <= kMostTaps;
-}
-
-// x [N, C, in...], dilated and padded as the window says, and what of it meets each tap of a weight of these sizes (the
-// first two are features): [N, C, out...].
-Values by_tap(Emit& e, const Value& x, const hlo::ConvolutionWindow& window, const Dims& weight, const Dims& out) {
-  const Dims kernel(weight.begin() + 2, weight.end());
-  Dims low{0, 0}, high{0, 0}, interior{0, 0};
-  for (size_t i = 0; i < kernel.size(); ++i) {
-    low.push_back(window.padding[i].first);
-    high.push_back(window.padding[i].second);
-    interior.push_back(window.lhs_dilation[i] - 1);
-  }
-  Value padded = e.pad(e.to(x, Emit::compute_element(x.element())), e.zeros({Emit::compute_element(x.element()), {}}),
-                       low, high, interior);
-  padded = e.optimization_barrier({padded})[0];  // made once, not in each tap
-  Values taps;
-  for (Dims tap(kernel.size(), 0);;) {
-    Dims start{0, 0}, limit{x.dim(0), x.dim(1)}, step{1, 1};
-    for (size_t i = 0; i < kernel.size(); ++i) {
-      start.push_back(tap[i] * window.rhs_dilation[i]);
-      limit.push_back(start.back() + (out[i + 2] - 1) * window.strides[i] + 1);
-      step.push_back(window.strides[i]);
-    }
-    taps.push_back(e.slice(padded, start, limit, step));
-    size_t i = kernel.size();
-    while (i > 0 && ++tap[i - 1] == kernel[i - 1]) tap[--i] = 0;
-    if (i == 0) return taps;
-  }
-}
-
-// x with weight [C, 1, k...] (or [1, C, k...]), a kernel a feature.
-Value depthwise(Emit& e, const Value& x, const Value& w, const hlo::ConvolutionWindow& window, const Dims& out) {
-  const Values taps = by_tap(e, x, window, w.dims(), out);
-  const int64_t features = x.dim(1), count = static_cast<int64_t>(taps.size());
-  Value weights = e.reshape(e.to(w, taps[0].element()), {features, count}), sum;
-  for (int64_t i = 0; i < count; ++i) {
-    Value weight = e.reshape(e.cut(weights, 1, i, i + 1), {features});
-    Value term = e.mul(taps[static_cast<size_t>(i)], e.broadcast_in_dim(weight, out, {1}));
-    sum = i == 0 ? term : e.add(sum, term);
-  }
-  return e.to(sum, x.element());
-}
-
-// The weight's gradient [C, 1, k...] of that, for y [N, C, out...].
-Value depthwise_weight_gradient(Emit& e, const Value& x, const Value& y, const hlo::ConvolutionWindow& window,
-                                const Dims& kernel) {
-  const Values taps = by_tap(e, x, window, kernel, y.dims());
-  Dims all_but_features(y.dims().size() - 1, 0);
-  std::iota(all_but_features.begin() + 1, all_but_features.end(), 2);
-  Value gradient = e.to(y, taps[0].element());
-  // One reduction of many operands: one kernel, where each of 49 would take XLA 50 ms to compile.
-  Values products;
-  for (const Value& tap : taps) products.push_back(e.mul(tap, gradient));
-  const Values zeros(taps.size(), e.zeros({gradient.element(), {}}));
-  Values sums = e.reduce(products, zeros, all_but_features, [&](const Values& sides) {
-    Values totals;
-    for (size_t i = 0; i < taps.size(); ++i) totals.push_back(e.add(sides[i], sides[taps.size() + i]));
-    return totals;
-  });
-  for (Value& sum : sums) sum = e.reshape(sum, {x.dim(1), 1});
-  return e.to(e.reshape(e.concatenate(sums, 1), kernel), x.element());
-}
-
-// One convolution as StableHLO states it.
-Value convolve(Emit& e, const Value& lhs, const Value& rhs, const hlo::ConvolutionDimensions& dims,
-               const hlo::ConvolutionWindow& window) {
-  return e.convolution(lhs, rhs, dims, window, lhs.element(), precision_of(lhs.element()));
-}
-
-hlo::ConvolutionDimensions plain_dimensions(size_t spatial) {
-  hlo::ConvolutionDimensions d;
-  d.input_spatial.resize(spatial);
-  std::iota(d.input_spatial.begin(), d.input_spatial.end(), 2);
-  d.kernel_spatial = d.output_spatial = d.input_spatial;
-  return d;
-}
-
-// What is padded above so that a window of `taps` moved in steps over `size` elements with `low` below gives `out`.
-int64_t high_padding(int64_t size, int64_t low, int64_t taps, int64_t step, int64_t out) {
-  return (out - 1) * step + taps - size - low;
-}
-
 // Result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
 Value forward(Emit& e, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
-  hlo::ConvolutionWindow window;
-  window.strides = g.stride;
-  window.rhs_dilation = g.dilation;
-  window.lhs_dilation = Dims(g.spatial, 1);
-  window.feature_groups = g.groups;
-  for (size_t i = 0; i < g.spatial; ++i) {
-    int64_t taps = g.dilation[i] * (w.dims()[i + 2] - 1) + 1, low = g.padding[i];
-    int64_t high = high_padding(x.dims()[i + 2], low, taps, g.stride[i], out[i + 2]);
-    // Symmetric where the window allows, since that is what libraries expect.
-    if (high <= low && low - high < g.stride[i]) high = low;
-    window.padding.emplace_back(low, high);
-  }
-  if (is_depthwise(e, g.groups, w.dims())) return depthwise(e, x, w, window, out);
-  return convolve(e, x, w, plain_dimensions(g.spatial), window);
+  return correlate(e, x, w, false, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, out);
 }
 
 // The weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I, k...].
@@ -162,50 +60,18 @@ Value swap_features(Emit& e, const Value& w, int64_t groups) {
 // Gradient [N, I, in...] of the input, from y [N, O, ...] and w [O, I / groups, k...]: y is spread by the stride and
 // convolved with the reversed kernel.
 Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g, const Dims& in) {
-  hlo::ConvolutionWindow window;
-  window.strides = Dims(g.spatial, 1);
-  window.lhs_dilation = g.stride;
-  window.rhs_dilation = g.dilation;
-  window.feature_groups = g.groups;
+  Motion m{Dims(g.spatial, 1), g.dilation, g.stride, {}, g.groups};
+  Dims spatial;
   for (size_t i = 0; i < g.spatial; ++i) {
-    int64_t taps = g.dilation[i] * (w.dims()[i + 2] - 1) + 1, low = taps - 1 - g.padding[i];
-    int64_t spread = (y.dims()[i + 2] - 1) * g.stride[i] + 1;
-    window.padding.emplace_back(low, high_padding(spread, low, taps, 1, in[i + 2]));
+    m.low.push_back(g.dilation[i] * (w.dims()[i + 2] - 1) - g.padding[i]);
+    spatial.push_back(static_cast<int64_t>(i) + 2);
   }
-  hlo::ConvolutionDimensions dims = plain_dimensions(g.spatial);
-  dims.kernel_input_feature = 0;
-  dims.kernel_output_feature = 1;
-  const Value swapped = e.reverse(swap_features(e, w, g.groups), dims.kernel_spatial);
-  if (is_depthwise(e, g.groups, w.dims())) return depthwise(e, y, swapped, window, in);
-  return convolve(e, y, swapped, dims, window);
+  return correlate(e, y, e.reverse(swap_features(e, w, g.groups), spatial), true, m, in);
 }
 
-// Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...]: the batch is what is contracted,
-// and stride and dilation change places.
+// Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...].
 Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g, const Dims& kernel) {
-  hlo::ConvolutionWindow window;
-  window.strides = g.dilation;
-  window.lhs_dilation = Dims(g.spatial, 1);
-  window.rhs_dilation = g.stride;
-  window.batch_groups = g.groups;
-  for (size_t i = 0; i < g.spatial; ++i) {
-    int64_t taps = g.stride[i] * (y.dims()[i + 2] - 1) + 1, low = g.padding[i];
-    window.padding.emplace_back(low, high_padding(x.dims()[i + 2], low, taps, g.dilation[i], kernel[i + 2]));
-  }
-  if (is_depthwise(e, g.groups, kernel)) {
-    hlo::ConvolutionWindow forward = window;  // whose steps these are
-    forward.strides = g.stride;
-    forward.rhs_dilation = g.dilation;
-    return depthwise_weight_gradient(e, x, y, forward, kernel);
-  }
-  hlo::ConvolutionDimensions dims = plain_dimensions(g.spatial);
-  dims.input_batch = 1;
-  dims.input_feature = 0;
-  dims.kernel_input_feature = 0;
-  dims.kernel_output_feature = 1;
-  dims.output_batch = 1;
-  dims.output_feature = 0;
-  return convolve(e, x, y, dims, window);
+  return correlate_kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
 }
 
 bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
@@ -251,8 +117,8 @@ Values convolution_backward(Emit& e, const Call& c) {
       grads[1] = weight_gradient(e, x, dy, g, w.dims());
   }
   if (wanted(2)) {
-    Dims all_but_features = plain_dimensions(g.spatial).input_spatial;
-    all_but_features.insert(all_but_features.begin(), 0);
+    Dims all_but_features(g.spatial + 1, 0);
+    std::iota(all_but_features.begin() + 1, all_but_features.end(), 2);
     grads[2] = e.sum(dy, all_but_features);
   }
   for (size_t i = 0; i < 3; ++i) {

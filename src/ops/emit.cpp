@@ -85,6 +85,15 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
+Value Emit::computed_once(const Value& x) {
+  if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
+  const Value first = reshape(slice(x, Dims(x.dims().size(), 0), Dims(x.dims().size(), 1), Dims(x.dims().size(), 1)), {});
+  const Value usual = compare(hlo::Comparison::kNe, first, constant(-77, first.type));
+  return if_else(
+      usual, [&](const Values&) { return Values{x}; },
+      [&](const Values&) { return Values{add(x, broadcast_in_dim(to(usual, x.element()), x.dims(), {}))}; })[0];
+}
+
 Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   if (begin == 0 && end == x.dim(dim)) return x;
   Dims start(x.dims().size(), 0), limit = x.dims();

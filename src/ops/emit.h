@@ -42,6 +42,9 @@ class Emit : public hlo::Builder {
   Value upcast(const Value& x, F&& f) {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
+  // x, in memory. XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which
+  // barriers don't stop. It does not look into a choice.
+  Value computed_once(const Value& x);
   Value unsqueeze(const Value& x, int64_t dim);
   // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
