@@ -12,7 +12,9 @@ namespace {
 
 Dims spatial_of(const Dims& dims) { return {dims.begin() + 2, dims.end()}; }
 
-int64_t count_of(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
+int64_t count_of(const Dims& dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
 
 Dims iota(int64_t begin, size_t count) {
   Dims dims(count);
@@ -80,8 +82,7 @@ Value whole_kernel(Emit& e, Value x, const Value& y, const Motion& m, const Dims
   hlo::ConvolutionWindow window = window_of(m.dilation, m.spread, m.stride);
   for (size_t i = 0; i < m.low.size(); ++i) {
     const int64_t taps = m.stride[i] * (y.dims()[i + 2] - 1) + 1;
-    window.padding.emplace_back(m.low[i],
-                                high_padding(x.dims()[i + 2], m.low[i], taps, m.dilation[i], kernel[i + 2]));
+    window.padding.emplace_back(m.low[i], high_padding(x.dims()[i + 2], m.low[i], taps, m.dilation[i], kernel[i + 2]));
   }
   hlo::ConvolutionDimensions dims = plain_dimensions(m.low.size());
   std::swap(dims.kernel_input_feature, dims.kernel_output_feature);
@@ -196,13 +197,18 @@ bool is_of_tiles(const Emit& e, const Motion& m, const Dims& kernel) {
 }
 
 // The gradient of the input of a convolution of tiles.
-bool is_to_tiles(const Emit& e, const Motion& m, const Dims& kernel, int64_t positions) {
-  constexpr int64_t kFew = 128;  // where XLA:CPU reads a transposed matrix slowly
-  if (!e.is_for_cpu() || m.groups != 1 || !all_are(m.stride, 1) || positions < kFew) return false;
+bool is_to_tiles(const Emit& e, const Motion& m, const Dims& kernel) {
+  if (!e.is_for_cpu() || m.groups != 1 || !all_are(m.stride, 1)) return false;
   for (size_t i = 0; i < kernel.size(); ++i) {
     if (m.low[i] != m.dilation[i] * (kernel[i] - 1) || !tiles(kernel[i], m.spread[i], m.dilation[i])) return false;
   }
   return true;
+}
+
+// Is it cheaper to bring all examples together than to have a matrix of the kernel's size for each?
+bool is_one_product(const Dims& kernel, const Dims& out) {
+  const int64_t rows = kernel[0], columns = count_of(kernel) / rows;
+  return rows * columns > 2 * count_of(spatial_of(out)) * (rows + columns);
 }
 
 // The tiles of x [N, C, in...] that a kernel meets: [N, C · taps, positions].
@@ -224,12 +230,11 @@ Value multiply(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions
 }
 
 // The weight is an operand of a batch of products, one for each example, which leaves the features where they are.
-Value product_of_tiles(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out) {
-  const Dims kernel = spatial_of(w.dims());
-  const Value tiles = tiles_of(e, x, m, kernel, spatial_of(out));
-  Value matrix = swapped ? e.transpose(w, joined({1, 0}, iota(2, kernel.size()))) : w;
-  matrix = e.broadcast_in_dim(e.reshape(matrix, {out[1], tiles.dim(1)}), {out[0], out[1], tiles.dim(1)}, {1, 2});
-  return e.to(e.reshape(multiply(e, matrix, tiles, {{0}, {0}, {2}, {1}}), out), x.element());
+Value product_of_tiles(Emit& e, const Value& x, const Value& w, const Motion& m, const Dims& out) {
+  const Value tiles = tiles_of(e, x, m, spatial_of(w.dims()), spatial_of(out));
+  const Value matrix = e.reshape(w, {out[1], tiles.dim(1)});
+  const Value matrices = e.broadcast_in_dim(matrix, {out[0], out[1], tiles.dim(1)}, {1, 2});
+  return e.to(e.reshape(multiply(e, matrices, tiles, {{0}, {0}, {2}, {1}}), out), x.element());
 }
 
 Value kernel_of_tiles(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
@@ -239,26 +244,71 @@ Value kernel_of_tiles(Emit& e, const Value& x, const Value& y, const Motion& m, 
   return e.to(e.reshape(e.sum(multiply(e, gradient, tiles, {{0}, {0}, {2}, {2}}), {0}), kernel), x.element());
 }
 
-Value product_to_tiles(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out) {
+// w is [C, O, k...].
+Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m, const Dims& out) {
   const Dims kernel = spatial_of(w.dims()), in = spatial_of(x.dims());
-  const int64_t batch = x.dim(0), features = x.dim(1), taps = count_of(kernel);
-  // [C, O · taps]; the taps of a kernel that moves back over tiles lie in reverse
-  Value matrix = e.reverse(w, iota(2, kernel.size()));
-  if (!swapped) matrix = e.transpose(matrix, joined({1, 0}, iota(2, kernel.size())));
-  matrix = e.broadcast_in_dim(e.reshape(matrix, {features, out[1] * taps}), {batch, features, out[1] * taps}, {1, 2});
-  const Value columns = e.reshape(x, {batch, features, count_of(in)});
-  const Value product = e.to(multiply(e, matrix, columns, {{0}, {0}, {1}, {1}}), x.element());
-  Dims split = joined(joined({batch, out[1]}, kernel), in), order{0, 1}, met{batch, out[1]};
+  const size_t spatial = kernel.size();
+  const int64_t batch = x.dim(0), features = x.dim(1), positions = count_of(in), results = out[1] * count_of(kernel);
+  // the taps of a kernel that moves back over tiles lie in reverse
+  const Value matrix = e.reshape(e.reverse(w, iota(2, spatial)), {features, results});
+  const Value columns = e.reshape(x, {batch, features, positions});
+  Value product;  // [N, O · taps, positions]
+  if (is_one_product(w.dims(), x.dims())) {
+    const Value rows = e.reshape(e.transpose(columns, {0, 2, 1}), {batch * positions, features});
+    const Value y = e.reshape(multiply(e, rows, matrix, {{}, {}, {1}, {0}}), {batch, positions, results});
+    product = e.transpose(y, {0, 2, 1});
+  } else {
+    const Value turned = e.computed_once(e.transpose(matrix, {1, 0}));
+    product =
+        multiply(e, e.broadcast_in_dim(turned, {batch, results, features}, {1, 2}), columns, {{0}, {0}, {2}, {1}});
+  }
+  Dims order{0, 1}, met{batch, out[1]};
   Dims low(out.size(), 0), high = low, interior = low;
-  for (size_t i = 0; i < kernel.size(); ++i) {
-    order.push_back(static_cast<int64_t>(2 + kernel.size() + i));
+  for (size_t i = 0; i < spatial; ++i) {
+    order.push_back(static_cast<int64_t>(2 + spatial + i));
     order.push_back(static_cast<int64_t>(2 + i));
     met.push_back(in[i] * kernel[i]);
     interior[i + 2] = kernel[i] == 1 ? m.spread[i] - 1 : 0;
     high[i + 2] = out[i + 2] - (met.back() + (in[i] - 1) * interior[i + 2]);
   }
-  const Value tiles = e.reshape(e.transpose(e.reshape(product, split), order), met);
+  const Value apart = e.reshape(e.to(product, x.element()), joined(joined({batch, out[1]}, kernel), in));
+  const Value tiles = e.reshape(e.transpose(apart, order), met);
   return e.pad(tiles, e.zeros({tiles.element(), {}}), low, high, interior);
+}
+
+// Large kernels over few positions, a network's last ones: what meets the taps is copied and multiplied at once.
+bool has_few_positions(const Emit& e, const Motion& m, const Dims& kernel, const Dims& out) {
+  constexpr int64_t kFew = 256, kLarge = 1 << 18;
+  return e.is_for_cpu() && m.groups == 1 && out[0] * count_of(spatial_of(out)) <= kFew && count_of(kernel) >= kLarge;
+}
+
+// What meets the taps of a kernel at all positions: [C · taps, N · positions].
+Value columns_of(Emit& e, const Value& x, Motion m, const Dims& kernel, const Dims& out) {
+  m.groups = x.dim(1);
+  const int64_t positions = out[0] * count_of(spatial_of(out));
+  Values columns = by_tap(e, x, m, kernel, out);
+  for (Value& tap : columns) {
+    tap = e.reshape(e.transpose(tap, joined({1, 0}, iota(2, kernel.size()))), {x.dim(1), 1, positions});
+  }
+  return e.reshape(e.concatenate(columns, 1), {x.dim(1) * count_of(kernel), positions});
+}
+
+Value product_of_columns(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out) {
+  const Dims kernel = spatial_of(w.dims());
+  const Value columns = columns_of(e, x, m, kernel, out);
+  const Value matrix = swapped ? e.transpose(w, joined({1, 0}, iota(2, kernel.size()))) : w;
+  const Value y =
+      multiply(e, e.to(e.reshape(matrix, {out[1], columns.dim(0)}), columns.element()), columns, {{}, {}, {1}, {0}});
+  const Value apart = e.reshape(e.to(y, x.element()), joined({out[1], out[0]}, spatial_of(out)));
+  return e.transpose(apart, joined({1, 0}, iota(2, kernel.size())));
+}
+
+Value kernel_of_columns(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
+  const Value columns = columns_of(e, x, m, spatial_of(kernel), y.dims());
+  const Value gradient =
+      e.reshape(e.transpose(y, joined({1, 0}, iota(2, kernel.size() - 2))), {y.dim(1), columns.dim(1)});
+  return e.to(e.reshape(multiply(e, e.to(gradient, columns.element()), columns, {{}, {}, {1}, {1}}), kernel),
+              x.element());
 }
 
 // --- the first of three dimensions ----------------------------------------------------------------------------------
@@ -267,13 +317,13 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, bool swapped, co
 // whose batch has the results' positions in the first one: x [N, C, in...] gives [N · out, C · taps, in...].
 Value without_depth(Emit& e, const Value& x, const Motion& m, int64_t taps, int64_t out) {
   const int64_t batch = x.dim(0), features = x.dim(1) / m.groups, rows = x.dim(3), columns = x.dim(4);
-  const Value padded = e.transpose(
-      e.pad_dim(x, 2, m.low[0], high_of(m, 0, x.dim(2), taps, out), m.spread[0] - 1), {0, 2, 1, 3, 4});
+  const Value padded =
+      e.transpose(e.pad_dim(x, 2, m.low[0], high_of(m, 0, x.dim(2), taps, out), m.spread[0] - 1), {0, 2, 1, 3, 4});
   Values met;
   for (int64_t tap = 0; tap < taps; ++tap) {
     const int64_t start = tap * m.dilation[0], end = start + (out - 1) * m.stride[0] + 1;
-    const Value part = e.slice(padded, {0, start, 0, 0, 0}, {batch, end, x.dim(1), rows, columns},
-                               {1, m.stride[0], 1, 1, 1});
+    const Value part =
+        e.slice(padded, {0, start, 0, 0, 0}, {batch, end, x.dim(1), rows, columns}, {1, m.stride[0], 1, 1, 1});
     met.push_back(e.reshape(part, {batch * out, m.groups, 1, features, rows, columns}));
   }
   return e.reshape(e.concatenate(met, 2), {batch * out, x.dim(1) * taps, rows, columns});
@@ -298,8 +348,8 @@ Value kernel_in_planes(Emit& e, const Value& x, const Value& y, const Motion& m,
   const int64_t taps = kernel[2], out = y.dim(2);
   const Value planes = without_depth(e, x, m, taps, out);
   const Value gradient = e.reshape(e.transpose(y, {0, 2, 1, 3, 4}), {y.dim(0) * out, y.dim(1), y.dim(3), y.dim(4)});
-  const Value flat = correlate_kernel(e, planes, gradient, without_depth(m),
-                                      {kernel[0], taps * kernel[1], kernel[3], kernel[4]});
+  const Value flat =
+      correlate_kernel(e, planes, gradient, without_depth(m), {kernel[0], taps * kernel[1], kernel[3], kernel[4]});
   return e.transpose(e.reshape(flat, {kernel[0], taps, kernel[1], kernel[3], kernel[4]}), {0, 2, 1, 3, 4});
 }
 
@@ -310,15 +360,22 @@ Value correlate(Emit& e, const Value& x, const Value& w, bool swapped, const Mot
   if (swapped) std::swap(kernel[0], kernel[1]);
   const Dims taps = spatial_of(kernel);
   if (is_sum(e, m, kernel)) return sum_over_taps(e, x, w, swapped, m, out);
-  if (is_of_tiles(e, m, taps)) return product_of_tiles(e, x, w, swapped, m, out);
-  if (is_to_tiles(e, m, taps, count_of(spatial_of(x.dims())))) return product_to_tiles(e, x, w, swapped, m, out);
+  if (swapped && is_to_tiles(e, m, taps)) return product_to_tiles(e, x, w, m, out);
+  if (!swapped && is_of_tiles(e, m, taps)) {
+    return is_one_product(kernel, out) ? product_of_columns(e, x, w, false, m, out) : product_of_tiles(e, x, w, m, out);
+  }
+  if (has_few_positions(e, m, kernel, out)) return product_of_columns(e, x, w, swapped, m, out);
   if (e.is_for_cpu() && taps.size() == 3) return in_planes(e, x, w, swapped, m, out);
   return whole(e, x, w, swapped, m, out);
 }
 
 Value correlate_kernel(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
   if (is_sum(e, m, kernel)) return kernel_of_taps(e, x, y, m, kernel);
-  if (is_of_tiles(e, m, spatial_of(kernel))) return kernel_of_tiles(e, x, y, m, kernel);
+  if (is_of_tiles(e, m, spatial_of(kernel))) {
+    return is_one_product(kernel, y.dims()) ? kernel_of_columns(e, x, y, m, kernel)
+                                            : kernel_of_tiles(e, x, y, m, kernel);
+  }
+  if (has_few_positions(e, m, kernel, y.dims())) return kernel_of_columns(e, x, y, m, kernel);
   if (e.is_for_cpu() && kernel.size() == 5) return kernel_in_planes(e, x, y, m, kernel);
   return whole_kernel(e, x, y, m, kernel);
 }

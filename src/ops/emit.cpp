@@ -87,7 +87,8 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
 
 Value Emit::computed_once(const Value& x) {
   if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
-  const Value first = reshape(slice(x, Dims(x.dims().size(), 0), Dims(x.dims().size(), 1), Dims(x.dims().size(), 1)), {});
+  const Value first =
+      reshape(slice(x, Dims(x.dims().size(), 0), Dims(x.dims().size(), 1), Dims(x.dims().size(), 1)), {});
   const Value usual = compare(hlo::Comparison::kNe, first, constant(-77, first.type));
   return if_else(
       usual, [&](const Values&) { return Values{x}; },

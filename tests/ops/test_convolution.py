@@ -61,6 +61,14 @@ def test_tiles(transposed: bool, kernel: int, stride: int) -> None:
     check(kind(3, 5, kernel, stride).double(), torch.randn(2, 3, 13, 14, dtype=torch.double))
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 0, 1), (1, 2, 2)])
+def test_few_positions(transposed: bool, stride: int, padding: int, dilation: int) -> None:
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer = kind(160, 192, 3, stride, padding, dilation=dilation).double()
+    check(layer, torch.randn(2, 160, 6, 7, dtype=torch.double))
+
+
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("kernel", [1, 3])
@@ -77,8 +85,9 @@ def test_half_types(dims: int, groups: int, kernel: int) -> None:
         (nn.Conv2d(8, 16, 1), (2, 8, 12, 12)),
         (nn.Conv2d(3, 16, 4, stride=4), (2, 3, 48, 48)),
         (nn.ConvTranspose2d(8, 16, 2, stride=2), (2, 8, 12, 12)),
+        (nn.Conv2d(160, 192, 3, 2, padding=1), (2, 160, 7, 7)),
     ],
-    ids=["depthwise", "few to a group", "1x1", "patches", "transposed patches"],
+    ids=["depthwise", "few to a group", "1x1", "patches", "transposed patches", "few positions"],
 )
 def test_they_are_no_convolutions_of_xla(layer: Layer, x: tuple[int, ...]) -> None:
     assert "stablehlo.convolution" not in programs(layer, torch.randn(x))
