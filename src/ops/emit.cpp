@@ -87,12 +87,15 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
 
 Value Emit::computed_once(const Value& x) {
   if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
-  const Value first =
-      reshape(slice(x, Dims(x.dims().size(), 0), Dims(x.dims().size(), 1), Dims(x.dims().size(), 1)), {});
-  const Value usual = compare(hlo::Comparison::kNe, first, constant(-77, first.type));
-  return if_else(
-      usual, [&](const Values&) { return Values{x}; },
-      [&](const Values&) { return Values{add(x, broadcast_in_dim(to(usual, x.element()), x.dims(), {}))}; })[0];
+  const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
+  const Value first = reshape(slice(x, zero, one, one), {});
+  const bool is_bool = x.element() == ElementType::kPred;
+  const Value usual = is_bool ? first : compare(hlo::Comparison::kNe, first, constant(-77, first.type));
+  // Both ways give x, of which XLA knows nothing.
+  auto otherwise = [&](const Values&) {
+    return Values{binary(is_bool ? "or" : "subtract", x, broadcast_in_dim(to(usual, x.element()), x.dims(), {}))};
+  };
+  return if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
 }
 
 Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {

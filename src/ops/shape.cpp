@@ -141,6 +141,9 @@ Values unfold_backward(Emit& e, const Call& c) {
 // aten::_reshape_copy
 Values reshape_copy(Emit& e, const Call& c) { return {e.reshape(c.tensor("self"), e.type_of(c.result()).dims)}; }
 
+// torch_pjrt::computed_once, by which decompositions say what they read often.
+Values computed_once(Emit& e, const Call& c) { return {e.computed_once(c.tensor("self"))}; }
+
 }  // namespace
 
 void add_shape_rules(RuleTable& rules) {
@@ -153,6 +156,7 @@ void add_shape_rules(RuleTable& rules) {
   rules.add("aten::triu", triu);
   rules.add("aten::unfold_backward", unfold_backward);
   rules.add("aten::_reshape_copy", reshape_copy);
+  rules.add("torch_pjrt::computed_once", computed_once);
 }
 
 }  // namespace tpjrt::ops

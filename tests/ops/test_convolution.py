@@ -1,4 +1,4 @@
-"""Convolutions, many of which XLA:CPU is slow at: there they are sums over taps, matrix products, or of two dimensions."""
+"""Convolutions: many that XLA:CPU is slow at are sums over taps, matrix products, or of two dimensions there."""
 
 from __future__ import annotations
 

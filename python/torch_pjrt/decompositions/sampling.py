@@ -1,15 +1,16 @@
-"""``torch.nn.functional.grid_sample``, but for its forward in two dimensions, which PyTorch decomposes."""
+"""``torch.nn.functional.grid_sample``: pixels are read and written as rows of channels."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torch_pjrt.decompositions.table import decomposition
+from torch_pjrt.decompositions.table import computed_once, decomposition
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
@@ -83,35 +84,57 @@ def _axes(grid: Tensor, sizes: Sequence[int], mode: int, padding: int, align_cor
     return [_taps(points[..., -1 - d], size, mode, padding, align_corners) for d, size in enumerate(sizes)]
 
 
-def _pixels(axes: Axes, sizes: Sequence[int]) -> Iterator[tuple[tuple[Tap, ...], Tensor, Tensor]]:
-    """Each pixel that a point reads: a tap of each dimension, its index in the flat image, and whether it is within."""
-    for taps in itertools.product(*(taps for taps, _ in axes)):
+class Pixels(NamedTuple):
+    """What each point reads, of all points of all images: (taps, N * points)."""
+
+    taps: list[tuple[Tap, ...]]  # one for each dimension
+    index: Tensor  # among the pixels of all images
+    inside: Tensor
+
+
+def _pixels(axes: Axes, sizes: Sequence[int]) -> Pixels:
+    every = list(itertools.product(*(taps for taps, _ in axes)))
+    indices, insides = [], []
+    for taps in every:
         places = [place for place, _, _ in taps]
         inside = functools.reduce(
             torch.logical_and, ((x >= 0) & (x < size) for x, size in zip(places, sizes, strict=True))
         )
-        index = torch.zeros_like(places[0], dtype=torch.int64)
+        index = torch.arange(len(inside), device=inside.device).reshape(-1, 1, 1)
         for x, size in zip(places, sizes, strict=True):
             index = index * size + torch.where(inside, x, 0).to(torch.int64)
-        yield taps, index, inside
+        indices.append(index.flatten())
+        insides.append(inside.flatten())
+    return Pixels(every, computed_once(torch.stack(indices)), computed_once(torch.stack(insides)))
+
+
+def _rows(image: Tensor) -> Tensor:
+    """(N, C, ...) as (N * pixels, C): all that is read of a pixel lies together."""
+    return image.flatten(2).transpose(1, 2).reshape(-1, image.shape[1])
+
+
+def _image(rows: Tensor, like: Sequence[int]) -> Tensor:
+    """The reverse of ``_rows``, of the shape ``like``."""
+    return rows.reshape(like[0], -1, like[1]).transpose(1, 2).reshape(like)
 
 
 def _product(factors: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.mul, factors)
 
 
+@decomposition("grid_sampler_2d")
 @decomposition("grid_sampler_3d")
-def grid_sampler_3d(
+def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """``input``: (N, C, D, H, W), ``grid``: (N, Do, Ho, Wo, 3). Gives (N, C, Do, Ho, Wo)."""
+    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo)."""
     n, channels, *sizes = input.shape
-    flat = input.reshape(n, channels, -1)
-    result = torch.zeros_like(flat[:, :, :1])
-    for taps, index, inside in _pixels(_axes(grid, sizes, interpolation_mode, padding_mode, align_corners), sizes):
-        pixel = flat.gather(2, index.expand(n, channels, -1))
-        result = result + torch.where(inside, pixel, 0) * _product(weight for _, weight, _ in taps)
-    return result.reshape(n, channels, *grid.shape[1:-1])
+    axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
+    pixels = _pixels(axes, sizes)
+    weights = torch.stack([_product(weight for _, weight, _ in taps).flatten() for taps in pixels.taps])
+    read = _rows(input)[pixels.index] * computed_once(weights).unsqueeze(-1)
+    result = torch.where(pixels.inside.unsqueeze(-1), read, 0).sum(0)
+    return _image(result, (n, channels, *grid.shape[1:-1]))
 
 
 @decomposition("grid_sampler_2d_backward")
@@ -126,17 +149,22 @@ def grid_sampler_backward(
     output_mask: list[bool],
 ) -> tuple[Tensor | None, Tensor]:
     """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), ``grad_output``: (N, C, Ho, Wo), or in three dimensions."""
-    n, channels, *sizes = input.shape
-    flat, dy = input.reshape(n, channels, -1), grad_output.reshape(n, channels, -1)
+    sizes = input.shape[2:]
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
-    grad_input, moved = torch.zeros_like(flat), [torch.zeros_like(slope) for _, slope in axes]
-    for taps, index, inside in _pixels(axes, sizes):
-        place, weights = index.expand_as(dy), [weight for _, weight, _ in taps]
-        if output_mask[0]:
-            grad_input = grad_input.scatter_add(2, place, torch.where(inside, dy * _product(weights), 0))
-        pull = (torch.where(inside, flat.gather(2, place), 0) * dy).sum(1, keepdim=True)
-        for d, (_, _, change) in enumerate(taps):
-            moved[d] = moved[d] + pull * _product([*weights[:d], change, *weights[d + 1 :]])
-    along = [change * slope for change, (_, slope) in zip(moved, axes, strict=True)]
-    grad_grid = torch.stack(along[::-1], -1).reshape(grid.shape)
-    return grad_input.reshape(input.shape) if output_mask[0] else None, grad_grid
+    pixels = _pixels(axes, sizes)
+    rows, dy, inside = _rows(input), computed_once(_rows(grad_output)), pixels.inside.unsqueeze(-1)
+    grad_input = None
+    if output_mask[0]:
+        weights = torch.stack([_product(weight for _, weight, _ in taps).flatten() for taps in pixels.taps])
+        written = torch.where(inside, dy * computed_once(weights).unsqueeze(-1), 0)
+        grad_rows = torch.zeros_like(rows).index_add(0, pixels.index.flatten(), written.flatten(0, 1))
+        grad_input = _image(grad_rows, input.shape)
+    pulls = computed_once((torch.where(inside, rows[pixels.index], 0) * dy).sum(-1))
+    along = []
+    for d, (_, slope) in enumerate(axes):
+        moved = torch.zeros_like(slope)
+        for pull, taps in zip(pulls, pixels.taps, strict=True):
+            weights = [weight for _, weight, _ in taps]
+            moved = moved + pull.reshape(slope.shape) * _product([*weights[:d], taps[d][2], *weights[d + 1 :]])
+        along.append(moved * slope)
+    return grad_input, torch.stack(along[::-1], -1).reshape(grid.shape)

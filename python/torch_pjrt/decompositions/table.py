@@ -6,9 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {}
 _aten = torch.library.Library("aten", "IMPL")
+_own = torch.library.Library("torch_pjrt", "FRAGMENT")
+_own.define("computed_once(Tensor self) -> Tensor")
+_own.impl("computed_once", torch.clone, "CPU")
+_own.impl("computed_once", torch.empty_like, "Meta")
+
+
+def computed_once(x: Tensor) -> Tensor:
+    """x, which is read often. XLA:CPU would compute it again for each read (``Emit::computed_once``)."""
+    result: Tensor = torch.ops.torch_pjrt.computed_once(x)
+    return result
 
 
 def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
