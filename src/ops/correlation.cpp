@@ -125,13 +125,12 @@ Values by_tap(Emit& e, const Value& x, const Motion& m, const Dims& kernel, cons
   Values taps;
   for (Dims tap(kernel.size(), 0);;) {
     for (int64_t feature = 0; feature < features; ++feature) {
-      Dims start{0, feature}, limit{x.dim(0), x.dim(1)}, step{1, features};
+      Dims start{0, feature}, limit{x.dim(0), feature + (m.groups - 1) * features + 1}, step{1, features};
       for (size_t i = 0; i < kernel.size(); ++i) {
         start.push_back(tap[i] * m.dilation[i]);
         limit.push_back(start.back() + (out[i + 2] - 1) * m.stride[i] + 1);
         step.push_back(m.stride[i]);
       }
-      limit[1] = feature + (m.groups - 1) * features + 1;
       taps.push_back(e.slice(padded, start, limit, step));
     }
     size_t i = kernel.size();
@@ -278,14 +277,19 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
 
 // Large kernels over few positions, a network's last ones: what meets the taps is copied and multiplied at once.
 bool has_few_positions(const Emit& e, const Motion& m, const Dims& kernel, const Dims& out) {
-  constexpr int64_t kFew = 256, kLarge = 1 << 18;
-  return e.is_for_cpu() && m.groups == 1 && out[0] * count_of(spatial_of(out)) <= kFew && count_of(kernel) >= kLarge;
+  constexpr int64_t kFew = 256, kLarge = 1 << 18, kMostTaps = 64;
+  if (!e.is_for_cpu() || m.groups != 1 || count_of(spatial_of(kernel)) > kMostTaps) return false;
+  return out[0] * count_of(spatial_of(out)) <= kFew && count_of(kernel) >= kLarge;
 }
 
 // What meets the taps of a kernel at all positions: [C · taps, N · positions].
 Value columns_of(Emit& e, const Value& x, Motion m, const Dims& kernel, const Dims& out) {
-  m.groups = x.dim(1);
   const int64_t positions = out[0] * count_of(spatial_of(out));
+  if (is_of_tiles(e, m, kernel)) {
+    const Value tiles = tiles_of(e, x, m, kernel, spatial_of(out));
+    return e.reshape(e.transpose(tiles, {1, 0, 2}), {tiles.dim(1), positions});
+  }
+  m.groups = x.dim(1);
   Values columns = by_tap(e, x, m, kernel, out);
   for (Value& tap : columns) {
     tap = e.reshape(e.transpose(tap, joined({1, 0}, iota(2, kernel.size()))), {x.dim(1), 1, positions});
