@@ -204,10 +204,11 @@ bool is_to_tiles(const Emit& e, const Motion& m, const Dims& kernel) {
   return true;
 }
 
-// Is it cheaper to bring all examples together than to have a matrix of the kernel's size for each?
+// Is it cheaper to bring all examples together than to have a matrix of the kernel's size for each? XLA makes these matrices long
+// before they are read: they are to be a fourth of the activations at most.
 bool is_one_product(const Dims& kernel, const Dims& out) {
   const int64_t rows = kernel[0], columns = count_of(kernel) / rows;
-  return rows * columns > 2 * count_of(spatial_of(out)) * (rows + columns);
+  return 4 * rows * columns > count_of(spatial_of(out)) * (rows + columns);
 }
 
 // The tiles of x [N, C, in...] that a kernel meets: [N, C · taps, positions].
