@@ -2,8 +2,8 @@
 #include "ops/call.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "ops/dims.h"
 #include "ops/emit.h"
 
 namespace tpjrt::ops {
@@ -200,11 +200,7 @@ int64_t Call::dim(std::string_view name, int64_t rank) const { return wrap(name,
 
 Dims Call::dims(std::string_view name, int64_t rank) const {
   Dims dims = ints(name);
-  if (dims.empty()) {
-    dims.resize(static_cast<size_t>(rank));
-    std::iota(dims.begin(), dims.end(), 0);
-    return dims;
-  }
+  if (dims.empty()) return range(0, rank);
   if (rank == 0) return {};  // dim 0 or -1 of a 0-d tensor names no dimension of it
   for (int64_t& d : dims) d = wrap(name, d, rank);
   std::sort(dims.begin(), dims.end());

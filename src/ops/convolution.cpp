@@ -3,9 +3,8 @@
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
 // the first and the third. ops/correlation.h decides what executes them.
-#include <numeric>
-
 #include "ops/correlation.h"
+#include "ops/dims.h"
 #include "ops/rules.h"
 
 namespace tpjrt::ops {
@@ -49,8 +48,7 @@ Value swap_features(Emit& e, const Value& w, int64_t groups) {
   Dims split = w.dims(), joined = w.dims();
   split[0] = per_group;
   split.insert(split.begin(), groups);
-  Dims order(split.size());
-  std::iota(order.begin(), order.end(), 0);
+  Dims order = range(0, w.rank() + 1);
   std::swap(order[0], order[1]);
   joined[0] = per_group;
   joined[1] = groups * inputs;
@@ -61,12 +59,8 @@ Value swap_features(Emit& e, const Value& w, int64_t groups) {
 // convolved with the reversed kernel.
 Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g, const Dims& in) {
   Motion m{Dims(g.spatial, 1), g.dilation, g.stride, {}, g.groups};
-  Dims spatial;
-  for (size_t i = 0; i < g.spatial; ++i) {
-    m.low.push_back(g.dilation[i] * (w.dims()[i + 2] - 1) - g.padding[i]);
-    spatial.push_back(static_cast<int64_t>(i) + 2);
-  }
-  return correlate(e, y, e.reverse(swap_features(e, w, g.groups), spatial), true, m, in);
+  for (size_t i = 0; i < g.spatial; ++i) m.low.push_back(g.dilation[i] * (w.dims()[i + 2] - 1) - g.padding[i]);
+  return correlate(e, y, e.reverse(swap_features(e, w, g.groups), range(2, w.rank())), true, m, in);
 }
 
 // Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...].
@@ -117,8 +111,8 @@ Values convolution_backward(Emit& e, const Call& c) {
       grads[1] = weight_gradient(e, x, dy, g, w.dims());
   }
   if (wanted(2)) {
-    Dims all_but_features(g.spatial + 1, 0);
-    std::iota(all_but_features.begin() + 1, all_but_features.end(), 2);
+    Dims all_but_features = range(1, dy.rank());
+    all_but_features[0] = 0;
     grads[2] = e.sum(dy, all_but_features);
   }
   for (size_t i = 0; i < 3; ++i) {

@@ -2,25 +2,14 @@
 #include "ops/correlation.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
+#include "ops/dims.h"
 #include "ops/precision.h"
 
 namespace tpjrt::ops {
 namespace {
 
 Dims spatial_of(const Dims& dims) { return {dims.begin() + 2, dims.end()}; }
-
-int64_t count_of(const Dims& dims) {
-  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
-}
-
-Dims iota(int64_t begin, size_t count) {
-  Dims dims(count);
-  std::iota(dims.begin(), dims.end(), begin);
-  return dims;
-}
 
 Dims joined(Dims front, const Dims& back) {
   front.insert(front.end(), back.begin(), back.end());
@@ -45,7 +34,7 @@ bool all_are(const Dims& dims, int64_t value) {
 
 hlo::ConvolutionDimensions plain_dimensions(size_t spatial) {
   hlo::ConvolutionDimensions d;
-  d.input_spatial = d.kernel_spatial = d.output_spatial = iota(2, spatial);
+  d.input_spatial = d.kernel_spatial = d.output_spatial = range(2, static_cast<int64_t>(spatial) + 2);
   return d;
 }
 
@@ -92,7 +81,7 @@ Value whole_kernel(Emit& e, Value x, const Value& y, const Motion& m, const Dims
     window.feature_groups = m.groups;
     const int64_t batch = x.dim(0), features = x.dim(1) / m.groups;
     const Dims in = spatial_of(x.dims());
-    x = e.transpose(e.reshape(x, joined({batch, m.groups, features}, in)), joined({2, 1, 0}, iota(3, in.size())));
+    x = e.transpose(e.reshape(x, joined({batch, m.groups, features}, in)), joined({2, 1, 0}, range(3, x.rank() + 1)));
     x = e.reshape(x, joined({features, m.groups * batch}, in));
   } else {
     window.batch_groups = m.groups;
@@ -123,7 +112,7 @@ Values by_tap(Emit& e, const Value& x, const Motion& m, const Dims& kernel, cons
   const Value wide = e.to(x, Emit::compute_element(x.element()));
   const Value padded = e.computed_once(e.pad(wide, e.zeros({wide.element(), {}}), low, high, interior));
   Values taps;
-  for (Dims tap(kernel.size(), 0);;) {
+  for_each_position(kernel, [&](const Dims& tap) {
     for (int64_t feature = 0; feature < features; ++feature) {
       Dims start{0, feature}, limit{x.dim(0), feature + (m.groups - 1) * features + 1}, step{1, features};
       for (size_t i = 0; i < kernel.size(); ++i) {
@@ -133,15 +122,13 @@ Values by_tap(Emit& e, const Value& x, const Motion& m, const Dims& kernel, cons
       }
       taps.push_back(e.slice(padded, start, limit, step));
     }
-    size_t i = kernel.size();
-    while (i > 0 && ++tap[i - 1] == kernel[i - 1]) tap[--i] = 0;
-    if (i == 0) return taps;
-  }
+  });
+  return taps;
 }
 
 // [N, groups, out...] once for each feature that a group gives: [N, groups, O / groups, out...], which is `grouped`.
 Value for_each_feature(Emit& e, const Value& tap, const Dims& grouped) {
-  Dims kept = iota(0, grouped.size());
+  Dims kept = range(0, static_cast<int64_t>(grouped.size()));
   kept.erase(kept.begin() + 2);
   return e.broadcast_in_dim(tap, grouped, kept);
 }
@@ -150,7 +137,7 @@ Value sum_over_taps(Emit& e, const Value& x, const Value& w, bool swapped, const
   const Values taps = by_tap(e, x, m, spatial_of(w.dims()), out);
   const int64_t terms = static_cast<int64_t>(taps.size()), each = out[1] / m.groups;
   const Dims grouped = joined({out[0], m.groups, each}, spatial_of(out));
-  Dims order = joined({swapped ? 1 : 0}, iota(2, m.low.size()));  // results' features, taps, a group's features
+  Dims order = joined({swapped ? 1 : 0}, range(2, w.rank()));  // results' features, taps, a group's features
   order.push_back(swapped ? 0 : 1);
   const Value weights = e.reshape(e.transpose(e.to(w, taps[0].element()), order), {m.groups, each, terms});
   Value sum;
@@ -171,7 +158,7 @@ Value kernel_of_taps(Emit& e, const Value& x, const Value& y, const Motion& m, c
   Values products;
   for (const Value& tap : taps) products.push_back(e.mul(for_each_feature(e, tap, grouped), gradient));
   const Values zeros(taps.size(), e.zeros({gradient.element(), {}}));
-  Values sums = e.reduce(products, zeros, joined({0}, iota(3, m.low.size())), [&](const Values& sides) {
+  Values sums = e.reduce(products, zeros, joined({0}, range(3, y.rank() + 1)), [&](const Values& sides) {
     Values totals;
     for (size_t i = 0; i < taps.size(); ++i) totals.push_back(e.add(sides[i], sides[taps.size() + i]));
     return totals;
@@ -250,7 +237,7 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
   const size_t spatial = kernel.size();
   const int64_t batch = x.dim(0), features = x.dim(1), positions = count_of(in), results = out[1] * count_of(kernel);
   // the taps of a kernel that moves back over tiles lie in reverse
-  const Value matrix = e.reshape(e.reverse(w, iota(2, spatial)), {features, results});
+  const Value matrix = e.reshape(e.reverse(w, range(2, x.rank())), {features, results});
   const Value columns = e.reshape(x, {batch, features, positions});
   Value product;  // [N, O · taps, positions]
   if (is_one_product(w.dims(), x.dims())) {
@@ -293,7 +280,7 @@ Value columns_of(Emit& e, const Value& x, Motion m, const Dims& kernel, const Di
   m.groups = x.dim(1);
   Values columns = by_tap(e, x, m, kernel, out);
   for (Value& tap : columns) {
-    tap = e.reshape(e.transpose(tap, joined({1, 0}, iota(2, kernel.size()))), {x.dim(1), 1, positions});
+    tap = e.reshape(e.transpose(tap, joined({1, 0}, range(2, x.rank()))), {x.dim(1), 1, positions});
   }
   return e.reshape(e.concatenate(columns, 1), {x.dim(1) * count_of(kernel), positions});
 }
@@ -301,17 +288,16 @@ Value columns_of(Emit& e, const Value& x, Motion m, const Dims& kernel, const Di
 Value product_of_columns(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out) {
   const Dims kernel = spatial_of(w.dims());
   const Value columns = columns_of(e, x, m, kernel, out);
-  const Value matrix = swapped ? e.transpose(w, joined({1, 0}, iota(2, kernel.size()))) : w;
+  const Value matrix = swapped ? e.transpose(w, joined({1, 0}, range(2, w.rank()))) : w;
   const Value y =
       multiply(e, e.to(e.reshape(matrix, {out[1], columns.dim(0)}), columns.element()), columns, {{}, {}, {1}, {0}});
   const Value apart = e.reshape(e.to(y, x.element()), joined({out[1], out[0]}, spatial_of(out)));
-  return e.transpose(apart, joined({1, 0}, iota(2, kernel.size())));
+  return e.transpose(apart, joined({1, 0}, range(2, x.rank())));
 }
 
 Value kernel_of_columns(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
   const Value columns = columns_of(e, x, m, spatial_of(kernel), y.dims());
-  const Value gradient =
-      e.reshape(e.transpose(y, joined({1, 0}, iota(2, kernel.size() - 2))), {y.dim(1), columns.dim(1)});
+  const Value gradient = e.reshape(e.transpose(y, joined({1, 0}, range(2, y.rank()))), {y.dim(1), columns.dim(1)});
   return e.to(e.reshape(multiply(e, e.to(gradient, columns.element()), columns, {{}, {}, {1}, {1}}), kernel),
               x.element());
 }

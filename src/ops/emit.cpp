@@ -6,22 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+
+#include "ops/dims.h"
 
 namespace tpjrt::ops {
 
-namespace {
-
 using hlo::Comparison;
-
-// 0, 1, …, n - 1.
-Dims first(int64_t n) {
-  Dims dims(static_cast<size_t>(n));
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
-
-}  // namespace
 
 Type Emit::type_of(const graph::TensorType& type) const {
   return {element_of(type.dtype), Dims(type.sizes.begin(), type.sizes.end())};
@@ -35,7 +25,7 @@ Value Emit::broadcast_to(const Value& x, const Dims& dims) {
   if (offset < 0) {
     throw hlo::Error("[broadcast_to] " + hlo::to_string(x.type) + " has more dimensions than its target");
   }
-  Dims positions = first(x.rank());
+  Dims positions = range(0, x.rank());
   for (int64_t& p : positions) p += offset;
   return broadcast_in_dim(x, dims, positions);
 }
@@ -131,7 +121,7 @@ Value Emit::pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int6
 
 Value Emit::broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims) {
   Dims kept;
-  for (int64_t d : first(static_cast<int64_t>(dims.size()))) {
+  for (int64_t d : range(0, static_cast<int64_t>(dims.size()))) {
     if (std::find(reduced_dims.begin(), reduced_dims.end(), d) == reduced_dims.end()) kept.push_back(d);
   }
   return broadcast_in_dim(reduced, dims, kept);
@@ -212,9 +202,9 @@ Value extreme_of(Emit& e, std::string_view op, const Value& x, const Value& iden
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!e.is_for_cpu() || !hlo::is_float(x.element()) || !last) return e.reduce(op, x, identity, dims);
-  Dims rows(x.dims().begin(), x.dims().begin() + static_cast<int64_t>(kept));
-  rows.push_back(
-      std::accumulate(x.dims().begin() + static_cast<int64_t>(kept), x.dims().end(), int64_t{1}, std::multiplies<>()));
+  const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
+  Dims rows(x.dims().begin(), end_of_kept);
+  rows.push_back(count_of({end_of_kept, x.dims().end()}));
   return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
 }
 

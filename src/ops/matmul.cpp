@@ -2,10 +2,9 @@
 //
 // Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
 // CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
-#include <functional>
-#include <numeric>
 #include <optional>
 
+#include "ops/dims.h"
 #include "ops/precision.h"
 #include "ops/rules.h"
 
@@ -145,8 +144,7 @@ Values linear(Emit& e, const Call& c) {
   Value input = c.tensor("input"), weight = c.tensor("weight");
   const Dims dims = e.type_of(c.result()).dims;
   if (input.rank() > 2) {  // one batch
-    const int64_t rows =
-        std::accumulate(dims.begin(), dims.end() - (weight.rank() - 1), int64_t{1}, std::multiplies<>());
+    const int64_t rows = count_of({dims.begin(), dims.end() - (weight.rank() - 1)});
     input = e.reshape(input, {rows, input.dims().back()});
   }
   Value x = e.reshape(product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
@@ -160,8 +158,7 @@ Values linear(Emit& e, const Call& c) {
 // aten::linear_backward: of a real matrix (device/linear.cpp sees to it); dimensions before the last are one batch.
 Values linear_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output");
-  Dims batch(static_cast<size_t>(dy.rank() - 1));
-  std::iota(batch.begin(), batch.end(), 0);
+  const Dims batch = range(0, dy.rank() - 1);
   Values grads(3);
   if (c.results[0]) grads[0] = product(e, c, dy, c.tensor("weight"), {{}, {}, {dy.rank() - 1}, {0}});
   if (c.results[1]) grads[1] = product(e, c, dy, c.tensor("self"), {{}, {}, batch, batch});

@@ -2,8 +2,7 @@
 //
 // Statistics of half types are computed in f32 from a mean that is subtracted first (two passes), as PyTorch's are.
 // Weights and statistics may have a wider dtype than the input.
-#include <numeric>
-
+#include "ops/dims.h"
 #include "ops/expression.h"
 #include "ops/rules.h"
 
@@ -164,12 +163,6 @@ Values batch_norm_backward(Emit& e, const Call& c) {
 }
 
 // --- layer norm -----------------------------------------------------------------------------------------------------
-
-Dims range(int64_t from, int64_t to) {
-  Dims all(static_cast<size_t>(to - from));
-  std::iota(all.begin(), all.end(), from);
-  return all;
-}
 
 // aten::native_layer_norm: over the last dimensions; mean and rstd keep them as 1.
 Values native_layer_norm(Emit& e, const Call& c) {

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 
+#include "ops/dims.h"
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
 
-int64_t Pool::taps() const { return std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies<>()); }
+int64_t Pool::taps() const { return count_of(kernel); }
 
 bool Pool::tiles() const {
   for (size_t d = 0; d < kernel.size(); ++d) {
@@ -48,18 +48,6 @@ Dims extend(const Value& x, const Dims& values, int64_t other) {
   return all;
 }
 
-// Calls f with the coordinates of each tap, in row-major order.
-void for_each_tap(const Pool& p, const std::function<void(const Dims&)>& f) {
-  Dims at(p.kernel.size(), 0);
-  for (int64_t n = p.taps(); n > 0; --n) {
-    f(at);
-    for (size_t d = at.size(); d-- > 0;) {
-      if (++at[d] < p.kernel[d]) break;
-      at[d] = 0;
-    }
-  }
-}
-
 // x with all that its windows cover: padded below, and above padded or cut.
 Value covered(Emit& e, const Value& x, const Value& fill, const Pool& p) {
   Dims high(p.in.size());
@@ -90,7 +78,7 @@ Value place_taps(Emit& e, const Pool& p, const Type& y, const std::function<Valu
   Dims rows(spatial);  // how many positions have each remainder, rounded up
   std::map<Dims, Value> sums;
   for (size_t d = 0; d < spatial; ++d) rows[d] = (p.in[d] + p.stride[d] - 1) / p.stride[d];
-  for_each_tap(p, [&](const Dims& tap) {
+  for_each_position(p.kernel, [&](const Dims& tap) {
     Dims remainder(spatial), low(y.dims.size(), 0), high = low;
     for (size_t d = 0; d < spatial; ++d) {
       const int64_t first = tap[d] * p.dilation[d] - p.padding[d];
@@ -157,7 +145,7 @@ Value sum_windows(Emit& e, const Value& x, const Pool& p) {
                            [&](const Values& a) { return add_body(e, a); })[0];
   }
   Value total;
-  for_each_tap(p, [&](const Dims& tap) {
+  for_each_position(p.kernel, [&](const Dims& tap) {
     Value part = slice_tap(e, all, p, tap);
     total = total ? e.add(total, part) : part;
   });
@@ -270,7 +258,7 @@ Values max_pool(Emit& e, const Call& c) {
     Value all = covered(e, x, lowest, p), starts = window_starts(e, p, false);
     best = e.broadcast_to(lowest, out.dims);
     at = e.broadcast_to(window_starts(e, p, true), out.dims);
-    for_each_tap(p, [&](const Dims& tap) {
+    for_each_position(p.kernel, [&](const Dims& tap) {
       Value v = slice_tap(e, all, p, tap);
       Value i = e.broadcast_to(e.add(starts, e.constant(tap_offset(p, tap), starts.type)), out.dims);
       Value take = e.binary("or", e.compare(hlo::Comparison::kGt, v, best), e.isnan(v));

@@ -1,18 +1,12 @@
 // The scatter and index idioms of scatter.h, in terms of StableHLO's gather and scatter.
 #include <algorithm>
-#include <numeric>
 
+#include "ops/dims.h"
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
 
 namespace {
-
-Dims range(int64_t begin, int64_t end) {
-  Dims dims(static_cast<size_t>(std::max<int64_t>(end - begin, 0)));
-  std::iota(dims.begin(), dims.end(), begin);
-  return dims;
-}
 
 // Sums and products of small floats are accumulated in f32.
 Value scatter(Emit& e, const Value& self, const Value& indices, const Value& updates,

@@ -14,13 +14,12 @@
 #include <numeric>
 
 #include "graph/box.h"
+#include "ops/dims.h"
 #include "ops/rules.h"
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
 namespace {
-
-int64_t product(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
 
 // --- memory of one dtype seen as another ------------------------------------------------------------------------------
 
@@ -62,7 +61,7 @@ Value reinterpret(Emit& e, const Value& flat, ElementType to) {
 Value memory_of(Emit& e, const Value& base, const graph::TensorType& form) {
   const auto order = form.memory_order();
   Value ordered = e.transpose(base, Dims(order.begin(), order.end()));
-  return e.reshape(ordered, {product(ordered.dims())});
+  return e.reshape(ordered, {count_of(ordered.dims())});
 }
 // And back.
 Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
@@ -135,7 +134,7 @@ Dims start_in(const Grid& grid, const Dims& shape, int64_t offset) {
 }
 
 Value over_grid(Emit& e, const Value& flat, const Dims& shape) {
-  const int64_t missing = product(shape) - flat.dim(0);
+  const int64_t missing = count_of(shape) - flat.dim(0);
   Value whole = missing == 0 ? flat : e.pad(flat, e.zeros({flat.element(), {}}), {0}, {missing}, {0});
   return e.reshape(whole, shape);
 }
@@ -172,8 +171,7 @@ Value in_steps(Emit& e, const Value& update, const Value& old, const Grid& grid)
 Value to_view(Emit& e, const Value& boxed, const Grid& grid, const Dims& sizes) {
   Dims axes;
   for (const size_t axis : grid.axes) axes.push_back(static_cast<int64_t>(axis));
-  Dims by_axis(axes.size());
-  std::iota(by_axis.begin(), by_axis.end(), 0);
+  Dims by_axis = range(0, static_cast<int64_t>(axes.size()));
   std::sort(by_axis.begin(), by_axis.end(),
             [&](int64_t a, int64_t b) { return axes[static_cast<size_t>(a)] < axes[static_cast<size_t>(b)]; });
   Value ordered = e.transpose(boxed, by_axis);
@@ -303,7 +301,7 @@ Values write(Emit& e, const Call& c) {
     Values starts;
     for (const int64_t s : start) starts.push_back(e.constant(s, Type{ElementType::kS64, {}}));
     Value written = e.dynamic_update_slice(gridded, e.reshape(boxed, with_last), starts);
-    Value all = e.reshape(written, {product(shape)});
+    Value all = e.reshape(written, {count_of(shape)});
     return all.dim(0) == target.dim(0) ? all : e.slice(all, {0}, {target.dim(0)}, {1});
   };
   Value changed;

@@ -90,6 +90,7 @@ class Pixels(NamedTuple):
     taps: list[tuple[Tap, ...]]  # one for each dimension
     index: Tensor  # among the pixels of all images
     inside: Tensor
+    weight: Tensor
 
 
 def _pixels(axes: Axes, sizes: Sequence[int]) -> Pixels:
@@ -105,7 +106,8 @@ def _pixels(axes: Axes, sizes: Sequence[int]) -> Pixels:
             index = index * size + torch.where(inside, x, 0).to(torch.int64)
         indices.append(index.flatten())
         insides.append(inside.flatten())
-    return Pixels(every, computed_once(torch.stack(indices)), computed_once(torch.stack(insides)))
+    weights = [_product(weight for _, weight, _ in taps).flatten() for taps in every]
+    return Pixels(every, *(computed_once(torch.stack(x)) for x in (indices, insides, weights)))
 
 
 def _rows(image: Tensor) -> Tensor:
@@ -131,8 +133,7 @@ def grid_sampler(
     n, channels, *sizes = input.shape
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
-    weights = torch.stack([_product(weight for _, weight, _ in taps).flatten() for taps in pixels.taps])
-    read = _rows(input)[pixels.index] * computed_once(weights).unsqueeze(-1)
+    read = _rows(input)[pixels.index] * pixels.weight.unsqueeze(-1)
     result = torch.where(pixels.inside.unsqueeze(-1), read, 0).sum(0)
     return _image(result, (n, channels, *grid.shape[1:-1]))
 
@@ -155,8 +156,7 @@ def grid_sampler_backward(
     rows, dy, inside = _rows(input), computed_once(_rows(grad_output)), pixels.inside.unsqueeze(-1)
     grad_input = None
     if output_mask[0]:
-        weights = torch.stack([_product(weight for _, weight, _ in taps).flatten() for taps in pixels.taps])
-        written = torch.where(inside, dy * computed_once(weights).unsqueeze(-1), 0)
+        written = torch.where(inside, dy * pixels.weight.unsqueeze(-1), 0)
         grad_rows = torch.zeros_like(rows).index_add(0, pixels.index.flatten(), written.flatten(0, 1))
         grad_input = _image(grad_rows, input.shape)
     pulls = computed_once((torch.where(inside, rows[pixels.index], 0) * dy).sum(-1))

@@ -1,0 +1,36 @@
+// Lists of dimensions and positions that rules count through.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
+#include "hlo/type.h"
+
+namespace tpjrt::ops {
+
+// begin, begin + 1, …, end - 1; nothing where that is not after begin.
+inline hlo::Dims range(int64_t begin, int64_t end) {
+  hlo::Dims dims(begin < end ? static_cast<size_t>(end - begin) : 0);
+  std::iota(dims.begin(), dims.end(), begin);
+  return dims;
+}
+
+// The positions in a box of these sizes.
+inline int64_t count_of(const hlo::Dims& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+// Calls f with each position in a box of these sizes (none of them 0), in row-major order.
+template <class F>
+void for_each_position(const hlo::Dims& sizes, F&& f) {
+  for (hlo::Dims at(sizes.size(), 0);;) {
+    f(at);
+    size_t d = sizes.size();
+    while (d > 0 && ++at[d - 1] == sizes[d - 1]) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+}  // namespace tpjrt::ops
