@@ -2,12 +2,12 @@
 #include "device/guard.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device/engine.h"
 #include "device/factory.h"
 #include "device/generator.h"
+#include "device/pinned.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
@@ -116,8 +116,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<PjrtGenerator>(index < 0 ? current : index);
   }
   at::Device getDeviceFromPtr(void* /*data*/) const override { return {kPjrt, current}; }
-  // Host memory needs no pinning for the copies made here; the CPU allocator serves DataLoader(pin_memory=True).
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
     resize_storage(storage, nbytes);
   }

@@ -26,6 +26,7 @@
 #include "python/captured.h"
 #include "python/compiled.h"
 #include "python/interpreter.h"
+#include "python/profiler.h"
 #include "python/run_log.h"
 
 namespace py = pybind11;
@@ -79,6 +80,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "The C++ core of torch_pjrt.";
   device::register_device();
   install_interpreter();
+  install_profiler();
   auto& context = engine::Context::instance();
   m.def("set_python_sources", &set_python_sources,
         "callbacks of the package: plugins() and decompose(op, args, kwargs)");

@@ -46,10 +46,28 @@ def test_pin_memory_left_on() -> None:
         warnings.simplefilter("error")
         loader = torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True)
         total = sum(x.to(DEVICE, non_blocking=True).sum().item() + y.to(DEVICE).sum().item() for x, y in loader)
+        assert all(x.is_pinned() and y.is_pinned() for x, y in loader)
     assert total == 56
-    pinned = torch.ones(3).pin_memory()
+
+
+def test_tensors_say_that_they_were_pinned() -> None:
+    plain = torch.ones(3)
+    pinned = plain.pin_memory()
+    made = torch.empty(2, 5, pin_memory=True)
     assert pinned.tolist() == [1, 1, 1]
-    assert not pinned.is_pinned()  # it is ordinary memory: the device takes a copy anyway
+    assert pinned.is_pinned()
+    assert pinned[1:].is_pinned()
+    assert made[1, 4].is_pinned()
+    assert pinned.pin_memory() is pinned
+    assert not plain.is_pinned()
+    assert not torch.empty(0, pin_memory=True).is_pinned()
+    assert not torch.ones(3, device=DEVICE).is_pinned()
+    assert pinned.untyped_storage().is_pinned()
+    other = torch.empty(1 << 20, pin_memory=True)
+    address, size = other.data_ptr(), 1 << 20
+    del other
+    again = torch.empty(size)
+    assert again.data_ptr() != address or not again.is_pinned()  # the memory's next owner didn't ask for it
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 
+import pytest
 import torch
-from torch.profiler import profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 DEVICE = "pjrt"
 
@@ -51,3 +52,16 @@ def test_a_compile_is_inside_the_read_that_needs_it() -> None:
     assert compiled.time_range.end <= read.time_range.end
     assert events["pjrt::execute"].time_range.start >= compiled.time_range.end
     assert any(event.name == "pjrt::record_first_call" for event in p.events())
+
+
+def test_the_device_among_the_activities(capfd: pytest.CaptureFixture[str]) -> None:
+    """What PyTorch's tutorials write for other devices; it asks for events of the device around each op."""
+    x = torch.rand(4, 9, device=DEVICE)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], acc_events=True) as p:
+        (x.tan() @ x.t()).sum().item()
+    with torch.autograd.profiler.profile(use_device=DEVICE) as legacy:
+        (x.tan() @ x.t()).sum().item()
+    for one in (counts(p), {event.key: event.count for event in legacy.key_averages()}):
+        assert one["aten::tan"] == one["aten::mm"] == one["pjrt::execute"] == 1
+    assert all(event.device_time_total == 0 for event in p.key_averages())  # recorded; run later, with others
+    assert "Exception" not in capfd.readouterr().err

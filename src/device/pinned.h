@@ -1,0 +1,15 @@
+// Pinned memory: what Tensor.pin_memory(), DataLoader(pin_memory=True) and factories with pin_memory=True give.
+//
+// It is ordinary memory of the host, as copies to the device are taken at once from any; but a tensor says whether it was
+// pinned, and programs ask.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+namespace tpjrt::device {
+
+c10::Allocator* pinned_allocator();
+// Does the address lie in memory of pinned_allocator()?
+bool is_pinned(const void* data);
+
+}  // namespace tpjrt::device

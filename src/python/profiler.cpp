@@ -1,0 +1,38 @@
+// ProfilerActivity.PrivateUse1, and autograd.profiler's use_device="pjrt", put an event of the device around each op. An
+// op of ours is recorded there, and runs later, fused with others: its time on the device is none. What programs take is
+// told by ranges of their own (pjrt::execute, pjrt::wait), which the CPU's timeline has with or without this.
+#include "python/profiler.h"
+
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include "device/engine.h"
+
+namespace tpjrt::python {
+namespace {
+
+struct Stubs final : torch::profiler::impl::ProfilerStubs {
+  using Event = torch::profiler::impl::ProfilerVoidEventStub;
+  void record(c10::DeviceIndex* /*device*/, Event* /*event*/, int64_t* /*cpu_ns*/) const override {}
+  float elapsed(const Event* /*from*/, const Event* /*to*/) const override { return 0; }
+  void mark(const char* /*name*/) const override {}
+  void rangePush(const char* /*name*/) const override {}
+  void rangePop() const override {}
+  bool enabled() const override { return true; }
+  void onEachDevice(std::function<void(int)> op) const override {
+    for (c10::DeviceIndex i = 0; i < device::engine().device_count(); ++i) op(i);
+  }
+  void synchronize() const override {
+    device::Engine& engine = device::engine();
+    engine.sync_all("the profiler asked for it");
+    for (c10::DeviceIndex i = 0; i < engine.device_count(); ++i) engine.wait(*engine.now(i));
+  }
+};
+
+}  // namespace
+
+void install_profiler() {
+  static Stubs stubs;
+  torch::profiler::impl::registerPrivateUse1Methods(&stubs);
+}
+
+}  // namespace tpjrt::python
