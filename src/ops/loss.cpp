@@ -136,6 +136,9 @@ struct NegativeLogLikelihood {
     scores.element = Emit::compute_element(scores.element);
     const bool planes = c.name.find("nll_loss2d") != c.name.npos;
     if (planes ? scores.rank() != 4 : scores.rank() != 1 && scores.rank() != 2) throw Mistake("scores of this rank");
+    if (c.has("weight") && c.tensor("weight").element() != c.tensor("self").element()) {
+      throw Mistake("class weights of another dtype than the scores'");
+    }
     classes = scores.rank() == 1 ? 0 : 1;
     targets = scores;
     targets.dims.erase(targets.dims.begin() + classes);
