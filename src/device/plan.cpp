@@ -94,11 +94,15 @@ void use_host(Plan& plan, std::string reason) {
   plan.host_reason = std::move(reason);
 }
 
-// Reads Meta's results off the stack: which are arguments handed back, which are new.
+// Reads Meta's results off the stack: which are arguments handed back, which are new. A Meta kernel may hand back its
+// argument where the schema promises a new tensor (native_dropout in evaluation): then it is one of the same type.
 void describe_returns(const Operator& op, const torch::jit::Stack& stack, const std::vector<at::Tensor>& operands,
                       Plan& plan) {
   Signature& signature = plan.signature;
+  const std::vector<c10::Argument>& promised = op.op.schema().returns();
   const auto argument_behind = [&](const at::Tensor& tensor) -> int64_t {
+    const size_t i = plan.returns.size();
+    if (!op.writes && i < promised.size() && !promised[i].alias_info()) return -1;
     for (size_t p = 0; p < signature.parameters.size(); ++p) {
       for (const Entry& entry : signature.parameters[p].entries) {
         if (entry.source == Entry::Source::kOperand && operands[entry.index].is_same(tensor))
