@@ -14,6 +14,7 @@ import torch
 from torch_pjrt import (
     _C,
     _accelerator,
+    _autocast,
     _data_parallel,
     _default_backend,
     _files,
@@ -102,6 +103,7 @@ def register(module: ModuleType) -> None:
     _move_lazy_modules()
     _files.install()
     _processes.install()
+    _autocast.install()
     _data_parallel.install()
     _default_backend.install()
     _flex_attention.install()

@@ -144,3 +144,25 @@ class TestScan:
             return scan(lambda carry, x: (carry + x, carry * x), init, xs)
 
         assert len(program(f, torch.ones(3), torch.randn(1000, 3))) < 20_000
+
+
+AUTOCAST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda y: y @ y, lambda y: y @ y.t(), (x,)),
+    "while_loop": lambda x: while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, (y @ y / 8).float()), (torch.zeros((), device=x.device), x)
+    )[1],
+    "scan": lambda x: scan(lambda sum_, row: (sum_ + row, (x @ row).clone()), torch.zeros_like(x[0]), x)[1],
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_under_autocast(name: str, compiled: bool) -> None:
+    """PyTorch's list of devices whose autocast these operators pass ends with those that it knows."""
+    f, x = AUTOCAST[name], torch.rand(8, 8, generator=torch.Generator().manual_seed(0))
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = f(x)
+    with torch.autocast("pjrt", torch.bfloat16):
+        got = (torch.compile(f, backend="pjrt", fullgraph=True) if compiled else f)(x.to("pjrt"))
+    torch.testing.assert_close(got.cpu(), expected, rtol=2e-2, atol=2e-2)

@@ -74,6 +74,25 @@ def test_gradients(call: Callable[..., torch.Tensor]) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("call", [compiled, attention])
+def test_under_autocast(call: Callable[..., torch.Tensor]) -> None:
+    torch._dynamo.reset()
+    given, reference = tensors("pjrt"), tensors("cpu")
+    with torch.autocast("pjrt", torch.bfloat16):
+        found = call(*given)
+    assert found.dtype == torch.bfloat16
+    wanted = expected(*reference)
+    torch.testing.assert_close(found.float().cpu(), wanted, rtol=5e-2, atol=5e-2)
+    for x, y in zip(
+        torch.autograd.grad(found.float().square().sum(), given),
+        torch.autograd.grad(wanted.square().sum(), reference),
+        strict=True,
+    ):
+        assert x.dtype == torch.float32
+        torch.testing.assert_close(x.cpu(), y, rtol=0.1, atol=0.1)
+
+
 def test_other_devices_are_judged_as_before() -> None:
     query, key, value, _ = tensors("cpu")
     with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
