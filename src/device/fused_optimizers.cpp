@@ -48,6 +48,9 @@ void step(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     return (*stack)[stack->size() - schema.arguments().size() + argument(schema, name)];
   };
   const std::vector<at::Tensor> params = at("self").toTensorVector(), grads = at("grads").toTensorVector();
+  for (const char* name : {"grad_scale", "found_inf"}) {  // one element, whatever the shape
+    if (!at(name).isNone()) at(name) = at(name).toTensor().reshape({});
+  }
   const c10::IValue scale = at("grad_scale"), found_inf = at("found_inf");
   if (params.empty()) return torch::jit::drop(*stack, schema.arguments().size());
   at("lr") = on_device(at("lr"), params[0].device());

@@ -52,7 +52,7 @@ def test_a_step(name: str, dtype: torch.dtype, scaled: float | None) -> None:
     for tensors, device in ((expected, "cpu"), (actual, "pjrt")):
         amp = {}
         if scaled is not None:
-            amp = {"grad_scale": torch.tensor(4.0, device=device), "found_inf": torch.tensor(scaled, device=device)}
+            amp = {"grad_scale": torch.tensor(4.0, device=device), "found_inf": torch.tensor([scaled], device=device)}
         getattr(torch.ops.aten, op)(*tensors, lr=0.1, **FAMILIES[op], **options, **amp)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     first = options.get("is_first_step", False)
