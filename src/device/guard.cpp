@@ -143,6 +143,7 @@ void install_guard() {
   static Hooks hooks;
   c10::impl::device_guard_impl_registry[static_cast<size_t>(kPjrt)].store(&guard);
   at::RegisterPrivateUse1HooksInterface(&hooks);
+  at::setHostAllocator(kPjrt, pinned_allocator());
 }
 
 }  // namespace tpjrt::device

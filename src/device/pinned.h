@@ -4,11 +4,12 @@
 // pinned, and programs ask.
 #pragma once
 
-#include <c10/core/Allocator.h>
+#include <ATen/core/CachingHostAllocator.h>
 
 namespace tpjrt::device {
 
-c10::Allocator* pinned_allocator();
+// PyTorch's host allocator of the device.
+at::HostAllocator* pinned_allocator();
 // Does the address lie in memory of pinned_allocator()?
 bool is_pinned(const void* data);
 

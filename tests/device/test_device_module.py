@@ -166,6 +166,9 @@ def test_the_accelerator() -> None:
     assert not torch_pjrt._C.is_pending(x)
     assert accelerator.memory_allocated() == torch.pjrt.memory_allocated() > 0
     accelerator.empty_cache()
+    if hasattr(accelerator, "empty_host_cache"):  # from torch 2.13 on
+        torch.ones(3).pin_memory()
+        accelerator.empty_host_cache()
     free, total = accelerator.get_memory_info()
     assert 0 < free < total
 
