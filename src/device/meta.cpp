@@ -9,10 +9,13 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "device/factory.h"
 #include "device/storage.h"
+#include "graph/partner.h"
 
 namespace tpjrt::device {
 
@@ -239,25 +242,73 @@ void correct(const graph::Signature& signature, Outline& outline) {
     found->second(signature, outline);
 }
 
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, bool numbers_on_host) {
-  const c10::OperatorHandle& op = *signature.op;
+// A call on placeholders, of this device or Meta's.
+using MakeCall = std::function<Outline(std::optional<c10::DeviceIndex> device)>;
+
+Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex device, const MakeCall& call_on) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
     struct Outlining {
       const c10::OperatorHandle* outer = outlined;
       explicit Outlining(const c10::OperatorHandle& op) { outlined = &op; }
       ~Outlining() { outlined = outer; }
     } outlining(op);
-    Outline outline = arguments_of(signature, numbers, c10::DeviceIndex{signature.device}, numbers_on_host);
+    Outline outline = call_on(device);
     try {
       // Any backend key without a kernel of its own: the composite is what it gets.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
-      correct(signature, outline);
       return outline;
     } catch (const NotStructured&) {
     }
   }
-  Outline outline = arguments_of(signature, numbers, std::nullopt, numbers_on_host);
+  Outline outline = call_on(std::nullopt);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
+  return outline;
+}
+
+// The `out=` arguments that a shape function resized, in the order of the results; empty for one that kept its sizes.
+std::vector<std::optional<uint32_t>> resized_outs(const graph::Signature& signature, const Outline& outline) {
+  std::vector<std::optional<uint32_t>> resized;
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    const graph::Parameter& parameter = signature.parameters[i];
+    if (!signature.op->schema().arguments()[i].is_out() || parameter.kind != graph::Parameter::Kind::kTensor) continue;
+    const uint32_t operand = parameter.entries.at(0).index;
+    const bool fits = outline.operands.at(operand).sizes() == c10::IntArrayRef(signature.operands[operand]->sizes);
+    resized.push_back(fits ? std::nullopt : std::optional(operand));
+  }
+  return resized;
+}
+
+// Meta kernels in Python leave an `out=` that they resize contiguous. TensorIterator lays it out as it does a new result.
+void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on, Outline& outline) {
+  if (!signature.op->schema().is_mutable()) return;
+  const std::vector<std::optional<uint32_t>> outs = resized_outs(signature, outline);
+  if (std::none_of(outs.begin(), outs.end(), [](const auto& out) { return out.has_value(); })) return;
+  const auto partner = graph::functional_partner(*signature.op);
+  if (!partner || !partner->op.hasTag(at::Tag::pointwise)) return;
+  const Outline functional = run_shape_function(partner->op, signature.device, [&](auto device) {
+    Outline given = call_on(device);
+    torch::jit::Stack call;
+    for (size_t i = 0; i < partner->arguments.size(); ++i) {
+      const int64_t source = partner->arguments[i];
+      const auto& fallback = partner->op.schema().arguments()[i].default_value();
+      call.push_back(source >= 0 ? given.results.at(static_cast<size_t>(source)) : fallback.value_or(c10::IValue()));
+    }
+    given.results = std::move(call);
+    return given;
+  });
+  const std::vector<at::Tensor> results = tensors_of(functional.results);
+  for (size_t i = 0; i < outs.size() && i < results.size(); ++i) {
+    if (!outs[i]) continue;
+    outline.operands[*outs[i]].unsafeGetTensorImpl()->set_sizes_and_strides(results[i].sizes(), results[i].strides());
+  }
+}
+
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, bool numbers_on_host) {
+  const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
+    return arguments_of(signature, numbers, device, numbers_on_host);
+  };
+  Outline outline = run_shape_function(*signature.op, signature.device, call_on);
+  lay_out_resized(signature, call_on, outline);
   correct(signature, outline);
   return outline;
 }

@@ -14,7 +14,7 @@
 #include "device/storage.h"
 #include "engine/emit_call.h"
 #include "engine/errors.h"
-#include "ops/partner.h"
+#include "graph/partner.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -31,13 +31,13 @@ std::atomic<Decomposer> python_decomposer{nullptr};
 // Rewrites the outer call's parameters for another operator. `element` picks one entry of each list; -1 keeps lists.
 class PartBuilder {
  public:
-  PartBuilder(const Signature& outer, const ops::Partner& partner, int64_t element)
+  PartBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
       : outer_(outer), partner_(partner), element_(element) {}
 
   Part build(c10::ArrayRef<Number> numbers) {
     part_.signature = std::make_unique<Signature>();
     Signature& inner = *part_.signature;
-    inner.name = ops::full_name(partner_.op);
+    inner.name = graph::full_name(partner_.op);
     inner.op = partner_.op;
     inner.device = outer_.device;
     inner.random = outer_.random;
@@ -114,7 +114,7 @@ class PartBuilder {
   }
 
   const Signature& outer_;
-  const ops::Partner& partner_;
+  const graph::Partner& partner_;
   int64_t element_;
   Part part_;
 };
@@ -155,7 +155,7 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
 
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                       std::string& reason) {
-  const auto partner = ops::functional_partner(*signature.op);
+  const auto partner = graph::functional_partner(*signature.op);
   if (!partner) return false;
   Part part = PartBuilder(signature, *partner, -1).build(numbers);
   refuse_impossible_writes(signature, *part.signature, numbers);
@@ -165,7 +165,7 @@ bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::A
 
 bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                       std::string& reason) {
-  const auto partner = ops::element_partner(*signature.op);
+  const auto partner = graph::element_partner(*signature.op);
   if (!partner) return false;
   for (uint32_t i = 0; i < signature.results.size(); ++i) {
     Part part = PartBuilder(signature, *partner, i).build(numbers);

@@ -62,7 +62,7 @@ def test_tensors_say_that_they_were_pinned() -> None:
     assert not plain.is_pinned()
     assert not torch.empty(0, pin_memory=True).is_pinned()
     assert not torch.ones(3, device=DEVICE).is_pinned()
-    assert pinned.untyped_storage().is_pinned()
+    assert pinned.untyped_storage().is_pinned(DEVICE)
     other = torch.empty(1 << 20, pin_memory=True)
     address, size = other.data_ptr(), 1 << 20
     del other

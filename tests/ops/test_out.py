@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -83,3 +85,30 @@ def test_a_shape_that_does_not_fit_is_resized_with_the_same_words(fill: Any, sha
     outs = {device: torch.ones(shape, device=device) for device in (DEVICE, "cpu")}
     said = [(warned(lambda out=out: fill(4, out=out)), out.tolist()) for out in outs.values()]
     assert said[0] == said[1]
+
+
+LAID_OUT: dict[str, Callable[..., torch.Tensor]] = {
+    "add": lambda x, out: torch.add(x, x[0], out=out),
+    "eq": lambda x, out: torch.eq(x, 1, out=out),
+    "where": lambda x, out: torch.where(x > 0, x, x + 1, out=out),
+    "clamp": lambda x, out: torch.clamp(x, 0, 1, out=out),
+    "nan_to_num": lambda x, out: torch.nan_to_num(x, out=out),
+    "div": lambda x, out: torch.div(x, 3, rounding_mode="floor", out=out),
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "sum": lambda x, out: torch.sum(x, -1, out=out),
+}
+
+
+@pytest.mark.parametrize("size", [0, 7])
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_a_resized_out_is_laid_out_as_a_new_result(name: str, size: int) -> None:
+    """Elementwise: in the operands' order in memory. PyTorch's Meta kernels, where they are Python, leave that out."""
+    dtype = torch.bool if name == "eq" else torch.float32
+    for order in itertools.permutations(range(3)):
+        x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))[..., ::2].permute(order)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "An output with one or more elements was resized")
+            expected = LAID_OUT[name](x, torch.empty(size, dtype=dtype))
+            got = LAID_OUT[name](x.to(DEVICE), torch.empty(size, dtype=dtype, device=DEVICE))
+        assert got.stride() == expected.stride()
+        torch.testing.assert_close(got.cpu(), expected)

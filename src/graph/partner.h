@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tpjrt::ops {
+namespace tpjrt::graph {
 
 std::string full_name(const c10::OperatorHandle& op);  // "aten::add.Tensor"
 
@@ -26,4 +26,4 @@ std::optional<Partner> functional_partner(const c10::OperatorHandle& op);
 // For a functional _foreach_ op: the op on one element.
 std::optional<Partner> element_partner(const c10::OperatorHandle& op);
 
-}  // namespace tpjrt::ops
+}  // namespace tpjrt::graph

@@ -1,10 +1,10 @@
 // Finding functional and per-element partners in the dispatcher's schemas.
-#include "ops/partner.h"
+#include "graph/partner.h"
 
 #include <map>
 #include <string_view>
 
-namespace tpjrt::ops {
+namespace tpjrt::graph {
 namespace {
 
 using c10::FunctionSchema;
@@ -138,4 +138,4 @@ std::optional<Partner> element_partner(const OperatorHandle& op) {
   return std::nullopt;
 }
 
-}  // namespace tpjrt::ops
+}  // namespace tpjrt::graph
