@@ -348,3 +348,17 @@ def test_dispatch_modes_see_ops() -> None:
     assert y.tolist() == [2, 2, 2]
     assert "aten.relu.default" in seen
     assert "aten.add.Tensor" in seen
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE])
+def test_a_new_result_is_no_argument(device: str) -> None:
+    """native_dropout's Meta kernel hands its input back in evaluation, where the schema promises a new tensor."""
+    x = torch.ones(5, device=device, requires_grad=True)
+    y, mask = torch.native_dropout(x, 0.5, False)
+    assert y is not x
+    assert y.data_ptr() != x.data_ptr()
+    y.mul_(3).sum().backward()
+    assert x.tolist() == [1] * 5
+    assert x.grad is not None
+    assert x.grad.tolist() == [3] * 5
+    assert mask.all()
