@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/partner.h"
+
 namespace tpjrt::device {
 namespace {
 
@@ -142,7 +144,7 @@ bool takes_device(const c10::FunctionSchema& schema) {
 
 Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   const auto& schema = handle.schema();
-  name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+  name = graph::full_name(op);
   returns = schema.returns().size();
   const std::string_view base = base_name(schema);
   bool reads_tensor = false;

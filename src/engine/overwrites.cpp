@@ -2,7 +2,6 @@
 #include "engine/overwrites.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,10 +12,6 @@ namespace {
 
 using graph::Node;
 using graph::Value;
-
-int64_t elements(const graph::TensorType& type) {
-  return std::accumulate(type.sizes.begin(), type.sizes.end(), int64_t{1}, std::multiplies<>());
-}
 
 // Where a pjrt::view reads its base, or a pjrt::write writes it.
 struct Window {
@@ -61,7 +56,7 @@ class Overwrites {
       const graph::TypePtr result = node->signature->results.empty() ? nullptr : node->signature->results[0];
       if (result == nullptr) continue;
       for (const Value& operand : node->operands) {
-        if (elements(*operand.type()) == elements(*result)) group_[group(operand.node.get())] = group(node);
+        if (operand.type()->numel() == result->numel()) group_[group(operand.node.get())] = group(node);
       }
     }
   }
@@ -76,7 +71,7 @@ class Overwrites {
     const bool itself = group(update) == memory;
     if (readers.empty() && !itself) return false;
     Rows& rows = rows_[memory];
-    const bool one = elements(*node->operands[1].type()) <= 1;  // is read before it is written
+    const bool one = node->operands[1].type()->numel() <= 1;  // is read before it is written
     rows.broken = rows.broken || one || itself || !keeps_rows(rows, node, readers, std::move(above));
     return rows.broken && !one;
   }

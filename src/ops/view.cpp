@@ -61,7 +61,7 @@ Value reinterpret(Emit& e, const Value& flat, ElementType to) {
 Value memory_of(Emit& e, const Value& base, const graph::TensorType& form) {
   const auto order = form.memory_order();
   Value ordered = e.transpose(base, Dims(order.begin(), order.end()));
-  return e.reshape(ordered, {count_of(ordered.dims())});
+  return e.reshape(ordered, {ordered.type.elements()});
 }
 // And back.
 Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {

@@ -3,6 +3,7 @@
 // told by ranges of their own (pjrt::execute, pjrt::wait), which the CPU's timeline has with or without this.
 #include "python/profiler.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include "device/engine.h"
@@ -22,9 +23,8 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
     for (c10::DeviceIndex i = 0; i < device::engine().device_count(); ++i) op(i);
   }
   void synchronize() const override {
-    device::Engine& engine = device::engine();
-    engine.sync_all("the profiler asked for it");
-    for (c10::DeviceIndex i = 0; i < engine.device_count(); ++i) engine.wait(*engine.now(i));
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
+    onEachDevice([&](int i) { guard.synchronizeDevice(static_cast<c10::DeviceIndex>(i)); });
   }
 };
 
