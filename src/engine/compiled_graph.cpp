@@ -85,8 +85,10 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
       const graph::TensorType &memory = *argument.leaf->leaf_type, &given = *value.type();
       TORCH_CHECK_NOT_IMPLEMENTED(memory.dtype == given.dtype && memory.sizes == given.sizes,
                                   "the traced function gives argument ", i, " memory of another size");
+      mutated_.push_back(static_cast<uint32_t>(i));
       new_values[i] = static_cast<int64_t>(values.size());
-      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size())});
+      const bool may_be_packed = argument.device.is_cpu() && context_.client().is_host_memory();
+      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
       values.push_back(value);
       waits_ |= argument.device.is_cpu();
     }
@@ -106,35 +108,56 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
   for (size_t i = 0; i < numbers_.size(); ++i) {
     random_ |= program_->slots[i].promoted && numbers_[i].kind == graph::Number::Kind::kKey;
   }
-  for (const graph::NodePtr& leaf : walk.leaves) {
-    Bound bound;
-    bound.form = leaf->leaf_type;
-    bound.type = buffer_type(*leaf->leaf_type);
-    const auto at = std::find_if(arguments_.begin(), arguments_.end(),
-                                 [&](const Argument& argument) { return argument.leaf == leaf; });
-    if (at == arguments_.end()) {
-      bound.constant = leaf;
-    } else {
-      bound.argument = static_cast<uint32_t>(at - arguments_.begin());
-      bound.result = new_values[bound.argument];
-    }
-    bound_.push_back(std::move(bound));
-  }
-  for (const Walk::Alias& alias : program_->aliases) bound_[alias.leaf].donated = true;
-  // What is written without being read has no parameter, but its new value has to get there all the same.
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    const bool taken = std::any_of(bound_.begin(), bound_.end(),
-                                   [&](const Bound& b) { return !b.constant && b.argument == i && b.result >= 0; });
-    if (new_values[i] < 0 || taken) continue;
-    Bound bound;
-    bound.argument = static_cast<uint32_t>(i);
-    bound.result = new_values[i];
-    bound.form = values[static_cast<size_t>(bound.result)].type();
-    bound_.push_back(std::move(bound));
-  }
+  bind_leaves(walk, new_values);
   for (Argument& argument : arguments_) {
     argument.placeholder.reset();
     argument.leaf.reset();
+  }
+}
+
+// Finds out where each argument of the program comes from, and where its results go. `new_values`: of each argument of
+// the call, the result that is its new value, or -1.
+void CompiledGraph::bind_leaves(const Walk& walk, const std::vector<int64_t>& new_values) {
+  std::unordered_map<const graph::Node*, uint32_t> by_leaf;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (arguments_[i].is_tensor) by_leaf.emplace(arguments_[i].leaf.get(), static_cast<uint32_t>(i));
+  }
+  const std::vector<int64_t> argument_places = engine::argument_places(walk), places = engine::result_places(walk);
+  std::vector<char> updated(arguments_.size());
+  for (size_t i = 0; i < walk.leaves.size(); ++i) {
+    const graph::NodePtr& leaf = walk.leaves[i];
+    const auto at = by_leaf.find(leaf.get());
+    if (at != by_leaf.end()) updated[at->second] = 1;
+    if (argument_places[i] < 0) continue;  // in a pack
+    Bound bound;
+    bound.form = leaf->leaf_type;
+    bound.type = buffer_type(*leaf->leaf_type);
+    bound.donated = std::any_of(walk.aliases.begin(), walk.aliases.end(),
+                                [&](const Walk::Alias& alias) { return alias.leaf == i; });
+    if (at == by_leaf.end()) {
+      bound.constant = leaf;
+    } else {
+      bound.argument = at->second;
+      if (new_values[bound.argument] >= 0) bound.result = places[static_cast<size_t>(new_values[bound.argument])];
+    }
+    bound_.push_back(std::move(bound));
+  }
+  // What is written without being read has no parameter, but its new value has to get there all the same.
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (new_values[i] < 0 || updated[i]) continue;
+    const auto result = static_cast<size_t>(new_values[i]);
+    Bound bound;
+    bound.argument = static_cast<uint32_t>(i);
+    bound.result = places[result];
+    bound.form = walk.results[result].type();
+    bound_.push_back(std::move(bound));
+  }
+  for (Storage& storage : storages_) storage.result = static_cast<uint32_t>(places[storage.result]);
+  auto next = static_cast<uint32_t>(std::count_if(places.begin(), places.end(), [](int64_t at) { return at >= 0; }));
+  for (const Pack& pack : walk.packs) {
+    BoundPack bound(pack, next++);
+    for (const Pack::Piece& piece : pack.pieces) bound.arguments.push_back(by_leaf.at(walk.leaves[piece.leaf].get()));
+    packs_.push_back(std::move(bound));
   }
 }
 
@@ -175,14 +198,6 @@ void CompiledGraph::trace_results(const std::vector<Result>& results, std::vecto
     }
     returns_.push_back(std::move(value));
   }
-}
-
-std::vector<uint32_t> CompiledGraph::mutated() const {
-  std::vector<uint32_t> arguments;
-  for (const Bound& bound : bound_) {
-    if (bound.result >= 0) arguments.push_back(bound.argument);
-  }
-  return arguments;
 }
 
 bool is_changed(const CompiledGraph::Argument& argument) {
@@ -402,6 +417,10 @@ void CompiledGraph::run(const std::vector<Given>& given) {
       handles_.push_back(bind(bound, *given[bound.argument].tensor));
     }
   }
+  for (BoundPack& pack : packs_) {
+    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, *given[pack.arguments[i]].tensor);
+    handles_.push_back(pack.bind(context_.client(), static_cast<size_t>(device_)));
+  }
   bind_numbers();
   RECORD_FUNCTION("pjrt::execute", {});
   if (waits_) {
@@ -451,6 +470,10 @@ void CompiledGraph::update(const std::vector<Given>& given) {
     std::lock_guard lock(graph::graph_lock());
     device::write(tensor, {graph::make_leaf(bound.form, std::make_shared<DeviceData>(output)), 0});
   }
+  for (BoundPack& pack : packs_) {
+    pack.take(outputs_);
+    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.get(i, *given[pack.arguments[i]].tensor);
+  }
 }
 
 void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
@@ -489,6 +512,9 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
 // What holds between calls: buffers over memory that the last call used, when it went well.
 void CompiledGraph::release(bool went_well) {
   outputs_.clear();
+  if (!went_well) {
+    for (BoundPack& pack : packs_) pack.let_go();
+  }
   for (Bound& bound : bound_) {
     bound.leaf = {};
     bound.staged.reset();

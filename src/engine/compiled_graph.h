@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/bound_pack.h"
 #include "engine/program.h"
 #include "graph/node.h"
 
@@ -67,7 +68,7 @@ class CompiledGraph {
   // Lets go of the GIL. Thread-safe.
   void call(const std::vector<Given>& given, std::vector<at::Tensor>& results);
 
-  std::vector<uint32_t> mutated() const;  // which arguments
+  const std::vector<uint32_t>& mutated() const { return mutated_; }  // which arguments
 
  private:
   struct Bound {                    // the state of one argument that the program takes
@@ -100,6 +101,7 @@ class CompiledGraph {
   };
 
   void trace_results(const std::vector<Result>& results, std::vector<graph::Value>& values);
+  void bind_leaves(const Walk& walk, const std::vector<int64_t>& new_values);
   static at::Tensor memory_of(const Bound& bound, const at::Tensor& tensor);
   void ready_device_arguments(const std::vector<Given>& given);
   void ready_cuda_arguments(const std::vector<Given>& given);
@@ -116,7 +118,9 @@ class CompiledGraph {
 
   Context& context_;
   std::vector<Argument> arguments_;
-  std::vector<Bound> bound_;  // in the program's order
+  std::vector<Bound> bound_;      // in the program's order
+  std::vector<BoundPack> packs_;  // after these
+  std::vector<uint32_t> mutated_;
   std::vector<Return> returns_;
   std::vector<Storage> storages_;
   std::shared_ptr<Program> program_;

@@ -1,6 +1,7 @@
 // Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
 #include "engine/emit_program.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "engine/emit_call.h"
@@ -103,6 +104,27 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
+// The pieces of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
+void unpack(Emit& e, const Walk& walk, Values& leaves) {
+  for (const Pack& pack : walk.packs) {
+    const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
+    for (const Pack::Piece& piece : pack.pieces) {
+      const Type type = memory_form(*walk.leaves[piece.leaf]->leaf_type).type;
+      const Value flat = e.slice(whole, {piece.first}, {piece.first + type.elements()}, {1});
+      leaves[piece.leaf] = e.reshape(flat, type.dims);
+    }
+  }
+}
+
+Value packed(Emit& e, const Pack& pack, const Values& results) {
+  Values pieces;
+  for (const Pack::Piece& piece : pack.pieces) {
+    const Value& result = results[piece.result];
+    pieces.push_back(e.reshape(result, {result.type.elements()}));
+  }
+  return e.concatenate(pieces, 0);
+}
+
 Value extremes(Emit& e) {
   Values words;
   for (const ops::Requirement& requirement : e.requirements()) {
@@ -118,12 +140,13 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
   Emit e("graph");
   if (!with_requirements) e.without_requirements();
   if (for_cpu) e.set_for_cpu();
-  Values leaves;
-  for (const graph::NodePtr& leaf : walk.leaves) {
-    const MemoryForm form = memory_form(*leaf->leaf_type);
-    leaves.push_back(e.parameter(form.type));
+  const std::vector<int64_t> arguments = argument_places(walk), places = result_places(walk);
+  Values leaves(walk.leaves.size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (arguments[i] >= 0) leaves[i] = e.parameter(memory_form(*walk.leaves[i]->leaf_type).type);
   }
-  PackedNumbers packed(e, slots);
+  unpack(e, walk, leaves);
+  PackedNumbers promoted(e, slots);
   for (size_t i = 0; i < leaves.size(); ++i) {
     leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type).from_memory);
   }
@@ -145,7 +168,7 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
     std::vector<LoweredNumber> numbers;
     for (size_t i = 0; i < node->numbers.size(); ++i, ++slot) {
       numbers.push_back(
-          {node->numbers[i], packed.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
+          {node->numbers[i], promoted.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
     }
     Value key;
     if (signature.random) {
@@ -166,13 +189,20 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
     slots[i].promoted = false;
   }
   if (again) return emit_program(walk, slots, with_requirements, for_cpu);
-  Values results;
-  for (const graph::Value& value : walk.results) {
-    const MemoryForm form = memory_form(*value.type());
-    results.push_back(e.transpose(lowered(value), form.to_memory));
+  Values values, results;
+  for (size_t i = 0; i < walk.results.size(); ++i) {
+    const graph::Value& value = walk.results[i];
+    values.push_back(e.transpose(lowered(value), memory_form(*value.type()).to_memory));
+    if (places[i] >= 0) results.push_back(values.back());
+  }
+  for (const Walk::Alias& alias : walk.aliases) e.alias(arguments[alias.leaf], places[alias.result]);
+  auto first_pack =
+      static_cast<int64_t>(std::count_if(arguments.begin(), arguments.end(), [](int64_t at) { return at >= 0; }));
+  for (const Pack& pack : walk.packs) {
+    e.alias(first_pack++, static_cast<int64_t>(results.size()));
+    results.push_back(packed(e, pack, values));
   }
   if (!requirements.empty()) results.push_back(extremes(e));
-  for (const Walk::Alias& alias : walk.aliases) e.alias(alias.leaf, alias.result);
   return {e.finish(results), std::move(requirements)};
 }
 

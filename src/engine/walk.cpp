@@ -103,6 +103,12 @@ void finish(Walk& out) {
   for (const Walk::Alias& alias : out.aliases) {
     out.tape.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
   }
+  for (const Pack& pack : out.packs) {
+    out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias: there are not so many leaves
+    for (const Pack::Piece& piece : pack.pieces) {
+      out.tape.push_back((static_cast<uint64_t>(piece.leaf) << 32 | piece.result) << 2 | Word::kLeaf);
+    }
+  }
   uint64_t hash = out.tape.size();
   for (const uint64_t word : out.tape) hash = mixed(hash, word);
   out.hash = hash;
@@ -154,7 +160,7 @@ TapeGraph read_tape(const std::vector<uint64_t>& tape) {
       case kNode: graph.calls.push_back({reinterpret_cast<graph::SignaturePtr>(content), {}}); break;
       case kOperand: graph.calls.back().operands.push_back(source(content)); break;
       case kResult: graph.results.push_back(source(content)); break;
-      case kLeaf:  // after the results: a buffer to reuse
+      case kLeaf:  // after the results: a buffer to reuse, or a piece of a pack
         if (graph.results.empty()) graph.leaves.push_back(reinterpret_cast<graph::TypePtr>(content));
         break;
     }
@@ -168,6 +174,7 @@ void Walk::clear() {
   results.clear();
   numbers.clear();
   aliases.clear();
+  packs.clear();
   tape.clear();
 }
 
@@ -250,10 +257,14 @@ void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates
   for (const Value& value : results) walker.visit(value.node.get());
   for (const Value& value : results) walker.result(value);
   LeafIndex leaves(out);
+  std::vector<char> may_be_packed;
   for (const Update& update : updates) {
     const auto leaf = leaves.take(update.leaf);
-    if (leaf && update.leaf->leaf_type == results[update.result].type()) out.aliases.push_back({*leaf, update.result});
+    if (!leaf || update.leaf->leaf_type != results[update.result].type()) continue;
+    out.aliases.push_back({*leaf, update.result});
+    may_be_packed.push_back(static_cast<char>(update.may_be_packed));
   }
+  pack(out, may_be_packed);
   finish(out);
 }
 

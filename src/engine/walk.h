@@ -1,7 +1,7 @@
 // One look at everything a sync has to run: the nodes in order, the leaves they read, and a tape that says it all in words.
 //
 // Note [Tape]: the tape states the graph exactly (signatures by address, operands by position, leaf types, results,
-// buffers to reuse) except for numbers. Two graphs have equal tapes if and only if one program serves both, up to numbers
+// buffers to reuse, packs) except for numbers. Two graphs have equal tapes if and only if one program serves both, up to numbers
 // that the program holds as constants. Hashing the tape is the graph's hash, comparing it is the structural equality.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/packs.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {
@@ -28,6 +29,7 @@ struct Walk {
     uint32_t leaf, result;  // the result may be written over the leaf's memory
   };
   std::vector<Alias> aliases;
+  std::vector<Pack> packs;  // of traces only
   std::vector<uint64_t> tape;
   uint64_t hash = 0;
 
@@ -63,6 +65,7 @@ void walk_values(const std::vector<graph::Value>& results, Walk& out);
 struct Update {
   const graph::Node* leaf;
   uint32_t result;
+  bool may_be_packed = false;  // Note [Packs]
 };
 void walk_trace(const std::vector<graph::Value>& results, c10::ArrayRef<Update> updates, Walk& out);
 
