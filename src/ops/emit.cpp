@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ops/dims.h"
+#include "ops/trigonometry.h"
 
 namespace tpjrt::ops {
 
@@ -341,8 +342,15 @@ Value Emit::random_normal(const Call& c, const Type& type) {
   const Type pairs{element, {half}};
   Value above_zero = sub(ones(pairs), random_uniform(c, pairs));
   Value radius = sqrt(mul(splat(-2, pairs), log(above_zero)));
-  Value angle = mul(splat(2 * M_PI, pairs), random_uniform(c, pairs));
-  Value both = concatenate({mul(radius, unary("cosine", angle)), mul(radius, unary("sine", angle))}, 0);
+  const Value turns = random_uniform(c, pairs);
+  const auto [cosine, sine] = of_turns({this, turns});
+  // Fused into the concatenation, XLA:CPU would compute them one by one.
+  constexpr int64_t kMany = 4096;
+  const auto part = [&](const Expression& x) {
+    const Value numbers = mul(radius, x.value);
+    return half < kMany ? numbers : computed_once(numbers);
+  };
+  Value both = concatenate({part(cosine), part(sine)}, 0);
   return convert(reshape(slice(both, {0}, {n}, {1}), type.dims), type.element);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/pointwise.h"
+#include "ops/trigonometry.h"
 
 namespace tpjrt::ops {
 
@@ -204,13 +205,19 @@ Values lcm(Emit& e, const Call& c) {
   return k.give(hlo::is_signed_integer(k.element) ? abs(multiple) : multiple);
 }
 
+// aten::atan2: the angle of (other, self).
+Values atan2(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(angle_of(k("self"), k("other")));
+}
+
 }  // namespace
 
 void add_arithmetic_rules(RuleTable& rules) {
   for (auto overload : {"aten::add.Tensor", "aten::add.Scalar"}) rules.add(overload, add);
   rules.add("aten::addcdiv", addcdiv);
   rules.add("aten::addcmul", addcmul);
-  rules.add("aten::atan2", binary_rule<"atan2">);
+  rules.add("aten::atan2", atan2);
   for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign);
   rules.add("aten::gcd", gcd);
   rules.add("aten::heaviside", heaviside);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/pointwise.h"
+#include "ops/trigonometry.h"
 
 namespace tpjrt::ops {
 
@@ -31,14 +32,15 @@ Values polar(Emit& e, const Call& c) {
   Pointwise k(e, c, hlo::real_element(e.element(c.result())));
   require_parts(c.tensor("abs"), c.tensor("angle"));
   Expression size = k("abs"), angle = k("angle");
-  return {e.complex((size * angle.unary("cosine")).value, (size * angle.unary("sine")).value)};
+  return {e.complex((size * cosine(angle)).value, (size * sine(angle)).value)};
 }
 
 // aten::angle: of a real number 0, pi where it is negative, or NaN.
 Values angle(Emit& e, const Call& c) {
   Value z = c.tensor("self");
   if (hlo::is_complex(z.element())) {
-    return {e.as(e.binary("atan2", e.unary("imag", z), e.unary("real", z)), c.result())};
+    const Expression real{&e, e.unary("real", z)}, imaginary{&e, e.unary("imag", z)};
+    return {e.as(angle_of(imaginary, real).value, c.result())};
   }
   Pointwise k(e, c);
   Expression x = k("self");

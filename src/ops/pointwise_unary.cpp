@@ -4,6 +4,7 @@
 
 #include "ops/limits.h"
 #include "ops/pointwise.h"
+#include "ops/trigonometry.h"
 
 namespace tpjrt::ops {
 
@@ -173,18 +174,25 @@ Values nan_to_num(Emit& e, const Call& c) {
   return {e.as(replace(x), c.result())};
 }
 
+// aten::sin and its like.
+template <Expression (*function)(const Expression&)>
+Values trigonometric(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(function(k("self")));
+}
+
 }  // namespace
 
 void add_unary_rules(RuleTable& rules) {
   rules.add("aten::abs", abs);
-  rules.add("aten::acos", unary_rule<"chlo.acos">);
+  rules.add("aten::acos", trigonometric<arccosine>);
   rules.add("aten::acosh", unary_rule<"chlo.acosh">);
-  rules.add("aten::asin", unary_rule<"chlo.asin">);
+  rules.add("aten::asin", trigonometric<arcsine>);
   rules.add("aten::asinh", unary_rule<"chlo.asinh">);
-  rules.add("aten::atan", unary_rule<"chlo.atan">);
+  rules.add("aten::atan", trigonometric<arctangent>);
   rules.add("aten::atanh", unary_rule<"chlo.atanh">);
   rules.add("aten::ceil", rounding<"ceil">);
-  rules.add("aten::cos", unary_rule<"cosine">);
+  rules.add("aten::cos", trigonometric<cosine>);
   rules.add("aten::cosh", unary_rule<"chlo.cosh">);
   rules.add("aten::deg2rad", deg2rad);
   rules.add("aten::exp", exp_rule);
@@ -210,10 +218,10 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);
   rules.add("aten::signbit", signbit_rule);
-  rules.add("aten::sin", unary_rule<"sine">);
+  rules.add("aten::sin", trigonometric<sine>);
   rules.add("aten::sinh", unary_rule<"chlo.sinh">);
   rules.add("aten::sqrt", unary_rule<"sqrt">);
-  rules.add("aten::tan", unary_rule<"tan">);
+  rules.add("aten::tan", trigonometric<tangent>);
   rules.add("aten::tanh", unary_rule<"tanh">);
   rules.add("aten::trunc", trunc_rule);
 }
