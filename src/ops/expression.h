@@ -5,6 +5,8 @@
 // which torch computes the result) and all of one shape (the result's).
 #pragma once
 
+#include <limits>
+
 #include "ops/emit.h"
 
 namespace tpjrt::ops {
@@ -49,7 +51,6 @@ inline Expression operator|(const Expression& a, const Expression& b) { return a
 inline Expression exp(const Expression& a) { return a.unary("exponential"); }
 inline Expression expm1(const Expression& a) { return a.unary("exponential_minus_one"); }
 inline Expression log(const Expression& a) { return a.unary("log"); }
-inline Expression log1p(const Expression& a) { return a.unary("log_plus_one"); }
 inline Expression tanh(const Expression& a) { return a.unary("tanh"); }
 inline Expression logistic(const Expression& a) { return a.unary("logistic"); }
 inline Expression abs(const Expression& a) { return a.unary("abs"); }
@@ -68,6 +69,14 @@ inline Expression where(const Expression& p, double a, const Expression& b) { re
 inline Expression erf(const Expression& a) {
   const Expression value = a.unary("chlo.erf");
   return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
+}
+
+// XLA:CPU has a vectorized log but calls libm for log1p. What is lost of a in 1 + a is lost twice, and made good (Kahan).
+// XLA would make a of 1 + a - 1; the maximum keeps it from that.
+inline Expression log1p(const Expression& a) {
+  if (!a.e->is_for_cpu() || a.value.element() != ElementType::kF32) return a.unary("log_plus_one");
+  const Expression sum = maximum(a + 1, -1e38);
+  return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
 }
 
 // x - top for exp(), where no x is above its top: see Emit::rounded_below.

@@ -1,5 +1,6 @@
 // The divisions: true, truncating and flooring, and their remainders. Integer division by zero is raised when results are
 // read, as an index out of range is.
+#include "ops/choice.h"
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
@@ -42,15 +43,30 @@ Expression is_above_floor(const Expression& r, const Expression& b) {
   return (r != 0) & (r < 0).apply(hlo::Comparison::kNe, b < 0);
 }
 
+// Of the sign of a. In float64 the quotient of two float32 is that of whole numbers as long as it has 28 bits: its fraction
+// is 2^-24 at least, where there is one, and its product with b is exact.
+Expression remainder_of(const Expression& a, const Expression& b) {
+  const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };
+  if (!has_fast_way(a)) return slow({a, b});
+  const auto wide = [](const Expression& x) { return x.with(x.e->convert(x.value, ElementType::kF64)); };
+  const Expression quotient = wide(a) / wide(b);
+  return usually(abs(quotient) > 0x1p28, {a, b}, slow, [&] {
+    const Expression whole = trunc(wide(a) / wide(b)), rest = wide(a) - whole * wide(b);
+    const Expression narrow = a.with(a.e->convert(rest.value, ElementType::kF32));
+    return where(whole == 0, a,
+                 where(narrow == 0, a * 0, narrow));  // also where b is infinite; a zero has the sign of a
+  });
+}
+
 Expression floor_remainder(const Expression& a, const Expression& b) {
-  Expression r = a.apply("remainder", b);
+  Expression r = remainder_of(a, b);
   return where(is_above_floor(r, b), r + b, r);
 }
 
 // Exact for floats as in Python: a - r is a whole multiple of b, even where a / b rounds up to the next number.
 Expression floor_quotient(const Call& c, const Expression& a, const Expression& b) {
   const auto step = [&](const Expression& x) { return rounded_step(c, x); };
-  Expression r = a.apply("remainder", b), above = is_above_floor(r, b);
+  Expression r = remainder_of(a, b), above = is_above_floor(r, b);
   if (!hlo::is_float(a.value.element())) {
     Expression q = a / b;
     return where(above, q - 1, q);
@@ -84,7 +100,7 @@ Values floor_divide(Emit& e, const Call& c) {
 // aten::fmod: of the sign of self.
 Values fmod(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  return k.give(k("self").apply("remainder", rounded(c, divisor(e, c, k))));
+  return k.give(remainder_of(k("self"), rounded(c, divisor(e, c, k))));
 }
 
 // aten::remainder: Python's %.

@@ -174,9 +174,9 @@ Values nan_to_num(Emit& e, const Call& c) {
   return {e.as(replace(x), c.result())};
 }
 
-// aten::sin and its like.
+// Functions that are more than an op of StableHLO: aten::sin and its like, aten::log1p.
 template <Expression (*function)(const Expression&)>
-Values trigonometric(Emit& e, const Call& c) {
+Values function_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);
   return k.give(function(k("self")));
 }
@@ -185,14 +185,14 @@ Values trigonometric(Emit& e, const Call& c) {
 
 void add_unary_rules(RuleTable& rules) {
   rules.add("aten::abs", abs);
-  rules.add("aten::acos", trigonometric<arccosine>);
+  rules.add("aten::acos", function_rule<arccosine>);
   rules.add("aten::acosh", unary_rule<"chlo.acosh">);
-  rules.add("aten::asin", trigonometric<arcsine>);
+  rules.add("aten::asin", function_rule<arcsine>);
   rules.add("aten::asinh", unary_rule<"chlo.asinh">);
-  rules.add("aten::atan", trigonometric<arctangent>);
+  rules.add("aten::atan", function_rule<arctangent>);
   rules.add("aten::atanh", unary_rule<"chlo.atanh">);
   rules.add("aten::ceil", rounding<"ceil">);
-  rules.add("aten::cos", trigonometric<cosine>);
+  rules.add("aten::cos", function_rule<cosine>);
   rules.add("aten::cosh", unary_rule<"chlo.cosh">);
   rules.add("aten::deg2rad", deg2rad);
   rules.add("aten::exp", exp_rule);
@@ -206,7 +206,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::isposinf", is_infinity<false>);
   rules.add("aten::log", unary_rule<"log">);
   rules.add("aten::log10", logarithm<10>);
-  rules.add("aten::log1p", unary_rule<"log_plus_one">);
+  rules.add("aten::log1p", function_rule<log1p>);
   rules.add("aten::log2", logarithm<2>);
   rules.add("aten::nan_to_num", nan_to_num);
   rules.add("aten::neg", unary_rule<"negate">);
@@ -218,10 +218,10 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);
   rules.add("aten::signbit", signbit_rule);
-  rules.add("aten::sin", trigonometric<sine>);
+  rules.add("aten::sin", function_rule<sine>);
   rules.add("aten::sinh", unary_rule<"chlo.sinh">);
   rules.add("aten::sqrt", unary_rule<"sqrt">);
-  rules.add("aten::tan", trigonometric<tangent>);
+  rules.add("aten::tan", function_rule<tangent>);
   rules.add("aten::tanh", unary_rule<"tanh">);
   rules.add("aten::trunc", trunc_rule);
 }

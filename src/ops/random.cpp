@@ -178,7 +178,7 @@ Value exponential_unit(Emit& e, const Call& c, const Type& type) {
   Value u = unit(e, c, type);
   double least = u.element() == ElementType::kF64 ? 0x1p-54 : 0x1p-25;
   if (type.element == ElementType::kF16) least = 0x1p-24;  // its smallest number
-  Value log = e.neg(e.unary("log_plus_one", e.neg(u)));
+  Value log = e.neg(log1p({&e, e.neg(u)}).value);
   return e.maximum(log, e.splat(least, log.type));
 }
 

@@ -1,17 +1,15 @@
 // Sines, cosines and angles as polynomials: the argument less the nearest multiple of pi / 2 is within pi / 4.
 #include "ops/trigonometry.h"
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 
+#include "ops/choice.h"
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
 namespace {
 
-// Fewer elements take less than the choice between two ways would cost.
-constexpr int64_t kFewest = 4096;
 // Below this a float's quotient by pi / 2 has 22 bits, so that its product with the 31 bits of kHigh is exact in float64.
 constexpr double kLargest = 1 << 22;
 constexpr double kHigh = 0x1.921fb544p+0, kLow = 0x1.0b4611a626331p-34;  // pi / 2
@@ -43,8 +41,6 @@ Expression arctangent_within_one(const Expression& x) {
   return where(far, result + M_PI_4, result);
 }
 
-bool is_plain(const Expression& x) { return !x.e->is_for_cpu() || x.value.element() != ElementType::kF32; }
-
 Expression converted(const Expression& x, ElementType element) { return x.with(x.e->convert(x.value, element)); }
 
 CosineAndSine of_radians(const Expression& x) {
@@ -54,24 +50,17 @@ CosineAndSine of_radians(const Expression& x) {
   return turned(converted(rest, ElementType::kF32), converted(quarters, ElementType::kS32));
 }
 
-// `fast` where no element is too large for it, else XLA's own. A choice between two elementwise results XLA computes as both
-// of them, so one is turned around, and back.
+// `fast` where no element is too large for it, else XLA's own.
 Expression chosen(const Expression& x, std::string_view op, const std::function<Expression()>& fast) {
-  Emit& e = *x.e;
-  if (!e.is_for_cpu() || x.value.element() != ElementType::kF32 || x.value.type.elements() < kFewest)
-    return x.unary(op);
-  const Dims& dims = x.value.dims();
-  const Dims longest{std::max_element(dims.begin(), dims.end()) - dims.begin()};
-  const auto plainly = [&](const Values&) {
-    return Values{e.reverse(e.unary(op, e.reverse(x.value, longest)), longest)};
-  };
-  return x.with(e.if_else(any(abs(x) > kLargest), plainly, [&](const Values&) { return Values{fast().value}; })[0]);
+  if (!has_fast_way(x)) return x.unary(op);
+  const auto slow = [&](const std::vector<Expression>& operands) { return operands[0].unary(op); };
+  return usually(abs(x) > kLargest, {x}, slow, fast);
 }
 
 }  // namespace
 
 CosineAndSine of_turns(const Expression& x) {
-  if (is_plain(x)) {
+  if (!has_fast_way(x)) {
     const Expression angle = x * (2 * M_PI);
     return {angle.unary("cosine"), angle.unary("sine")};
   }
@@ -95,7 +84,7 @@ Expression tangent(const Expression& x) {
 }
 
 Expression angle_of(const Expression& y, const Expression& x) {
-  if (is_plain(x)) return y.apply("atan2", x);
+  if (!has_fast_way(x)) return y.apply("atan2", x);
   const Expression across = abs(x), up = abs(y), larger = maximum(across, up);
   // Of (0, 0) and of two infinities, whose quotients are none.
   const Expression slope = where(across == up, where(larger == 0, 0, x.number(1)), minimum(across, up) / larger);
@@ -106,13 +95,13 @@ Expression angle_of(const Expression& y, const Expression& x) {
 }
 
 Expression arcsine(const Expression& x) {
-  return is_plain(x) ? x.unary("chlo.asin") : angle_of(x, ((1 - x) * (1 + x)).unary("sqrt"));
+  return has_fast_way(x) ? angle_of(x, ((1 - x) * (1 + x)).unary("sqrt")) : x.unary("chlo.asin");
 }
 
 Expression arccosine(const Expression& x) {
-  return is_plain(x) ? x.unary("chlo.acos") : angle_of(((1 - x) * (1 + x)).unary("sqrt"), x);
+  return has_fast_way(x) ? angle_of(((1 - x) * (1 + x)).unary("sqrt"), x) : x.unary("chlo.acos");
 }
 
-Expression arctangent(const Expression& x) { return is_plain(x) ? x.unary("chlo.atan") : angle_of(x, x.number(1)); }
+Expression arctangent(const Expression& x) { return has_fast_way(x) ? angle_of(x, x.number(1)) : x.unary("chlo.atan"); }
 
 }  // namespace tpjrt::ops
