@@ -179,6 +179,12 @@ void Flattener::append(int64_t value) {
 void Flattener::append(bool value) { out_.key.push_back(kBoolTag | uint64_t{value} << 8); }
 
 void Flattener::append(double value) {
+  const OperatorArgument& argument = op_.arguments[next_];
+  if (argument.kind != ArgumentKind::kConstant) {
+    append(c10::Scalar(value));
+    if (C10_UNLIKELY(!(value >= argument.least))) out_.key.push_back(std::bit_cast<uint64_t>(value));
+    return;
+  }
   out_.key.push_back(kDoubleTag);
   out_.key.push_back(std::bit_cast<uint64_t>(value));
 }
@@ -223,7 +229,7 @@ void Flattener::add(c10::IValue& value) {
   boxed_ = true;
   const OperatorArgument& argument = op_.arguments[next_];
   const auto number = [&](const c10::IValue& element) {
-    element.isNone() ? append_none() : append(element.toScalar());
+    element.isNone() ? append_none() : element.isDouble() ? append(element.toDouble()) : append(element.toScalar());
   };
   switch (argument.kind) {
     case ArgumentKind::kTensor:

@@ -3,6 +3,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -71,6 +72,29 @@ bool refuses_numbers(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {"linalg_vector_norm", "norm", "renorm", "elu_backward",
                                                               "leaky_relu_backward"};
   return kNames.contains(name);
+}
+
+// Floats that programs change from step to step: numbers of a node, as Scalars are. Other floats are part of the signature.
+// Gives the least that PyTorch takes.
+std::optional<double> least_of_input(std::string_view name, std::string_view argument) {
+  constexpr double kAny = -std::numeric_limits<double>::infinity(),
+                   kPositive = std::numeric_limits<double>::denorm_min();
+  static const std::unordered_map<std::string_view, std::unordered_map<std::string_view, double>> kArguments = {
+      {"momentum",  // the mean of all batches so far: 1 / n
+       {{"native_batch_norm", kAny},
+        {"_native_batch_norm_legit", kAny},
+        {"_native_batch_norm_legit_functional", kAny}}},
+      {"mean", {{"normal_", kAny}, {"normal_functional", kAny}, {"normal", kAny}}},
+      {"std", {{"normal_", 0}, {"normal_functional", 0}, {"normal", 0}}},
+      {"p", {{"native_dropout", 0}}},
+      {"scale", {{"native_dropout_backward", kAny}}},
+      {"beta", {{"smooth_l1_loss", 0}, {"smooth_l1_loss_backward", 0}}},
+      {"delta", {{"huber_loss", kPositive}, {"huber_loss_backward", kPositive}}},
+  };
+  const auto found = kArguments.find(argument);
+  if (found == kArguments.end()) return std::nullopt;
+  const auto op = found->second.find(name);
+  return op == found->second.end() ? std::nullopt : std::optional(op->second);
 }
 
 ArgumentKind kind_of(const c10::Type& declared) {
@@ -161,6 +185,12 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
     if (declared.name() == "correction") correction = i;
+    if (declared.type()->kind() == c10::TypeKind::FloatType) {
+      if (const auto least = least_of_input(base, declared.name())) {
+        argument.kind = ArgumentKind::kNumber;
+        argument.least = *least;
+      }
+    }
     argument.fits_result = argument.kind == ArgumentKind::kNumber && converts_to_result(base, declared.name());
     arguments.push_back(argument);
   }

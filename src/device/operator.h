@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct OperatorArgument {
   bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
   bool fits_result = false;    // a Scalar that PyTorch converts to the result's dtype: an error where it doesn't fit
+  // Of a float that is a number: what is less, Meta is asked about.
+  double least = -std::numeric_limits<double>::infinity();
 };
 
 struct Operator {

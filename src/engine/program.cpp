@@ -79,7 +79,9 @@ std::vector<NumberSlot> ProgramCache::slots_for(const Walk& walk) const {
     const bool known = last != last_numbers_.end() && occurrence < last->second.size();
     // The learning rate may stay for an epoch, a bias correction is another one with the second step: seen to differ only
     // then, they would cost a compile of every program that trains (Note [Values that vary]).
-    const bool updates = node->signature->op && (!node->signature->mutated.empty() || device::in_optimizer_step(*node));
+    // (A normal_() writes, too, but mostly standard normal numbers.)
+    const bool writes = !node->signature->mutated.empty() && !node->signature->random;
+    const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
       const bool changed = known && !(last->second[occurrence][i] == number);

@@ -143,6 +143,13 @@ c10::Scalar Call::constant_scalar(std::string_view name) const {
   return a.scalars.at(0);
 }
 
+double Call::seen(std::string_view name) const {
+  const Argument& a = argument(name);
+  if (a.kind != Argument::Kind::kScalar) return real(name);
+  if (a.varies) wrong(*this, name, "varies");
+  return a.scalars.at(0).toDouble();
+}
+
 int64_t Call::integer(std::string_view name) const {
   const Argument& a = argument(name);
   if (a.kind == Argument::Kind::kScalar) return constant_scalar(name).toLong();

@@ -100,6 +100,9 @@ class Call {
   // Its value now; pins it, so that a new value recompiles. For what must be known at compile time only.
   c10::Scalar constant_scalar(std::string_view name) const;
 
+  // Its value now, of a Scalar that was not seen to vary: for a shorter program. A new value then still makes it an input.
+  double seen(std::string_view name) const;
+
   int64_t integer(std::string_view name) const;
   double real(std::string_view name) const;
   bool boolean(std::string_view name) const;

@@ -59,36 +59,39 @@ Values mse_loss_backward(Emit& e, const Call& c) {
   return k.give(2 * gradient_scale(c) * d * k("grad_output"));
 }
 
+// A float of the call, which may vary, in every element.
+Expression number(const Call& c, std::string_view name, const Expression& like) {
+  Emit& e = *like.e;
+  return like.with(e.broadcast_to(c.scalar(e, name, like.value.element()), like.value.dims()));
+}
+
 // aten::smooth_l1_loss
 Values smooth_l1_loss(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
-  Expression z = abs(k("self") - k("target"));
-  const double beta = c.real("beta");
-  if (beta == 0) return reduced(e, c, z);
-  return reduced(e, c, where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));
+  const Expression z = abs(k("self") - k("target")), beta = number(c, "beta", z);
+  return reduced(e, c, where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));  // nothing is below 0
 }
 
 // aten::smooth_l1_loss_backward: with beta 0 the slope at 0 is -1, as on the CPU.
 Values smooth_l1_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  const double beta = c.real("beta");
   Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
+  const Expression beta = number(c, "beta", d);
   return k.give(where(d <= -beta, -g, where(d >= beta, g, g * d / beta)));
 }
 
 // aten::huber_loss
 Values huber_loss(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
-  const double delta = c.real("delta");
-  Expression z = abs(k("self") - k("target"));
+  const Expression z = abs(k("self") - k("target")), delta = number(c, "delta", z);
   return reduced(e, c, where(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta)));
 }
 
 // aten::huber_loss_backward
 Values huber_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  const double delta = c.real("delta");
   Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
+  const Expression delta = number(c, "delta", d);
   return k.give(where(d <= -delta, -g * delta, where(d >= delta, g * delta, g * d)));
 }
 

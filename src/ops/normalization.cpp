@@ -106,9 +106,13 @@ Values batch_norm(const BatchNorm& b, bool training) {
     values.insert(values.end(), {c.tensor("running_mean"), c.tensor("running_var")});
     return values;
   }
-  const double momentum = c.real("momentum"), n = b.groups.count();
+  const double n = b.groups.count();
+  const Expression momentum{&b.e, c.scalar(b.e, "momentum", ElementType::kF64)};
+  const auto factor = [&](const Expression& x) {
+    return x.with(b.e.broadcast_to(b.e.convert(x.value, b.element), m.mean.value.dims()));
+  };
   auto moved = [&](std::string_view name, const Expression& now) {
-    Expression next = b.tensor(name) * (1 - momentum) + now * momentum;
+    Expression next = b.tensor(name) * factor(1 - momentum) + now * factor(momentum);
     values.push_back(b.e.as(next.value, c.type(name)));
   };
   moved("running_mean", m.mean);

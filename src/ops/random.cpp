@@ -24,6 +24,13 @@ Value scaled(Emit& e, const Value& x, double factor, double shift) {
   return shift == 0 ? y : e.add(y, e.splat(shift, y.type));
 }
 
+// The same, by numbers of the call, which may vary.
+Value scaled(Emit& e, const Call& c, const Value& x, std::string_view factor, std::string_view shift) {
+  const auto number = [&](std::string_view name) { return e.broadcast_to(c.scalar(e, name, x.element()), x.dims()); };
+  if (!c.argument(factor).varies && !c.argument(shift).varies) return scaled(e, x, c.seen(factor), c.seen(shift));
+  return e.add(e.mul(x, number(factor)), number(shift));
+}
+
 // True with the given probability, to one part in 2^32.
 Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
   const Type type{ElementType::kU32, dims};
@@ -55,7 +62,7 @@ Values normal(Emit& e, const Call& c) {
     return {e.complex(real, scaled(e, e.random_normal(c, part), std, 0))};
   }
   const Type type{Emit::compute_element(result.element), result.dims};
-  return {e.convert(scaled(e, e.random_normal(c, type), c.real("std"), c.real("mean")), result.element)};
+  return {e.convert(scaled(e, c, e.random_normal(c, type), "std", "mean"), result.element)};
 }
 
 // aten::normal.Tensor_float, aten::normal.float_Tensor, aten::normal.Tensor_Tensor: mean and std broadcast.
@@ -67,7 +74,7 @@ Values normal_tensors(Emit& e, const Call& c) {
     if (c.argument(name).kind == Argument::Kind::kTensor) {
       return e.broadcast_to(e.to(c.tensor(name), type.element), type.dims);
     }
-    return e.splat(c.real(name), type);
+    return e.broadcast_to(c.scalar(e, name, type.element), type.dims);
   };
   const Value deviation = operand("std");
   e.require_all((Expression{&e, deviation} >= 0).value, "normal expects all elements of std >= 0.0");
@@ -211,11 +218,26 @@ Values log_normal(Emit& e, const Call& c) {
   return {e.convert(e.exp(exponent), result.element)};
 }
 
+// With a probability that only a run tells.
+Values varying_dropout(Emit& e, const Call& c) {
+  const Value x = c.tensor("input");
+  const Expression p{&e, c.scalar(e, "p", ElementType::kF64)};
+  const Type bits{ElementType::kU32, x.dims()};
+  const Value below = e.convert(minimum((1 - p) * 0x1p32, 0x1p32 - 1).value, ElementType::kU32);
+  const Value lower = e.compare(hlo::Comparison::kLt, e.random_bits(c, bits), e.broadcast_to(below, x.dims()));
+  const Value mask = e.binary("or", lower, e.broadcast_to((p <= 0).value, x.dims()));
+  const Value kept = e.upcast(x, [&](const Value& y) {
+    return e.mul(y, e.broadcast_to(e.convert((1 / (1 - p)).value, y.element()), y.dims()));
+  });
+  return {e.select(mask, kept, e.zeros(x.type)), mask};
+}
+
 // aten::native_dropout: train=None counts as true. The mask tells what was kept.
 Values native_dropout(Emit& e, const Call& c) {
   Value x = c.tensor("input");
-  const double p = c.real("p");
   if (c.has("train") && !c.boolean("train")) return {x, e.ones({ElementType::kPred, x.dims()})};
+  if (c.argument("p").varies) return varying_dropout(e, c);
+  const double p = c.seen("p");
   Value mask = chance(e, c, 1 - p, x.dims());
   Value kept = p < 1 ? e.upcast(x, [&](const Value& y) { return scaled(e, y, 1 / (1 - p), 0); }) : x;
   return {e.select(mask, kept, e.zeros(x.type)), mask};
@@ -224,7 +246,8 @@ Values native_dropout(Emit& e, const Call& c) {
 // aten::native_dropout_backward
 Values native_dropout_backward(Emit& e, const Call& c) {
   Value grad = c.tensor("grad_output");
-  Value kept = e.upcast(grad, [&](const Value& y) { return scaled(e, y, c.real("scale"), 0); });
+  Value kept = e.upcast(
+      grad, [&](const Value& y) { return e.mul(y, e.broadcast_to(c.scalar(e, "scale", y.element()), y.dims())); });
   return {e.select(e.to(c.tensor("mask"), ElementType::kPred), kept, e.zeros(grad.type))};
 }
 
