@@ -94,7 +94,7 @@ def test_training(make: Callable[[Any], torch.optim.Optimizer], dtype: torch.dty
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
 def test_a_step_is_one_node(make: Callable[[Any], torch.optim.Optimizer]) -> None:
-    """However many parameters there are, and a rate that changes compiles nothing."""
+    """And one for each hyperparameter, however many parameters there are; a rate that changes compiles nothing."""
 
     def recorded(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))).to("pjrt")
@@ -113,7 +113,7 @@ def test_a_step_is_one_node(make: Callable[[Any], torch.optim.Optimizer]) -> Non
             assert step < 2 or after["graphs_compiled"] == before["graphs_compiled"]
         return counts[-1]
 
-    assert recorded(1) == recorded(12) <= 4
+    assert recorded(1) == recorded(12) <= 8
 
 
 def test_gradients_without_a_scale_are_left_alone() -> None:
@@ -142,3 +142,28 @@ def test_steps_on_the_cpu_compile_nothing() -> None:
         torch_pjrt.sync()
         assert step < 3 or torch_pjrt.metrics()["graphs_compiled"] == before
     torch.testing.assert_close(parameter.detach().cpu(), expected.detach())
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "Adagrad"])
+def test_schedules_of_hyperparameters_compile_nothing(name: str) -> None:
+    """OneCycleLR changes beta1, others the weight decay."""
+    changes: dict[str, Callable[[int], dict[str, Any]]] = {
+        "AdamW": lambda i: {"betas": (0.8 + i / 100, 0.99), "weight_decay": 0.1 + i / 100, "lr": 0.01 + i / 1000},
+        "Adam": lambda i: {"betas": (0.8, 0.9 + i / 100), "weight_decay": 0.1 + i / 100, "eps": 1e-8 * (1 + i)},
+        "SGD": lambda i: {"momentum": 0.8 + i / 100, "weight_decay": 0.1 + i / 100},
+        "Adagrad": lambda i: {"weight_decay": 0.1 + i / 100, "eps": 1e-8 * (1 + i)},
+    }
+    results = []
+    for device in ("cpu", "pjrt"):
+        w = nn.Parameter(torch.linspace(-1, 1, 23).to(device))
+        optimizer = getattr(torch.optim, name)([w], fused=True, **({"momentum": 0.8} if name == "SGD" else {}))
+        for i in range(7):
+            optimizer.param_groups[0].update(changes[name](i))
+            torch_pjrt.reset_metrics()
+            optimizer.zero_grad()
+            (w * w).sum().backward()
+            optimizer.step()
+            results.append(w.detach().clone().cpu())
+            assert i < 3 or torch_pjrt.metrics()["graphs_compiled"] == 0
+    for expected, actual in zip(results[:7], results[7:], strict=True):
+        torch.testing.assert_close(actual, expected)

@@ -1,7 +1,8 @@
 """The steps of optimizers with ``fused=True``: one node each (``src/device/fused_optimizers.cpp``), which is this.
 
 They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1.
-The device takes the scale from gradients that have one.
+The device takes the scale from gradients that have one. Hyperparameters are float64 tensors without dimensions, so that
+whatever a schedule changes compiles nothing; whether weights decay at all is part of the program.
 """
 
 from __future__ import annotations
@@ -9,7 +10,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_pjrt.decompositions.table import decomposition, meta
+from torch_pjrt.decompositions.table import own_op
+
+_AMP = "Tensor? grad_scale=None, Tensor? found_inf=None"
+_ADAM = (
+    "(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, "
+    "Tensor(d!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, Tensor beta1, Tensor beta2, Tensor weight_decay, Tensor eps, "
+    f"bool decays, bool amsgrad, bool maximize, {_AMP}) -> ()"
+)
+_SGD = (
+    "(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] momentum_buffer_list, *, Tensor weight_decay, Tensor momentum, "
+    f"Tensor lr, Tensor dampening, bool decays, bool nesterov, bool maximize, bool is_first_step, {_AMP}) -> ()"
+)
+_ADAGRAD = (
+    "(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] state_sums, Tensor[] state_steps, *, Tensor lr, Tensor lr_decay, "
+    f"Tensor weight_decay, Tensor eps, bool decays, bool maximize, {_AMP}) -> ()"
+)
 
 
 def _wide(tensors: list[Tensor]) -> list[Tensor]:
@@ -23,10 +39,14 @@ def _write(old: list[Tensor], new: list[Tensor] | tuple[Tensor, ...], found_inf:
     torch._foreach_copy_(old, new)
 
 
+def _plus(tensors: list[Tensor] | tuple[Tensor, ...], number: Tensor) -> list[Tensor]:
+    return [tensor + number for tensor in tensors]  # _foreach_add would read the number
+
+
 def _operands(
     params: list[Tensor],
     grads: list[Tensor],
-    weight_decay: float,
+    weight_decay: Tensor | None,
     maximize: bool,
     grad_scale: Tensor | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -36,7 +56,7 @@ def _operands(
         g = torch._foreach_div(g, grad_scale)
     if maximize:
         g = torch._foreach_neg(g)
-    if weight_decay:
+    if weight_decay is not None:
         g = torch._foreach_add(g, torch._foreach_mul(p, weight_decay))
     return p, g
 
@@ -51,58 +71,58 @@ def _adam(
     state_steps: list[Tensor],
     *,
     lr: Tensor,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
+    beta1: Tensor,
+    beta2: Tensor,
+    weight_decay: Tensor,
+    eps: Tensor,
+    decays: bool,
     amsgrad: bool,
     maximize: bool,
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    p, g = _operands(params, grads, 0.0 if decoupled else weight_decay, maximize, grad_scale)
-    if weight_decay and decoupled:
+    p, g = _operands(params, grads, weight_decay if decays and not decoupled else None, maximize, grad_scale)
+    if decays and decoupled:
         p = torch._foreach_mul(p, 1 - lr * weight_decay)
-    m = torch._foreach_lerp(_wide(exp_avgs), g, 1 - beta1)
-    v = torch._foreach_mul(_wide(exp_avg_sqs), beta2)
-    v = torch._foreach_addcmul(v, g, g, 1 - beta2)
+    means, squares = _wide(exp_avgs), torch._foreach_mul(_wide(exp_avg_sqs), beta2)
+    m = torch._foreach_add(means, torch._foreach_mul(torch._foreach_sub(g, means), 1 - beta1))
+    v = torch._foreach_add(squares, torch._foreach_mul(torch._foreach_mul(g, g), 1 - beta2))
     largest = v
     if amsgrad:
         largest = torch._foreach_maximum(_wide(max_exp_avg_sqs), v)
         _write(max_exp_avg_sqs, largest, found_inf)
-    steps = [step.to(mean.dtype) for step, mean in zip(state_steps, m, strict=True)]
-    correction1 = [1 - beta1**step for step in steps]
-    correction2 = [(1 - beta2**step).sqrt() for step in steps]
-    denominator = torch._foreach_add(torch._foreach_div(torch._foreach_sqrt(largest), correction2), eps)
-    step_sizes = [lr / correction for correction in correction1]
+    deviations = [(1 - beta2**step).sqrt() for step in state_steps]
+    denominator = _plus(torch._foreach_div(torch._foreach_sqrt(largest), deviations), eps)
+    step_sizes = [lr / (1 - beta1**step) for step in state_steps]
     change = torch._foreach_mul(torch._foreach_div(m, denominator), step_sizes)
     _write(params, torch._foreach_sub(p, change), found_inf)
     _write(exp_avgs, m, found_inf)
     _write(exp_avg_sqs, v, found_inf)
 
 
-@decomposition("_fused_adam_")
+@own_op(f"fused_adam_{_ADAM}")
 def fused_adam_(*lists: list[Tensor], **options: object) -> None:
     """``torch.optim.Adam``: lists of tensors of the parameters' sizes, and of steps."""
     _adam(False, *lists, **options)  # type: ignore[arg-type]
 
 
-@decomposition("_fused_adamw_")
+@own_op(f"fused_adamw_{_ADAM}")
 def fused_adamw_(*lists: list[Tensor], **options: object) -> None:
     """``torch.optim.AdamW``: lists of tensors of the parameters' sizes, and of steps."""
     _adam(True, *lists, **options)  # type: ignore[arg-type]
 
 
-@decomposition("_fused_sgd_")
+@own_op(f"fused_sgd_{_SGD}")
 def fused_sgd_(
     params: list[Tensor],
     grads: list[Tensor],
     momentum_buffer_list: list[Tensor],
     *,
-    weight_decay: float,
-    momentum: float,
+    weight_decay: Tensor,
+    momentum: Tensor,
     lr: Tensor,
-    dampening: float,
+    dampening: Tensor,
+    decays: bool,
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
@@ -110,8 +130,8 @@ def fused_sgd_(
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.SGD``: lists of tensors of the parameters' sizes; no buffers without momentum."""
-    p, g = _operands(params, grads, weight_decay, maximize, grad_scale)
-    if momentum:
+    p, g = _operands(params, grads, weight_decay if decays else None, maximize, grad_scale)
+    if momentum_buffer_list:
         buffers = g
         if not is_first_step:
             buffers = torch._foreach_mul(_wide(momentum_buffer_list), momentum)
@@ -121,7 +141,7 @@ def fused_sgd_(
     _write(params, torch._foreach_sub(p, torch._foreach_mul(g, lr)), found_inf)
 
 
-@decomposition("_fused_adagrad_")
+@own_op(f"fused_adagrad_{_ADAGRAD}")
 def fused_adagrad_(
     params: list[Tensor],
     grads: list[Tensor],
@@ -129,25 +149,18 @@ def fused_adagrad_(
     state_steps: list[Tensor],
     *,
     lr: Tensor,
-    lr_decay: float,
-    weight_decay: float,
-    eps: float,
+    lr_decay: Tensor,
+    weight_decay: Tensor,
+    eps: Tensor,
+    decays: bool,
     maximize: bool,
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
     """``torch.optim.Adagrad``: lists of tensors of the parameters' sizes, and of steps."""
-    p, g = _operands(params, grads, weight_decay, maximize, grad_scale)
+    p, g = _operands(params, grads, weight_decay if decays else None, maximize, grad_scale)
     sums = torch._foreach_addcmul(_wide(state_sums), g, g)
-    rates = [lr / (1 + (step - 1) * lr_decay).to(total.dtype) for step, total in zip(state_steps, sums, strict=True)]
-    change = torch._foreach_div(torch._foreach_mul(g, rates), torch._foreach_add(torch._foreach_sqrt(sums), eps))
+    rates = [lr / (1 + (step - 1) * lr_decay) for step in state_steps]
+    change = torch._foreach_div(torch._foreach_mul(g, rates), _plus(torch._foreach_sqrt(sums), eps))
     _write(params, torch._foreach_sub(p, change), found_inf)
     _write(state_sums, sums, found_inf)
-
-
-def _writes(*lists: list[Tensor], **options: object) -> None:
-    """What is written keeps its form."""
-
-
-for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
-    meta(f"{_name}.tensor_lr")(_writes)

@@ -34,6 +34,20 @@ def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]
     return add
 
 
+def own_op(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An operator of this package that writes to its arguments and returns nothing: one node, of which this is the
+    decomposition."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        name = schema.partition("(")[0]
+        _own.define(schema)
+        _own.impl(name, lambda *_args, **_kwargs: None, "Meta")
+        DECOMPOSITIONS[f"torch_pjrt::{name}"] = function
+        return function
+
+    return add
+
+
 def meta(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The Meta kernel of an overload whose own says something else than its kernels do."""
 
