@@ -19,6 +19,7 @@ from torch_pjrt import (
     _default_backend,
     _files,
     _flex_attention,
+    _flops,
     _nested,
     _optimizers,
     _processes,
@@ -109,6 +110,7 @@ def register(module: ModuleType) -> None:
     _flex_attention.install()
     _nested.install()
     _optimizers.install()
+    _flops.install()
     dlpack.install()
     _end_rounds_before_backward()
     atexit.register(_end_work)

@@ -5,6 +5,8 @@
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
 
+#include <algorithm>
+
 #include "device/access.h"
 #include "device/arguments.h"
 #include "device/counters.h"
@@ -74,6 +76,30 @@ at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceInd
 void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
   storage_of(tensor)->set_nbytes(std::max(type->nbytes(), storage_of(tensor)->nbytes()));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
+}
+
+bool is_read_too(const Plan::Write& write, const Arguments& arguments) {
+  const at::Tensor& written = *arguments.operands[write.operand];
+  return std::any_of(arguments.operands.begin(), arguments.operands.end(),
+                     [&](const at::Tensor* operand) { return operand != &written && operand->is_same(written); });
+}
+
+// Does an `out=` of the wrong size begin within its storage, so that what it becomes may end beyond it, or is it read, too?
+bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
+  return std::any_of(plan.writes.begin(), plan.writes.end(), [&](const Plan::Write& write) {
+    return write.resized && (arguments.operands[write.operand]->storage_offset() != 0 || is_read_too(write, arguments));
+  });
+}
+
+void resize_first(const Plan& plan, const Arguments& arguments) {
+  for (const Plan::Write& write : plan.writes) {
+    if (!write.resized) continue;
+    const at::Tensor& tensor = *arguments.operands[write.operand];
+    const c10::IntArrayRef sizes = plan.signature.results[write.result]->sizes;
+    TORCH_CHECK(!is_read_too(write, arguments), "output with shape ", tensor.sizes(),
+                " doesn't match the broadcast shape ", sizes);
+    tensor.resize_(sizes);
+  }
 }
 
 // Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
@@ -191,6 +217,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   const Plan* plan = find(arguments);
   if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
   if (C10_UNLIKELY(!plan->fitted.empty()) && !numbers_fit(*plan, arguments.numbers)) return nullptr;
+  if (C10_UNLIKELY(!plan->writes.empty()) && needs_resizing_first(*plan, arguments)) return nullptr;
   finish(*plan, op, arguments, results, timer, std::move(lock));
   return plan;
 }
@@ -232,6 +259,10 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     if (plan->on_host) {
       run_on_host(op, stack, plan->host_reason.c_str());
       return;
+    }
+    if (needs_resizing_first(*plan, arguments)) {
+      resize_first(*plan, arguments);
+      return record(op, stack);
     }
     finish(*plan, op, arguments, results, timer, std::unique_lock(graph::graph_lock()));
   }

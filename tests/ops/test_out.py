@@ -112,3 +112,27 @@ def test_a_resized_out_is_laid_out_as_a_new_result(name: str, size: int) -> None
             got = LAID_OUT[name](x.to(DEVICE), torch.empty(size, dtype=dtype, device=DEVICE))
         assert got.stride() == expected.stride()
         torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_resized_within_its_storage() -> None:
+    """The storage grows by what lies before it as well."""
+    for _ in range(2):  # the second call is known
+        results = []
+        for device in ("cpu", DEVICE):
+            base = torch.zeros(2, 3, device=device)
+            out = base.narrow(1, 2, 1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it is resized
+                torch.sin(torch.ones(2, 3, device=device), out=out)
+            results.append((out.untyped_storage().nbytes(), out.stride(), out.cpu(), base.cpu()))
+        assert results[0][:2] == results[1][:2]
+        for expected, actual in zip(results[0][2:], results[1][2:], strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
+def test_what_is_read_is_not_resized() -> None:
+    for device in ("cpu", DEVICE, DEVICE):
+        x = torch.ones(4, device=device)
+        with pytest.raises(RuntimeError, match=r"output with shape \[4\] doesn't match the broadcast shape \[3, 4\]"):
+            torch.add(x, torch.ones(3, 4, device=device), out=x)
+        assert x.tolist() == [1] * 4

@@ -15,8 +15,8 @@ from torch_pjrt.decompositions.table import own_op
 _AMP = "Tensor? grad_scale=None, Tensor? found_inf=None"
 _ADAM = (
     "(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, "
-    "Tensor(d!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, Tensor beta1, Tensor beta2, Tensor weight_decay, Tensor eps, "
-    f"bool decays, bool amsgrad, bool maximize, {_AMP}) -> ()"
+    "Tensor(d!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, Tensor beta1, Tensor beta2, "
+    f"Tensor weight_decay, Tensor eps, bool decays, bool amsgrad, bool maximize, {_AMP}) -> ()"
 )
 _SGD = (
     "(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] momentum_buffer_list, *, Tensor weight_decay, Tensor momentum, "
