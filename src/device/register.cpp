@@ -69,6 +69,13 @@ void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 // Whether nn.TransformerEncoder may turn a padded batch into a nested tensor: the device holds strided tensors only.
 bool _nested_tensor_from_mask_left_aligned(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/) { return false; }
 
+// What it does where it was told not to ask (mask_check=False).
+at::Tensor _nested_tensor_from_mask(const at::Tensor& /*tensor*/, const at::Tensor& /*mask*/, bool /*mask_check*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "[aten::_nested_tensor_from_mask] the pjrt device holds strided tensors only; make "
+                              "nn.TransformerEncoder with enable_nested_tensor=False, or leave out mask_check=False");
+}
+
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
@@ -113,6 +120,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", TORCH_FN(equal));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("_nested_tensor_from_mask", TORCH_FN(_nested_tensor_from_mask));
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(_nested_tensor_from_mask_left_aligned));
   m.impl("copy_", TORCH_FN(copy_));
   m.impl("_copy_from", TORCH_FN(copy_from));

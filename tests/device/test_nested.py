@@ -65,3 +65,11 @@ def test_padded_and_jagged(dtype: torch.dtype, length: int) -> None:
         unpadded(result, there[1], 11).cpu()
     with pytest.raises(RuntimeError, match="found batch item longer than max length 4"):
         unpadded(result[:, :4], there[1], 12).cpu()
+
+
+def test_an_encoder_that_insists_on_nested_tensors() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, mask_check=False).eval().to("pjrt")
+    padding = torch.tensor([[False, True], [False, False]], device="pjrt")
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="enable_nested_tensor=False"):
+        encoder(torch.randn(2, 2, 16, device="pjrt"), src_key_padding_mask=padding)
