@@ -1,4 +1,4 @@
-// Choosing how a new graph is cut: in rounds, where it has grown, or where it is too large.
+// Choosing how a new graph is cut: where its calls come in ever new orders, in rounds, where it has grown, or where it is too large.
 #include "engine/cuts.h"
 
 #include <algorithm>
@@ -44,7 +44,8 @@ const Cut* Cuts::find(const Walk& walk, bool may_interpret) {
   if (walk.nodes.size() < kLeastCalls) return nullptr;
   auto it = cuts_.find(walk.hash);
   if (it == cuts_.end()) {
-    Cut cut{find_repeats(walk), "rounds of a loop"};
+    Cut cut{variety_.find(walk), "known calls in a new order"};
+    if (cut.part.empty()) cut = {find_repeats(walk), "rounds of a loop"};
     if (cut.part.empty()) cut = {growth_.find(walk, may_interpret), "new shapes in a known graph"};
     if (cut.part.empty()) cut.cause = "a graph too large for one program";
     cut.part = in_pieces(walk, cut.part);

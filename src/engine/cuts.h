@@ -5,6 +5,7 @@
 
 #include "engine/growth.h"
 #include "engine/parts.h"
+#include "engine/variety.h"
 
 namespace tpjrt::engine {
 
@@ -20,6 +21,7 @@ class Cuts {
 
  private:
   Growth growth_;
+  Variety variety_;
   std::unordered_map<uint64_t, Cut> cuts_;  // by hash; nothing is remembered of a graph that isn't cut
 };
 
