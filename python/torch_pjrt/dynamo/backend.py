@@ -85,6 +85,14 @@ def needs_no_wrapper(example_inputs: Sequence[Any], graph_inputs: Sequence[Any])
     return plain and unchanged and own and stateless and about.grad_enabled_mutation is None
 
 
+def keep_what_was_saved() -> None:
+    """Says to AOTAutograd, while it has a backward compiled, that this may run again (``retain_graph=True``): it takes
+    for granted that a compiled backward writes over what the forward has saved for it, which programs don't."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
+
+
 def pjrt(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -123,6 +131,10 @@ def pjrt(
         function = compile_without_ragged_sizes(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
+    def backward_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        keep_what_was_saved()
+        return compiler(graph, inputs)
+
     direct: list[Callable[..., Any]] = []
 
     def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
@@ -133,7 +145,7 @@ def pjrt(
 
     backend = aot_autograd(
         fw_compiler=compiler,
-        bw_compiler=compiler,
+        bw_compiler=backward_compiler,
         inference_compiler=inference_compiler,
         partition_fn=partition,
         keep_inference_input_mutations=True,
