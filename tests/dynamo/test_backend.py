@@ -564,6 +564,22 @@ def test_grad_modes() -> None:
         assert fast(torch.ones(3)).is_inference()
 
 
+def test_a_backward_that_is_run_twice() -> None:
+    """Whatever backward was asked for when it was compiled."""
+    weight = torch.ones(3, requires_grad=True)
+    fast, x = compiled(lambda x: (x * weight).sin().exp().sum()), torch.rand(3)
+    fast(x).backward()
+    expected, weight.grad = weight.grad, None
+    loss = fast(x)
+    for _ in range(2):
+        loss.backward(retain_graph=True)
+        torch.testing.assert_close(weight.grad, expected)
+        weight.grad = None
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):  # what was saved has been let go of
+        loss.backward()
+
+
 def test_results_can_be_resized_and_written() -> None:
     result = compiled(lambda x: x + 1)(torch.zeros(4))
     result.resize_(100).fill_(2.0)

@@ -1,5 +1,5 @@
-"""What AOTAutograd refuses: parameters that a forward changes by way of ``.data`` (masked convolutions, clipped
-weights), and diagonals of views that are filled."""
+"""What AOTAutograd refuses or can't see into: parameters that a forward changes by way of ``.data`` (masked
+convolutions, clipped weights), diagonals of views that are filled, and regions."""
 
 from __future__ import annotations
 
@@ -118,3 +118,104 @@ def test_diagonals_of_views(fill: Callable[[Tensor], Tensor], dynamic: bool, dev
         assert moved.grad is not None
         torch.testing.assert_close(moved.grad.cpu(), x.grad)
     assert not torch_pjrt.metrics()["host_fallbacks"]
+
+
+class Blocks(nn.Module):
+    """Each block is a region of its own."""
+
+    def __init__(self, depth: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(depth))
+
+    @torch.compiler.nested_compile_region
+    def block(self, block: nn.Module, x: Tensor) -> Tensor:
+        return x + block(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = self.block(block, x)
+        return x
+
+
+region = torch.compiler.nested_compile_region
+
+
+@region
+def sine(x: Tensor) -> Tensor:
+    return x.sin() * 2
+
+
+@region
+def two(x: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    y = sine(x * factor)
+    return y.t() @ y, y + sine(y).sum(0)
+
+
+@region
+def branch(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: sine(x) + 1, lambda x: x.cos(), (x,))
+
+
+@region
+def halves(x: Tensor) -> Tensor:
+    return x.exp().reshape(x.shape[0] * 2, -1)
+
+
+REGIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "twice": lambda x: sine(sine(x)),
+    "nested, two results": lambda x: sum(result.sum() for result in (*two(x, 2.0), *two(x + 1, 2.0))),
+    "a branch in it, and it in a branch": lambda x: branch(x) * branch(-x),
+    "its size": lambda x: halves(x).sum(0) * x.shape[0],
+    "a checkpoint": lambda x: torch.utils.checkpoint.checkpoint(lambda x: sine(x.exp()), x, use_reentrant=False),
+}
+
+
+def one_program(f: Callable[[Tensor], Tensor], compiled: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """One for the forward, one for the backward, which give what eager gives."""
+    torch_pjrt.reset_metrics()
+    with torch_pjrt.strict_mode():
+        found = compiled(x)
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+    assert torch_pjrt.metrics()["executions"] == 2
+    expected = f(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected.square().sum(), x))
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_regions(name: str) -> None:
+    compiled = torch.compile(REGIONS[name], backend="pjrt", fullgraph=True)
+    for rows in (3, 5, 6, 3):
+        one_program(REGIONS[name], compiled, torch.rand(rows, 4, dtype=torch.float64, requires_grad=True))
+
+
+def test_blocks_that_are_regions() -> None:
+    model = Blocks()
+    compiled = torch.compile(model, backend="pjrt", fullgraph=True)
+    with torch_pjrt.strict_mode():
+        for rows in (5, 5, 7, 2):
+            x, results = torch.randn(rows, 4), []
+            for each in (model, compiled):
+                model.zero_grad()
+                value = each(x)
+                value.square().sum().backward()
+                results.append((value.detach(), [p.grad for p in model.parameters()]))
+            torch.testing.assert_close(*results)
+            if rows == 5:
+                assert torch_pjrt.metrics()["graphs_compiled"] <= 2
+    assert torch_pjrt.metrics()["executions"] == 8
+
+
+def test_what_is_cut_out_of_a_region() -> None:
+    @torch.library.custom_op("tests_rewrites::halve", mutates_args=())
+    def halve(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.detach().numpy() / 2)
+
+    halve.register_fake(torch.empty_like)
+    block = region(lambda x: halve(x + 1) * 2)
+    with pytest.warns(UserWarning, match=r"halve.default\] is not compiled at .*test_rewrites.py"):
+        found = torch.compile(lambda x: block(block(x)), backend="pjrt", fullgraph=True)(torch.ones(3))
+    torch.testing.assert_close(found, torch.full((3,), 3.0))
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"tests_rewrites.halve.default": 2}
+    assert torch_pjrt.metrics()["executions"] == 3

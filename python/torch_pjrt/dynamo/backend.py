@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,15 +11,14 @@ from torch import fx
 from torch._dynamo.device_interface import register_interface_for_device
 from torch._subclasses.fake_tensor import FakeTensor
 
-from torch_pjrt import _C, report
+from torch_pjrt import _C
 from torch_pjrt.decompositions.recurrent_modules import as_loops
 from torch_pjrt.dynamo import comparing
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
+from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
-from torch_pjrt.dynamo.splitting import outputs_of, split
-from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
 from torch_pjrt.residence import check_residence
 
 OPTIONS = {
@@ -61,69 +59,6 @@ def check_devices(values: Sequence[Any]) -> None:
         )
 
 
-def compile_graph(
-    module: fx.GraphModule, example_inputs: Sequence[Any], names: Sequence[str]
-) -> Callable[[list[Any]], Sequence[Any]]:
-    """A graph of ATen calls as a function that takes a list of arguments (``names``: what the user calls them) and
-    gives the graph's results."""
-    tracer = Tracer(module, names)
-    try:
-        program = tracer.program(example_inputs)
-    except Refused as refused:
-        return compile_around(module, refused)
-    except ValueError:  # a size that depends on data: the arguments of the first call tell
-        program = None
-    function = _C.Function(tracer.program)
-    function._boxed_call = True
-    if program is not None:
-        function.add(program)
-    return function
-
-
-def compile_around(module: fx.GraphModule, refused: Refused) -> Callable[[list[Any]], Sequence[Any]]:
-    """The graph in pieces, with the refused calls between them as PyTorch runs them itself."""
-    for node, reason in refused.reasons.items():
-        file, line = user_line(node)
-        place = f" at {file}:{line}" if file else ""
-        if _C.strict():
-            raise RuntimeError(f"[{node.target}] can't be compiled{place}: {reason} (an error in strict mode)")
-        if report.is_active():
-            report.tell(report.GraphBreak(reason=f"{node.target}: {reason}", file=file, line=line))
-        if _C.count_fallback(str(node.target)):
-            warnings.warn(
-                f"[{node.target}] is not compiled{place}: {reason}. The graph is cut there; "
-                "torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 makes it an error.",
-                stacklevel=2,
-            )
-    parts, names = split(module, set(refused.reasons))
-    for name in names:
-        setattr(parts, name, Piece(getattr(parts, name)))
-
-    def run(arguments: list[Any]) -> Sequence[Any]:
-        given = list(arguments)
-        arguments.clear()
-        with torch.no_grad():
-            results: Sequence[Any] = parts(*given)
-        return results
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
-
-
-class Piece(torch.nn.Module):
-    """A part of a graph that is compiled for the arguments it meets."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__()
-        self.tracer = [Tracer(module, argument_names(module.graph, []))]  # in a list: its module is not a submodule
-        self.function = _C.Function(self.tracer[0].program)
-        self.is_single = isinstance(outputs_of(module), fx.Node)
-
-    def forward(self, *arguments: Any) -> Any:
-        results = self.function(list(arguments))
-        return results[0] if self.is_single else tuple(results)
-
-
 def forget_current_stream(module: fx.GraphModule) -> None:
     """Where there is an accelerator, Dynamo looks its current stream up before each call of a graph, in Python, for
     graphs that name streams. In others it need not."""
@@ -148,6 +83,14 @@ def needs_no_wrapper(example_inputs: Sequence[Any], graph_inputs: Sequence[Any])
     own = about.num_outputs_aliased == 0 and about.num_intermediate_bases == 0 and not about.dynamic_outputs
     stateless = not about.tokens and about.num_graphsafe_rng_states == 0 and not about.is_rng_op_functionalized
     return plain and unchanged and own and stateless and about.grad_enabled_mutation is None
+
+
+def keep_what_was_saved() -> None:
+    """Says to AOTAutograd, while it has a backward compiled, that this may run again (``retain_graph=True``): it takes
+    for granted that a compiled backward writes over what the forward has saved for it, which programs don't."""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def pjrt(
@@ -188,17 +131,21 @@ def pjrt(
         function = compile_without_ragged_sizes(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
+    def backward_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        keep_what_was_saved()
+        return compiler(graph, inputs)
+
     direct: list[Callable[..., Any]] = []
 
     def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         function = compiler(graph, inputs)
-        if isinstance(function, _C.Function) and needs_no_wrapper(example_inputs, inputs):
-            direct.append(function.call_with)
+        if isinstance(function, Compiled) and needs_no_wrapper(example_inputs, inputs):
+            direct.append(function.direct)
         return function
 
     backend = aot_autograd(
         fw_compiler=compiler,
-        bw_compiler=compiler,
+        bw_compiler=backward_compiler,
         inference_compiler=inference_compiler,
         partition_fn=partition,
         keep_inference_input_mutations=True,

@@ -1,4 +1,4 @@
-"""Control flow that a captured graph holds (``torch.cond``, ``while_loop``, ``scan``), as StableHLO has it."""
+"""Control flow that a captured graph holds (``torch.cond``, ``while_loop``, ``scan``, regions), as StableHLO has it."""
 
 from __future__ import annotations
 
@@ -49,4 +49,14 @@ def scan(call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], addit
     return (looped if turns > MOST_TURNS else unrolled)(call, combine, init, xs, additional)
 
 
-LOWERINGS: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop, "scan": scan}
+def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[Any]:
+    """Of what ``rewrites.py`` doesn't see: the backward of a branch."""
+    return list(call(region, *operands))
+
+
+LOWERINGS: dict[str, Callable[..., Any]] = {
+    "cond": cond,
+    "while_loop": while_loop,
+    "scan": scan,
+    "invoke_subgraph": invoke_subgraph,
+}

@@ -1,4 +1,4 @@
-"""What AOTAutograd refuses in a captured graph, in words that it takes."""
+"""What AOTAutograd refuses in a captured graph, or can't see into, in words that it takes."""
 
 from __future__ import annotations
 
@@ -78,10 +78,34 @@ def with_diagonals(graph: fx.Graph) -> bool:
     return bool(nodes)
 
 
+def with_regions(module: fx.GraphModule) -> bool:
+    """The calls of a ``nested_compile_region`` become calls of the graph itself: one program holds them all anyway, and
+    what has to be cut out of a region is one call of it then."""
+    graph, found = module.graph, False
+    while regions := graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph):
+        for region in regions:
+            attribute, _, *operands = region.args
+            body = module.get_submodule(attribute.target)
+            copies = dict(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
+            with graph.inserting_before(region):
+                results = graph.graph_copy(body.graph, copies)
+            for node in body.graph.find_nodes(op="get_attr"):
+                copies[node].target = f"{attribute.target}_{node.target}".replace(".", "_")
+                setattr(module, copies[node].target, operator.attrgetter(node.target)(body))
+            for item in list(region.users):  # Dynamo takes results apart, and does nothing else with them
+                item.replace_all_uses_with(results[item.args[1]])
+                graph.erase_node(item)
+            graph.erase_node(region)
+            if not attribute.users:
+                graph.erase_node(attribute)
+        found = True
+    return found
+
+
 def rewrite(module: fx.GraphModule) -> None:
     """In place, bodies of control flow and checkpoints included."""
-    for part in module.modules():
+    for part in list(module.modules()):
         if isinstance(part, fx.GraphModule):
-            found = [without_self_assignments(part.graph), with_diagonals(part.graph)]
+            found = [with_regions(part), without_self_assignments(part.graph), with_diagonals(part.graph)]
             if any(found):
                 part.recompile()

@@ -36,9 +36,15 @@ def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
 
 
 def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule, list[str]]:
-    """The module as a sequence of submodules, and the names of those that are to be compiled."""
+    """The module as a sequence of submodules, which give tuples, and the names of those that are to be compiled.
+
+    Nodes keep their names.
+    """
     stage = stages(module.graph, refused)
-    parts = split_module(module, module, lambda node: stage[node], keep_original_order=False)
+    parts = split_module(
+        module, module, lambda node: stage[node], keep_original_order=False, keep_original_node_name=True,
+        tuple_return=True,
+    )  # fmt: skip
     names = sorted({s for s in stage.values() if s % 2 == 0})
     return parts, [f"submod_{name}" for name in names]
 

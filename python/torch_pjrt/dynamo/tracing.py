@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
+from torch_pjrt.dynamo.symbols import Symbols, size_now
 
 DEVICE = torch.device("pjrt")
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS
@@ -38,20 +39,6 @@ def user_line(node: fx.Node) -> tuple[str, int]:
     """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down."""
     frames = FRAME.findall(node.meta.get("stack_trace") or "")
     return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
-
-
-def size_now(size: int | torch.SymInt) -> int:
-    """The value of a size in the call that is being compiled for. Raises where only a run can tell."""
-    if isinstance(size, int):
-        return size
-    hint = size.node.hint
-    if hint is None:
-        raise ValueError(f"the size {size} depends on data")
-    return int(hint)
-
-
-def layout_of(tensor: torch.Tensor) -> tuple[list[int], list[int]]:
-    return [size_now(s) for s in tensor.shape], [size_now(s) for s in tensor.stride()]
 
 
 def same_strides(sizes: Sequence[int], some: Sequence[int], others: Sequence[int]) -> bool:
@@ -88,13 +75,18 @@ def reaches(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.name().startswith("aten::as_strided")
 
 
-def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor) -> bool:
+def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor, symbols: Symbols) -> bool:
     """Does the placeholder begin at the same place in as much memory? An argument's begins with its own elements."""
-    sizes, strides = layout_of(captured)
+    try:
+        sizes, strides = symbols.layout(captured)
+        offset = symbols.value(captured.storage_offset())
+        memory = symbols.value(captured.untyped_storage().nbytes())
+    except ValueError:  # only a run can tell
+        return False
     return (
-        placeholder.storage_offset() == size_now(captured.storage_offset())
+        placeholder.storage_offset() == offset
         and same_strides(sizes, placeholder.stride(), strides)
-        and placeholder.untyped_storage().nbytes() == size_now(captured.untyped_storage().nbytes())
+        and placeholder.untyped_storage().nbytes() == memory
     )
 
 
@@ -107,17 +99,17 @@ def up_to_memory(node: fx.Node) -> list[fx.Node]:
     return nodes
 
 
-def laid_out(result: Any, captured: Any) -> Any:
+def laid_out(result: Any, captured: Any, symbols: Symbols) -> Any:
     """The results of a call with the strides that it had when the graph was captured, which the views after it rest on.
 
     Kernels of different devices may lay their results out in different ways, as the CPU's convolutions do.
     """
     if isinstance(result, (tuple, list)) and isinstance(captured, (tuple, list)):
-        return type(result)(laid_out(*pair) for pair in zip(result, captured, strict=True))
+        return type(result)(laid_out(*pair, symbols) for pair in zip(result, captured, strict=True))
     if not isinstance(result, torch.Tensor) or not isinstance(captured, torch.Tensor) or result.numel() == 0:
         return result
     try:
-        sizes, strides = layout_of(captured)
+        sizes, strides = symbols.layout(captured)
     except ValueError:  # only a run can tell
         return result
     if list(result.shape) != sizes or same_strides(sizes, result.stride(), strides):
@@ -145,9 +137,16 @@ def device_drawn_on(module: fx.GraphModule) -> torch.device:
 class Placeholders(fx.Interpreter):
     """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
 
-    def __init__(self, module: fx.GraphModule, constants: dict[str, torch.Tensor], random_device: torch.device) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        constants: dict[str, torch.Tensor],
+        random_device: torch.device,
+        symbols: Symbols,
+    ) -> None:
         super().__init__(module)
         self.constants = constants
+        self.symbols = symbols
         self.refused: dict[fx.Node, str] = {}
         self.random_device = random_device
         self.asserted: torch.Tensor | None = None  # depends on all assertions
@@ -170,7 +169,7 @@ class Placeholders(fx.Interpreter):
             )
         if reaches(n.target):
             *views, root = up_to_memory(n.args[0])
-            if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"]):
+            if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"], self.symbols):
                 reason = "it reaches memory beside its tensor's elements, which a program is not given"
                 self.refused |= dict.fromkeys(views, reason)
                 return self.refuse(n, reason)
@@ -184,7 +183,7 @@ class Placeholders(fx.Interpreter):
             if n.target is torch.ops.aten._assert_async.msg:
                 return self.assert_async(*args)
             result = n.target(*args, **kwargs)
-            return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"))
+            return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"), self.symbols)
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
@@ -194,7 +193,7 @@ class Placeholders(fx.Interpreter):
             raise NotImplementedError("a higher order operator without a lowering")
 
         def call(graph: fx.GraphModule, *operands: Any) -> Sequence[Any]:
-            inner = Placeholders(graph, {}, self.random_device)
+            inner = Placeholders(graph, {}, self.random_device, self.symbols)
             results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
@@ -222,7 +221,7 @@ class Placeholders(fx.Interpreter):
 
         def stand_in(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                return scratch.tensor(torch.device("cpu"), value.dtype, *layout_of(value))
+                return scratch.tensor(torch.device("cpu"), value.dtype, *self.symbols.layout(value))
             return value if isinstance(value, (int, float, bool)) or value is None else UNKNOWN
 
         try:
@@ -279,7 +278,7 @@ class Tracer:
         with tracing():
             for value in arguments:
                 if isinstance(value, torch.Tensor):
-                    layout = layout_of(value)
+                    layout = [[size_now(size) for size in sizes] for sizes in (value.shape, value.stride())]
                     inputs.append(trace.tensor(value.device, value.dtype, *layout, value.is_conj(), value.is_neg()))
                     sizes.append(layout[0])
                     continue
@@ -288,7 +287,8 @@ class Tracer:
                 inputs.append(number)
                 sizes.append(number)
             self.sizes.tell(sizes)
-            run = Placeholders(self.module, self.constants, self.random_device)
+            symbols = Symbols(self.module.graph, inputs)
+            run = Placeholders(self.module, self.constants, self.random_device, symbols)
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
                 raise Refused(run.refused)

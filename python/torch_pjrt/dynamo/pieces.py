@@ -1,0 +1,123 @@
+"""A graph as one program, or as several around the calls that can't be part of one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_pjrt import _C, report
+from torch_pjrt.dynamo.recompiles import argument_names
+from torch_pjrt.dynamo.splitting import split
+from torch_pjrt.dynamo.symbols import numbers_of
+from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
+
+
+def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: Sequence[str]) -> Compiled:
+    """A graph of ATen calls as a function that takes a list of arguments (``names``: what the user calls them) and
+    gives the graph's results."""
+    compiled = Compiled(module, names)
+    try:
+        compiled.function.add(compiled.tracer.program(example_inputs))
+    except Refused as refused:
+        compiled.cut(refused)
+    except ValueError:  # a size that depends on data: the arguments of the first call tell
+        pass
+    compiled.is_settled = all(isinstance(n, int) for value in example_inputs for n in numbers_of(value))
+    return compiled
+
+
+def tell_of_cut(node: fx.Node, reason: str) -> None:
+    """Raises in strict mode."""
+    file, line = user_line(node)
+    place = f" at {file}:{line}" if file else ""
+    if _C.strict():
+        raise RuntimeError(f"[{node.target}] can't be compiled{place}: {reason} (an error in strict mode)")
+    if report.is_active():
+        report.tell(report.GraphBreak(reason=f"{node.target}: {reason}", file=file, line=line))
+    if _C.count_fallback(str(node.target)):
+        warnings.warn(
+            f"[{node.target}] is not compiled{place}: {reason}. The graph is cut there; "
+            "torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 makes it an error.",
+            stacklevel=2,
+        )
+
+
+class Compiled:
+    """A graph that is compiled for the arguments it meets, with the refused calls as PyTorch runs them itself.
+
+    Some calls are refused only in a run, which knows the sizes that depend on data. That run goes on with the piece
+    that they are in cut once more; for the next one the whole graph is cut anew, into as few pieces as there can be.
+    """
+
+    def __init__(self, module: fx.GraphModule, names: Sequence[str]) -> None:
+        self.module = module
+        self.tracer = Tracer(module, names)
+        self.function = _C.Function(self.tracer.program)
+        self.is_settled = False  # is the program that there is the one for every call?
+        self.refused: set[str] = set()
+        self.pieces: list[Piece] = []
+        self.parts: fx.GraphModule | None = None
+        self._boxed_call = True
+
+    def cut(self, refused: Refused) -> None:
+        for node, reason in refused.reasons.items():
+            tell_of_cut(node, reason)
+        self.cut_around({node.name for node in refused.reasons})
+
+    def cut_around(self, names: set[str]) -> None:
+        self.refused |= names
+        parts, compiled = split(self.module, {node for node in self.module.graph.nodes if node.name in self.refused})
+        self.pieces = [Piece(getattr(parts, name)) for name in compiled]
+        for name, piece in zip(compiled, self.pieces, strict=True):
+            setattr(parts, name, piece)
+        self.parts = parts
+
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        """Empties the list, so that arguments are let go of early."""
+        if self.parts is None:
+            try:
+                return self.function(arguments)
+            except Refused as refused:
+                self.cut(refused)
+        return self.run(arguments)
+
+    def run(self, arguments: list[Any]) -> Sequence[Any]:
+        assert self.parts is not None
+        given = list(arguments)
+        arguments.clear()
+        pieces = self.pieces
+        with torch.no_grad():
+            results: Sequence[Any] = self.parts(*given)
+        if more := {name for piece in pieces for name in piece.compiled.refused}:
+            self.cut_around(more)
+        return results
+
+    def call_with(self, *arguments: Any) -> Sequence[Any]:
+        """The same for arguments that are not in a list."""
+        if self.parts is None:
+            try:
+                return self.function.call_with(*arguments)
+            except Refused as refused:
+                self.cut(refused)
+        return self.run(list(arguments))
+
+    @property
+    def direct(self) -> Callable[..., Sequence[Any]]:
+        """``call_with``, without a frame of Python's where nothing can be refused any more."""
+        is_program = self.is_settled and self.parts is None
+        return self.function.call_with if is_program else self.call_with
+
+
+class Piece(torch.nn.Module):
+    """A part of a graph; its nodes are called as in the graph."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self.compiled = Compiled(module, argument_names(module.graph, []))
+
+    def forward(self, *arguments: Any) -> Sequence[Any]:
+        return self.compiled(list(arguments))

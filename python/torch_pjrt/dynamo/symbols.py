@@ -1,0 +1,62 @@
+"""What the symbolic sizes of a captured graph are in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import sympy
+import torch
+from torch import fx
+
+Size: TypeAlias = int | torch.SymInt
+
+
+def size_now(size: Size) -> int:
+    """Of an argument of the call that a graph was captured for. Raises where only a run can tell."""
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    if hint is None:
+        raise ValueError(f"the size {size} depends on data")
+    return int(hint)
+
+
+def numbers_of(value: Any) -> Iterator[Size]:
+    """The sizes and the strides of a tensor; a number itself."""
+    if isinstance(value, torch.Tensor):
+        yield from (*value.shape, *value.stride())
+    elif isinstance(value, (int, torch.SymInt)):
+        yield value
+
+
+class Symbols:
+    """Symbols have the values that the arguments tell, those that depend on data too. What arguments don't tell is as
+    in the call that the graph was captured for, if this is a call like that."""
+
+    def __init__(self, graph: fx.Graph, arguments: Sequence[Any]) -> None:
+        """``arguments``: tensors, whose sizes are numbers, and numbers."""
+        self.known: dict[sympy.Basic, sympy.Basic] = {}
+        self.as_captured = True
+        for node, argument in zip(graph.find_nodes(op="placeholder"), arguments, strict=True):
+            for size, now in zip(numbers_of(node.meta.get("val")), numbers_of(argument), strict=False):
+                if isinstance(size, torch.SymInt):
+                    self.known[size.node.expr] = sympy.Integer(int(now))
+                    self.as_captured &= size.node.hint in (None, now)
+
+    def value(self, size: Size) -> int:
+        """Raises a ValueError where only a run can tell."""
+        if isinstance(size, int):
+            return size
+        if self.as_captured and size.node.hint is not None:
+            return size_now(size)
+        expression = size.node.expr
+        if expression not in self.known:
+            self.known[expression] = expression.xreplace(self.known)
+        now = self.known[expression]
+        if not now.is_Integer:
+            raise ValueError(f"the size {size} depends on data")
+        return int(now)
+
+    def layout(self, tensor: torch.Tensor) -> tuple[list[int], list[int]]:
+        return [self.value(s) for s in tensor.shape], [self.value(s) for s in tensor.stride()]
