@@ -114,3 +114,86 @@ def test_state_that_goes_to_another_parameter() -> None:
             exchange(others, reference)
     for a, b in zip(layers.parameters(), others.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.tokens, self.head = nn.Embedding(4, 2), nn.Linear(2, 4, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        return self.head(self.tokens(indices))
+
+
+def test_weights_that_are_untied_after_jit() -> None:
+    model, indices = Tied(), torch.tensor([0, 3])
+    call = torch_pjrt.jit(model, (indices,))
+    with torch.no_grad():
+        torch.testing.assert_close(call(indices), model(indices))
+        model.head.weight = model.tokens.weight = nn.Parameter(torch.randn(4, 2))  # another, and still one
+        torch.testing.assert_close(call(indices), model(indices))
+        model.head.weight = nn.Parameter(torch.randn(4, 2))
+        with pytest.raises(RuntimeError, match=r"'tokens\.weight' and 'head\.weight' were one tensor.*call jit again"):
+            call(indices)
+        del model.head.weight
+        with pytest.raises(RuntimeError, match="were one tensor"):
+            call(indices)
+
+
+@pytest.mark.parametrize("change", ["head", "both", "one in the optimizer", "all"])
+def test_weights_that_are_untied_in_training(change: str) -> None:
+    def train(wrap: Callable[[Any], Any]) -> list[torch.Tensor]:
+        model, indices = Tied(), torch.tensor([0, 3])
+        optimizer = torch.optim.SGD([model.tokens.weight], lr=0.1)
+        step = wrap(step_of(model, optimizer))
+        results = []
+        for n in range(6):
+            results.append(step(indices).detach())
+            if n == 2:
+                new = nn.Parameter(torch.linspace(-1, 1, 8).view(4, 2))
+                if change in ("head", "both", "all"):
+                    model.head.weight = new
+                if change in ("both", "all"):  # in the module, not in the optimizer: nobody trains it
+                    model.tokens.weight = new
+                if change in ("one in the optimizer", "all"):
+                    optimizer.param_groups[0]["params"][0] = new
+        return [*results, *model.state_dict().values(), *optimizer.param_groups[0]["params"]]
+
+    for ours, eager in zip(train(torch_pjrt.compile_step), train(lambda step: step), strict=True):
+        torch.testing.assert_close(ours, eager)
+
+
+def test_a_parameter_that_is_replaced_everywhere_needs_no_capture() -> None:
+    model, optimizer = training(lambda p: torch.optim.SGD(p, lr=0.1))
+    step = torch_pjrt.compile_step(step_of(model, optimizer))
+    x = torch.ones(1, 3)
+    step(x)
+    model[0].weight = optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.zeros(4, 3))
+    step(x)
+    assert step.captures == 1
+    assert model[0].weight.any()
+
+
+def test_a_parameter_that_the_function_holds_itself() -> None:
+    model = nn.Linear(3, 3, bias=False)
+    weight = model.weight
+    fast = torch_pjrt.compile_step(lambda x: model(x) + weight.sum())
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        fast(x)
+        model.weight = nn.Parameter(torch.ones(3, 3))
+        torch.testing.assert_close(fast(x), model(x) + weight.sum())
+
+
+def test_what_an_optimizer_holds_does_not_concern_a_call_without_gradients() -> None:
+    model, optimizer = training(SGD)
+
+    def evaluate(x: torch.Tensor, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+        return model(x)
+
+    x = torch.ones(1, 3)
+    call = torch_pjrt.jit(evaluate, (x,))
+    model[0].weight = nn.Parameter(torch.ones(4, 3))
+    torch.testing.assert_close(call(x), model(x).detach())

@@ -15,6 +15,7 @@ from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
 from torch_pjrt.capture.scalars import CaptureError, Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
+from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)
@@ -28,6 +29,7 @@ class Capture:
     call: Callable[..., Any]
     places: tuple[Any, ...]
     names: list[str]
+    ties: Ties
     spec: pytree.TreeSpec
     form: int
     gradients: list[tuple[Any, Any]]  # the places of the parameters whose .grad the last results are
@@ -228,6 +230,7 @@ def capture(
     gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
     devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
+    ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
     for piece in mode.pieces:
@@ -256,6 +259,7 @@ def capture(
         call=captured.call,
         places=tuple(places),
         names=[piece.name for piece in pieces],
+        ties=ties,
         spec=run.spec,
         form=form,
         gradients=[(mode.pieces[i].container, mode.pieces[i].key) for i in plan.kept],
@@ -265,6 +269,19 @@ def capture(
         arguments=[(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments],
         updates_arguments=any(index < count for index in program.mutated),
     )
+
+
+def _ties(run: _Run, with_grads: bool) -> Ties:
+    """Without gradients an optimizer does nothing with a parameter that does not change, so it may hold another."""
+    mode = run.mode
+    changed = mode.trace.changed()
+    indices = {id(piece): i for i, piece in enumerate(mode.pieces)}
+    pairs = []
+    for piece, other in mode.ties:
+        matters = with_grads or not isinstance(other.container, list) or id(piece) not in indices
+        if matters or changed[mode.position(indices[id(piece)])]:
+            pairs.append((Place(piece.name, piece.container, piece.key), other))
+    return Ties(pairs)
 
 
 def _drop_unused(run: _Run, plan: _Grads, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:

@@ -17,6 +17,7 @@ from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
 from torch_pjrt.capture.scalars import CaptureError, Number, apply, concrete, holds_number
+from torch_pjrt.capture.ties import Place
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")
@@ -108,6 +109,8 @@ class Recording(TorchFunctionMode):
         self.followers: list[Follower] = []
         self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
+        self.ties: list[tuple[Piece, Place]] = []  # where else a piece was found
+        self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
@@ -128,6 +131,8 @@ class Recording(TorchFunctionMode):
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         known = self.by_id.get(id(real))
         if known is not None:
+            if known.container is not container or known.key != key:
+                self.ties.append((known, Place(name, container, key)))
             return known.placeholder
         placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
@@ -183,6 +188,9 @@ class Recording(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             known = self.by_id.get(id(value))
             if known is not None:
+                if known.container is not value and id(value) not in self.held:
+                    self.held.add(id(value))
+                    self.ties.append((known, Place("a tensor that the function uses", (value,), 0)))
                 return known.placeholder
             if value.device.type != "pjrt" or self.was_there_before(value):
                 return self.piece(value, "a tensor that the function uses", value, None)

@@ -69,7 +69,8 @@ class _Entry:
         return [group[key] if element is None else group[key][element] for group, key, element in self.varying]
 
     def is_current(self) -> bool:
-        """Do the optimizers have the groups and the state that they had when this was captured?
+        """Do the optimizers have the groups and the state that they had when this was captured, and do places that held
+        one tensor still do?
 
         The program finds state in the dict of its parameter, so these must be the same dicts. They are compared one by
         one, in C: ``==`` would compare the tensors in them.
@@ -86,7 +87,7 @@ class _Entry:
                     return False
                 if group["params"] is not parameters or len(parameters) != count:
                     return False
-        return True
+        return self.captured.ties.hold()
 
     def holds(self) -> bool:
         """Are the optimizers as they were when this was captured, but for what is an input?"""

@@ -131,7 +131,8 @@ class Substitution:
         for owner, values in state.items():
             if not isinstance(values, dict):
                 raise CaptureError(f"{name} keeps state that is no dict of tensors ({type(values).__name__})")
-            key = self.recording.lift(owner)
+            known = self.recording.by_id.get(id(owner))
+            key = self.recording.lift(owner) if known is None else known.placeholder
             entries = dict(values)
             for k, value in values.items():
                 if isinstance(value, torch.Tensor):
