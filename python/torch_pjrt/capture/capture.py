@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
-from torch_pjrt.capture.scalars import CaptureError, Number
+from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.residence import check_residence
@@ -101,8 +101,16 @@ def _run_once(
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", t) for i, t in enumerate(reals)]
         mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
-        with mode:
-            result = fn(*args, **kwargs)
+        try:
+            with mode:
+                result = fn(*args, **kwargs)
+        except ValueNeeded as error:
+            if not inside.tensors_in_groups:
+                raise
+            names = " or ".join(inside.tensors_in_groups)
+            raise ValueNeeded(
+                f"{error}. If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
+            ) from error
         mode.check_memory()
         for i, argument in enumerate(given):
             if argument.grad is not None:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
-from torch_pjrt.capture.scalars import CaptureError, Number, apply, concrete, holds_number
+from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
@@ -249,7 +249,7 @@ class Recording(TorchFunctionMode):
             with torch.no_grad():
                 return Number(args[0].detach().double().reshape(()))
         if func in READS or func is T.item:
-            raise CaptureError(
+            raise ValueNeeded(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
             )
@@ -259,6 +259,7 @@ class Recording(TorchFunctionMode):
                 f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use "
                 "slices and indices, or pass the tensor that the memory belongs to"
             )
+        args, kwargs = read_numbers(func.__name__, args, kwargs)
         if holds_number((args, kwargs)):
             result = apply(func.__name__, args, kwargs)
             if result is not NotImplemented:
@@ -268,7 +269,9 @@ class Recording(TorchFunctionMode):
             return func(*args, **kwargs)
         except NotImplementedError as error:
             name = getattr(func, "__name__", str(func))
-            raise CaptureError(f"{name} can't be part of a program: {error}") from error
+            needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
+            kind = ValueNeeded if needs_value else CaptureError
+            raise kind(f"{name} can't be part of a program: {error}") from error
 
 
 @contextmanager
