@@ -373,6 +373,13 @@ def test_what_is_refused() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
 
     refused(checked, "return the tensor", x)
+    refused(lambda x: (torch.manual_seed(0), torch.rand(3) + x)[1], "seeds a generator.*do it outside", x)
+    refused(lambda x: (torch.seed(), torch.rand(3) + x)[1], "seeds a generator.*do it outside", x)
+    for generator in (torch.Generator(), torch.Generator("pjrt")):
+        refused(lambda x, g=generator: torch.rand(3, generator=g) + x, "rand is given a generator.*leave it out", x)
+        refused(lambda x, g=generator: x.clone().normal_(generator=g), "normal_ is given a generator.*outside", x)
+    embedding = nn.Embedding(4, 2, max_norm=1.0)
+    refused(embedding, r"embedding with max_norm.*leave max_norm out.*weight\.renorm", torch.tensor([0, 2]))
     refused(lambda x: x.sum().backward(), "gradient in argument 0.*return it", torch.ones(3, requires_grad=True))
     assert not hasattr(model, "kept")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
@@ -48,6 +49,22 @@ class Follower:
 
     piece: Piece
     leader: int  # the piece's index
+
+
+def check_call(func: Any, kwargs: dict[str, Any]) -> None:
+    """Raises for what has no meaning in a program that its error would tell of."""
+    if kwargs.get("generator") is not None:
+        raise CaptureError(
+            f"{func.__name__} is given a generator, and a program draws from the default generator of its device: "
+            "leave it out (torch.manual_seed, called outside of the captured function, seeds the default one), or draw "
+            "outside and pass the tensor"
+        )
+    if func in (F.embedding, F.embedding_bag) and kwargs.get("max_norm") is not None:
+        raise CaptureError(
+            f"{func.__name__} with max_norm changes the rows of its weight that it reads, which can't be part of a "
+            "program: leave max_norm out, and rescale the weight before, in the function or outside of it (with "
+            "torch.no_grad(): weight.copy_(weight.renorm(2, 0, max_norm)))"
+        )
 
 
 def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -241,6 +258,7 @@ class Recording(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.mirror_autocast()
+        check_call(func, kwargs or {})
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         args, kwargs = self.moved(func, args, kwargs)
         if func in MOVES and MOVES[func] == self.home.type:
