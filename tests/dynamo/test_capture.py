@@ -451,10 +451,27 @@ def test_a_tensor_that_was_kept_from_a_capture_has_no_value() -> None:
     kept = []
     fast = torch_pjrt.compile_step(lambda x: kept.append(x + 1))
     fast(torch.ones(2))
-    with pytest.raises(RuntimeError, match="not there while a graph is traced"):
-        kept[0].cpu()
+    for read in (torch.Tensor.cpu, torch.Tensor.item, repr, lambda t: t + 1, lambda t: torch.stack([t])):
+        with pytest.raises(torch_pjrt.CaptureError, match="kept somewhere by the captured function"):
+            read(kept[0])
+    assert kept[0].shape == (2,)
+    refused(lambda x: x + kept[0], "kept somewhere.*Make it before", torch.ones(2))
     kept.clear()
     assert (torch.ones(2).to("pjrt") + 1).sum().item() == 4
+
+
+def test_a_tensor_that_depends_on_nothing_may_be_kept() -> None:
+    kept: list[torch.Tensor] = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if not kept:
+            kept.append(torch.ones(2, 2).tril())
+        return kept[0] @ x
+
+    fast = torch_pjrt.compile_step(fn)
+    for n in (2, 3):
+        same(fast(torch.ones(2, n)), torch.ones(2, 2).tril() @ torch.ones(2, n))
+    assert kept[0].tolist() == [[1.0, 0.0], [1.0, 1.0]]
 
 
 def test_jit() -> None:

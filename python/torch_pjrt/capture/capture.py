@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.kept import mark
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
 from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
@@ -74,6 +75,7 @@ def _run(
     run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True))
     if run.mode.followers_follow():
         return run
+    run.mode.made.let_go()
     return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False))
 
 
@@ -178,6 +180,7 @@ def _with_grads(
     if run.made:
         return run, _Grads([], [], [])
     if _depends_on_grads(run):
+        run.mode.made.let_go()
         run = _run(fn, args, kwargs, found, inputs, "actual")
         plan = _plan_grads(run, keep=True)
         plan.absent = [
@@ -195,6 +198,7 @@ def _with_grads(
         for i, p in enumerate(run.mode.pieces)
         if p.gradient is not None and p.placeholder.grad is p.gradient and not changed[run.mode.position(i + 1)]
     }
+    run.mode.made.let_go()
     run = _run(fn, args, kwargs, found, inputs, "none")
     plan = _plan_grads(run, keep)
     plan.cleared = [i for i in plan.cleared if id(run.mode.pieces[i].real) not in untouched]
@@ -232,12 +236,14 @@ def capture(
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
     else:
         run, plan = _run(fn, args, kwargs, found, inputs, "none"), _Grads([], [], [])
-    if run.made:
-        raise StateMade
     mode = run.mode
+    if run.made:
+        mode.made.let_go()
+        raise StateMade
     gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
     devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
+    without_value = mode.made.without_value()
     ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
@@ -261,7 +267,8 @@ def capture(
         places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
-    count = len(mode.arguments)
+    arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
+    mark(without_value)
     return Capture(
         program=program,
         call=captured.call,
@@ -274,8 +281,8 @@ def capture(
         numbers=run.numbers,
         inputs=list(inputs),
         pinned=sorted(run.pinned, key=repr),
-        arguments=[(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments],
-        updates_arguments=any(index < count for index in program.mutated),
+        arguments=arguments,
+        updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
 
 

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
+from torch_pjrt.capture.kept import Kept, Made
 from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
 
@@ -69,6 +71,11 @@ def check_call(func: Any, kwargs: dict[str, Any]) -> None:
 
 def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     """A placeholder for ``real``."""
+    if isinstance(real, Kept):
+        raise CaptureError(
+            f"{name} was made while a function was captured, and has no value: it was kept somewhere (a list, an "
+            "attribute, a cache). Make it before the captured function is called, or anew in each call"
+        )
     if real.device.type not in ("cpu", "pjrt") and not _C.is_shared(real.device):
         raise CaptureError(
             f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
@@ -130,11 +137,13 @@ class Recording(TorchFunctionMode):
         self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
+        self.made = Made(self.trace.reached)
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
         self.arguments.append(self.stand_in(real, name))
+        self.made.add(self.arguments[-1:])
         return self.arguments[-1]
 
     def stand_in(self, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -284,12 +293,15 @@ class Recording(TorchFunctionMode):
                 return result
             args, kwargs = concrete(args), concrete(kwargs)
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except NotImplementedError as error:
             name = getattr(func, "__name__", str(func))
             needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
             kind = ValueNeeded if needs_value else CaptureError
             raise kind(f"{name} can't be part of a program: {error}") from error
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.made.add(leaf for leaf in leaves if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
+        return result
 
 
 @contextmanager
