@@ -11,6 +11,16 @@ from torch_pjrt import _C
 from torch_pjrt._streams import _device
 
 
+def _check_not_captured() -> None:
+    if _C.tracing():
+        from torch_pjrt.capture.scalars import CaptureError
+
+        raise CaptureError(
+            "the captured function seeds a generator (torch.manual_seed), which would happen once, at the capture: "
+            "do it outside, before the call"
+        )
+
+
 def default_generator(device: Any = "pjrt") -> torch.Generator:
     """The generator that random ops on ``device`` draw from when none is given."""
     return _C.default_generator(_device(device).index)
@@ -18,6 +28,7 @@ def default_generator(device: Any = "pjrt") -> torch.Generator:
 
 def manual_seed(seed: int) -> None:
     """Seeds the current device's generator."""
+    _check_not_captured()
     default_generator().manual_seed(int(seed))
 
 
@@ -28,17 +39,20 @@ def _generators() -> list[torch.Generator]:
 
 def manual_seed_all(seed: int) -> None:
     """Seeds every device."""
+    _check_not_captured()
     for generator in _generators():
         generator.manual_seed(int(seed))
 
 
 def seed() -> int:
     """Seeds the current device's generator from the system; gives the seed."""
+    _check_not_captured()
     return default_generator().seed()
 
 
 def seed_all() -> None:
     """Seeds every device from the system, with one seed."""
+    _check_not_captured()
     first, *others = _generators()
     chosen = first.seed()
     for generator in others:

@@ -11,7 +11,36 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 
 
+def _is_compiled(part: Any) -> bool:
+    """By torch.compile, or Module.compile. What Dynamo is told to leave alone looks alike."""
+    if getattr(part, "_compiled_call_impl", None) is not None:
+        return True
+    return hasattr(part, "_torchdynamo_orig_callable") and not hasattr(part, "_torchdynamo_disable")
+
+
+def _check_records(fn: Callable[..., Any]) -> None:
+    """A compiled function's call runs a program and records nothing, which would be shown as a program of nothing."""
+    from torch_pjrt.capture.step import CompiledStep
+
+    compiler = None
+    parts: list[Any] = [fn]
+    if isinstance(fn, torch.nn.Module):
+        parts = [part for module in fn.modules() for part in (module, module.forward)]
+    if any(_is_compiled(part) for part in parts):
+        compiler = "torch.compile"
+    elif isinstance(fn, CompiledStep):
+        compiler = "compile_step"
+    elif hasattr(fn, "program"):
+        compiler = "jit"
+    if compiler is not None:
+        raise TypeError(
+            f"{compiler} made this function ({getattr(fn, '__name__', type(fn).__name__)}) or a part of it: its calls "
+            "run a program, and there is nothing to record. Give the function that was compiled, as it was before"
+        )
+
+
 def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    _check_records(fn)
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.to("pjrt"), (args, kwargs))
     eager = _C.eager()
     _C.set_eager(False)
@@ -38,6 +67,7 @@ def to_stablehlo(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
     Raises:
         ValueError: ``fn`` gives no tensor on the device.
+        TypeError: ``fn`` is compiled: its calls record nothing.
     """
     return str(_C.stablehlo(_record(fn, args, kwargs)))
 

@@ -373,6 +373,13 @@ def test_what_is_refused() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
 
     refused(checked, "return the tensor", x)
+    refused(lambda x: (torch.manual_seed(0), torch.rand(3) + x)[1], "seeds a generator.*do it outside", x)
+    refused(lambda x: (torch.seed(), torch.rand(3) + x)[1], "seeds a generator.*do it outside", x)
+    for generator in (torch.Generator(), torch.Generator("pjrt")):
+        refused(lambda x, g=generator: torch.rand(3, generator=g) + x, "rand is given a generator.*leave it out", x)
+        refused(lambda x, g=generator: x.clone().normal_(generator=g), "normal_ is given a generator.*outside", x)
+    embedding = nn.Embedding(4, 2, max_norm=1.0)
+    refused(embedding, r"embedding with max_norm.*leave max_norm out.*weight\.renorm", torch.tensor([0, 2]))
     refused(lambda x: x.sum().backward(), "gradient in argument 0.*return it", torch.ones(3, requires_grad=True))
     assert not hasattr(model, "kept")
 
@@ -444,10 +451,27 @@ def test_a_tensor_that_was_kept_from_a_capture_has_no_value() -> None:
     kept = []
     fast = torch_pjrt.compile_step(lambda x: kept.append(x + 1))
     fast(torch.ones(2))
-    with pytest.raises(RuntimeError, match="not there while a graph is traced"):
-        kept[0].cpu()
+    for read in (torch.Tensor.cpu, torch.Tensor.item, repr, lambda t: t + 1, lambda t: torch.stack([t])):
+        with pytest.raises(torch_pjrt.CaptureError, match="kept somewhere by the captured function"):
+            read(kept[0])
+    assert kept[0].shape == (2,)
+    refused(lambda x: x + kept[0], "kept somewhere.*Make it before", torch.ones(2))
     kept.clear()
     assert (torch.ones(2).to("pjrt") + 1).sum().item() == 4
+
+
+def test_a_tensor_that_depends_on_nothing_may_be_kept() -> None:
+    kept: list[torch.Tensor] = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        if not kept:
+            kept.append(torch.ones(2, 2).tril())
+        return kept[0] @ x
+
+    fast = torch_pjrt.compile_step(fn)
+    for n in (2, 3):
+        same(fast(torch.ones(2, n)), torch.ones(2, 2).tril() @ torch.ones(2, n))
+    assert kept[0].tolist() == [[1.0, 0.0], [1.0, 1.0]]
 
 
 def test_jit() -> None:

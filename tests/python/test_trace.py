@@ -136,3 +136,22 @@ def test_a_function_that_leaves_the_device(show: object) -> None:
 def test_a_module_on_another_device() -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch_pjrt.to_graph(torch.nn.Linear(3, 2), torch.ones(4, 3))
+
+
+def test_compiled_functions_are_refused() -> None:
+    """Their calls record nothing: what was shown was a program that hands back its argument."""
+    x = torch.ones(3)
+    by_method = torch.nn.Linear(3, 3)
+    by_method.compile(backend="pjrt")
+    for fn, compiler in (
+        (torch.compile(torch.relu, backend="pjrt"), "torch.compile"),
+        (torch.compile(torch.nn.Linear(3, 3), backend="pjrt"), "torch.compile"),
+        (torch.nn.Sequential(torch.nn.ReLU(), by_method), "torch.compile"),
+        (torch_pjrt.compile_step(lambda x: x + 1), "compile_step"),
+        (torch_pjrt.jit(lambda x: x + 1, (x,)), "jit"),
+        (torch_pjrt.jit(lambda x: [x + 1], (x,)), "jit"),
+    ):
+        for show in (torch_pjrt.to_stablehlo, torch_pjrt.to_graph):
+            with pytest.raises(TypeError, match=f"{compiler} made this function.*Give the function that was compiled"):
+                show(fn, x)
+    assert "add" in torch_pjrt.to_graph(torch._dynamo.disable(lambda x: x + 1), x)

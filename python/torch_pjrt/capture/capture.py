@@ -12,9 +12,11 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.kept import mark
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
-from torch_pjrt.capture.scalars import CaptureError, Number
+from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
+from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)
@@ -28,6 +30,7 @@ class Capture:
     call: Callable[..., Any]
     places: tuple[Any, ...]
     names: list[str]
+    ties: Ties
     spec: pytree.TreeSpec
     form: int
     gradients: list[tuple[Any, Any]]  # the places of the parameters whose .grad the last results are
@@ -72,6 +75,7 @@ def _run(
     run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True))
     if run.mode.followers_follow():
         return run
+    run.mode.made.let_go()
     return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False))
 
 
@@ -99,8 +103,16 @@ def _run_once(
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", t) for i, t in enumerate(reals)]
         mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
-        with mode:
-            result = fn(*args, **kwargs)
+        try:
+            with mode:
+                result = fn(*args, **kwargs)
+        except ValueNeeded as error:
+            if not inside.tensors_in_groups:
+                raise
+            names = " or ".join(inside.tensors_in_groups)
+            raise ValueNeeded(
+                f"{error}. If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
+            ) from error
         mode.check_memory()
         for i, argument in enumerate(given):
             if argument.grad is not None:
@@ -168,6 +180,7 @@ def _with_grads(
     if run.made:
         return run, _Grads([], [], [])
     if _depends_on_grads(run):
+        run.mode.made.let_go()
         run = _run(fn, args, kwargs, found, inputs, "actual")
         plan = _plan_grads(run, keep=True)
         plan.absent = [
@@ -185,6 +198,7 @@ def _with_grads(
         for i, p in enumerate(run.mode.pieces)
         if p.gradient is not None and p.placeholder.grad is p.gradient and not changed[run.mode.position(i + 1)]
     }
+    run.mode.made.let_go()
     run = _run(fn, args, kwargs, found, inputs, "none")
     plan = _plan_grads(run, keep)
     plan.cleared = [i for i in plan.cleared if id(run.mode.pieces[i].real) not in untouched]
@@ -222,12 +236,15 @@ def capture(
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
     else:
         run, plan = _run(fn, args, kwargs, found, inputs, "none"), _Grads([], [], [])
-    if run.made:
-        raise StateMade
     mode = run.mode
+    if run.made:
+        mode.made.let_go()
+        raise StateMade
     gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
     devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
+    without_value = mode.made.without_value()
+    ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
     for piece in mode.pieces:
@@ -250,21 +267,36 @@ def capture(
         places += (None, position[piece.key]) if piece.container is None else (piece.container, piece.key)
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
-    count = len(mode.arguments)
+    arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
+    mark(without_value)
     return Capture(
         program=program,
         call=captured.call,
         places=tuple(places),
         names=[piece.name for piece in pieces],
+        ties=ties,
         spec=run.spec,
         form=form,
         gradients=[(mode.pieces[i].container, mode.pieces[i].key) for i in plan.kept],
         numbers=run.numbers,
         inputs=list(inputs),
         pinned=sorted(run.pinned, key=repr),
-        arguments=[(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments],
-        updates_arguments=any(index < count for index in program.mutated),
+        arguments=arguments,
+        updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
+
+
+def _ties(run: _Run, with_grads: bool) -> Ties:
+    """Without gradients an optimizer does nothing with a parameter that does not change, so it may hold another."""
+    mode = run.mode
+    changed = mode.trace.changed()
+    indices = {id(piece): i for i, piece in enumerate(mode.pieces)}
+    pairs = []
+    for piece, other in mode.ties:
+        matters = with_grads or not isinstance(other.container, list) or id(piece) not in indices
+        if matters or changed[mode.position(indices[id(piece)])]:
+            pairs.append((Place(piece.name, piece.container, piece.key), other))
+    return Ties(pairs)
 
 
 def _drop_unused(run: _Run, plan: _Grads, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt.capture.capture import LIST, Capture, capture
 from torch_pjrt.capture.finding import find
+from torch_pjrt.capture.ties import Ties
 
 
 class Jitted(functools.partial):  # type: ignore[type-arg]
@@ -97,9 +98,24 @@ def jit(
     name = getattr(fn, "__name__", type(fn).__name__)
     call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples), *captured.places))
     call.program = captured.program
+    if captured.ties:
+        call = _tied(call, captured.ties, name)
     if captured.form == LIST:
         return _unflattened(call, captured.spec)
     return call
+
+
+def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        if not ties.hold():
+            raise RuntimeError(
+                f"{name}: {ties.broken()} were one tensor when the function was captured, and are no longer: call jit "
+                "again"
+            )
+        return call(*args)
+
+    run.program = call.program  # type: ignore[attr-defined]
+    return run
 
 
 def _unflattened(call: Any, spec: pytree.TreeSpec) -> Callable[..., Any]:

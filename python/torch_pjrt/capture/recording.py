@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
-from torch_pjrt.capture.scalars import CaptureError, Number, apply, concrete, holds_number
+from torch_pjrt.capture.kept import Kept, Made
+from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded, apply, concrete, holds_number, read_numbers
+from torch_pjrt.capture.ties import Place
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")
@@ -49,8 +53,29 @@ class Follower:
     leader: int  # the piece's index
 
 
+def check_call(func: Any, kwargs: dict[str, Any]) -> None:
+    """Raises for what has no meaning in a program that its error would tell of."""
+    if kwargs.get("generator") is not None:
+        raise CaptureError(
+            f"{func.__name__} is given a generator, and a program draws from the default generator of its device: "
+            "leave it out (torch.manual_seed, called outside of the captured function, seeds the default one), or draw "
+            "outside and pass the tensor"
+        )
+    if func in (F.embedding, F.embedding_bag) and kwargs.get("max_norm") is not None:
+        raise CaptureError(
+            f"{func.__name__} with max_norm changes the rows of its weight that it reads, which can't be part of a "
+            "program: leave max_norm out, and rescale the weight before, in the function or outside of it (with "
+            "torch.no_grad(): weight.copy_(weight.renorm(2, 0, max_norm)))"
+        )
+
+
 def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     """A placeholder for ``real``."""
+    if isinstance(real, Kept):
+        raise CaptureError(
+            f"{name} was made while a function was captured, and has no value: it was kept somewhere (a list, an "
+            "attribute, a cache). Make it before the captured function is called, or anew in each call"
+        )
     if real.device.type not in ("cpu", "pjrt") and not _C.is_shared(real.device):
         raise CaptureError(
             f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
@@ -108,13 +133,17 @@ class Recording(TorchFunctionMode):
         self.followers: list[Follower] = []
         self.leaders: dict[Any, int] = {}
         self.by_id: dict[int, Piece] = {}
+        self.ties: list[tuple[Piece, Place]] = []  # where else a piece was found
+        self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
+        self.made = Made(self.trace.reached)
         self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
         self.arguments.append(self.stand_in(real, name))
+        self.made.add(self.arguments[-1:])
         return self.arguments[-1]
 
     def stand_in(self, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -128,6 +157,8 @@ class Recording(TorchFunctionMode):
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         known = self.by_id.get(id(real))
         if known is not None:
+            if known.container is not container or known.key != key:
+                self.ties.append((known, Place(name, container, key)))
             return known.placeholder
         placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
@@ -183,6 +214,9 @@ class Recording(TorchFunctionMode):
         if isinstance(value, torch.Tensor):
             known = self.by_id.get(id(value))
             if known is not None:
+                if known.container is not value and id(value) not in self.held:
+                    self.held.add(id(value))
+                    self.ties.append((known, Place("a tensor that the function uses", (value,), 0)))
                 return known.placeholder
             if value.device.type != "pjrt" or self.was_there_before(value):
                 return self.piece(value, "a tensor that the function uses", value, None)
@@ -233,6 +267,7 @@ class Recording(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.mirror_autocast()
+        check_call(func, kwargs or {})
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         args, kwargs = self.moved(func, args, kwargs)
         if func in MOVES and MOVES[func] == self.home.type:
@@ -241,7 +276,7 @@ class Recording(TorchFunctionMode):
             with torch.no_grad():
                 return Number(args[0].detach().double().reshape(()))
         if func in READS or func is T.item:
-            raise CaptureError(
+            raise ValueNeeded(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
             )
@@ -251,16 +286,22 @@ class Recording(TorchFunctionMode):
                 f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use "
                 "slices and indices, or pass the tensor that the memory belongs to"
             )
+        args, kwargs = read_numbers(func.__name__, args, kwargs)
         if holds_number((args, kwargs)):
             result = apply(func.__name__, args, kwargs)
             if result is not NotImplemented:
                 return result
             args, kwargs = concrete(args), concrete(kwargs)
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except NotImplementedError as error:
             name = getattr(func, "__name__", str(func))
-            raise CaptureError(f"{name} can't be part of a program: {error}") from error
+            needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
+            kind = ValueNeeded if needs_value else CaptureError
+            raise kind(f"{name} can't be part of a program: {error}") from error
+        leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.made.add(leaf for leaf in leaves if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
+        return result
 
 
 @contextmanager

@@ -17,6 +17,10 @@ class CaptureError(RuntimeError):
     """A function can't be made one program."""
 
 
+class ValueNeeded(CaptureError):
+    """The value of a tensor is needed while a program is made, and only a run has it."""
+
+
 class Number(torch.SymFloat):
     """A float whose value is an input of the program, or depends on one.
 
@@ -35,7 +39,7 @@ class Number(torch.SymFloat):
 
     def concrete(self) -> float:
         if self.value is None:
-            raise CaptureError(
+            raise ValueNeeded(
                 "the value of a tensor decides what Python does here (float(), bool(), a comparison, printing), and "
                 "only a run of the program has it: compute with tensors (torch.where, torch.clamp), and return the "
                 "tensor"
@@ -165,6 +169,7 @@ MEANING: dict[str, Callable[..., torch.Tensor]] = {
     "addcdiv": lambda n, self, tensor1, tensor2, value=1: self + n(value) * n(tensor1) / n(tensor2),
     "lerp": lambda n, self, end, weight: self + n(weight) * (n(end) - self),
     "rsub": lambda n, self, other: n(other) - self,
+    "full_like": lambda n, self, fill_value: torch.zeros_like(n(self)) + n(fill_value),
 }
 for _name, _same in {
     "__add__": "add",
@@ -179,6 +184,42 @@ MEANING["true_divide"] = MEANING["div"]
 MEANING["__rtruediv__"] = MEANING["__rdiv__"] = lambda n, self, other: n(other) / self
 MEANING["__rpow__"] = lambda n, self, other: n(other) ** self
 IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__idiv__": "div"}
+
+# Arguments that are numbers in every overload, by name and position (None: by name only). Of a tensor that is given for
+# one, as by an optimizer whose learning rate is a tensor, PyTorch reads the value.
+NUMBERS: dict[str, tuple[str, int | None]] = {
+    "add": ("alpha", None),
+    "sub": ("alpha", None),
+    "addcmul": ("value", 3),
+    "addcdiv": ("value", 3),
+    "full_like": ("fill_value", 1),
+}
+
+
+def _base(name: str) -> tuple[str, bool]:
+    """The functional operator of one tensor that ``name`` does, and whether it does it in place."""
+    name = name.removeprefix("_foreach_")
+    if name in IN_PLACE:
+        return IN_PLACE[name], True
+    in_place = name.endswith("_") and not name.endswith("__")
+    return name[:-1] if in_place else name, in_place
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point():
+        with torch.no_grad():
+            return Number(value.detach().double())
+    return value
+
+
+def read_numbers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the operator ``name`` with Numbers where PyTorch would read the value of a tensor."""
+    first = args[0][0] if args and isinstance(args[0], (list, tuple)) and args[0] else next(iter(args), None)
+    if not isinstance(first, torch.Tensor) or not first.is_floating_point():
+        return args, kwargs
+    key, position = NUMBERS.get(_base(name)[0], ("", None))
+    args = tuple(_number(a) if i == position else a for i, a in enumerate(args))
+    return args, {k: _number(v) if k == key else v for k, v in kwargs.items()}
 
 
 def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -201,11 +242,9 @@ def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     out = kwargs.get("out")
     kwargs = {k: v for k, v in kwargs.items() if k != "out"}
     each = name.startswith("_foreach_")
-    base = name.removeprefix("_foreach_")
-    in_place = base in IN_PLACE or (base.endswith("_") and not base.endswith("__"))
-    base = IN_PLACE.get(base, base[:-1] if in_place else base)
+    base, in_place = _base(name)
     meaning = MEANING.get(base)
-    if meaning is None or out is not None or "rounding_mode" in kwargs:
+    if meaning is None or out is not None or not kwargs.keys().isdisjoint(("rounding_mode", "dtype")):
         return NotImplemented
     if not each:
         return _one(meaning, in_place, args, kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from operator import is_
 from typing import Any
 
 import torch
@@ -43,8 +44,9 @@ class _Entry:
                 o,
                 o.param_groups,
                 o.state,
-                len(o.state),
-                [(group, len(group), len(group["params"])) for group in o.param_groups],
+                list(o.state),
+                list(o.state.values()),
+                [(group, len(group), group["params"], len(group["params"])) for group in o.param_groups],
             )
             for o in found.optimizers
         ]
@@ -67,14 +69,25 @@ class _Entry:
         return [group[key] if element is None else group[key][element] for group, key, element in self.varying]
 
     def is_current(self) -> bool:
-        """Do the optimizers have the parameters and the state that they had when this was captured?"""
-        for optimizer, groups, state, size, sizes in self.structure:
-            if optimizer.param_groups is not groups or optimizer.state is not state or len(state) != size:
+        """Do the optimizers have the groups and the state that they had when this was captured, and do places that held
+        one tensor still do?
+
+        The program finds state in the dict of its parameter, so these must be the same dicts. They are compared one by
+        one, in C: ``==`` would compare the tensors in them.
+        """
+        for optimizer, groups, state, owners, dicts, known in self.structure:
+            if optimizer.param_groups is not groups or len(groups) != len(known):
                 return False
-            for group, entries, parameters in sizes:
-                if len(group) != entries or len(group["params"]) != parameters:
+            if optimizer.state is not state or len(state) != len(dicts):
+                return False
+            if not all(map(is_, state.values(), dicts)) or not all(map(is_, state, owners)):
+                return False
+            for now, (group, entries, parameters, count) in zip(groups, known, strict=True):
+                if now is not group or len(group) != entries:
                     return False
-        return True
+                if group["params"] is not parameters or len(parameters) != count:
+                    return False
+        return self.captured.ties.hold()
 
     def holds(self) -> bool:
         """Are the optimizers as they were when this was captured, but for what is an input?"""

@@ -56,6 +56,7 @@ class Substitution:
         self.optimizers: list[tuple[torch.optim.Optimizer, list[Any], Any]] = []
         self.states: list[tuple[torch.optim.Optimizer, dict[Any, Any], dict[Any, Any]]] = []
         self.groups: list[tuple[torch.optim.Optimizer, list[dict[str, Any]], list[dict[str, Any]]]] = []
+        self.tensors_in_groups: list[str] = []  # the names of hyperparameters that are tensors
         self.state_made = False
 
     def __enter__(self) -> Substitution:
@@ -114,7 +115,10 @@ class Substitution:
                 if key == "params":
                     continue
                 if isinstance(value, torch.Tensor):
-                    self._place(group, key, value, f"{name}.param_groups[{g}]['{key}']", original)
+                    described = f"{name}.param_groups[{g}]['{key}']"
+                    self._place(group, key, value, described, original)
+                    if key != "initial_lr":  # a scheduler's own
+                        self.tensors_in_groups.append(described)
                 elif key == "fused" and value:
                     group[key] = False  # the same numbers: a program needs no fused kernel
                 elif key == "foreach" and value is None:
@@ -131,7 +135,8 @@ class Substitution:
         for owner, values in state.items():
             if not isinstance(values, dict):
                 raise CaptureError(f"{name} keeps state that is no dict of tensors ({type(values).__name__})")
-            key = self.recording.lift(owner)
+            known = self.recording.by_id.get(id(owner))
+            key = self.recording.lift(owner) if known is None else known.placeholder
             entries = dict(values)
             for k, value in values.items():
                 if isinstance(value, torch.Tensor):

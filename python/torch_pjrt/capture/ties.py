@@ -1,0 +1,70 @@
+"""Places that held one tensor when a function was captured: tied weights, a module's parameter in an optimizer's group.
+
+The program has one argument for them. It holds as long as they hold one tensor, whichever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from operator import getitem, is_
+from typing import Any
+
+
+@dataclass
+class Place:
+    """Where a tensor is found: ``container[key]``."""
+
+    name: str
+    container: Any
+    key: Any
+
+    def read(self) -> Any:
+        try:
+            return self.container[self.key]
+        except LookupError:
+            return None
+
+
+class Ties:
+    """Pairs of places, compared in each call: loops in C, as 100 parameters are the rule.
+
+    An optimizer's group whose parameters are all tied is walked as it is, which is faster than looking each up. That
+    its length is still the same is for others to see.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Place, Place]]) -> None:
+        by_container: dict[int, list[tuple[Place, Place]]] = {}
+        for pair in pairs:
+            by_container.setdefault(id(pair[1].container), []).append(pair)
+        self.walked: list[list[Any]] = []
+        loose: list[tuple[Place, Place]] = []
+        self.pairs: list[tuple[Place, Place]] = []
+        for group in by_container.values():
+            container = group[0][1].container
+            if isinstance(container, list) and [other.key for _, other in group] == list(range(len(container))):
+                self.walked.append(container)
+                self.pairs += group
+            else:
+                loose += group
+        self.pairs += loose
+        self.containers = [place.container for place, _ in self.pairs]
+        self.keys = [place.key for place, _ in self.pairs]
+        self.other_containers = [other.container for _, other in loose]
+        self.other_keys = [other.key for _, other in loose]
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+    def hold(self) -> bool:
+        others = chain(*self.walked, map(getitem, self.other_containers, self.other_keys))
+        try:
+            return all(map(is_, map(getitem, self.containers, self.keys), others))
+        except LookupError:  # an entry is gone
+            return False
+
+    def broken(self) -> str:
+        """The names of two places that hold different tensors."""
+        pair = next((pair for pair in self.pairs if pair[0].read() is not pair[1].read()), self.pairs[0])
+        return " and ".join(f"'{place.name}'" for place in pair)

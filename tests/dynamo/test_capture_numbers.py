@@ -1,0 +1,87 @@
+"""compile_step with hyperparameters that are tensors: PyTorch reads their values, a program computes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": torch.optim.SGD,
+    "SGD-momentum": lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9, nesterov=True),
+    "SGD-foreach": lambda p, lr: torch.optim.SGD(p, lr, foreach=True),
+    "Adam": torch.optim.Adam,
+    "Adam-of-one-element": lambda p, lr: torch.optim.Adam(p, lr.view(1)),
+    "Adam-fused": lambda p, lr: torch.optim.Adam(p, lr, fused=True),
+    "Adam-betas": lambda p, lr: torch.optim.Adam(p, lr, (torch.tensor(0.8), torch.tensor(0.9)), foreach=False),
+    "AdamW": torch.optim.AdamW,
+    "Adamax": torch.optim.Adamax,
+    "Adamax-foreach": lambda p, lr: torch.optim.Adamax(p, lr, foreach=True),
+    "Adadelta": torch.optim.Adadelta,
+    "Adadelta-foreach": lambda p, lr: torch.optim.Adadelta(p, lr, foreach=True),
+    "Adagrad": torch.optim.Adagrad,
+    "RMSprop": torch.optim.RMSprop,
+    "RMSprop-foreach": lambda p, lr: torch.optim.RMSprop(p, lr, foreach=True),
+    "RMSprop-momentum": lambda p, lr: torch.optim.RMSprop(p, lr, momentum=0.5, centered=True),
+    "Rprop": torch.optim.Rprop,
+    "NAdam": torch.optim.NAdam,
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_learning_rate_that_is_a_tensor(name: str) -> None:
+    def train(wrap: Callable[[Any], Any]) -> tuple[list[torch.Tensor], Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        optimizer = OPTIMIZERS[name](model.parameters(), torch.tensor(0.01))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(step)
+        results = []
+        for _ in range(5):
+            results.append(step(torch.tensor([[1.0, -2.0, 0.5]])).detach())
+            schedule.step()
+        return [*results, *model.state_dict().values(), optimizer.param_groups[0]["lr"]], step
+
+    (ours, step), (eager, _) = train(torch_pjrt.compile_step), train(lambda step: step)
+    for a, b in zip(ours, eager, strict=True):
+        torch.testing.assert_close(a, b)
+    assert step.programs == 1
+    assert step.captures <= 2  # the first makes the optimizer's state
+
+
+def test_numbers_that_are_tensors_in_an_operator() -> None:
+    def fn(x: torch.Tensor, n: torch.Tensor) -> Any:
+        pair = torch._foreach_addcdiv([x, x], [x, x], [x + 1, x + 2], value=-n)
+        return torch.add(x, x, alpha=n), x.sub(x, alpha=n), torch.addcmul(x, x, x, value=n), torch.full_like(x, n), pair
+
+    fast = torch_pjrt.compile_step(fn)
+    for value in (0.5, 3.0):
+        arguments = torch.arange(1.0, 4.0), torch.tensor(value)
+        torch.testing.assert_close(fast(*arguments), fn(*arguments))
+    assert fast.captures == 1
+
+
+@pytest.mark.parametrize("read", [float, bool, lambda lr: lr.item() > 0, lambda lr: torch.ones(2).clamp(max=int(lr))])
+def test_a_learning_rate_that_is_read(read: Callable[[torch.Tensor], Any]) -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), torch.tensor(0.1))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        read(optimizer.param_groups[0]["lr"])
+        return model(x)
+
+    with pytest.raises(torch_pjrt.CaptureError, match=r"SGD\.param_groups\[0\]\['lr'\], make this a Python float"):
+        torch_pjrt.compile_step(step)(torch.ones(2, 3))

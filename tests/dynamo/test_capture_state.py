@@ -1,0 +1,199 @@
+"""compile_step and jit find state where it is now, whatever was replaced since the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+Training = tuple[nn.Sequential, torch.optim.Optimizer]
+
+
+def training(make: Callable[[Any], torch.optim.Optimizer]) -> Training:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    return model, make(model.parameters())
+
+
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], torch.Tensor]:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def clear(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.state.clear()
+
+
+def forget_one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    del optimizer.state[model[0].weight]
+
+
+def clone(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Equal to what was there, so that the next step makes no state."""
+    for parameter, state in list(optimizer.state.items()):
+        optimizer.state[parameter] = {key: value.clone() for key, value in state.items()}
+
+
+def exchange(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """The same dicts in the same order, of other parameters."""
+    owners, dicts = list(optimizer.state), list(optimizer.state.values())
+    owners[0], owners[2] = owners[2], owners[0]
+    optimizer.state.clear()
+    for owner, values in zip(owners, dicts, strict=True):
+        optimizer.state[owner] = values
+
+
+def replace_parameter(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    old = model[0].weight
+    model[0].weight = nn.Parameter(old.detach() * 0.5)
+    optimizer.param_groups[0]["params"][0] = model[0].weight
+    del optimizer.state[old]
+
+
+def replace_list(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    parameters = optimizer.param_groups[0]["params"]
+    optimizer.param_groups[0]["params"] = [nn.Parameter(torch.ones(4, 3)), *parameters[1:]]
+
+
+def add_group(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    last = optimizer.param_groups[0]["params"].pop()
+    optimizer.add_param_group({"params": [last], "lr": 0.5})
+
+
+def replace_group(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0] = {**optimizer.param_groups[0], "lr": 0.001}
+
+
+SGD = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)  # noqa: E731
+ADAM = lambda p: torch.optim.Adam(p, lr=0.05)  # noqa: E731
+CHANGES = [clear, forget_one, clone, replace_parameter, replace_list, add_group, replace_group]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("make", [SGD, ADAM], ids=["SGD", "Adam"])
+def test_optimizer_state_that_is_replaced(make: Any, change: Callable[..., None]) -> None:
+    (model, optimizer), (other, reference) = training(make), training(make)
+    step, eager = torch_pjrt.compile_step(step_of(model, optimizer)), step_of(other, reference)
+    x = torch.tensor([[1.0, -2.0, 0.5]])
+    for n in range(9):
+        torch.testing.assert_close(step(x), eager(x).detach())
+        if n in (3, 6):
+            change(model, optimizer)
+            change(other, reference)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    for values, expected in zip(optimizer.state.values(), reference.state.values(), strict=True):
+        torch.testing.assert_close(values, expected)
+
+
+def test_state_that_goes_to_another_parameter() -> None:
+    def make() -> tuple[nn.ModuleList, torch.optim.Optimizer, Callable[[torch.Tensor], torch.Tensor]]:
+        torch.manual_seed(1)
+        layers = nn.ModuleList(nn.Linear(3, 3, bias=False) for _ in range(3))
+        optimizer = SGD(layers.parameters())
+        return layers, optimizer, step_of(nn.Sequential(*layers), optimizer)
+
+    (layers, optimizer, step), (others, reference, eager) = make(), make()
+    step = torch_pjrt.compile_step(step)
+    x = torch.tensor([[1.0, -2.0, 0.5]])
+    for n in range(5):
+        torch.testing.assert_close(step(x), eager(x).detach())
+        if n == 2:
+            exchange(layers, optimizer)
+            exchange(others, reference)
+    for a, b in zip(layers.parameters(), others.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.tokens, self.head = nn.Embedding(4, 2), nn.Linear(2, 4, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        return self.head(self.tokens(indices))
+
+
+def test_weights_that_are_untied_after_jit() -> None:
+    model, indices = Tied(), torch.tensor([0, 3])
+    call = torch_pjrt.jit(model, (indices,))
+    with torch.no_grad():
+        torch.testing.assert_close(call(indices), model(indices))
+        model.head.weight = model.tokens.weight = nn.Parameter(torch.randn(4, 2))  # another, and still one
+        torch.testing.assert_close(call(indices), model(indices))
+        model.head.weight = nn.Parameter(torch.randn(4, 2))
+        with pytest.raises(RuntimeError, match=r"'tokens\.weight' and 'head\.weight' were one tensor.*call jit again"):
+            call(indices)
+        del model.head.weight
+        with pytest.raises(RuntimeError, match="were one tensor"):
+            call(indices)
+
+
+@pytest.mark.parametrize("change", ["head", "both", "one in the optimizer", "all"])
+def test_weights_that_are_untied_in_training(change: str) -> None:
+    def train(wrap: Callable[[Any], Any]) -> list[torch.Tensor]:
+        model, indices = Tied(), torch.tensor([0, 3])
+        optimizer = torch.optim.SGD([model.tokens.weight], lr=0.1)
+        step = wrap(step_of(model, optimizer))
+        results = []
+        for n in range(6):
+            results.append(step(indices).detach())
+            if n == 2:
+                new = nn.Parameter(torch.linspace(-1, 1, 8).view(4, 2))
+                if change in ("head", "both", "all"):
+                    model.head.weight = new
+                if change in ("both", "all"):  # in the module, not in the optimizer: nobody trains it
+                    model.tokens.weight = new
+                if change in ("one in the optimizer", "all"):
+                    optimizer.param_groups[0]["params"][0] = new
+        return [*results, *model.state_dict().values(), *optimizer.param_groups[0]["params"]]
+
+    for ours, eager in zip(train(torch_pjrt.compile_step), train(lambda step: step), strict=True):
+        torch.testing.assert_close(ours, eager)
+
+
+def test_a_parameter_that_is_replaced_everywhere_needs_no_capture() -> None:
+    model, optimizer = training(lambda p: torch.optim.SGD(p, lr=0.1))
+    step = torch_pjrt.compile_step(step_of(model, optimizer))
+    x = torch.ones(1, 3)
+    step(x)
+    model[0].weight = optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.zeros(4, 3))
+    step(x)
+    assert step.captures == 1
+    assert model[0].weight.any()
+
+
+def test_a_parameter_that_the_function_holds_itself() -> None:
+    model = nn.Linear(3, 3, bias=False)
+    weight = model.weight
+    fast = torch_pjrt.compile_step(lambda x: model(x) + weight.sum())
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        fast(x)
+        model.weight = nn.Parameter(torch.ones(3, 3))
+        torch.testing.assert_close(fast(x), model(x) + weight.sum())
+
+
+def test_what_an_optimizer_holds_does_not_concern_a_call_without_gradients() -> None:
+    model, optimizer = training(SGD)
+
+    def evaluate(x: torch.Tensor, optimizer: torch.optim.Optimizer = optimizer) -> torch.Tensor:
+        return model(x)
+
+    x = torch.ones(1, 3)
+    call = torch_pjrt.jit(evaluate, (x,))
+    model[0].weight = nn.Parameter(torch.ones(4, 3))
+    torch.testing.assert_close(call(x), model(x).detach())
