@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -105,13 +106,21 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
   });
   num_nodes_ = walk.nodes.size();
   numbers_ = walk.numbers;
-  for (size_t i = 0; i < numbers_.size(); ++i) {
-    random_ |= program_->slots[i].promoted && numbers_[i].kind == graph::Number::Kind::kKey;
-  }
+  find_keys();
   bind_leaves(walk, new_values);
   for (Argument& argument : arguments_) {
     argument.placeholder.reset();
     argument.leaf.reset();
+  }
+}
+
+// What drew with one key in the trace draws with one key in each call: an activation checkpoint draws again what it drew.
+void CompiledGraph::find_keys() {
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> met;  // by seed and offset
+  for (uint32_t i = 0; i + 1 < numbers_.size(); ++i) {
+    if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
+    const auto first = met.emplace(std::pair(numbers_[i].bits, numbers_[i + 1].bits), i).first->second;
+    keys_.push_back({i++, first});
   }
 }
 
@@ -394,16 +403,17 @@ PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
 }
 
 void CompiledGraph::bind_numbers() {
-  if (random_) {
-    for (size_t i = 0; i + 1 < numbers_.size(); ++i) {
-      if (numbers_[i].kind != graph::Number::Kind::kKey) continue;
-      const auto [seed, offset] =
-          is_outside(random_device_) ? device::next_key_of(random_device_) : device::next_key(std::nullopt, device_);
-      numbers_[i] = graph::Number::key(seed);
-      numbers_[++i] = graph::Number::key(offset);
+  for (const Key& key : keys_) {
+    if (key.first != key.number) {
+      std::copy_n(numbers_.begin() + key.first, 2, numbers_.begin() + key.number);
+      continue;
     }
+    const auto [seed, offset] =
+        is_outside(random_device_) ? device::next_key_of(random_device_) : device::next_key(std::nullopt, device_);
+    numbers_[key.number] = graph::Number::key(seed);
+    numbers_[key.number + 1] = graph::Number::key(offset);
   }
-  if (random_ || !packed_.made()) packed_.make(context_.client(), *program_, numbers_);
+  if (!keys_.empty() || !packed_.made()) packed_.make(context_.client(), *program_, numbers_);
   packed_.append_to(handles_);
 }
 

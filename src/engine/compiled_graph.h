@@ -94,6 +94,9 @@ class CompiledGraph {
     bool whole = false;  // the argument itself
     int64_t twin = -1;   // the earlier result that is this very tensor, which autograd must see: it then copies
   };
+  struct Key {               // a random key, new in every call: two of numbers_
+    uint32_t number, first;  // the same as the key at `first`
+  };
   struct Storage {
     uint32_t result = 0;  // of the program
     graph::TypePtr form = nullptr;
@@ -101,6 +104,7 @@ class CompiledGraph {
   };
 
   void trace_results(const std::vector<Result>& results, std::vector<graph::Value>& values);
+  void find_keys();
   void bind_leaves(const Walk& walk, const std::vector<int64_t>& new_values);
   static at::Tensor memory_of(const Bound& bound, const at::Tensor& tensor);
   void ready_device_arguments(const std::vector<Given>& given);
@@ -125,7 +129,7 @@ class CompiledGraph {
   std::vector<Storage> storages_;
   std::shared_ptr<Program> program_;
   std::vector<graph::Number> numbers_;
-  bool random_ = false;              // some numbers are random keys, new in every call
+  std::vector<Key> keys_;
   c10::Device random_device_;        // whose generator gives them
   bool waits_ = false;               // something on the CPU is written: the call ends when the program does
   bool on_device_ = false;           // some argument lies on the device

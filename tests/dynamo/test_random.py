@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import torch_pjrt
 
@@ -109,3 +110,35 @@ def test_what_a_checkpoint_in_a_compiled_function_keeps() -> None:
     dropped = x.detach().sin().exp() * 2 * (y != torch.e).detach()
     inner = (-dropped.sin() * dropped.cos().exp() * 2 * (dropped != 0)).detach()
     torch.testing.assert_close(x.grad, inner * x.detach().sin().exp() * x.detach().cos())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_a_checkpoint_in_a_step_draws_again_what_it_drew(device: str, reentrant: bool) -> None:
+    class Dropped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1000))
+
+        def inner(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(x * self.weight * self.weight, 0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.inner, x, use_reentrant=reentrant)
+
+    model, x = Dropped().to(device), torch.ones(1000, device=device)
+
+    def step(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        model.weight.grad = None
+        y = model(x.detach().requires_grad_())
+        y.sum().backward()
+        return y, torch.nn.functional.dropout(x, 0.5)
+
+    compiled = torch_pjrt.compile_step(step, modules=[model], keep_grads=True)
+    masks = []
+    for _ in range(3):
+        y, other = compiled(x)
+        assert torch.equal(y != 0, model.weight.grad != 0)
+        masks += [(y != 0).cpu(), (other != 0).cpu()]
+    for i, mask in enumerate(masks):
+        assert all(400 < (mask == another).sum() < 600 for another in masks[:i])
