@@ -124,8 +124,9 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
     const CompileProgress progress(ops);
     compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options);
   }
-  if (std::chrono::steady_clock::now() - start > kLongCompile) return_memory();
+  const bool was_long = std::chrono::steady_clock::now() - start > kLongCompile;
   if (!key.empty()) keep(key, *compiled.executable);
+  if (was_long) return_memory();
   return compiled;
 }
 

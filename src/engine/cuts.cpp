@@ -40,11 +40,12 @@ PartOfNode in_pieces(const Walk& walk, const PartOfNode& part) {
 
 }  // namespace
 
-const Cut* Cuts::find(const Walk& walk, bool may_interpret) {
+const Cut* Cuts::find(const Walk& walk, bool may_interpret, const std::function<bool(uint64_t)>& is_found_again) {
   if (walk.nodes.size() < kLeastCalls) return nullptr;
   auto it = cuts_.find(walk.hash);
   if (it == cuts_.end()) {
-    Cut cut{variety_.find(walk), "known calls in a new order"};
+    constexpr uint32_t kUsesOfVariety = 16;
+    Cut cut{variety_.find(walk, is_found_again), "known calls in a new order", kUsesOfVariety};
     if (cut.part.empty()) cut = {find_repeats(walk), "rounds of a loop"};
     if (cut.part.empty()) cut = {growth_.find(walk, may_interpret), "new shapes in a known graph"};
     if (cut.part.empty()) cut.cause = "a graph too large for one program";
@@ -52,7 +53,10 @@ const Cut* Cuts::find(const Walk& walk, bool may_interpret) {
     if (cut.part.empty()) return nullptr;
     it = cuts_.emplace(walk.hash, std::move(cut)).first;
   }
-  return it->second.part.size() == walk.nodes.size() ? &it->second : nullptr;  // else another graph of the same hash
+  Cut& cut = it->second;
+  if (cut.part.size() != walk.nodes.size() || cut.left == 0) return nullptr;  // or another graph of the same hash
+  if (cut.left != UINT32_MAX) --cut.left;
+  return &cut;
 }
 
 }  // namespace tpjrt::engine

@@ -65,6 +65,7 @@ std::shared_ptr<Program> ProgramCache::find(const Walk& walk) {
   for (const auto& program : it->second) {
     if (program->tape != walk.tape || !program->accepts(walk.numbers)) continue;
     program->last_used = ++used_;
+    program->found_again = true;
     return program;
   }
   return nullptr;
@@ -135,6 +136,12 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
+}
+
+bool ProgramCache::is_found_again(uint64_t hash) const {
+  const auto it = programs_.find(hash);
+  return it != programs_.end() &&
+         std::any_of(it->second.begin(), it->second.end(), [](const auto& program) { return program->found_again; });
 }
 
 void ProgramCache::drop_older_half() {

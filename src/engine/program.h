@@ -33,6 +33,7 @@ struct Program {
 
   uint64_t serial = 0;     // counts the programs of this process, from 1; given by the cache
   uint64_t last_used = 0;  // grows with each use of any program of the cache
+  bool found_again = false;
   std::vector<uint64_t> tape;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;  // dense
@@ -72,6 +73,8 @@ class ProgramCache {
   // Takes down the numbers of a graph that is being compiled.
   void remember(const Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
+  // Was a program of such a graph used more than once?
+  bool is_found_again(uint64_t hash) const;
   // Of the programs that nobody else holds, lets go of the half that was not used for longest.
   void drop_older_half();
   size_t size() const { return count_; }

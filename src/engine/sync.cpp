@@ -224,7 +224,8 @@ std::optional<int64_t> Context::interpret(const Walk& walk) {
 }
 
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
-  const Cut* cut = cuts_.find(walk, /*may_interpret=*/!device::strict());
+  const auto is_found_again = [&](uint64_t hash) { return programs_.is_found_again(hash); };
+  const Cut* cut = cuts_.find(walk, /*may_interpret=*/!device::strict(), is_found_again);
   if (!cut) return false;
   Parts parts(walk, cut->part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left

@@ -14,7 +14,8 @@ using graph::SignaturePtr;
 using Calls = std::vector<const Node*>;
 
 constexpr size_t kLeastCalls = 96;   // of a graph: fewer are soon compiled
-constexpr uint32_t kFewOrders = 2;   // that are compiled whole: a program may have some, for training and evaluation
+constexpr size_t kMostOrders = 16;   // that are remembered
+constexpr size_t kFewOrders = 3;     // that are compiled whole: a training may begin with some
 constexpr size_t kLargePiece = 128;  // is cut further
 constexpr size_t kSmallPiece =
     16;  // calls between two cuts, on average: running a program costs as much as recording some
@@ -64,8 +65,13 @@ void cut(const Calls& calls, size_t first, size_t last, std::vector<size_t>& beg
 
 }  // namespace
 
-PartOfNode Variety::find(const Walk& walk) {
-  if (walk.nodes.size() < kLeastCalls || ++orders_[hash_of_set(walk)] <= kFewOrders) return {};
+PartOfNode Variety::find(const Walk& walk, const std::function<bool(uint64_t)>& is_found_again) {
+  if (walk.nodes.size() < kLeastCalls) return {};
+  std::vector<uint64_t>& orders = orders_[hash_of_set(walk)];
+  const auto again = static_cast<size_t>(std::count_if(orders.begin(), orders.end(), is_found_again));
+  const bool varies = orders.size() >= kFewOrders && 2 * again < orders.size();
+  if (orders.size() < kMostOrders) orders.push_back(walk.hash);
+  if (!varies) return {};
   const Calls calls = in_recording_order(walk);
   std::vector<size_t> begins;
   cut(calls, 0, calls.size(), begins);
