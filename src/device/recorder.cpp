@@ -92,13 +92,15 @@ bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
 }
 
 void resize_first(const Plan& plan, const Arguments& arguments) {
+  const auto sizes = [&](const Plan::Write& write) -> c10::IntArrayRef {
+    return plan.signature.results[write.result]->sizes;
+  };
+  for (const Plan::Write& write : plan.writes) {  // all, before anything is changed
+    TORCH_CHECK(!write.resized || !is_read_too(write, arguments), "output with shape ",
+                arguments.operands[write.operand]->sizes(), " doesn't match the broadcast shape ", sizes(write));
+  }
   for (const Plan::Write& write : plan.writes) {
-    if (!write.resized) continue;
-    const at::Tensor& tensor = *arguments.operands[write.operand];
-    const c10::IntArrayRef sizes = plan.signature.results[write.result]->sizes;
-    TORCH_CHECK(!is_read_too(write, arguments), "output with shape ", tensor.sizes(),
-                " doesn't match the broadcast shape ", sizes);
-    tensor.resize_(sizes);
+    if (write.resized) arguments.operands[write.operand]->resize_(sizes(write));
   }
 }
 
