@@ -272,6 +272,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     signature.mutated.push_back(i);
     signature.results.push_back(write.resized ? dense_type(after) : signature.operands[i]);
     plan->writes.push_back(write);
+    plan->resizes |= write.resized;
   }
   plan->shape = shape_of(plan->returns);
   const auto& given = signature.results;

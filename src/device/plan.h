@@ -38,6 +38,7 @@ struct Plan {
   std::vector<Return> returns;
   Shape shape = Shape::kMixed;
   std::vector<Write> writes;
+  bool resizes = false;  // some write is to a tensor that Meta resized
   // Numbers that PyTorch converts to this dtype: one that doesn't fit is an error.
   std::vector<uint32_t> fitted;
   c10::ScalarType fitted_to = c10::ScalarType::Undefined;

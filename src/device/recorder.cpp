@@ -86,9 +86,10 @@ bool is_read_too(const Plan::Write& write, const Arguments& arguments) {
 
 // Does an `out=` of the wrong size begin within its storage, so that what it becomes may end beyond it, or is it read, too?
 bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
-  return std::any_of(plan.writes.begin(), plan.writes.end(), [&](const Plan::Write& write) {
-    return write.resized && (arguments.operands[write.operand]->storage_offset() != 0 || is_read_too(write, arguments));
-  });
+  return plan.resizes && std::any_of(plan.writes.begin(), plan.writes.end(), [&](const Plan::Write& write) {
+           return write.resized &&
+                  (arguments.operands[write.operand]->storage_offset() != 0 || is_read_too(write, arguments));
+         });
 }
 
 void resize_first(const Plan& plan, const Arguments& arguments) {
@@ -219,7 +220,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   const Plan* plan = find(arguments);
   if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
   if (C10_UNLIKELY(!plan->fitted.empty()) && !numbers_fit(*plan, arguments.numbers)) return nullptr;
-  if (C10_UNLIKELY(!plan->writes.empty()) && needs_resizing_first(*plan, arguments)) return nullptr;
+  if (C10_UNLIKELY(needs_resizing_first(*plan, arguments))) return nullptr;
   finish(*plan, op, arguments, results, timer, std::move(lock));
   return plan;
 }

@@ -132,17 +132,17 @@ void CompiledGraph::bind_leaves(const Walk& walk, const std::vector<int64_t>& ne
     if (arguments_[i].is_tensor) by_leaf.emplace(arguments_[i].leaf.get(), static_cast<uint32_t>(i));
   }
   const std::vector<int64_t> argument_places = engine::argument_places(walk), places = engine::result_places(walk);
-  std::vector<char> updated(arguments_.size());
+  std::vector<bool> updated(arguments_.size()), donated(walk.leaves.size());
+  for (const Walk::Alias& alias : walk.aliases) donated[alias.leaf] = true;
   for (size_t i = 0; i < walk.leaves.size(); ++i) {
     const graph::NodePtr& leaf = walk.leaves[i];
     const auto at = by_leaf.find(leaf.get());
-    if (at != by_leaf.end()) updated[at->second] = 1;
+    if (at != by_leaf.end()) updated[at->second] = true;
     if (argument_places[i] < 0) continue;  // in a pack
     Bound bound;
     bound.form = leaf->leaf_type;
     bound.type = buffer_type(*leaf->leaf_type);
-    bound.donated = std::any_of(walk.aliases.begin(), walk.aliases.end(),
-                                [&](const Walk::Alias& alias) { return alias.leaf == i; });
+    bound.donated = donated[i];
     if (at == by_leaf.end()) {
       bound.constant = leaf;
     } else {
@@ -162,7 +162,7 @@ void CompiledGraph::bind_leaves(const Walk& walk, const std::vector<int64_t>& ne
     bound_.push_back(std::move(bound));
   }
   for (Storage& storage : storages_) storage.result = static_cast<uint32_t>(places[storage.result]);
-  auto next = static_cast<uint32_t>(std::count_if(places.begin(), places.end(), [](int64_t at) { return at >= 0; }));
+  auto next = static_cast<uint32_t>(count_of_own(places));
   for (const Pack& pack : walk.packs) {
     BoundPack bound(pack, next++);
     for (const Pack::Piece& piece : pack.pieces) bound.arguments.push_back(by_leaf.at(walk.leaves[piece.leaf].get()));

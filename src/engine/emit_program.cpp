@@ -1,7 +1,6 @@
 // Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
 #include "engine/emit_program.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "engine/emit_call.h"
@@ -196,10 +195,9 @@ EmittedProgram emit_program(const Walk& walk, std::vector<NumberSlot>& slots, bo
     if (places[i] >= 0) results.push_back(values.back());
   }
   for (const Walk::Alias& alias : walk.aliases) e.alias(arguments[alias.leaf], places[alias.result]);
-  auto first_pack =
-      static_cast<int64_t>(std::count_if(arguments.begin(), arguments.end(), [](int64_t at) { return at >= 0; }));
+  int64_t next = count_of_own(arguments);
   for (const Pack& pack : walk.packs) {
-    e.alias(first_pack++, static_cast<int64_t>(results.size()));
+    e.alias(next++, static_cast<int64_t>(results.size()));
     results.push_back(packed(e, pack, values));
   }
   if (!requirements.empty()) results.push_back(extremes(e));

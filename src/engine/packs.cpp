@@ -64,4 +64,8 @@ std::vector<int64_t> result_places(const Walk& walk) {
   return numbered(walk.results.size(), walk.packs, &Pack::Piece::result);
 }
 
+int64_t count_of_own(const std::vector<int64_t>& places) {
+  return std::count_if(places.begin(), places.end(), [](int64_t place) { return place >= 0; });
+}
+
 }  // namespace tpjrt::engine

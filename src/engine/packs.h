@@ -35,5 +35,7 @@ void pack(Walk& walk, const std::vector<char>& may_be_packed);
 // -1 for what is in a pack.
 std::vector<int64_t> argument_places(const Walk& walk);
 std::vector<int64_t> result_places(const Walk& walk);
+// How many there are on their own; packs come after these.
+int64_t count_of_own(const std::vector<int64_t>& places);
 
 }  // namespace tpjrt::engine

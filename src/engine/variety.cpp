@@ -17,8 +17,7 @@ constexpr size_t kLeastCalls = 96;   // of a graph: fewer are soon compiled
 constexpr size_t kMostOrders = 16;   // that are remembered
 constexpr size_t kFewOrders = 3;     // that are compiled whole: a training may begin with some
 constexpr size_t kLargePiece = 128;  // is cut further
-constexpr size_t kSmallPiece =
-    16;  // calls between two cuts, on average: running a program costs as much as recording some
+constexpr size_t kSmallPiece = 16;   // calls, on average: running a program costs as much as recording some
 constexpr size_t kFewestPieces = 4;
 
 uint64_t hash_of_set(const Walk& walk) {

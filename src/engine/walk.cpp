@@ -100,14 +100,13 @@ class Walker {
 uint64_t Walker::last_mark_ = 0;
 
 void finish(Walk& out) {
-  for (const Walk::Alias& alias : out.aliases) {
+  const auto add = [&](const auto& alias) {
     out.tape.push_back((static_cast<uint64_t>(alias.leaf) << 32 | alias.result) << 2 | Word::kLeaf);
-  }
+  };
+  for (const Walk::Alias& alias : out.aliases) add(alias);
   for (const Pack& pack : out.packs) {
     out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias: there are not so many leaves
-    for (const Pack::Piece& piece : pack.pieces) {
-      out.tape.push_back((static_cast<uint64_t>(piece.leaf) << 32 | piece.result) << 2 | Word::kLeaf);
-    }
+    for (const Pack::Piece& piece : pack.pieces) add(piece);
   }
   uint64_t hash = out.tape.size();
   for (const uint64_t word : out.tape) hash = mixed(hash, word);

@@ -12,6 +12,8 @@ namespace tpjrt::ops {
 // polynomial of. Other platforms get the plain op.
 bool has_fast_way(const Expression& x);
 
+inline Expression converted(const Expression& x, ElementType element) { return x.with(x.e->convert(x.value, element)); }
+
 // `fast`, where `rare` is true of no element, else `slow` of the operands, which are of its shape. Of few elements it is
 // always `slow`: the choice would take longer.
 Expression usually(const Expression& rare, const std::vector<Expression>& operands,

@@ -59,16 +59,10 @@ Values mse_loss_backward(Emit& e, const Call& c) {
   return k.give(2 * gradient_scale(c) * d * k("grad_output"));
 }
 
-// A float of the call, which may vary, in every element.
-Expression number(const Call& c, std::string_view name, const Expression& like) {
-  Emit& e = *like.e;
-  return like.with(e.broadcast_to(c.scalar(e, name, like.value.element()), like.value.dims()));
-}
-
 // aten::smooth_l1_loss
 Values smooth_l1_loss(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
-  const Expression z = abs(k("self") - k("target")), beta = number(c, "beta", z);
+  const Expression z = abs(k("self") - k("target")), beta = k.scalar("beta");
   return reduced(e, c, where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));  // nothing is below 0
 }
 
@@ -76,14 +70,14 @@ Values smooth_l1_loss(Emit& e, const Call& c) {
 Values smooth_l1_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
-  const Expression beta = number(c, "beta", d);
+  const Expression beta = k.scalar("beta");
   return k.give(where(d <= -beta, -g, where(d >= beta, g, g * d / beta)));
 }
 
 // aten::huber_loss
 Values huber_loss(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
-  const Expression z = abs(k("self") - k("target")), delta = number(c, "delta", z);
+  const Expression z = abs(k("self") - k("target")), delta = k.scalar("delta");
   return reduced(e, c, where(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta)));
 }
 
@@ -91,7 +85,7 @@ Values huber_loss(Emit& e, const Call& c) {
 Values huber_loss_backward(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Expression d = k("self") - k("target"), g = gradient_scale(c) * k("grad_output");
-  const Expression delta = number(c, "delta", d);
+  const Expression delta = k.scalar("delta");
   return k.give(where(d <= -delta, -g * delta, where(d >= delta, g * delta, g * d)));
 }
 

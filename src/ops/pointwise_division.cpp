@@ -48,11 +48,11 @@ Expression is_above_floor(const Expression& r, const Expression& b) {
 Expression remainder_of(const Expression& a, const Expression& b) {
   const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };
   if (!has_fast_way(a)) return slow({a, b});
-  const auto wide = [](const Expression& x) { return x.with(x.e->convert(x.value, ElementType::kF64)); };
+  const auto wide = [](const Expression& x) { return converted(x, ElementType::kF64); };
   const Expression quotient = wide(a) / wide(b);
   return usually(abs(quotient) > 0x1p28, {a, b}, slow, [&] {
     const Expression whole = trunc(wide(a) / wide(b)), rest = wide(a) - whole * wide(b);
-    const Expression narrow = a.with(a.e->convert(rest.value, ElementType::kF32));
+    const Expression narrow = converted(rest, ElementType::kF32);
     return where(whole == 0, a,
                  where(narrow == 0, a * 0, narrow));  // also where b is infinite; a zero has the sign of a
   });

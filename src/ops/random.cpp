@@ -24,11 +24,15 @@ Value scaled(Emit& e, const Value& x, double factor, double shift) {
   return shift == 0 ? y : e.add(y, e.splat(shift, y.type));
 }
 
-// The same, by numbers of the call, which may vary.
+// A number of the call, which may vary, in every element.
+Value number(Emit& e, const Call& c, std::string_view name, const Type& type) {
+  return e.broadcast_to(c.scalar(e, name, type.element), type.dims);
+}
+
+// The same, by numbers of the call.
 Value scaled(Emit& e, const Call& c, const Value& x, std::string_view factor, std::string_view shift) {
-  const auto number = [&](std::string_view name) { return e.broadcast_to(c.scalar(e, name, x.element()), x.dims()); };
   if (!c.argument(factor).varies && !c.argument(shift).varies) return scaled(e, x, c.seen(factor), c.seen(shift));
-  return e.add(e.mul(x, number(factor)), number(shift));
+  return e.add(e.mul(x, number(e, c, factor, x.type)), number(e, c, shift, x.type));
 }
 
 // True with the given probability, to one part in 2^32.
@@ -74,7 +78,7 @@ Values normal_tensors(Emit& e, const Call& c) {
     if (c.argument(name).kind == Argument::Kind::kTensor) {
       return e.broadcast_to(e.to(c.tensor(name), type.element), type.dims);
     }
-    return e.broadcast_to(c.scalar(e, name, type.element), type.dims);
+    return number(e, c, name, type);
   };
   const Value deviation = operand("std");
   e.require_all((Expression{&e, deviation} >= 0).value, "normal expects all elements of std >= 0.0");
@@ -246,8 +250,7 @@ Values native_dropout(Emit& e, const Call& c) {
 // aten::native_dropout_backward
 Values native_dropout_backward(Emit& e, const Call& c) {
   Value grad = c.tensor("grad_output");
-  Value kept = e.upcast(
-      grad, [&](const Value& y) { return e.mul(y, e.broadcast_to(c.scalar(e, "scale", y.element()), y.dims())); });
+  Value kept = e.upcast(grad, [&](const Value& y) { return e.mul(y, number(e, c, "scale", y.type)); });
   return {e.select(e.to(c.tensor("mask"), ElementType::kPred), kept, e.zeros(grad.type))};
 }
 

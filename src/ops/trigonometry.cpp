@@ -41,8 +41,6 @@ Expression arctangent_within_one(const Expression& x) {
   return where(far, result + M_PI_4, result);
 }
 
-Expression converted(const Expression& x, ElementType element) { return x.with(x.e->convert(x.value, element)); }
-
 CosineAndSine of_radians(const Expression& x) {
   const Expression wide = converted(x, ElementType::kF64);
   const Expression quarters = (wide * M_2_PI).unary("round_nearest_even");
