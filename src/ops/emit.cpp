@@ -167,9 +167,34 @@ Value Emit::highest(ElementType element) { return extreme(*this, element, true);
 
 // --- reductions -----------------------------------------------------------------------------------------------------
 
+namespace {
+
+// XLA:CPU adds floats that lie one after the other into one vector, in which each addition waits for the last: a million in
+// 0.4 ms. Elementwise sums of eight parts come first, which don't wait: 0.15 ms, and more accurate. Short rows don't gain.
+constexpr int kFoldings = 3;
+constexpr int64_t kLeastFolded = 1024;
+
+Value folded(Emit& e, Value x, const Dims& dims) {
+  int64_t summed = 1;
+  for (int64_t d : dims) summed *= x.dim(d);
+  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
+  if (!e.is_for_cpu() || !hlo::is_float(x.element()) || !consecutive || summed < kLeastFolded) return x;
+  int foldings = 0;
+  for (int64_t d : dims) {
+    for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
+      const int64_t half = x.dim(d) / 2;
+      x = e.add(e.cut(x, d, 0, half), e.cut(x, d, half, 2 * half));
+    }
+  }
+  return x;
+}
+
+}  // namespace
+
 Value Emit::sum(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
-  return upcast(x, [&](const Value& y) { return reduce("add", y, zeros({y.element(), {}}), dims); });
+  return upcast(x,
+                [&](const Value& y) { return reduce("add", folded(*this, y, dims), zeros({y.element(), {}}), dims); });
 }
 
 Value Emit::mean(const Value& x, const Dims& dims) {

@@ -1,0 +1,41 @@
+"""Sums of many floats, which XLA:CPU is given in parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torch_pjrt import _C
+
+DEVICE = "pjrt"
+
+
+@pytest.mark.parametrize(
+    "size",
+    [(1024,), (1025,), (7, 1026), (999, 999), (8, 4, 24, 16), (6, 3, 20, 12), (1, 3, 32, 33), (4096, 0)],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int32])
+def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(size) * 10).to(dtype)
+    y = x.to(DEVICE)
+    for dims in ((), (-1,), (0, -1), tuple(range(len(size)))[::-1], (0, *range(2, len(size))), (0,)):
+        dims = tuple(dict.fromkeys(d % len(size) for d in dims))
+        torch.testing.assert_close(
+            y.sum(dims).cpu(), x.sum(dims), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-3
+        )
+        if dtype.is_floating_point and x.numel():
+            torch.testing.assert_close(y.double().var(dims).cpu(), x.double().var(dims), equal_nan=True)
+
+
+def test_parts_only_where_they_pay() -> None:
+    programs: list[str] = []
+    _C.set_program_listener(lambda graph, text: programs.append(text))
+    try:
+        for size, dims in (((32, 64), (0, 1)), ((2, 5, 32, 32), (0, 2, 3)), ((4, 512), (1,)), ((2048, 3), (0,))):
+            torch.ones(size, device=DEVICE).mul(torch.ones(size).to(DEVICE)).sum(dims).cpu()
+    finally:
+        _C.set_program_listener(None)
+    in_parts = [text.count("stablehlo.slice") > 0 for text in programs if "stablehlo.reduce" in text]
+    assert in_parts == [True, True, False, False]
