@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "device/storage.h"
 
@@ -168,10 +169,25 @@ void Flattener::append(const c10::Scalar& scalar) {
   out_.numbers.push_back(number);
 }
 
+bool Flattener::is_usual(double value) {
+  if (C10_LIKELY(!op_.arguments[next_].usual)) return true;
+  const Usual& usual = *op_.arguments[next_].usual;
+  const double above = value - std::exchange(last_, value);
+  if (!(usual.least <= value && value <= usual.most)) return false;
+  if (usual.above_last && !(*usual.above_last <= above && above <= 2 * usual.most)) return false;
+  if (!usual.wide) return true;
+  const at::Tensor& first = *out_.operands.front();
+  return first.element_size() >= 4 && c10::isSignedType(first.scalar_type());
+}
+
 void Flattener::append_none() { out_.key.push_back(kNone); }
 void Flattener::begin_list(size_t size) { out_.key.push_back(kListTag | size << 8); }
 
 void Flattener::append(int64_t value) {
+  if (op_.arguments[next_].kind == ArgumentKind::kNumber) {
+    if (C10_LIKELY(is_usual(static_cast<double>(value)))) return append(c10::Scalar(value));
+    out_.unusual.push_back(static_cast<uint32_t>(next_));
+  }
   out_.key.push_back(kIntTag);
   out_.key.push_back(static_cast<uint64_t>(value));
 }
@@ -181,9 +197,8 @@ void Flattener::append(bool value) { out_.key.push_back(kBoolTag | uint64_t{valu
 void Flattener::append(double value) {
   const OperatorArgument& argument = op_.arguments[next_];
   if (argument.kind != ArgumentKind::kConstant) {
-    append(c10::Scalar(value));
-    if (C10_UNLIKELY(!(value >= argument.least))) out_.key.push_back(std::bit_cast<uint64_t>(value));
-    return;
+    if (C10_LIKELY(is_usual(value))) return append(c10::Scalar(value));
+    out_.unusual.push_back(static_cast<uint32_t>(next_));
   }
   out_.key.push_back(kDoubleTag);
   out_.key.push_back(std::bit_cast<uint64_t>(value));
@@ -229,7 +244,9 @@ void Flattener::add(c10::IValue& value) {
   boxed_ = true;
   const OperatorArgument& argument = op_.arguments[next_];
   const auto number = [&](const c10::IValue& element) {
-    element.isNone() ? append_none() : element.isDouble() ? append(element.toDouble()) : append(element.toScalar());
+    if (element.isNone()) return append_none();
+    if (element.isDouble()) return append(element.toDouble());
+    element.isInt() ? append(element.toInt()) : append(element.toScalar());
   };
   switch (argument.kind) {
     case ArgumentKind::kTensor:

@@ -20,6 +20,7 @@ struct Arguments {
   c10::SmallVector<const at::Tensor*, 8> operands;  // the caller's own
   c10::SmallVector<uint32_t, 2> written;            // operands that the call writes, lists not included
   c10::SmallVector<graph::Number, 4> numbers;       // the random key not included
+  c10::SmallVector<uint32_t, 2> unusual;  // arguments that are constants, although they may be numbers (Usual)
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
   bool recordable = true;  // false: an argument has a form that no node can state; the host runs the call
@@ -74,6 +75,7 @@ class Flattener {
   bool odd() const { return odd_; }
 
  private:
+  bool is_usual(double value);  // for the argument that is next
   void append(const at::Tensor& tensor, bool written);
   void append(const c10::Scalar& scalar);
   void append(int64_t value);
@@ -105,6 +107,7 @@ class Flattener {
   size_t next_ = 0;
   bool boxed_ = false;  // the argument comes from the stack, with its bits resolved
   bool odd_ = false;
+  double last_ = 0;  // what is_usual() was asked last
   at::Tensor undefined_;
 };
 

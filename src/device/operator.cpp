@@ -74,22 +74,25 @@ bool refuses_numbers(std::string_view name) {
   return kNames.contains(name);
 }
 
-// Floats that programs change from step to step: numbers of a node, as Scalars are. Other floats are part of the signature.
-// Gives the least that PyTorch takes.
-std::optional<double> least_of_input(std::string_view name, std::string_view argument) {
-  constexpr double kAny = -std::numeric_limits<double>::infinity(),
-                   kPositive = std::numeric_limits<double>::denorm_min();
-  static const std::unordered_map<std::string_view, std::unordered_map<std::string_view, double>> kArguments = {
+// Floats and ints that programs change from step to step: numbers of a node, as Scalars are, where they are usual.
+std::optional<Usual> usual_input(std::string_view name, std::string_view argument) {
+  const Usual any, positive{std::numeric_limits<double>::denorm_min()}, not_negative{0}, probability{0, 1};
+  const Usual of_any_float{-1e4, 1e4}, up_to_there{-1e4, 1e4, 0};
+  const Usual integer{-0x1p24, 0x1p24, {}, true}, above_integer{-0x1p24, 0x1p24, 1, true};
+  static const std::unordered_map<std::string_view, std::unordered_map<std::string_view, Usual>> kArguments = {
       {"momentum",  // the mean of all batches so far: 1 / n
-       {{"native_batch_norm", kAny},
-        {"_native_batch_norm_legit", kAny},
-        {"_native_batch_norm_legit_functional", kAny}}},
-      {"mean", {{"normal_", kAny}, {"normal_functional", kAny}, {"normal", kAny}}},
-      {"std", {{"normal_", 0}, {"normal_functional", 0}, {"normal", 0}}},
-      {"p", {{"native_dropout", 0}}},
-      {"scale", {{"native_dropout_backward", kAny}}},
-      {"beta", {{"smooth_l1_loss", 0}, {"smooth_l1_loss_backward", 0}}},
-      {"delta", {{"huber_loss", kPositive}, {"huber_loss_backward", kPositive}}},
+       {{"native_batch_norm", any}, {"_native_batch_norm_legit", any}, {"_native_batch_norm_legit_functional", any}}},
+      {"mean", {{"normal_", any}, {"normal_functional", any}, {"normal", any}}},
+      {"std", {{"normal_", not_negative}, {"normal_functional", not_negative}, {"normal", not_negative}}},
+      {"from", {{"uniform_", of_any_float}, {"uniform", of_any_float}, {"random_", integer}, {"random", integer}}},
+      {"to",
+       {{"uniform_", up_to_there}, {"uniform", up_to_there}, {"random_", above_integer}, {"random", above_integer}}},
+      {"p", {{"native_dropout", not_negative}, {"bernoulli_", probability}, {"bernoulli", probability}}},
+      {"lambd", {{"exponential_", positive}, {"exponential", positive}}},
+      {"scale", {{"native_dropout_backward", any}}},
+      {"beta", {{"smooth_l1_loss", not_negative}, {"smooth_l1_loss_backward", not_negative}}},
+      {"delta", {{"huber_loss", positive}, {"huber_loss_backward", positive}}},
+      {"diagonal", {{"tril", any}, {"tril_", any}, {"triu", any}, {"triu_", any}}},
   };
   const auto found = kArguments.find(argument);
   if (found == kArguments.end()) return std::nullopt;
@@ -185,10 +188,11 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
     if (declared.name() == "correction") correction = i;
-    if (declared.type()->kind() == c10::TypeKind::FloatType) {
-      if (const auto least = least_of_input(base, declared.name())) {
+    const c10::TypeKind kind = without_optional(*declared.type()).kind();
+    if (kind == c10::TypeKind::FloatType || kind == c10::TypeKind::IntType) {
+      if (const auto usual = usual_input(base, declared.name())) {
         argument.kind = ArgumentKind::kNumber;
-        argument.least = *least;
+        argument.usual = usual;
       }
     }
     argument.fits_result = argument.kind == ArgumentKind::kNumber && converts_to_result(base, declared.name());

@@ -12,13 +12,21 @@ namespace tpjrt::device {
 
 enum class ArgumentKind : uint8_t { kTensor, kTensorList, kNumber, kNumberList, kGenerator, kConstant };
 
+// Of a float or an int that programs change from step to step: values that PyTorch takes and that a rule can take as an input.
+// They are numbers of a node. Others are part of the signature, so that the rule sees them.
+struct Usual {
+  double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
+  std::optional<double> above_last =
+      std::nullopt;   // so far, or further, above the argument before it, but not above 2 * most
+  bool wide = false;  // only where the first tensor has signed elements of four bytes or more
+};
+
 struct OperatorArgument {
   ArgumentKind kind = ArgumentKind::kConstant;
   bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
   bool fits_result = false;    // a Scalar that PyTorch converts to the result's dtype: an error where it doesn't fit
-  // Of a float that is a number: what is less, Meta is asked about.
-  double least = -std::numeric_limits<double>::infinity();
+  std::optional<Usual> usual;
 };
 
 struct Operator {

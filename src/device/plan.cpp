@@ -33,12 +33,17 @@ TypePtr dense_type(const at::Tensor& meta) {
 // Writes the arguments down as the signature's parameters.
 class Describer {
  public:
-  Describer(const Operator& op, const c10::IValue* values, Signature& signature) : signature_(signature) {
+  Describer(const Operator& op, const c10::IValue* values, c10::ArrayRef<uint32_t> unusual, Signature& signature)
+      : signature_(signature) {
     const auto& declared = op.op.schema().arguments();
     for (size_t i = 0; i < op.arguments.size(); ++i) {
       Parameter parameter;
       parameter.name = declared[i].name();
-      describe(op.arguments[i], values[i], parameter);
+      if (std::find(unusual.begin(), unusual.end(), i) != unusual.end()) {
+        parameter.constant = values[i];
+      } else {
+        describe(op.arguments[i], values[i], parameter);
+      }
       signature.parameters.push_back(std::move(parameter));
     }
   }
@@ -248,7 +253,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.op = op.op;
   signature.device = arguments.device;
   signature.random = op.random;
-  Describer call(op, values, signature);
+  Describer call(op, values, arguments.unusual, signature);
   Location location = user_location();
   signature.file = std::move(location.file);
   signature.line = location.line;

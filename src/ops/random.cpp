@@ -35,6 +35,10 @@ Value scaled(Emit& e, const Call& c, const Value& x, std::string_view factor, st
   return e.add(e.mul(x, number(e, c, factor, x.type)), number(e, c, shift, x.type));
 }
 
+bool any_varies(const Call& c, std::initializer_list<std::string_view> names) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view n) { return c.has(n) && c.argument(n).varies; });
+}
+
 // True with the given probability, to one part in 2^32.
 Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
   const Type type{ElementType::kU32, dims};
@@ -44,10 +48,27 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
                    e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
 }
 
+// The same with a probability that only a run tells.
+Value chance(Emit& e, const Call& c, const Expression& probability, const Dims& dims) {
+  const Type bits{ElementType::kU32, dims};
+  const Value below = e.convert(minimum(probability * 0x1p32, 0x1p32 - 1).value, ElementType::kU32);
+  const Value lower = e.compare(hlo::Comparison::kLt, e.random_bits(c, bits), e.broadcast_to(below, dims));
+  return e.binary("or", lower, e.broadcast_to((probability >= 1).value, dims));
+}
+
 // aten::uniform: in [from, to).
 Values uniform(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  const double from = c.real("from"), to = c.real("to");
+  if (any_varies(c, {"from", "to"})) {
+    const Expression from{&e, c.scalar(e, "from", ElementType::kF64)}, to{&e, c.scalar(e, "to", ElementType::kF64)};
+    const auto in_each = [&](const Expression& x, const Type& type) {
+      return e.broadcast_to(e.convert(x.value, type.element), type.dims);
+    };
+    return {e.upcast(e.random_uniform(c, result), [&](const Value& x) {
+      return e.add(e.mul(x, in_each(to - from, x.type)), in_each(from, x.type));
+    })};
+  }
+  const double from = c.seen("from"), to = c.seen("to");
   if (!(from <= to)) throw Mistake("from is above to");
   const double most = largest_finite(result.element);
   if (from < -most || to > most || to - from > most) throw Mistake("the range is outside of the dtype's");
@@ -101,9 +122,13 @@ Values bernoulli_tensor(Emit& e, const Call& c) { return bernoulli_each(e, c, "p
 
 // aten::bernoulli.p
 Values bernoulli_p(Emit& e, const Call& c) {
-  if (!(c.real("p") >= 0 && c.real("p") <= 1)) throw Mistake("p is outside of [0, 1]");
   const Type result = e.type_of(c.result());
-  return {e.to(chance(e, c, c.real("p"), result.dims), result.element)};
+  if (any_varies(c, {"p"})) {
+    return {e.to(chance(e, c, Expression{&e, c.scalar(e, "p", ElementType::kF64)}, result.dims), result.element)};
+  }
+  const double p = c.seen("p");
+  if (!(p >= 0 && p <= 1)) throw Mistake("p is outside of [0, 1]");
+  return {e.to(chance(e, c, p, result.dims), result.element)};
 }
 
 // from + bits % range, with 32 bits where torch takes 32; a range of 0 means 2^64.
@@ -151,9 +176,27 @@ void require_in_range(int64_t least, int64_t largest, ElementType element) {
   if (least < low || largest > high) throw Mistake("bounds are outside of the dtype's range");
 }
 
+// A bound that does not vary.
+int64_t seen_integer(const Call& c, std::string_view name) {
+  const bool is_number = c.argument(name).kind == Argument::Kind::kScalar;  // a small one
+  return is_number ? static_cast<int64_t>(c.seen(name)) : c.integer(name);
+}
+
+// Between bounds that only a run tells: small ones.
+Value random_between(Emit& e, const Call& c, const Type& result) {
+  const Type bits{ElementType::kU32, result.dims};
+  Value range = c.scalar(e, "to", ElementType::kS64);
+  if (c.has("from")) range = e.sub(range, c.scalar(e, "from", ElementType::kS64));
+  range = e.broadcast_to(e.convert(range, bits.element), bits.dims);
+  Value integers = e.convert(e.binary("remainder", e.random_bits(c, bits), range), ElementType::kS64);
+  if (c.has("from")) integers = e.add(integers, number(e, c, "from", integers.type));
+  return e.to(integers, result.element);
+}
+
 // aten::random.to: in [0, to).
 Values random_to(Emit& e, const Call& c) {
-  const int64_t to = c.integer("to");
+  if (any_varies(c, {"to"})) return {random_between(e, c, e.type_of(c.result()))};
+  const int64_t to = seen_integer(c, "to");
   if (to <= 0) throw Mistake("to is not above 0");
   require_in_range(0, to - 1, e.type_of(c.result()).element);
   return {random_integers(e, c, 0, static_cast<uint64_t>(to), e.type_of(c.result()))};
@@ -162,11 +205,16 @@ Values random_to(Emit& e, const Call& c) {
 // aten::random.from: in [from, to), or up to the dtype's largest integer.
 Values random_from(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  const int64_t from = c.integer("from");
-  if (c.has("to") && c.integer("to") <= from) throw Mistake("to is not above from");
-  require_in_range(from, c.has("to") ? c.integer("to") - 1 : from, result.element);
-  uint64_t end = c.has("to") ? static_cast<uint64_t>(c.integer("to")) : exact_integers(result.element);
-  return {random_integers(e, c, from, end - static_cast<uint64_t>(from), result)};
+  if (!c.has("to")) {
+    const int64_t from = c.integer("from");
+    require_in_range(from, from, result.element);
+    return {random_integers(e, c, from, exact_integers(result.element) - static_cast<uint64_t>(from), result)};
+  }
+  if (any_varies(c, {"from", "to"})) return {random_between(e, c, result)};
+  const int64_t from = seen_integer(c, "from"), to = seen_integer(c, "to");
+  if (to <= from) throw Mistake("to is not above from");
+  require_in_range(from, to - 1, result.element);
+  return {random_integers(e, c, from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from), result)};
 }
 
 // aten::randperm, aten::randperm.generator: positions ordered by random numbers of which they are the low bits, so that
@@ -196,7 +244,12 @@ Value exponential_unit(Emit& e, const Call& c, const Type& type) {
 // aten::exponential
 Values exponential(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  return {e.to(scaled(e, exponential_unit(e, c, result), 1 / c.real("lambd"), 0), result.element)};
+  const Value x = exponential_unit(e, c, result);
+  if (any_varies(c, {"lambd"})) {
+    const Expression scale = 1 / Expression{&e, c.scalar(e, "lambd", ElementType::kF64)};
+    return {e.to(e.mul(x, e.broadcast_to(e.convert(scale.value, x.element()), x.dims())), result.element)};
+  }
+  return {e.to(scaled(e, x, 1 / c.seen("lambd"), 0), result.element)};
 }
 
 // aten::geometric: the number of trials up to the first success, from 1.
@@ -226,10 +279,7 @@ Values log_normal(Emit& e, const Call& c) {
 Values varying_dropout(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   const Expression p{&e, c.scalar(e, "p", ElementType::kF64)};
-  const Type bits{ElementType::kU32, x.dims()};
-  const Value below = e.convert(minimum((1 - p) * 0x1p32, 0x1p32 - 1).value, ElementType::kU32);
-  const Value lower = e.compare(hlo::Comparison::kLt, e.random_bits(c, bits), e.broadcast_to(below, x.dims()));
-  const Value mask = e.binary("or", lower, e.broadcast_to((p <= 0).value, x.dims()));
+  const Value mask = chance(e, c, 1 - p, x.dims());
   const Value kept = e.upcast(x, [&](const Value& y) {
     return e.mul(y, e.broadcast_to(e.convert((1 / (1 - p)).value, y.element()), y.dims()));
   });

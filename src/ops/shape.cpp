@@ -82,8 +82,10 @@ Values triangle(Emit& e, const Call& c, hlo::Comparison kept) {
   Value x = c.tensor("self");
   Dims plane(x.dims().end() - 2, x.dims().end());
   Value offset = offsets(e, plane);
-  const int64_t diagonal = std::clamp<int64_t>(c.integer("diagonal"), -INT32_MAX, INT32_MAX);
-  Value keep = e.compare(kept, offset, e.constant(diagonal, offset.type));
+  const Type wide{ElementType::kS64, {}};
+  const Value most = e.constant(int64_t{INT32_MAX}, wide), least = e.constant(int64_t{-INT32_MAX}, wide);
+  const Value diagonal = e.minimum(e.maximum(c.scalar(e, "diagonal", ElementType::kS64), least), most);
+  Value keep = e.compare(kept, offset, e.broadcast_to(e.convert(diagonal, ElementType::kS32), plane));
   return {e.select(e.broadcast_to(keep, x.dims()), x, e.zeros(x.type))};
 }
 

@@ -111,3 +111,62 @@ def test_what_pytorch_refuses_is_refused_in_later_calls_too() -> None:
         F.huber_loss(x, y, delta=0.0)
     with pytest.raises(RuntimeError, match="negative values for beta"):
         F.smooth_l1_loss(x, y, beta=-1.0)
+
+
+DRAWS: dict[str, Callable[[int], torch.Tensor]] = {
+    "randint": lambda i: torch.randint(0, 10 + i, (50,), device="pjrt"),
+    "randint from": lambda i: torch.randint(-1 - i, 10 + i, (50,), device="pjrt", dtype=torch.int32),
+    "random_": lambda i: torch.empty(50, device="pjrt").random_(5 + i),
+    "uniform_": lambda i: torch.empty(50, device="pjrt").uniform_(-i, 1 + i / 4),
+    "uniform_ of halves": lambda i: torch.empty(50, device="pjrt", dtype=torch.bfloat16).uniform_(0, 1 + i / 4),
+    "bernoulli_": lambda i: torch.empty(50, device="pjrt").bernoulli_(i / 6),
+    "exponential_": lambda i: torch.empty(50, device="pjrt").exponential_(0.5 + i),
+    "triu": lambda i: torch.ones(8, 7, device="pjrt").triu(i),
+    "tril": lambda i: torch.ones(2, 8, 7, device="pjrt").tril_(-1 - i),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_bounds_of_draws_and_triangles(name: str) -> None:
+    draw = DRAWS[name]
+    drawn = []
+
+    def step(i: int) -> None:
+        torch.manual_seed(7)
+        drawn.append(draw(i).cpu())
+
+    assert compiles(step)[2:] == [0] * 5
+    torch.manual_seed(7)
+    torch.testing.assert_close(draw(0).cpu(), drawn[0])  # bounds that are inputs, and bounds that are constants
+    if name == "randint from":
+        assert all(-1 - i <= x.min() < x.max() < 10 + i for i, x in enumerate(drawn))
+    if name == "uniform_":
+        assert all(-i <= x.min() < x.max() < 1 + i / 4 for i, x in enumerate(drawn))
+    if name == "bernoulli_":
+        assert [drawn[0].sum(), drawn[6].sum()] == [0, 50]
+    if name in ("triu", "tril"):
+        assert torch.equal(drawn[5], draw(5).cpu())
+        assert torch.equal(drawn[5], torch.ones(8, 7).triu(5) if name == "triu" else torch.ones(2, 8, 7).tril(-6))
+
+
+def test_bounds_that_are_wrong_are_errors_all_the_same() -> None:
+    x, bytes_ = torch.empty(5, device="pjrt"), torch.empty(5, device="pjrt", dtype=torch.uint8)
+    for i in range(1, 4):
+        x.uniform_(0, i), x.bernoulli_(1 / i), x.exponential_(i), x.random_(0, i), bytes_.random_(0, 10 * i)
+    for wrong in (
+        lambda: x.uniform_(3, 2),
+        lambda: x.uniform_(0, 1e39),
+        lambda: x.bernoulli_(1.5),
+        lambda: x.exponential_(-1),
+        lambda: x.random_(3, 3),
+        lambda: x.random_(2**62 + 1, 2**62),
+        lambda: bytes_.random_(0, 300),
+        lambda: torch.randint(5, 2, (3,), device="pjrt"),
+    ):
+        with pytest.raises(RuntimeError, match=r"expects|range|less than|lambda|bounds"):
+            wrong()
+    for low, high in ((0, 2**40), (-(2**45), 5), (2**61, 2**62), (-(2**45), 7), (0, 2**41)):
+        drawn = torch.randint(low, high, (1000,), device="pjrt").cpu()
+        eighth = (high - low) // 8
+        assert low <= drawn.min() < low + eighth
+        assert high - eighth < drawn.max() < high
