@@ -74,6 +74,10 @@ struct Attention {
     return s;
   }
 
+  bool has_numbers_as_bias() const {
+    return c.has("attn_bias") && c.tensor("attn_bias").element() != ElementType::kPred;
+  }
+
   // What dropout multiplies the probabilities with, from the key that is drawn for this call.
   Expression dropped(const Call& keyed, const Expression& x) const {
     const double p = c.real("dropout_p");
@@ -122,6 +126,8 @@ Values attention(Emit& e, const Call& c) {
 
 // aten::_scaled_dot_product_flash_attention_for_cpu_backward and
 // aten::_scaled_dot_product_fused_attention_overrideable_backward: the probabilities are computed again from logsumexp.
+// Where a bias masks a whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1.
+// So it is in the CPU's kernel, and here; with dropout, or a gradient for the bias, the CPU takes its math, and they do.
 Values attention_backward(Emit& e, const Call& c) {
   Attention a(e, c);
   auto as_four = [&](std::string_view name, int64_t width) {
@@ -131,9 +137,14 @@ Values attention_backward(Emit& e, const Call& c) {
   Value dy = as_four("grad_out", width), y = as_four("out", width);
   Value saved = e.reshape(e.to(c.tensor("logsumexp"), a.element), {a.batch, a.heads, a.queries});
   Expression p = exp(below(a.scores(), a.row(finite_or(Expression{&e, saved}, INFINITY).value)));
+  const bool drops = c.real("dropout_p") > 0;
+  if (a.has_numbers_as_bias() && (drops || (c.results.size() > 3 && c.results[3]))) {
+    Expression sum{&e, e.sum(p.value, {3})};
+    p = p / a.row(where(sum == 0, 1, sum).value);
+  }
   Expression used = p, dp = a.product(a.shared(dy), 3, a.value, 3);
   dp = dp.with(a.per_head(dp.value));
-  if (c.real("dropout_p") > 0) {
+  if (drops) {
     if (!c.has("philox_seed")) throw Unsupported("dropout in attention without the random key of its forward");
     Call keyed = c;
     auto half = [&](std::string_view name) {

@@ -221,7 +221,7 @@ Value product_of_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
   const Value tiles = tiles_of(e, x, m, spatial_of(w.dims()), spatial_of(out));
   const Value matrix = e.reshape(w, {out[1], tiles.dim(1)});
   const Value matrices = e.broadcast_in_dim(matrix, {out[0], out[1], tiles.dim(1)}, {1, 2});
-  return e.to(e.reshape(multiply(e, matrices, tiles, {{0}, {0}, {2}, {1}}), out), x.element());
+  return e.reshape(multiply(e, matrices, tiles, {{0}, {0}, {2}, {1}}), out);
 }
 
 Value kernel_of_tiles(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
@@ -258,7 +258,7 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
     interior[i + 2] = kernel[i] == 1 ? m.spread[i] - 1 : 0;
     high[i + 2] = out[i + 2] - (met.back() + (in[i] - 1) * interior[i + 2]);
   }
-  const Value apart = e.reshape(e.to(product, x.element()), joined(joined({batch, out[1]}, kernel), in));
+  const Value apart = e.reshape(product, joined(joined({batch, out[1]}, kernel), in));
   const Value tiles = e.reshape(e.transpose(apart, order), met);
   return e.pad(tiles, e.zeros({tiles.element(), {}}), low, high, interior);
 }
@@ -291,7 +291,7 @@ Value product_of_columns(Emit& e, const Value& x, const Value& w, bool swapped, 
   const Value matrix = swapped ? e.transpose(w, joined({1, 0}, range(2, w.rank()))) : w;
   const Value y =
       multiply(e, e.to(e.reshape(matrix, {out[1], columns.dim(0)}), columns.element()), columns, {{}, {}, {1}, {0}});
-  const Value apart = e.reshape(e.to(y, x.element()), joined({out[1], out[0]}, spatial_of(out)));
+  const Value apart = e.reshape(y, joined({out[1], out[0]}, spatial_of(out)));
   return e.transpose(apart, joined({1, 0}, range(2, x.rank())));
 }
 

@@ -17,6 +17,7 @@ struct Motion {
 };
 
 // x [N, C, in...] with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if `swapped`: [N, O, out...].
+// Of half types it may be f32 yet, so that a bias is added before the result is rounded.
 Value correlate(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
 
 // The kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...]; m.spread is 1.

@@ -97,6 +97,38 @@ Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   return slice(x, start, limit, Dims(x.dims().size(), 1));
 }
 
+Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& d, ElementType result,
+                        std::string_view precision) {
+  const bool has_batch_of_one =
+      std::any_of(d.lhs_batch.begin(), d.lhs_batch.end(), [&](int64_t b) { return lhs.dim(b) == 1; });
+  if (!for_cpu_ || lhs.element() != ElementType::kBF16 || !has_batch_of_one) {
+    return Builder::dot_general(lhs, rhs, d, result, precision);
+  }
+  // x without its batch dimensions of 1, and the numbers that others have then.
+  auto reduced = [this](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
+    std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
+    const auto is_out = [&](int64_t i) { return std::find(batch.begin(), batch.end(), i) != batch.end(); };
+    std::erase_if(kept, is_out);
+    Dims dims;
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (!is_out(i)) dims.push_back(x.dim(i));
+    }
+    for (Dims* numbers : {&kept, &contracting}) {
+      for (int64_t& i : *numbers) i -= std::count_if(batch.begin(), batch.end(), [i](int64_t b) { return b < i; });
+    }
+    return reshape(x, dims);
+  };
+  hlo::DotDimensions n = d;
+  const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
+  const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
+  const Value product = Builder::dot_general(a, b, n, result, precision);
+  Dims dims = product.dims();
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);
+  }
+  return reshape(product, dims);
+}
+
 Value Emit::convert(const Value& x, ElementType element) {
   // What is too large for float8_e4m3fn is NaN to XLA, and to torch before 2.13; since then the largest number.
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));

@@ -50,6 +50,10 @@ class Emit : public hlo::Builder {
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
   Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
+  // Batch dimensions of 1 are left out of bf16 products on XLA:CPU, which would leave them out itself, but only after it chose
+  // a kernel, and then has none for the product that is left.
+  Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
+                    std::string_view precision);
   // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
   Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
   // Puts back reduced dimensions as 1 and broadcasts to `dims`.

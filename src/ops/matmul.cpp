@@ -13,11 +13,12 @@ namespace {
 
 // A few rows times the transpose of a large matrix, as a linear layer of a small batch is: a [m, k], w [n, k]. XLA:CPU takes
 // ten to forty times as long for that product as for w times a's transpose, and would turn that one into this one but for
-// the barrier. Nothing if the product is not of this kind.
+// the barrier. bf16 has kernels of its own, which are as fast either way; and the transpose, which XLA moves into a product that
+// follows once the barrier is gone, makes one of it that they don't compute. Nothing if the product is not of this kind.
 std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                               ElementType out) {
   constexpr int64_t kFew = 64, kLarge = 1 << 16;
-  if (!e.is_for_cpu()) return {};
+  if (!e.is_for_cpu() || a.element() == ElementType::kBF16) return {};
   if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
   const Value* w = dims.rhs_contracting == Dims{1} ? &b : e.transposed_from(b);
   if (!w || w->type.elements() < kLarge || a.dim(0) > kFew || 4 * a.dim(0) > w->dim(0)) return {};

@@ -32,12 +32,14 @@ Q, K = (2, 4, 6, 8), (2, 4, 5, 8)
 torch.manual_seed(0)
 MASK = torch.rand(6, 5) > 0.3
 MASK[2] = False  # a query that may look at nothing
+NUMBERS = torch.where(MASK, torch.randn(6, 5), torch.finfo(torch.float32).min)  # and one that may look at all alike
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], bool]] = {
     "plain": (Q, K, {}, True),
     "causal": (Q, K, {"is_causal": True}, True),
     "scale": (Q, K, {"scale": 0.3}, True),
     "mask": (Q, K, {"attn_mask": MASK}, True),
     "bias": (Q, K, {"attn_mask": torch.randn(2, 1, 6, 5)}, True),
+    "mask of numbers": (Q, K, {"attn_mask": NUMBERS}, True),
     "grouped": (Q, (2, 2, 5, 8), {"enable_gqa": True, "is_causal": True}, True),
     "three dimensions": ((4, 6, 8), (4, 5, 8), {}, True),
     "broadcast batch": (Q, (1, 4, 5, 8), {}, False),
@@ -70,12 +72,14 @@ def test_the_user_chooses_the_backend() -> None:
         assert type(F.scaled_dot_product_attention(q, q, q).grad_fn).__name__ != FUSED
 
 
-def test_dropout_is_the_same_in_backward() -> None:
+@pytest.mark.parametrize("mask", [None, torch.full((16, 16), torch.finfo(torch.float32).min)])
+def test_dropout_is_the_same_in_backward(mask: torch.Tensor | None) -> None:
     """With one-hot values the output shows which probabilities were dropped; the values' gradient has to agree."""
     torch.manual_seed(0)
     q, k = (torch.randn(1, 1, 16, 4).to("pjrt") for _ in range(2))
     v = torch.eye(16)[None, None].to("pjrt").requires_grad_()
-    output = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+    mask = mask.to("pjrt") if mask is not None else None
+    output = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=0.5)
     assert type(output.grad_fn).__name__ == FUSED
     kept = (output != 0).float().mean().item()
     assert 0.3 < kept < 0.7

@@ -117,3 +117,12 @@ def test_all_taps_of_a_weight_gradient_are_one_reduction() -> None:
     (gradient,) = torch.autograd.grad(on_device(x.to("pjrt")).square().sum(), [on_device.weight])
     assert _C.stablehlo([gradient], for_cpu=True).count('"stablehlo.reduce"(') == 1
     torch.testing.assert_close(gradient.cpu(), layer.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kernel", [1, 2, 3])
+def test_a_bias_is_added_before_half_types_are_rounded(kernel: int, transposed: bool) -> None:
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer, x = kind(16, 8, kernel, stride=kernel).bfloat16(), torch.randn(2, 16, 6, 6).bfloat16()
+    exact = copy.deepcopy(layer).double()(x.double()).bfloat16()
+    assert (layer.to("pjrt")(x.to("pjrt")).cpu() != exact).float().mean() < 0.01

@@ -39,6 +39,38 @@ def test_a_few_rows_are_turned_around(name: str) -> None:
     assert "tensor<512x200xf32>" not in many
 
 
+BATCHES_OF_ONE: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
+    "a transposed matrix": (lambda x, w: x.mT @ w, (1, 32, 48), (1, 32, 24)),
+    "einsum": (lambda x, w: torch.einsum("kn,km->nm", x, w), (32, 48), (32, 24)),
+    "one of two": (lambda x, w: x.mT @ w, (3, 1, 32, 48), (3, 1, 32, 24)),
+    "two": (lambda x, w: x.mT @ w, (1, 1, 32, 48), (1, 1, 32, 24)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES_OF_ONE)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_batches_of_one(name: str, dtype: torch.dtype) -> None:
+    product, *shapes = BATCHES_OF_ONE[name]
+    x, w = (torch.randn(*shape, dtype=dtype) for shape in shapes)
+    results = []
+    for device in ("cpu", "pjrt"):
+        leaves = [t.detach().to(device).requires_grad_() for t in (x, w)]
+        result = product(*leaves)
+        results.append([t.cpu() for t in (result, *torch.autograd.grad(result.sum(), leaves))])
+    torch.testing.assert_close(results[1], results[0], rtol=2e-2, atol=1e-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_few_rows_of_two_layers(dtype: torch.dtype) -> None:
+    x, v, w = (torch.randn(*shape, dtype=dtype) for shape in ((2, 12, 32), (2560, 32), (32, 2560)))
+
+    def layers(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.linear(F.linear(x, v).relu(), w)
+
+    result = layers(x.to("pjrt"), v.to("pjrt"), w.to("pjrt"))
+    torch.testing.assert_close(result.cpu(), layers(x, v, w), rtol=2e-2, atol=2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("inner", [512, 500])
 def test_one_row_and_a_matrix_are_a_batch_of_pieces(inner: int, dtype: torch.dtype) -> None:
@@ -63,7 +95,7 @@ def test_a_tiny_product_is_a_sum(name: str) -> None:
         leaves = [t.detach().to(device).requires_grad_() for t in (x, w)]
         result = PRODUCTS[name](*leaves)
         results.append([t.cpu() for t in (result, *torch.autograd.grad(result.square().sum(), leaves))])
-    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-4)
 
 
 def test_no_inner_dimension() -> None:
