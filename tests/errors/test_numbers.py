@@ -58,6 +58,15 @@ def test_complex_numbers_in_real_tensors(name: str, dtype: torch.dtype) -> None:
     assert "without overflow" in str(outcome(call, x.to(DEVICE), 1j))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"), [(torch.uint8, 300), (torch.float16, 1e6), (torch.float32, 1e300), (torch.float32, 1j)]
+)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_a_copied_number_is_converted_as_a_tensor(dtype: torch.dtype, number: complex) -> None:
+    x = torch.ones(4, dtype=dtype)
+    assert x.to(DEVICE).copy_(torch.tensor(number)).tolist() == x.clone().copy_(torch.tensor(number)).tolist()
+
+
 @pytest.mark.parametrize(("dtype", "number"), [(torch.float16, -1e9), (torch.float16, 10**6), (torch.float32, 1e300)])
 @pytest.mark.parametrize("name", ["masked_fill", "fill_", "clamp", "full_like", "add's alpha"])
 def test_floats_that_do_not_fit(name: str, dtype: torch.dtype, number: float) -> None:
