@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_permuted.h>
@@ -259,6 +260,13 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty(ones);
 }
 
+// In the order of both operands, as elementwise results lie.
+void lay_out_floor_division(const graph::Signature& /*signature*/, Outline& outline) {
+  if (outline.operands.size() != 2) return;
+  const at::Tensor result = outline.results.at(0).toTensor();
+  outline.results[0] = at::empty_like(at::add(outline.operands[0], outline.operands[1]), result.options());
+}
+
 void give_one(const graph::Signature& /*signature*/, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
@@ -278,6 +286,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::_batch_norm_with_update", lay_out_as_suggested},
       {"aten::_batch_norm_with_update_functional", correct_functional_batch_norm},
       {"aten::_native_batch_norm_legit.no_stats", lay_out_as_suggested},
+      {"aten::max_unpool2d", lay_out_as_suggested},
       {"aten::reflection_pad2d", lay_out_as_suggested},
       {"aten::reflection_pad3d", lay_out_as_suggested},
       {"aten::replication_pad2d", lay_out_as_suggested},
@@ -285,6 +294,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::pixel_shuffle", lay_out_as_suggested},
       {"aten::pixel_unshuffle", lay_out_as_suggested},
       {"aten::channel_shuffle", lay_out_as_suggested},
+      {"aten::floor_divide", lay_out_floor_division},
       {"aten::nansum", sum_over_all},
       {"aten::isin.Scalar_Tensor", give_one},
   };
