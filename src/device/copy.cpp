@@ -37,7 +37,7 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
 
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
   if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
-    self.fill_(src.item());  // a number of the graph, not a transfer
+    self.fill_(src.to(self.scalar_type()).item());  // a number of the graph, not a transfer
     return;
   }
   end_round_before_copy(src.nbytes());

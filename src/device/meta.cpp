@@ -1,15 +1,19 @@
 // Calling shape functions from below every other dispatch key.
 #include "device/meta.h"
 
+#include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_permuted.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -188,11 +192,45 @@ void lay_out_attention(const graph::Signature& /*signature*/, Outline& outline) 
   }
 }
 
+// The dimensions as MKL's transforms have them in memory, the outermost first: the batch, then what is transformed, each in
+// the operand's order, but the dimension that is halved or made whole is the innermost.
+at::Tensor transformed(const at::Tensor& x, at::IntArrayRef dims, bool last_stays, at::IntArrayRef sizes,
+                       const at::TensorOptions& options) {
+  const auto farther = [&](int64_t a, int64_t b) { return x.stride(a) > x.stride(b); };
+  std::vector<int64_t> order(static_cast<size_t>(x.dim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::erase_if(order, [&](int64_t dim) { return std::ranges::find(dims, dim) != dims.end(); });
+  std::ranges::stable_sort(order, farther);
+  std::vector<int64_t> inner = dims.vec();
+  std::stable_sort(inner.begin(), inner.end() - static_cast<int64_t>(last_stays), farther);
+  order.insert(order.end(), inner.begin(), inner.end());
+  return at::empty_permuted(sizes, order, options);
+}
+
+// PyTorch's Meta kernels take a Meta tensor for CUDA's.
+void lay_out_fourier_transform(const graph::Signature& signature, Outline& outline) {
+  at::Tensor x = outline.operands.at(0);
+  const at::Tensor result = outline.results.at(0).toTensor();
+  std::vector<int64_t> dims;
+  for (const graph::Parameter& parameter : signature.parameters) {
+    if (parameter.name == "dim") dims = parameter.constant.toIntVector();
+  }
+  if (!at::hasMKL() || dims.empty()) return;
+  const bool gives_real = signature.name == "aten::_fft_c2r";
+  if (gives_real && dims.size() > 1) {  // the last dimension comes after the others
+    const int64_t last = dims.back();
+    dims.pop_back();
+    x = transformed(x, dims, false, x.sizes(), x.options());
+    dims = {last};
+  }
+  outline.results[0] = transformed(x, dims, signature.name != "aten::_fft_c2c", result.sizes(), result.options());
+}
+
 bool trains(const graph::Signature& signature) {
   for (const graph::Parameter& parameter : signature.parameters) {
     if (parameter.name == "training") return parameter.constant.toBool();
   }
-  return false;
+  return signature.name.starts_with("aten::_batch_norm_with_update");
 }
 
 // In evaluation no statistics are saved.
@@ -200,6 +238,16 @@ void correct_batch_norm(const graph::Signature& signature, Outline& outline) {
   lay_out_as_suggested(signature, outline);
   if (trains(signature)) return;
   for (const size_t i : {1, 2}) outline.results.at(i) = at::empty({0}, outline.results[i].toTensor().options());
+}
+
+// The last two results are the new running statistics, in their own dtype.
+void correct_functional_batch_norm(const graph::Signature& signature, Outline& outline) {
+  correct_batch_norm(signature, outline);
+  size_t result = outline.results.size() - 2;
+  for (const graph::Parameter& parameter : signature.parameters) {
+    if (parameter.name != "running_mean" && parameter.name != "running_var") continue;
+    outline.results.at(result++) = at::empty_like(outline.operands.at(parameter.entries.at(0).index));
+  }
 }
 
 // The sum over an empty list of dimensions is over all, as with aten::sum.
@@ -212,6 +260,13 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty(ones);
 }
 
+// In the order of both operands, as elementwise results lie.
+void lay_out_floor_division(const graph::Signature& /*signature*/, Outline& outline) {
+  if (outline.operands.size() != 2) return;
+  const at::Tensor result = outline.results.at(0).toTensor();
+  outline.results[0] = at::empty_like(at::add(outline.operands[0], outline.operands[1]), result.options());
+}
+
 void give_one(const graph::Signature& /*signature*/, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
@@ -220,14 +275,18 @@ void correct(const graph::Signature& signature, Outline& outline) {
   static const auto& corrections = *new std::unordered_map<std::string_view, Correction>{
       {"aten::convolution", lay_out_convolution},
       {"aten::_scaled_dot_product_fused_attention_overrideable", lay_out_attention},
+      {"aten::_fft_r2c", lay_out_fourier_transform},
+      {"aten::_fft_c2c", lay_out_fourier_transform},
+      {"aten::_fft_c2r", lay_out_fourier_transform},
       {"aten::native_batch_norm", correct_batch_norm},
       {"aten::_native_batch_norm_legit", correct_batch_norm},
-      {"aten::_native_batch_norm_legit_functional", correct_batch_norm},
+      {"aten::_native_batch_norm_legit_functional", correct_functional_batch_norm},
       {"aten::_native_batch_norm_legit_no_training", correct_batch_norm},
       {"aten::_batch_norm_no_update", correct_batch_norm},
       {"aten::_batch_norm_with_update", lay_out_as_suggested},
-      {"aten::_batch_norm_with_update_functional", lay_out_as_suggested},
+      {"aten::_batch_norm_with_update_functional", correct_functional_batch_norm},
       {"aten::_native_batch_norm_legit.no_stats", lay_out_as_suggested},
+      {"aten::max_unpool2d", lay_out_as_suggested},
       {"aten::reflection_pad2d", lay_out_as_suggested},
       {"aten::reflection_pad3d", lay_out_as_suggested},
       {"aten::replication_pad2d", lay_out_as_suggested},
@@ -235,6 +294,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::pixel_shuffle", lay_out_as_suggested},
       {"aten::pixel_unshuffle", lay_out_as_suggested},
       {"aten::channel_shuffle", lay_out_as_suggested},
+      {"aten::floor_divide", lay_out_floor_division},
       {"aten::nansum", sum_over_all},
       {"aten::isin.Scalar_Tensor", give_one},
   };

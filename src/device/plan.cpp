@@ -190,25 +190,29 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
     case c10::ScalarType::Half: return with(c10::Half{});
     case c10::ScalarType::BFloat16: return with(c10::BFloat16{});
     case c10::ScalarType::Float: return with(float{});
+    case c10::ScalarType::Double: return with(double{});
     case c10::ScalarType::Float8_e4m3fn: return with(c10::Float8_e4m3fn{});
     case c10::ScalarType::Float8_e5m2: return with(c10::Float8_e5m2{});
     case c10::ScalarType::Float8_e4m3fnuz: return with(c10::Float8_e4m3fnuz{});
     case c10::ScalarType::Float8_e5m2fnuz: return with(c10::Float8_e5m2fnuz{});
-    default: return;  // what is wider, and bool, which takes any number
+    default: return;  // complex, and bool, which takes any number
   }
 }
 
 bool fits(const Number& number, c10::ScalarType dtype) {
-  if (number.kind != Number::Kind::kInt && number.kind != Number::Kind::kDouble) return true;
-  const bool is_int = number.kind == Number::Kind::kInt;
   const auto within = [](auto value) { return -127 <= value && value <= 127; };
-  if (is_int ? within(number.as_int()) : (c10::isFloatingType(dtype) && within(number.as_double()))) return true;
-  bool overflows = false;
-  with_type_of(dtype, [&](auto example) {
-    using T = decltype(example);
-    overflows = is_int ? c10::overflows<T, int64_t>(number.as_int()) : c10::overflows<T, double>(number.as_double());
-  });
-  return !overflows;
+  const auto overflows = [&](auto value) {
+    bool overflows = false;
+    with_type_of(dtype, [&](auto example) { overflows = c10::overflows<decltype(example), decltype(value)>(value); });
+    return overflows;
+  };
+  switch (number.kind) {
+    case Number::Kind::kInt: return within(number.as_int()) || !overflows(number.as_int());
+    case Number::Kind::kDouble:
+      return (c10::isFloatingType(dtype) && within(number.as_double())) || !overflows(number.as_double());
+    case Number::Kind::kComplex: return !overflows(c10::complex<double>(number.as_double(), number.imaginary));
+    default: return true;
+  }
 }
 
 }  // namespace

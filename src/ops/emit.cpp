@@ -135,10 +135,11 @@ Value Emit::convert(const Value& x, ElementType element) {
   // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
     return Builder::convert(Builder::convert(x, ElementType::kS32), element);
-  if (element != ElementType::kF8E4M3FN || x.element() == element || !hlo::is_float(x.element()) || !saturates) {
+  const bool integer = hlo::is_integer(x.element());
+  if (element != ElementType::kF8E4M3FN || x.element() == element || !saturates ||
+      !(hlo::is_float(x.element()) || integer))
     return Builder::convert(x, element);
-  }
-  const Type wide{compute_element(x.element()), {}};
+  const Type wide{integer ? ElementType::kF32 : compute_element(x.element()), {}};
   Value limited = clamp(constant(-448.0, wide), Builder::convert(x, wide.element), constant(448.0, wide));
   return Builder::convert(limited, element);
 }

@@ -299,7 +299,7 @@ Values native_dropout(Emit& e, const Call& c) {
 
 // aten::native_dropout_backward
 Values native_dropout_backward(Emit& e, const Call& c) {
-  Value grad = c.tensor("grad_output");
+  Value grad = e.to(c.tensor("grad_output"), e.element(c.result()));  // floats of integers
   Value kept = e.upcast(grad, [&](const Value& y) { return e.mul(y, number(e, c, "scale", y.type)); });
   return {e.select(e.to(c.tensor("mask"), ElementType::kPred), kept, e.zeros(grad.type))};
 }

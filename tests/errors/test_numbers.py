@@ -14,7 +14,7 @@ import torch_pjrt
 DEVICE = "pjrt"
 
 # Calls whose number is converted to the result's dtype.
-CONVERTED: dict[str, Callable[[Tensor, float], Tensor]] = {
+CONVERTED: dict[str, Callable[[Tensor, complex], Tensor]] = {
     "add's alpha": lambda x, n: torch.add(x, x, alpha=n),
     "clamp": lambda x, n: x.clamp(max=n),
     "clamp_": lambda x, n: x.clamp_(max=n),
@@ -33,7 +33,7 @@ CONVERTED: dict[str, Callable[[Tensor, float], Tensor]] = {
 }
 
 
-def outcome(call: Callable[[Tensor, float], Tensor], x: Tensor, number: float) -> object:
+def outcome(call: Callable[[Tensor, complex], Tensor], x: Tensor, number: complex) -> object:
     try:
         return call(x, number).tolist()
     except (RuntimeError, ValueError) as error:
@@ -47,6 +47,24 @@ def test_integers_that_do_not_fit(name: str, dtype: torch.dtype, fitting: int, n
     for value in (number, fitting, number, -1):  # as the first such call, and as one that is known
         assert outcome(call, x.to(DEVICE), value) == outcome(call, x.clone(), value), value
     assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+@pytest.mark.parametrize("name", ["fill_", "fill_diagonal_", "full_like", "item assignment", "new_full", "scatter"])
+def test_complex_numbers_in_real_tensors(name: str, dtype: torch.dtype) -> None:
+    call, x = CONVERTED[name], torch.ones(4, dtype=dtype)
+    for value in (1j, 2 + 0j, 1j):
+        assert outcome(call, x.to(DEVICE), value) == outcome(call, x.clone(), value), value
+    assert "without overflow" in str(outcome(call, x.to(DEVICE), 1j))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [(torch.uint8, 300), (torch.float16, 1e6), (torch.float32, 1e300), (torch.float32, 1j)]
+)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_a_copied_number_is_converted_as_a_tensor(dtype: torch.dtype, number: complex) -> None:
+    x = torch.ones(4, dtype=dtype)
+    assert x.to(DEVICE).copy_(torch.tensor(number)).tolist() == x.clone().copy_(torch.tensor(number)).tolist()
 
 
 @pytest.mark.parametrize(("dtype", "number"), [(torch.float16, -1e9), (torch.float16, 10**6), (torch.float32, 1e300)])

@@ -72,6 +72,14 @@ def test_numbers_beyond_float8(source: torch.dtype) -> None:
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("source", [torch.int64, torch.int32, torch.int16])
+def test_integers_beyond_float8(source: torch.dtype) -> None:
+    x = torch.tensor([0, 17, 448, 465, 500, -1000, torch.iinfo(source).max], dtype=source)
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz):
+        result, expected = x.to(DEVICE).to(dtype).cpu().float(), x.to(dtype).float()
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_complex_norm_in_another_dtype() -> None:
     """The elements are converted before their magnitudes are taken."""
     x = torch.randn(10, dtype=torch.complex64) * 30

@@ -240,3 +240,11 @@ def test_variances_without_degrees_of_freedom(index: int) -> None:
 
     for _ in range(2):
         assert warnings_of("pjrt") == warnings_of("cpu")
+
+
+def test_dropout_of_integers_has_gradients_that_are_floats() -> None:
+    grad, mask = torch.arange(300), torch.arange(300) % 2 == 0
+    expected = torch.ops.aten.native_dropout_backward(grad, mask, 1.5)
+    result = torch.ops.aten.native_dropout_backward(grad.to("pjrt"), mask.to("pjrt"), 1.5)
+    torch.testing.assert_close(result.cpu(), expected)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

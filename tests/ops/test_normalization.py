@@ -1,4 +1,4 @@
-"""Weight normalization: forward and backward on the device."""
+"""Weight normalization, forward and backward, and the dtypes of batch norm's statistics."""
 
 from __future__ import annotations
 
@@ -39,3 +39,17 @@ def test_a_layer_learns() -> None:
             optimizer.step()
         answers.append([p.detach().cpu() for p in model.parameters()])
     torch.testing.assert_close(answers[1], answers[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("training", [True, False])
+def test_new_running_statistics_keep_their_dtype(training: bool, dtype: torch.dtype) -> None:
+    x, mean, variance = (t.to(dtype) for t in (torch.randn(8, 4), torch.zeros(4), torch.ones(4)))
+    answers = []
+    for device in ("cpu", "pjrt"):
+        given = (x.to(device), None, None, mean.to(device, copy=True), variance.to(device, copy=True))
+        results = torch.ops.aten._native_batch_norm_legit_functional(*given, training, 0.1, 1e-5)
+        torch._native_batch_norm_legit(*given, training, 0.1, 1e-5)
+        answers.append([t.cpu() for t in (*results[3:], *given[3:])])
+    torch.testing.assert_close(answers[1], answers[0])
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
