@@ -76,6 +76,14 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
+Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
+                        std::string_view precision) {
+  const bool is_the_librarys = for_cpu_ && lhs.element() == ElementType::kBF16 && lhs.rank() > 1 &&
+                               dimensions.lhs_contracting == Dims{lhs.rank() - 1};
+  const Value left = is_the_librarys ? optimization_barrier({lhs})[0] : lhs;
+  return Builder::dot_general(left, rhs, dimensions, result, precision);
+}
+
 Value Emit::computed_once(const Value& x) {
   if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
   const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);

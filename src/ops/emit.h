@@ -42,6 +42,11 @@ class Emit : public hlo::Builder {
   Value upcast(const Value& x, F&& f) {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
+  // A matrix product. XLA:CPU gives those of bfloat16 whose left operand contracts its last dimension to a library, and later
+  // makes a transpose before the product (a sum over a transposed tensor has one) part of it. The library has nothing
+  // for what comes of it, and neither has XLA. A barrier keeps the two apart.
+  Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
+                    std::string_view precision);
   // x, in memory. XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which
   // barriers don't stop. It does not look into a choice.
   Value computed_once(const Value& x);

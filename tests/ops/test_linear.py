@@ -31,6 +31,19 @@ def test_a_few_rows_and_many(name: str, shape: tuple[int, ...], dtype: torch.dty
     torch.testing.assert_close(result.cpu(), expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("batch", [(), (2,), (1, 3), (2, 3)])
+def test_a_sum_of_what_is_transposed_times_a_matrix(batch: tuple[int, ...]) -> None:
+    x, w = torch.randn(*batch, 256, 2, 25), torch.randn(*batch, 256, 10).bfloat16()
+    result = x.to("pjrt").transpose(-3, -2).sum(-1).bfloat16() @ w.to("pjrt")
+    torch.testing.assert_close(result.cpu(), x.transpose(-3, -2).sum(-1).bfloat16() @ w, rtol=2e-2, atol=1)
+
+
+def test_features_that_are_pooled_times_a_matrix() -> None:
+    x, kernel, w = (torch.randn(n).bfloat16() for n in ((2, 64, 5, 5), (256, 64, 1, 1), (256, 10)))
+    result = F.conv2d(x.to("pjrt"), kernel.to("pjrt")).relu().mean((2, 3)) @ w.to("pjrt")
+    torch.testing.assert_close(result.cpu(), F.conv2d(x, kernel).relu().mean((2, 3)) @ w, rtol=2e-2, atol=1)
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_few_rows_are_turned_around(name: str) -> None:
     w = torch.randn(512, 256, device="pjrt")
