@@ -76,14 +76,6 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
-Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
-                        std::string_view precision) {
-  const bool is_the_librarys = for_cpu_ && lhs.element() == ElementType::kBF16 && lhs.rank() > 1 &&
-                               dimensions.lhs_contracting == Dims{lhs.rank() - 1};
-  const Value left = is_the_librarys ? optimization_barrier({lhs})[0] : lhs;
-  return Builder::dot_general(left, rhs, dimensions, result, precision);
-}
-
 Value Emit::computed_once(const Value& x) {
   if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
   const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
@@ -107,11 +99,7 @@ Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
 
 Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& d, ElementType result,
                         std::string_view precision) {
-  const bool has_batch_of_one =
-      std::any_of(d.lhs_batch.begin(), d.lhs_batch.end(), [&](int64_t b) { return lhs.dim(b) == 1; });
-  if (!for_cpu_ || lhs.element() != ElementType::kBF16 || !has_batch_of_one) {
-    return Builder::dot_general(lhs, rhs, d, result, precision);
-  }
+  if (!for_cpu_ || lhs.element() != ElementType::kBF16) return Builder::dot_general(lhs, rhs, d, result, precision);
   // x without its batch dimensions of 1, and the numbers that others have then.
   auto reduced = [this](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
     std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
@@ -129,7 +117,9 @@ Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimens
   hlo::DotDimensions n = d;
   const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
   const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
-  const Value product = Builder::dot_general(a, b, n, result, precision);
+  const bool is_the_librarys = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
+  const Value left = is_the_librarys ? optimization_barrier({a})[0] : a;
+  const Value product = Builder::dot_general(left, b, n, result, precision);
   Dims dims = product.dims();
   for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
     if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);

@@ -42,11 +42,6 @@ class Emit : public hlo::Builder {
   Value upcast(const Value& x, F&& f) {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
-  // A matrix product. XLA:CPU gives those of bfloat16 whose left operand contracts its last dimension to a library, and later
-  // makes a transpose before the product (a sum over a transposed tensor has one) part of it. The library has nothing
-  // for what comes of it, and neither has XLA. A barrier keeps the two apart.
-  Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
-                    std::string_view precision);
   // x, in memory. XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which
   // barriers don't stop. It does not look into a choice.
   Value computed_once(const Value& x);
@@ -55,8 +50,10 @@ class Emit : public hlo::Builder {
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
   Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
-  // Batch dimensions of 1 are left out of bf16 products on XLA:CPU, which would leave them out itself, but only after it chose
-  // a kernel, and then has none for the product that is left.
+  // XLA:CPU chooses between a library's kernel for a product of bf16 and its own before it is done with its operands: later it
+  // leaves out batch dimensions of 1, and makes a transpose before the product part of it (a sum over a transposed tensor has
+  // one). For what comes of it neither has a kernel, and the run fails. So there are no such dimensions, and a barrier keeps
+  // transposes apart from an operand that contracts its last dimension, which is what the library takes.
   Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
                     std::string_view precision);
   // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
