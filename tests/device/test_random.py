@@ -154,6 +154,13 @@ def test_dtypes(dtype: torch.dtype) -> None:
     assert u.min() >= 0
 
 
+def test_integers_below_a_large_number_are_as_likely() -> None:
+    most = 3 << 30  # three quarters of 2^32
+    eighths = torch.randint(most, (200_000,), device=DEVICE).cpu() // (most // 8)
+    counts = eighths.bincount(minlength=8)
+    assert counts.sub(25_000).abs().max() < 25_000 * 0.03, counts
+
+
 def test_permutations() -> None:
     for n in (0, 1, 2, 100):
         assert sorted(torch.randperm(n, device=DEVICE).tolist()) == list(range(n))
