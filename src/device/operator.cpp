@@ -195,7 +195,11 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
         argument.usual = usual;
       }
     }
-    argument.fits_result = argument.kind == ArgumentKind::kNumber && converts_to_result(base, declared.name());
+    // masked_fill and index_fill ask a number on the CPU for its value; other ops take it as a tensor.
+    const bool may_be_number = argument.kind == ArgumentKind::kNumber ||
+                               (argument.kind == ArgumentKind::kTensor &&
+                                (starts_with(base, "masked_fill") || starts_with(base, "index_fill")));
+    argument.fits_result = may_be_number && converts_to_result(base, declared.name());
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);

@@ -25,7 +25,7 @@ struct OperatorArgument {
   ArgumentKind kind = ArgumentKind::kConstant;
   bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
-  bool fits_result = false;    // a Scalar that PyTorch converts to the result's dtype: an error where it doesn't fit
+  bool fits_result = false;    // a number that PyTorch converts to the result's dtype: an error where it doesn't fit
   std::optional<Usual> usual;
 };
 

@@ -59,6 +59,7 @@ class Describer {
     entry.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
     if (!is_pjrt(tensor)) {
       entry.source = Entry::Source::kNumber;
+      if (argument.fits_result) fitted.push_back(signature_.numbers);
       entry.index = signature_.numbers++;
       entry.type = graph::intern_contiguous(tensor.scalar_type(), {});
       return entry;

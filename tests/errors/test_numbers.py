@@ -76,6 +76,25 @@ def test_floats_that_do_not_fit(name: str, dtype: torch.dtype, number: float) ->
     assert "without overflow" in str(outcome(call, x.to(DEVICE), number))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number", "fitting"),
+    [(torch.uint8, 300, -1), (torch.float16, 1e6, -float("inf")), (torch.float32, 1j, 1e39)],
+    ids=str,
+)
+def test_numbers_on_the_cpu_that_do_not_fit(dtype: torch.dtype, number: complex, fitting: float) -> None:
+    fills: list[Callable[[Tensor, Tensor], Tensor]] = [
+        lambda x, n: x.masked_fill(x == 0, n),
+        lambda x, n: x.masked_fill_(x == 0, n),
+        lambda x, n: x.index_fill_(0, torch.tensor([0], device=x.device), n),
+    ]
+    for fill in fills:
+        for n in (torch.tensor(fitting), torch.tensor(number)):
+            x = torch.zeros(3, dtype=dtype)
+            assert outcome(fill, x.to(DEVICE), n)[:40] == outcome(fill, x, n)[:40]
+    x = torch.ones(3, dtype=torch.uint8)
+    assert x.to(DEVICE).clamp(max=torch.tensor(300)).tolist() == x.clamp(max=torch.tensor(300)).tolist()
+
+
 def test_numbers_of_float8() -> None:
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         x = torch.zeros(2, dtype=dtype)
