@@ -26,6 +26,11 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("tests_cuts::fill", mutates_args=("x",))
+def fill(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.detach().numpy()[:] = y.detach().numpy()
+
+
 @pytest.fixture(autouse=True)
 def _whole_graphs() -> Iterator[None]:
     with (
@@ -148,6 +153,34 @@ def test_strict() -> None:
     ):
         fast(x)
     torch.testing.assert_close(fast(x), x * 6 + 1)
+
+
+class TestWhatIsWritten:
+    """Pieces that no result ties to each other run in the graph's order all the same."""
+
+    @pytest.mark.parametrize("write", [lambda x, y: x.copy_(triple(y)), fill])
+    def test_an_argument_that_was_read_before(self, write: Function) -> None:
+        def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            z = x + 1
+            write(x, y)
+            return z, x * 2
+
+        x, y = torch.zeros(3), torch.ones(3)
+        expected = f(other := x.clone(), y)
+        torch.testing.assert_close(compiled(f)(x, y), expected)
+        torch.testing.assert_close(x, other)
+
+    def test_a_storage_that_is_let_go_of(self) -> None:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            y = x + 1
+            x.untyped_storage().resize_(0)
+            return y.cos()
+
+        fast = compiled(f)
+        for size in (4, 9):
+            x = input_of(size)
+            torch.testing.assert_close(fast(x), f(input_of(size)))
+            assert x.untyped_storage().size() == 0
 
 
 class TestLaterSizes:

@@ -11,15 +11,17 @@ from torch.fx.passes.split_module import split_module
 
 
 def writes(node: fx.Node) -> bool:
-    """Does the call change its arguments? In a functional graph these are the copies into inputs at its end."""
+    """Does the call change its arguments? In a functional graph these are the copies into inputs at its end, and what
+    resizes their storages."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 
 
 def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
-    """Even stages are compiled, odd ones are not; a call is in the earliest stage after those it needs."""
+    """Even stages are compiled, odd ones are not; a call is in the earliest stage after those it needs, and not before
+    a call that changes its arguments."""
     stage: dict[fx.Node, int] = {}
-    last = 0
+    first = last = 0
     for node in graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
@@ -27,11 +29,12 @@ def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
             stage[node] = stage[source]
             continue
         before = max((stage.get(source, 0) for source in node.all_input_nodes), default=0)
-        if writes(node):
-            before = max(before, last)  # whoever reads what it changes came before
+        before = max(before, last if writes(node) else first)  # whoever reads what it changes comes before, or after
         odd = node in refused
         stage[node] = before + ((before % 2 == 0) if odd else (before % 2 == 1))
         last = max(last, stage[node])
+        if writes(node):
+            first = stage[node]
     return stage
 
 
@@ -41,8 +44,11 @@ def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule
     Nodes keep their names.
     """
     stage = stages(module.graph, refused)
+    output = module.graph.output_node()
+    for node in sorted(stage, key=lambda node: stage[node]):
+        output.prepend(node)
     parts = split_module(
-        module, module, lambda node: stage[node], keep_original_order=False, keep_original_node_name=True,
+        module, module, lambda node: stage[node], keep_original_order=True, keep_original_node_name=True,
         tuple_return=True,
     )  # fmt: skip
     names = sorted({s for s in stage.values() if s % 2 == 0})
