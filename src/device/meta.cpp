@@ -267,6 +267,11 @@ void lay_out_floor_division(const graph::Signature& /*signature*/, Outline& outl
   outline.results[0] = at::empty_like(at::add(outline.operands[0], outline.operands[1]), result.options());
 }
 
+// The CPU's kernel goes by way of a complex result that it lays out anew.
+void lay_out_angle(const graph::Signature& /*signature*/, Outline& outline) {
+  if (outline.operands.at(0).is_complex()) lay_out(outline, at::MemoryFormat::Contiguous);
+}
+
 void give_one(const graph::Signature& /*signature*/, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
@@ -295,6 +300,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::pixel_unshuffle", lay_out_as_suggested},
       {"aten::channel_shuffle", lay_out_as_suggested},
       {"aten::floor_divide", lay_out_floor_division},
+      {"aten::angle", lay_out_angle},
       {"aten::nansum", sum_over_all},
       {"aten::isin.Scalar_Tensor", give_one},
   };

@@ -224,6 +224,11 @@ Values randperm(Emit& e, const Call& c) {
   const int64_t n = result.elements();
   if (n == 0) return {e.zeros(result)};
   if (n > UINT32_MAX) throw Unsupported("a permutation of more than 2^32 elements");
+  const uint64_t exact = exact_integers(result.element);
+  if (exact > 0 && static_cast<uint64_t>(n) > exact &&
+      result.element != ElementType::kBF16) {  // whose numbers it rounds
+    throw Mistake("n is more than the dtype holds");
+  }
   const Type keys{ElementType::kU64, result.dims};
   Value low = e.constant_u64(std::bit_ceil(static_cast<uint64_t>(n)) - 1, keys);
   Value high = e.binary("and", e.random_bits(c, keys), e.unary("not", low));

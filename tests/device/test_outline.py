@@ -95,6 +95,7 @@ LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     ),
     "floor_divide": lambda x: x // x.new_full((), 2),
     "max_unpool2d": lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
+    "angle of complex numbers": lambda x: torch.complex(x, x + 1).angle(),
     "pixel_shuffle": lambda x: functional.pixel_shuffle(x, 2),
     "pixel_unshuffle": lambda x: functional.pixel_unshuffle(x, 2),
     "channel_shuffle": lambda x: functional.channel_shuffle(x, 2),

@@ -169,6 +169,17 @@ def test_permutations() -> None:
     assert (torch.bincount(firsts, minlength=4) / 800 - 0.25).abs().max() < 0.07
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(torch.uint8, 256), (torch.int8, 128), (torch.float16, 2049)], ids=str)
+def test_permutations_of_more_than_a_dtype_holds(dtype: torch.dtype, most: int) -> None:
+    assert torch.randperm(most, dtype=dtype, device=DEVICE).long().sort().values.tolist() == list(range(most))
+    errors = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError) as error:
+            torch.randperm(most + 1, dtype=dtype, device=device)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
 def test_multinomial() -> None:
     weights = torch.tensor([0.0, 1.0, 3.0, 0.0], device=DEVICE)
     drawn = torch.multinomial(weights, 20_000, replacement=True).cpu()
