@@ -33,7 +33,7 @@ def test_parts_only_where_they_pay() -> None:
     programs: list[str] = []
     _C.set_program_listener(lambda graph, text: programs.append(text))
     try:
-        for size, dims in (((32, 64), (0, 1)), ((2, 5, 32, 32), (0, 2, 3)), ((4, 512), (1,)), ((2048, 3), (0,))):
+        for size, dims in (((32, 64), (0, 1)), ((2, 5, 32, 32), (0, 2, 3)), ((4, 2048), (1,)), ((2048, 3), (0,))):
             torch.ones(size, device=DEVICE).mul(torch.ones(size).to(DEVICE)).sum(dims).cpu()
     finally:
         _C.set_program_listener(None)
