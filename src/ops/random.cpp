@@ -29,7 +29,12 @@ Value number(Emit& e, const Call& c, std::string_view name, const Type& type) {
   return e.broadcast_to(c.scalar(e, name, type.element), type.dims);
 }
 
-// The same, by numbers of the call.
+// What was computed of such numbers, in every element.
+Value in_each(const Expression& x, const Type& type) {
+  return x.e->broadcast_to(x.e->convert(x.value, type.element), type.dims);
+}
+
+// x, scaled and shifted by numbers of the call.
 Value scaled(Emit& e, const Call& c, const Value& x, std::string_view factor, std::string_view shift) {
   if (!c.argument(factor).varies && !c.argument(shift).varies) return scaled(e, x, c.seen(factor), c.seen(shift));
   return e.add(e.mul(x, number(e, c, factor, x.type)), number(e, c, shift, x.type));
@@ -61,9 +66,6 @@ Values uniform(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (any_varies(c, {"from", "to"})) {
     const Expression from{&e, c.scalar(e, "from", ElementType::kF64)}, to{&e, c.scalar(e, "to", ElementType::kF64)};
-    const auto in_each = [&](const Expression& x, const Type& type) {
-      return e.broadcast_to(e.convert(x.value, type.element), type.dims);
-    };
     return {e.upcast(e.random_uniform(c, result), [&](const Value& x) {
       return e.add(e.mul(x, in_each(to - from, x.type)), in_each(from, x.type));
     })};
@@ -252,7 +254,7 @@ Values exponential(Emit& e, const Call& c) {
   const Value x = exponential_unit(e, c, result);
   if (any_varies(c, {"lambd"})) {
     const Expression scale = 1 / Expression{&e, c.scalar(e, "lambd", ElementType::kF64)};
-    return {e.to(e.mul(x, e.broadcast_to(e.convert(scale.value, x.element()), x.dims())), result.element)};
+    return {e.to(e.mul(x, in_each(scale, x.type)), result.element)};
   }
   return {e.to(scaled(e, x, 1 / c.seen("lambd"), 0), result.element)};
 }
@@ -285,9 +287,7 @@ Values varying_dropout(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   const Expression p{&e, c.scalar(e, "p", ElementType::kF64)};
   const Value mask = chance(e, c, 1 - p, x.dims());
-  const Value kept = e.upcast(x, [&](const Value& y) {
-    return e.mul(y, e.broadcast_to(e.convert((1 / (1 - p)).value, y.element()), y.dims()));
-  });
+  const Value kept = e.upcast(x, [&](const Value& y) { return e.mul(y, in_each(1 / (1 - p), y.type)); });
   return {e.select(mask, kept, e.zeros(x.type)), mask};
 }
 
