@@ -105,8 +105,15 @@ def is_initialized() -> bool:
 
 
 def is_available() -> bool:
-    """True if a PJRT plugin is installed and finds a device. Starts the client."""
-    return device_count() > 0
+    """True if a PJRT plugin is installed, and finds a device as far as can be told without starting it.
+
+    PyTorch asks in each :func:`torch.compile`, whatever its backend, and a client takes memory, a GPU's too. False once
+    no plugin could be started.
+    """
+    try:
+        return int(_C.most_devices()) > 0
+    except RuntimeError:
+        return False
 
 
 def device_count() -> int:

@@ -100,7 +100,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return deviceCount() > 0; }
+  bool isAvailable() const override { return count_devices(&Engine::most_devices) > 0; }
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return engine().started(); }
   c10::DeviceIndex deviceCount() const override { return count_devices(&Engine::device_count); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }

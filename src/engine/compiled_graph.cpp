@@ -96,11 +96,12 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
     trace_results(results, values);
     for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
   }
+  const std::vector<uint32_t> supplied = choose_supplied(values);
   Walk walk;
   context_.exclusively([&] {
     {
       std::lock_guard lock(graph::graph_lock());
-      walk_trace(values, updates, walk);
+      walk_trace(values, updates, supplied, walk);
     }
     program_ = context_.program_for(walk);
   });
@@ -124,6 +125,21 @@ void CompiledGraph::find_keys() {
   }
 }
 
+// Which of the program's results are supplied (Note [Supplied results]).
+std::vector<uint32_t> CompiledGraph::choose_supplied(const std::vector<Value>& values) {
+  std::vector<uint32_t> chosen;
+  if (!context_.client().is_host_memory()) return chosen;
+  for (Storage& storage : storages_) {
+    const Value& value = values[storage.result];
+    const bool is_large = storage.device.is_cpu() && storage.form->nbytes() >= SuppliedResult::kFewestBytes;
+    if (!is_large || value.node->is_leaf() || std::count(values.begin(), values.end(), value) > 1) continue;
+    storage.supplied = static_cast<int64_t>(supplied_.size());
+    supplied_.emplace_back(storage.form);
+    chosen.push_back(storage.result);
+  }
+  return chosen;
+}
+
 // Finds out where each argument of the program comes from, and where its results go. `new_values`: of each argument of
 // the call, the result that is its new value, or -1.
 void CompiledGraph::bind_leaves(const Walk& walk, const std::vector<int64_t>& new_values) {
@@ -134,7 +150,7 @@ void CompiledGraph::bind_leaves(const Walk& walk, const std::vector<int64_t>& ne
   const std::vector<int64_t> argument_places = engine::argument_places(walk), places = engine::result_places(walk);
   std::vector<bool> updated(arguments_.size()), donated(walk.leaves.size());
   for (const Walk::Alias& alias : walk.aliases) donated[alias.leaf] = true;
-  for (size_t i = 0; i < walk.leaves.size(); ++i) {
+  for (size_t i = 0; i < walk.leaves.size() - supplied_.size(); ++i) {
     const graph::NodePtr& leaf = walk.leaves[i];
     const auto at = by_leaf.find(leaf.get());
     if (at != by_leaf.end()) updated[at->second] = true;
@@ -427,6 +443,9 @@ void CompiledGraph::run(const std::vector<Given>& given) {
       handles_.push_back(bind(bound, *given[bound.argument].tensor));
     }
   }
+  for (SuppliedResult& result : supplied_) {
+    handles_.push_back(result.bind(context_.client(), static_cast<size_t>(device_)));
+  }
   for (BoundPack& pack : packs_) {
     for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, *given[pack.arguments[i]].tensor);
     handles_.push_back(pack.bind(context_.client(), static_cast<size_t>(device_)));
@@ -491,6 +510,10 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Storage& storage = storages_[i];
     std::shared_ptr<pjrt::Buffer> buffer = std::move(outputs_[storage.result]);
+    if (storage.supplied >= 0) {
+      storages[i] = supplied_[static_cast<size_t>(storage.supplied)].take(std::move(buffer));
+      continue;
+    }
     if (is_outside(storage.device)) {
       if (storage.device.is_cpu() && !context_.client().is_host_memory()) count_copy(buffer->size_in_bytes());
       storages[i] = storage_over(std::move(buffer), *storage.form, storage.device);
@@ -524,6 +547,7 @@ void CompiledGraph::release(bool went_well) {
   outputs_.clear();
   if (!went_well) {
     for (BoundPack& pack : packs_) pack.let_go();
+    for (SuppliedResult& result : supplied_) result.let_go();
   }
   for (Bound& bound : bound_) {
     bound.leaf = {};
@@ -539,6 +563,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
   const device::Location where = context_.logged_location();
   context_.without_gil([&] {
     std::lock_guard guard(lock_);
+    if (calls_ < 2 && ++calls_ == 2 && !supplied_.empty()) return_freed_memory();  // what tracing it has left
     try {
       copied_bytes_ = 0;
       if (on_device_) ready_device_arguments(given);

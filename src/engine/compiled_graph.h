@@ -18,6 +18,7 @@
 
 #include "engine/bound_pack.h"
 #include "engine/program.h"
+#include "engine/supplied_result.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {
@@ -101,9 +102,11 @@ class CompiledGraph {
     uint32_t result = 0;  // of the program
     graph::TypePtr form = nullptr;
     c10::Device device = c10::kCPU;
+    int64_t supplied = -1;  // into supplied_
   };
 
   void trace_results(const std::vector<Result>& results, std::vector<graph::Value>& values);
+  std::vector<uint32_t> choose_supplied(const std::vector<graph::Value>& values);
   void find_keys();
   void bind_leaves(const Walk& walk, const std::vector<int64_t>& new_values);
   static at::Tensor memory_of(const Bound& bound, const at::Tensor& tensor);
@@ -122,8 +125,9 @@ class CompiledGraph {
 
   Context& context_;
   std::vector<Argument> arguments_;
-  std::vector<Bound> bound_;      // in the program's order
-  std::vector<BoundPack> packs_;  // after these
+  std::vector<Bound> bound_;              // in the program's order
+  std::vector<SuppliedResult> supplied_;  // after these
+  std::vector<BoundPack> packs_;          // last
   std::vector<uint32_t> mutated_;
   std::vector<Return> returns_;
   std::vector<Storage> storages_;
@@ -143,6 +147,7 @@ class CompiledGraph {
   std::optional<pjrt::StreamHandle> order_;  // what the first argument on CUDA is made with (Note [CUDA tensors])
   NumberArguments packed_;
   std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
+  int calls_ = 0;             // up to 2
   int64_t copied_bytes_ = 0;  // in this call, of arguments and results
 };
 

@@ -7,10 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <thread>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
+#include "engine/host_memory.h"
 #include "engine/interruptible.h"
 #include "engine/progress.h"
 #include "hlo/builder.h"
@@ -20,13 +18,6 @@ namespace tpjrt::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kLongCompile{500};
-
-// What a long compile has used and freed stays with the C library's allocator, of which a gigabyte is common: to the system.
-void return_memory() {
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
-}
 
 std::string flags() {
   std::string text;
@@ -126,7 +117,7 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
   }
   const bool was_long = std::chrono::steady_clock::now() - start > kLongCompile;
   if (!key.empty()) keep(key, *compiled.executable);
-  if (was_long) return_memory();
+  if (was_long) return_freed_memory();
   return compiled;
 }
 

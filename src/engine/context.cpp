@@ -170,6 +170,7 @@ pjrt::Client& Context::client() {
       failures += "\n  " + choice.name + " (" + choice.path + "): " + error.what();
     }
   }
+  start_failed_ = true;
   TORCH_CHECK(false, "torch_pjrt: no PJRT plugin could be started:", failures);
 }
 
@@ -184,13 +185,20 @@ c10::DeviceIndex Context::device_count() {
 }
 
 c10::DeviceIndex Context::most_devices() {
-  if (client_) return device_count();
-  if (device::has_other_accelerator()) return 1;
+  if (client_ || start_failed_) return device_count();
+  if (most_devices_ > 0) return most_devices_;
   const std::vector<PluginChoice> choices = plugin_source_();
-  if (choices.empty() || !is_cpu_plugin(choices.front())) return device_count();
-  const pjrt::Options options = client_options(choices.front());
-  const auto* count = std::get_if<int64_t>(&options.at("cpu_device_count"));
-  return count ? static_cast<c10::DeviceIndex>(*count) : device_count();
+  if (choices.empty()) return 0;
+  c10::DeviceIndex most = 1;
+  if (is_cpu_plugin(choices.front())) {
+    const pjrt::Options options = client_options(choices.front());
+    const auto* count = std::get_if<int64_t>(&options.at("cpu_device_count"));
+    if (!count) return device_count();
+    most = static_cast<c10::DeviceIndex>(*count);
+  } else if (!device::has_other_accelerator()) {
+    return device_count();
+  }
+  return most_devices_ = most;
 }
 
 bool Context::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {

@@ -145,6 +145,8 @@ class Context final : public device::Engine {
   ProgramListener program_listener_;  // under lock_
   PluginChoice plugin_;
   std::shared_ptr<pjrt::Client> client_;
+  std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
+  std::atomic<bool> start_failed_ = false;
   Compiler compiler_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
   ProgramCache programs_;

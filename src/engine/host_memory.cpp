@@ -7,6 +7,9 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "pjrt/client.h"
 
@@ -45,6 +48,12 @@ bool is_copied(const at::Tensor& tensor) {
   if (tensor.nbytes() < kNoticedBytes || is_aligned(tensor.const_data_ptr())) return false;
   const bool moves = is_slice_of_private_mapping(*tensor.storage().unsafeGetStorageImpl());
   return !moves || tensor.storage_offset() * tensor.itemsize() % pjrt::Client::kZeroCopyAlignment != 0;
+}
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 void set_deleter_of_slices(c10::DeleterFnPtr deleter) { deleter_of_slices = deleter; }

@@ -24,6 +24,10 @@ bool move_out_of_mapped_file(const at::Tensor& tensor);
 // Is this tensor of the CPU copied in each call that takes it, where the device has the host's memory?
 bool is_copied(const at::Tensor& tensor);
 
+// Gives the system what was freed and stays with the C library's allocator: of what a long compile takes, a gigabyte is
+// common. Takes milliseconds, and what is allocated next some more.
+void return_freed_memory();
+
 // What frees a slice of a storage (storage[1:2] in Python). Slices are known by it.
 void set_deleter_of_slices(c10::DeleterFnPtr deleter);
 

@@ -250,7 +250,8 @@ void walk_values(const std::vector<Value>& results, Walk& out) {
   walk_results(results, /*held=*/{}, out);
 }
 
-void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, Walk& out) {
+void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, c10::ArrayRef<uint32_t> supplied,
+                Walk& out) {
   out.clear();
   Walker walker(out, /*placeholders=*/true);
   for (const Value& value : results) walker.visit(value.node.get());
@@ -264,6 +265,10 @@ void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates
     may_be_packed.push_back(static_cast<char>(update.may_be_packed));
   }
   pack(out, may_be_packed);
+  for (const uint32_t result : supplied) {
+    out.aliases.push_back({static_cast<uint32_t>(out.leaves.size()), result});
+    out.leaves.push_back(graph::make_leaf(results[result].type(), nullptr));
+  }
   finish(out);
 }
 

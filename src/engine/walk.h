@@ -67,6 +67,8 @@ struct Update {
   uint32_t result;
   bool may_be_packed = false;  // Note [Packs]
 };
-void walk_trace(const std::vector<graph::Value>& results, c10::ArrayRef<Update> updates, Walk& out);
+// `supplied`: results whose memory the caller gives, each as one more leaf (Note [Supplied results]).
+void walk_trace(const std::vector<graph::Value>& results, c10::ArrayRef<Update> updates,
+                c10::ArrayRef<uint32_t> supplied, Walk& out);
 
 }  // namespace tpjrt::engine

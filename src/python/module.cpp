@@ -91,6 +91,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("platform_name", [&context] { return context.client().platform_name(); });
   m.def("platform_version", [&context] { return context.client().platform_version(); });
   m.def("plugin", [&context] { return std::make_pair(context.plugin().name, context.plugin().path); });
+  m.def("most_devices", [&context] { return static_cast<int>(context.most_devices()); });
   m.def("device_count", [&context] { return static_cast<int>(context.device_count()); });
   m.def("device_properties", [&context](size_t index) {
     const auto& device = context.client().devices().at(index);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -205,6 +206,35 @@ def test_no_plugin() -> None:
         raise AssertionError
     """
     run(program, TORCH_PJRT_PLUGIN="")
+
+
+def test_who_asks_whether_there_is_a_device_starts_none() -> None:
+    program = """
+    import torch
+    from pathlib import Path
+    compiled = torch.compile(torch.nn.Linear(3, 3), backend="aot_eager")  # PyTorch asks for every backend
+    compiled(torch.ones(2, 3)).sum().backward()
+    assert torch.pjrt.is_available() and torch.accelerator.is_available()
+    assert not torch.pjrt.is_initialized() and "xla_cpu_pjrt" not in Path("/proc/self/maps").read_text()
+    """
+    run(program)
+
+
+def test_a_plugin_that_can_not_be_loaded(tmp_path: Path) -> None:
+    plugin = tmp_path / "my_cpu.so"
+    plugin.write_bytes(b"GetPjrtApi")
+    program = """
+    import torch
+    assert torch.pjrt.is_available()  # it is there
+    try:
+        torch.ones(3, device="pjrt").cpu()
+    except RuntimeError as error:
+        assert "no PJRT plugin could be started" in str(error) and "my_cpu.so" in str(error)
+    else:
+        raise AssertionError
+    assert not torch.pjrt.is_available() and not torch.accelerator.is_available()
+    """
+    run(program, TORCH_PJRT_PLUGIN=str(plugin))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

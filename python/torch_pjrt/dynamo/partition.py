@@ -50,7 +50,59 @@ def multiply_by_mask(dropout: fx.Node) -> None:
         graph.erase_node(old)
 
 
+def read_less(joint: fx.GraphModule) -> None:
+    """Says of each call of the backward what it reads of the forward's values, so that no more is kept of them: of a
+    rectifier's result which elements were positive, of a pooled tensor its shape, of indices into it four bytes."""
+    for node in list(joint.graph.nodes):
+        if node.target is aten.threshold_backward.default:
+            read_a_mask(node)
+        elif node.target in POOLING_BACKWARD:
+            read_a_shape(node)
+
+
+POOLING_BACKWARD = (
+    aten.max_pool2d_with_indices_backward.default,
+    aten.max_pool3d_with_indices_backward.default,
+    aten.adaptive_max_pool2d_backward.default,
+    aten.adaptive_max_pool3d_backward.default,
+)
+
+
+def insert_before(node: fx.Node, target: Any, *arguments: Any, **options: Any) -> fx.Node:
+    """A call of the joint graph, as AOTAutograd would have traced it."""
+    values = fx.map_arg((arguments, options), lambda argument: argument.meta["val"])
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, arguments, options)
+    with node.meta["val"].fake_mode:
+        made.meta = {**node.meta, "val": target(*values[0], **values[1])}
+    return made
+
+
+def read_a_mask(node: fx.Node) -> None:
+    """Which elements of a rectifier's result its gradient doesn't pass; NaN does."""
+    gradient, result, threshold = node.args
+    if gradient.meta["val"].dtype != node.meta["val"].dtype or gradient.meta["val"].shape != node.meta["val"].shape:
+        return
+    mask = insert_before(node, aten.le.Scalar, result, threshold)
+    node.replace_all_uses_with(insert_before(node, aten.masked_fill.Scalar, gradient, mask, 0))
+    node.graph.erase_node(node)
+
+
+def read_a_shape(node: fx.Node) -> None:
+    """Of a pooled tensor whose sizes are known; of the indices, 32 bits."""
+    gradient, pooled, *window, indices = node.args
+    like = pooled.meta["val"]
+    if not all(isinstance(size, int) for size in like.shape):
+        return
+    empty = insert_before(node, aten.new_empty_strided.default, gradient, like.shape, like.stride(), dtype=like.dtype)
+    short = insert_before(node, aten._to_copy.default, indices, dtype=torch.int32)
+    # Widened with zeros made of the gradient, which is surely not computed, and kept, in the forward.
+    zeros = insert_before(node, aten.new_zeros.default, gradient, indices.meta["val"].shape, dtype=torch.int64)
+    node.args = (gradient, empty, *window, insert_before(node, aten.add.Tensor, zeros, short))
+
+
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """A joint graph as one for the forward and one for the backward, with the least to keep between them."""
     keep_random_numbers(joint)
+    read_less(joint)
     return min_cut_rematerialization_partition(joint, inputs, **options)
