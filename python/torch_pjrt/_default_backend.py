@@ -18,7 +18,14 @@ def is_ours(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 def install() -> None:
     inductor = torch._TorchCompileInductorWrapper
-    inner = inductor.__call__
+    initialize, inner = inductor.__init__, inductor.__call__
+
+    @functools.wraps(initialize)
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        from torch_pjrt.dynamo import optimizers
+
+        optimizers.install()  # Dynamo captures before it calls the backend
+        initialize(self, *arguments, **options)
 
     @functools.wraps(inner)
     def call(self: Any, module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
@@ -34,4 +41,4 @@ def install() -> None:
 
         return pjrt(module, inputs)
 
-    inductor.__call__ = call
+    inductor.__init__, inductor.__call__ = init, call

@@ -105,6 +105,8 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
     }
     program_ = context_.program_for(walk);
   });
+  if (program_->requirements)
+    waits_ |= !on_device_ && !cuda_;  // an assertion about the CPU's tensors may be all it does
   num_nodes_ = walk.nodes.size();
   numbers_ = walk.numbers;
   find_keys();

@@ -135,7 +135,7 @@ class CompiledGraph {
   std::vector<graph::Number> numbers_;
   std::vector<Key> keys_;
   c10::Device random_device_;        // whose generator gives them
-  bool waits_ = false;               // something on the CPU is written: the call ends when the program does
+  bool waits_ = false;               // the CPU's tensors are written, or asserted: the call ends when the program does
   bool on_device_ = false;           // some argument lies on the device
   std::optional<c10::Device> cuda_;  // some argument or result lies there
   size_t num_nodes_ = 0;

@@ -144,6 +144,23 @@ def test_it_is_warned_of_with_the_line() -> None:
     assert any(text.startswith("[tests_cuts.other.default] is not compiled at " + __file__) for text in texts)
 
 
+def test_the_code_of_a_custom_op_runs_in_each_call() -> None:
+    calls: list[torch.device] = []
+
+    @torch.library.custom_op("tests_cuts::count", mutates_args=())
+    def count(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x.device)
+        return x * len(calls)
+
+    count.register_fake(torch.empty_like)
+    for device in ("cpu", "pjrt"):
+        calls.clear()
+        fast = compiled(lambda x: count(x + 1) - 1)
+        assert [fast(torch.ones(1, device=device)).item() for _ in range(3)] == [1, 3, 5]
+        assert calls == [torch.empty(0, device=device).device] * 3
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"tests_cuts.count.default": 2}
+
+
 def test_strict() -> None:
     fast, x = compiled(lambda x: triple(x * 2) + 1), input_of(4)
     torch._dynamo.decorators.mark_unbacked(x, 0)

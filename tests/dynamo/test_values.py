@@ -144,6 +144,14 @@ def test_assertions_of_data(device: str) -> None:
         assert metrics["executions"] == 6
 
 
+def test_an_assertion_is_heard_of_where_nothing_is_written() -> None:
+    compiled = torch.compile(lambda x: torch._assert_async((x > 0).all(), "positive"), backend="pjrt", fullgraph=True)
+    for _ in range(2):
+        compiled(torch.ones(3))
+        with pytest.raises(RuntimeError, match="positive"):
+            compiled(torch.zeros(3))
+
+
 def test_parameters_that_are_added_have_gradients_of_their_own() -> None:
     """Their gradients are one result of the backward. Autograd copies it for the second, if it sees that."""
     gradients = []
