@@ -119,6 +119,12 @@ FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "logaddexp": lambda x: torch.logaddexp(x, x),
     "bernoulli": torch.bernoulli,
     "glu": functional.glu,
+    "interpolate, nearest": lambda x: functional.interpolate(x[None, None], 4),
+    "interpolate, nearest-exact": lambda x: functional.interpolate(x[None, None, None], 4, mode="nearest-exact"),
+    "interpolate, linear": lambda x: functional.interpolate(x[None, None], 4, mode="linear"),
+    "interpolate, linear, bytes": lambda x: functional.interpolate(x.byte()[None, None], 4, mode="linear"),
+    "interpolate, bilinear": lambda x: functional.interpolate(x[None, None, None], 4, mode="bilinear"),
+    "interpolate, bicubic": lambda x: functional.interpolate(x[None, None, None], 4, mode="bicubic"),
 }
 for _name in ["gelu", "silu", "mish", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "logsigmoid", "hardshrink"]:
     FOR_FLOATS[_name] = getattr(functional, _name)
