@@ -142,6 +142,19 @@ def test_refuses_integers(name: str) -> None:
     assert str(raised.value) == str(expected.value)
 
 
+@pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "softshrink", "leaky_relu"])
+def test_refuses_complex_numbers(name: str) -> None:
+    """They have no order; XLA:CPU ends the process where it is asked for the lesser one."""
+    x = torch.tensor([1 + 2j, -1 - 1j])
+    with pytest.raises(NotImplementedError) as expected:
+        getattr(functional, name)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NotImplementedError) as raised:
+            getattr(functional, name)(x.to("pjrt"))
+    assert str(raised.value) == str(expected.value)
+
+
 def test_mode_into_given_tensors() -> None:
     x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]])
     values, indices = torch.empty(2, device="pjrt"), torch.empty(2, dtype=torch.int64, device="pjrt")
