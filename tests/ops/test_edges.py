@@ -119,6 +119,8 @@ FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "logaddexp": lambda x: torch.logaddexp(x, x),
     "bernoulli": torch.bernoulli,
     "glu": functional.glu,
+    "nll_loss": lambda x: functional.nll_loss(x[None], x[:1] - 1),
+    "avg_pool2d": lambda x: functional.avg_pool2d(x.int()[None, None], 1),
     "interpolate, nearest": lambda x: functional.interpolate(x[None, None], 4),
     "interpolate, nearest-exact": lambda x: functional.interpolate(x[None, None, None], 4, mode="nearest-exact"),
     "interpolate, linear": lambda x: functional.interpolate(x[None, None], 4, mode="linear"),
