@@ -31,6 +31,18 @@ bool fits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
   return equal(q[at(-3)], k[at(-3)]) || (grouped && equal(q[at(-3)] % k[at(-3)], 0));
 }
 
+// Other masks are mistakes, which the math has the words for.
+bool broadcasts(const at::Tensor& mask, const at::Tensor& query, const at::Tensor& key) {
+  c10::SymDimVector scores(query.sym_sizes());
+  scores.back() = key.sym_size(-2);
+  if (mask.dim() > query.dim()) return false;
+  for (int64_t i = 1; i <= mask.dim(); ++i) {
+    const c10::SymInt size = mask.sym_size(-i), &of_scores = scores[scores.size() - static_cast<size_t>(i)];
+    if (TORCH_GUARD_OR_FALSE(size.sym_ne(of_scores)) && TORCH_GUARD_OR_FALSE(size.sym_ne(1))) return false;
+  }
+  return true;
+}
+
 int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> /*scale*/,
                bool grouped) {
@@ -38,7 +50,7 @@ int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
   const c10::ScalarType dtype = query.scalar_type();
   const bool dtype_fits = dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16;
   const bool fused = at::globalContext().userEnabledOverrideableSDP() && dtype_fits && !(causal && mask) &&
-                     dropout < 1 && fits(query, key, value, grouped);
+                     dropout < 1 && fits(query, key, value, grouped) && (!mask || broadcasts(*mask, query, key));
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 

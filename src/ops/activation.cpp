@@ -14,7 +14,8 @@ namespace {
 // aten::relu: max(x, 0), integers too.
 Values relu(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  if (c.tensor("self").element() == ElementType::kPred) throw Mistake("relu of bools");
+  const ElementType element = c.tensor("self").element();
+  if (element == ElementType::kPred || hlo::is_complex(element)) throw Mistake("relu of bools or complex numbers");
   return k.give(maximum(k("self"), 0));
 }
 
@@ -61,6 +62,7 @@ Values prelu_backward(Emit& e, const Call& c) {
 
 // aten::hardtanh: max first, so that max_val wins when the bounds are crossed.
 Values hardtanh(Emit& e, const Call& c) {
+  if (hlo::is_complex(c.tensor("self").element())) throw Mistake("hardtanh of complex numbers");
   Elementwise k(e, c);
   return k.give(minimum(maximum(k("self"), k.scalar("min_val")), k.scalar("max_val")));
 }

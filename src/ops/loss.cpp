@@ -204,9 +204,9 @@ void add_loss_rules(RuleTable& rules) {
   rules.add_for_floats("aten::binary_cross_entropy", binary_cross_entropy);
   rules.add("aten::binary_cross_entropy_backward", binary_cross_entropy_backward);
   rules.add("aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits);
-  rules.add("aten::nll_loss_forward", nll_loss_forward);
+  rules.add_for_floats("aten::nll_loss_forward", nll_loss_forward);
   rules.add("aten::nll_loss_backward", nll_loss_backward);
-  rules.add("aten::nll_loss2d_forward", nll_loss_forward);
+  rules.add_for_floats("aten::nll_loss2d_forward", nll_loss_forward);
   rules.add("aten::nll_loss2d_backward", nll_loss_backward);
 }
 

@@ -336,6 +336,8 @@ Value divide_by_count(Emit& e, const Call& c, const Value& x, const Pool& p) {
 // aten::avg_pool2d, avg_pool3d: integers divide as integers.
 template <int64_t spatial>
 Values avg_pool(Emit& e, const Call& c) {
+  const ElementType element = c.tensor("self").element();
+  if (!hlo::is_float(element) && element != ElementType::kS64) throw Mistake("averages of integers other than int64");
   Value x = c.tensor("self");
   const Type out = e.type_of(c.result());
   if (out.elements() == 0) return {e.zeros(out)};

@@ -282,13 +282,19 @@ Values log_normal(Emit& e, const Call& c) {
   return {e.convert(e.exp(exponent), result.element)};
 }
 
+// What the mask keeps of x, scaled: a product, as torch's, so that what is dropped of infinity and NaN is NaN.
+template <class F>
+Value kept(Emit& e, const Value& x, const Value& mask, F&& scale) {
+  return e.upcast(x, [&](const Value& y) { return scale(e.mul(y, e.convert(mask, y.element()))); });
+}
+
 // With a probability that only a run tells.
 Values varying_dropout(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   const Expression p{&e, c.scalar(e, "p", ElementType::kF64)};
   const Value mask = chance(e, c, 1 - p, x.dims());
-  const Value kept = e.upcast(x, [&](const Value& y) { return e.mul(y, in_each(1 / (1 - p), y.type)); });
-  return {e.select(mask, kept, e.zeros(x.type)), mask};
+  const Expression scale = where(p < 1, 1 / (1 - p), 0);
+  return {kept(e, x, mask, [&](const Value& y) { return e.mul(y, in_each(scale, y.type)); }), mask};
 }
 
 // aten::native_dropout: train=None counts as true. The mask tells what was kept.
@@ -298,15 +304,14 @@ Values native_dropout(Emit& e, const Call& c) {
   if (c.argument("p").varies) return varying_dropout(e, c);
   const double p = c.seen("p");
   Value mask = chance(e, c, 1 - p, x.dims());
-  Value kept = p < 1 ? e.upcast(x, [&](const Value& y) { return scaled(e, y, 1 / (1 - p), 0); }) : x;
-  return {e.select(mask, kept, e.zeros(x.type)), mask};
+  return {kept(e, x, mask, [&](const Value& y) { return scaled(e, y, p < 1 ? 1 / (1 - p) : 0, 0); }), mask};
 }
 
 // aten::native_dropout_backward
 Values native_dropout_backward(Emit& e, const Call& c) {
   Value grad = e.to(c.tensor("grad_output"), e.element(c.result()));  // floats of integers
-  Value kept = e.upcast(grad, [&](const Value& y) { return e.mul(y, number(e, c, "scale", y.type)); });
-  return {e.select(e.to(c.tensor("mask"), ElementType::kPred), kept, e.zeros(grad.type))};
+  const Value mask = e.to(c.tensor("mask"), ElementType::kPred);
+  return {kept(e, grad, mask, [&](const Value& y) { return e.mul(y, number(e, c, "scale", y.type)); })};
 }
 
 // With replacement: the number of cumulative sums not above a uniform part of the total. A sum that is the whole total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -115,6 +116,18 @@ def test_dropout_backward_uses_the_same_mask() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad.cpu(), y.detach().cpu())
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_what_dropout_drops_of_no_finite_number_is_nan(number: float) -> None:
+    """A product with 0, as on the CPU, which doesn't hide that a network has overflowed."""
+    x = torch.full((1000,), number, device=DEVICE, requires_grad=True)
+    y = torch.nn.functional.dropout(x, 0.5)
+    y.backward(torch.full_like(y, number))
+    assert x.grad is not None
+    for result in (y.detach().cpu(), x.grad.cpu()):
+        assert not result.isfinite().any()
+        assert result.isnan().sum() > 400
 
 
 def test_an_exponential_is_above_zero() -> None:

@@ -59,6 +59,18 @@ def test_as_on_the_cpu(name: str) -> None:
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(3, 5), (2, 4, 6, 4), (3, 1, 6, 5), (6, 1, 1, 1, 1)])
+def test_a_mask_of_other_sizes_is_an_error(sizes: tuple[int, ...]) -> None:
+    errors = []
+    for device in ("cpu", "pjrt"):
+        q, k = torch.ones(Q, device=device), torch.ones(K, device=device)
+        with pytest.raises(RuntimeError) as raised:
+            F.scaled_dot_product_attention(q, k, k, attn_mask=torch.ones(sizes, device=device))
+        errors.append(raised)
+    assert errors[1].type is errors[0].type
+    assert len(sizes) > 4 or str(errors[1].value) in str(errors[0].value)
+
+
 def test_float64_keeps_its_digits() -> None:
     tensors = tuple(torch.randn(1, 2, 4, 8, dtype=torch.float64) for _ in range(3))
     (expected, _), (actual, _) = (attend(device, tensors) for device in ("cpu", "pjrt"))

@@ -119,6 +119,14 @@ FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "logaddexp": lambda x: torch.logaddexp(x, x),
     "bernoulli": torch.bernoulli,
     "glu": functional.glu,
+    "nll_loss": lambda x: functional.nll_loss(x[None], x[:1] - 1),
+    "avg_pool2d": lambda x: functional.avg_pool2d(x.int()[None, None], 1),
+    "interpolate, nearest": lambda x: functional.interpolate(x[None, None], 4),
+    "interpolate, nearest-exact": lambda x: functional.interpolate(x[None, None, None], 4, mode="nearest-exact"),
+    "interpolate, linear": lambda x: functional.interpolate(x[None, None], 4, mode="linear"),
+    "interpolate, linear, bytes": lambda x: functional.interpolate(x.byte()[None, None], 4, mode="linear"),
+    "interpolate, bilinear": lambda x: functional.interpolate(x[None, None, None], 4, mode="bilinear"),
+    "interpolate, bicubic": lambda x: functional.interpolate(x[None, None, None], 4, mode="bicubic"),
 }
 for _name in ["gelu", "silu", "mish", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "logsigmoid", "hardshrink"]:
     FOR_FLOATS[_name] = getattr(functional, _name)
@@ -133,6 +141,19 @@ def test_refuses_integers(name: str) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(NotImplementedError) as raised:
             FOR_FLOATS[name](x.to("pjrt"))
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "hardswish", "hardsigmoid", "softshrink", "leaky_relu"])
+def test_refuses_complex_numbers(name: str) -> None:
+    """They have no order; XLA:CPU ends the process where it is asked for the lesser one."""
+    x = torch.tensor([1 + 2j, -1 - 1j])
+    with pytest.raises(NotImplementedError) as expected:
+        getattr(functional, name)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NotImplementedError) as raised:
+            getattr(functional, name)(x.to("pjrt"))
     assert str(raised.value) == str(expected.value)
 
 

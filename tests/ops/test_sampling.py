@@ -1,4 +1,4 @@
-"""grid_sample's gradients in every mode, on the device."""
+"""Images: grid_sample's gradients in every mode, and bytes resized, on the device."""
 
 from __future__ import annotations
 
@@ -37,3 +37,22 @@ def test_grid_sample_of_an_image_without_gradient() -> None:
     functional.grid_sample(torch.rand(1, 2, 4, 4, device="pjrt"), grid, align_corners=False).sum().backward()
     assert grid.grad is not None
     assert grid.grad.device.type == "pjrt"
+
+
+@pytest.mark.parametrize("to", [{"size": (7, 9)}, {"size": (29, 40)}, {"scale_factor": (0.6, 1.7)}], ids=str)
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_are_resized_to_the_same_bytes(
+    mode: str, antialias: bool, align_corners: bool, to: dict[str, tuple[float, float]]
+) -> None:
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    for channels in (3, 5):
+        image = torch.randint(0, 256, (2, channels, 13, 17), dtype=torch.uint8)
+        results = [
+            functional.interpolate(image.to(device), mode=mode, antialias=antialias, align_corners=align_corners, **to)
+            for device in ("cpu", "pjrt")
+        ]
+        assert torch.equal(results[1].cpu(), results[0])
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
