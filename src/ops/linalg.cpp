@@ -55,12 +55,6 @@ Values linalg_cholesky_ex(Emit& e, const Call& c) {
   return {factor, e.select(any, e.add(first, e.ones(first.type)), e.zeros(first.type))};
 }
 
-// aten::cholesky
-Values cholesky(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
-  return {x.type.elements() == 0 ? x : cholesky_factor(e, x, c.boolean("upper"))};
-}
-
 // The leading (batch) dimensions of x replaced by those of `like`.
 Value with_batch_of(Emit& e, const Value& x, const Dims& like) {
   Dims dims(like.begin(), like.end() - 2);
@@ -191,7 +185,6 @@ Values cdist_backward(Emit& e, const Call& c) {
 
 void add_linalg_rules(RuleTable& rules) {
   rules.add("aten::linalg_cholesky_ex", linalg_cholesky_ex);
-  rules.add("aten::cholesky", cholesky);
   rules.add("aten::linalg_solve_triangular", linalg_solve_triangular);
   rules.add("aten::triangular_solve", triangular_solve);
   rules.add("aten::cholesky_solve", cholesky_solve);

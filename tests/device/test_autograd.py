@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import torch_pjrt
+
 DEVICE = "pjrt"
 
 
@@ -362,3 +364,81 @@ def test_a_new_result_is_no_argument(device: str) -> None:
     assert x.grad is not None
     assert x.grad.tolist() == [3] * 5
     assert mask.all()
+
+
+FILLS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "masked_fill": lambda x, v, i: x.masked_fill(x > 0, v),
+    "masked_fill of fewer dimensions": lambda x, v, i: x[0].masked_fill(x > 0, v),
+    "masked_fill, transposed": lambda x, v, i: x.t().masked_fill(x.t() > 0, v),
+    "masked_fill_": lambda x, v, i: (x * 2).masked_fill_(x[1] > 0, v),
+    "masked_fill_ of a view": lambda x, v, i: (y := x * 2, y[:, 1].masked_fill_(x[:, 0] < 0, v))[0],
+    "masked_fill by another dtype": lambda x, v, i: x.masked_fill(x > 0, v.double()),
+    "index_fill": lambda x, v, i: x.index_fill(-1, i, v),
+    "index_fill_": lambda x, v, i: (x * 2).index_fill_(0, i, v),
+}
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_gradient_of_a_filled_value(name: str) -> None:
+    """Of each order, without the host: PyTorch's derivatives select what was filled."""
+
+    def program(device: str) -> list[torch.Tensor]:
+        x, value = leaf(device, 3, 4), torch.tensor(0.5).to(device).requires_grad_()
+        y = FILLS[name](x, value, torch.tensor([0, 2, 0]).to(device))
+        first = torch.autograd.grad((y * y * torch.linspace(1, 2, y.numel()).reshape(y.shape).to(device)).sum(),
+                                    (x, value), create_graph=True)  # fmt: skip
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (x, value))
+        batched = torch.vmap(lambda x: FILLS[name](x, value, torch.tensor([0]).to(device)))(torch.stack([x, -x]))
+        assert y.stride() == FILLS[name](x.cpu(), value.cpu(), torch.tensor([0, 2, 0])).stride()
+        return [y, *first, *second, batched]
+
+    both(program)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_mistakes_of_a_filled_value() -> None:
+    def raised(device: str, call: Callable[[torch.Tensor, torch.Tensor], Any]) -> str:
+        x, value = torch.ones(2, 3, device=device), torch.ones((), device=device, requires_grad=True)
+        with pytest.raises((RuntimeError, IndexError)) as error:
+            call(x, value)
+        return str(error.value)
+
+    calls: list[Callable[[torch.Tensor, torch.Tensor], Any]] = [
+        lambda x, v: x.masked_fill(x, v),
+        lambda x, v: x.masked_fill(x > 0, v.expand(2)),
+        lambda x, v: x.masked_fill(x[:, :2] > 0, v),
+        lambda x, v: x.masked_fill_(x.expand(2, 2, 3) > 0, v),
+        lambda x, v: x.requires_grad_().masked_fill_(x > 0, v),
+        lambda x, v: x.index_fill(2, x.argmax(1), v),
+    ]
+    for call in calls:
+        assert raised(DEVICE, call) == raised("cpu", call)
+
+
+def test_product_of_all_elements() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        found = []
+        for zeros in range(3):
+            x = (torch.arange(6.0).reshape(2, 3) + 1).to(device)
+            x.view(-1)[:zeros] = 0
+            x.requires_grad_()
+            (first,) = torch.autograd.grad(x.prod(), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.square().sum(), x)
+            found += [first, second, torch.func.jvp(torch.prod, (x.detach(),), (x.detach() + 1,))[1]]
+            found += [torch.vmap(torch.func.grad(torch.prod))(x.detach())]
+        return found
+
+    both(program)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_glu_in_forward_mode() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        x = leaf(device, 3, 4).detach()
+        glu = lambda x: F.glu(x, 1)  # noqa: E731
+        first = torch.func.jvp(glu, (x,), (x + 1,))[1]
+        second = torch.func.jvp(torch.func.grad(lambda x: glu(x).square().sum()), (x,), (x + 1,))[1]
+        return [first, second, torch.func.jacfwd(glu)(x)]
+
+    both(program)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
