@@ -188,6 +188,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     random |= argument.kind == ArgumentKind::kGenerator;
     writes |= argument.written;
     if (declared.name() == "correction") correction = i;
+    if (declared.name() == "train" || declared.name() == "training" || declared.name() == "dropout_p") draws_by = i;
     const c10::TypeKind kind = without_optional(*declared.type()).kind();
     if (kind == c10::TypeKind::FloatType || kind == c10::TypeKind::IntType) {
       if (const auto usual = usual_input(base, declared.name())) {

@@ -159,6 +159,13 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   if (op.returns != plan.returns.size()) use_host(plan, "its Meta kernel gives another number of results");
 }
 
+// Without dropout, and in evaluation, PyTorch leaves the generator as it is.
+bool draws(const Operator& op, const c10::IValue* values) {
+  if (!op.random || !op.draws_by) return op.random;
+  const c10::IValue& value = values[*op.draws_by];
+  return !(value.isBool() && !value.toBool()) && !(value.isDouble() && value.toDouble() == 0);
+}
+
 bool changes_in_place(const Operator& op) {
   const std::string& name = op.op.schema().name();
   return name.ends_with('_') && !name.starts_with("aten::resize") && !name.starts_with("aten::_resize");
@@ -257,7 +264,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.name = op.name;
   signature.op = op.op;
   signature.device = arguments.device;
-  signature.random = op.random;
+  signature.random = draws(op, values);
   Describer call(op, values, arguments.unusual, signature);
   Location location = user_location();
   signature.file = std::move(location.file);

@@ -81,7 +81,7 @@ void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) 
       false, "[", op.schema().name(),
       "] the pjrt device holds strided tensors of float, integer, bool "
       "or complex dtypes only; call .to_dense() on a sparse tensor and .dequantize() on a quantized "
-      "one before it goes to the device, and pad a nested one");
+      "one before it goes to the device, pad a nested one, and make embeddings without sparse=True");
 }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import torch_pjrt
 
@@ -40,6 +41,24 @@ def test_the_seed_decides(name: str) -> None:
     assert draw().tolist() == first
     torch.manual_seed(4)
     assert draw().tolist() != first
+
+
+WITHOUT_DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+    "dropout in evaluation": lambda x: torch.native_dropout(x, 0.5, False)[0],
+    "rrelu in evaluation": F.rrelu,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_DRAWS)
+def test_what_draws_nothing_leaves_the_generators(name: str) -> None:
+    layer, x = WITHOUT_DRAWS[name], torch.randn(2, 2, 4, 8)
+    before = torch.pjrt.get_rng_state()
+    layer(x.to(DEVICE).requires_grad_()).sum().backward()
+    assert torch.equal(torch.pjrt.get_rng_state(), before)
+    before = torch.get_rng_state()
+    torch.compile(layer, backend="pjrt")(x)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", DRAWS)
