@@ -56,14 +56,14 @@ constexpr Elementwise kUnary[] = {
 constexpr Elementwise kBinary[] = {
     {"add", kAll},
     {"and", kBool | kInteger},
-    {"atan2", kFloat | kComplex},
+    {"atan2", kFloat},
     {"divide", kNumber},
-    {"maximum", kBool | kInteger | kFloat},  // of complex numbers, which have no order, XLA:CPU aborts
-    {"minimum", kBool | kInteger | kFloat},
+    {"maximum", kAll & ~kComplex},  // which have no order: XLA:CPU aborts
+    {"minimum", kAll & ~kComplex},
     {"multiply", kAll},
     {"or", kBool | kInteger},
     {"power", kNumber},
-    {"remainder", kNumber},
+    {"remainder", kNumber & ~kComplex},
     {"shift_left", kInteger},
     {"shift_right_arithmetic", kInteger},
     {"shift_right_logical", kInteger},

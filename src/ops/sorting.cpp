@@ -29,9 +29,16 @@ Values reshaped(Emit& e, const Call& c, const Value& values, const Value& indice
   return {e.reshape(values, dims), e.reshape(indices, dims)};
 }
 
+// What is put in order.
+Value ordered(const Call& c) {
+  Value x = c.tensor("self");
+  if (hlo::is_complex(x.element())) throw Unsupported("complex numbers have no order");
+  return x;
+}
+
 // aten::sort, aten::sort.stable: always stable.
 Values sort(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const int64_t dim = c.dim("dim", x.rank());
   if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({kIndex, x.dims()})};
   Sorted sorted = sort_along(e, x, dim, c.boolean("descending"));
@@ -50,7 +57,7 @@ Sorted top_k(Emit& e, const Value& x, int64_t k, bool smallest) {
 
 // aten::topk: always sorted.
 Values topk(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const Type result = e.type_of(c.result());
   const int64_t dim = c.dim("dim", x.rank()), last = x.rank() - 1, k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
@@ -78,7 +85,7 @@ Values nothing(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result(0)))
 
 // aten::kthvalue: the k-th smallest, counted from 1.
 Values kthvalue(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const int64_t dim = dimension_to_choose_from(c, x), k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);
@@ -106,7 +113,7 @@ Sorted median_along(Emit& e, const Value& x, int64_t dim, bool ignore_nan) {
 }
 
 Values median_all(Emit& e, const Call& c, bool ignore_nan) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const int64_t n = x.type.elements();
   if (n == 0) {
     if (!hlo::is_float(x.element())) throw Unsupported("the median of no integers");
@@ -116,7 +123,7 @@ Values median_all(Emit& e, const Call& c, bool ignore_nan) {
 }
 
 Values median_dim(Emit& e, const Call& c, bool ignore_nan) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);
@@ -132,7 +139,7 @@ Values nanmedian_of_dim(Emit& e, const Call& c) { return median_dim(e, c, true);
 
 // aten::mode: the smallest of the most frequent values, and the last place where it is.
 Values mode(Emit& e, const Call& c) {
-  Value x = c.tensor("self");
+  Value x = ordered(c);
   const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);

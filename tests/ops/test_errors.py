@@ -98,3 +98,29 @@ def test_errors(name: str) -> None:
             continue
         assert isinstance(error, type(expected)), f"{error!r}, on the CPU {expected!r}"
         assert re.search(wrong.error_regex, str(error)), f"{error!r}, on the CPU {expected!r}"
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: torch.fmod(x, 2),
+        lambda x: torch.atan2(x, x),
+        lambda x: torch.clamp_min(x, 1),
+        torch.nn.functional.hardswish,
+        torch.relu,
+        torch.sort,
+        torch.median,
+        lambda x: torch.kthvalue(x, 2),
+        lambda x: torch.mode(x, 0),
+    ],
+    ids=["fmod", "atan2", "clamp_min", "hardswish", "relu", "sort", "median", "kthvalue", "mode"],
+)
+def test_complex_numbers_have_no_order(op: Any, dtype: torch.dtype) -> None:
+    x = torch.arange(4).to(dtype)
+    with pytest.raises(RuntimeError) as expected:
+        op(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+            op(x.to(DEVICE)).cpu()
