@@ -40,8 +40,13 @@ PartOfNode in_pieces(const Walk& walk, const PartOfNode& part) {
 
 }  // namespace
 
-const Cut* Cuts::find(const Walk& walk, bool may_interpret, const std::function<bool(uint64_t)>& is_found_again) {
-  if (walk.nodes.size() < kLeastCalls) return nullptr;
+std::optional<Cut> Cuts::find(const Walk& walk, bool may_interpret,
+                              const std::function<bool(uint64_t)>& is_found_again) {
+  if (may_interpret) {
+    PartOfNode part = batches_.find(walk);
+    if (!part.empty()) return Cut{std::move(part), "a batch of other pieces"};
+  }
+  if (walk.nodes.size() < kLeastCalls) return std::nullopt;
   auto it = cuts_.find(walk.hash);
   if (it == cuts_.end()) {
     constexpr uint32_t kUsesOfVariety = 16;
@@ -50,13 +55,13 @@ const Cut* Cuts::find(const Walk& walk, bool may_interpret, const std::function<
     if (cut.part.empty()) cut = {growth_.find(walk, may_interpret), "new shapes in a known graph"};
     if (cut.part.empty()) cut.cause = "a graph too large for one program";
     cut.part = in_pieces(walk, cut.part);
-    if (cut.part.empty()) return nullptr;
+    if (cut.part.empty()) return std::nullopt;
     it = cuts_.emplace(walk.hash, std::move(cut)).first;
   }
   Cut& cut = it->second;
-  if (cut.part.size() != walk.nodes.size() || cut.left == 0) return nullptr;  // or another graph of the same hash
+  if (cut.part.size() != walk.nodes.size() || cut.left == 0) return std::nullopt;  // or another graph of the same hash
   if (cut.left != UINT32_MAX) --cut.left;
-  return &cut;
+  return cut;
 }
 
 }  // namespace tpjrt::engine

@@ -1,8 +1,11 @@
 // Which graphs are run in parts, and why.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <unordered_map>
 
+#include "engine/batch.h"
 #include "engine/growth.h"
 #include "engine/parts.h"
 #include "engine/variety.h"
@@ -17,14 +20,17 @@ struct Cut {
 
 class Cuts {
  public:
-  // How a graph without a program is cut, now and when it comes again; null: it is compiled as one. `is_found_again`: was
-  // a graph of that hash run more than once?
-  const Cut* find(const Walk& walk, bool may_interpret, const std::function<bool(uint64_t)>& is_found_again);
+  // How a graph without a program is cut; nothing: it is compiled as one. `may_interpret`: calls may be run on the host.
+  // `is_found_again`: was a graph of that hash run more than once?
+  std::optional<Cut> find(const Walk& walk, bool may_interpret, const std::function<bool(uint64_t)>& is_found_again);
+  // Is the graph a batch that is not worth compiling?
+  bool is_batch(const Walk& walk) { return batches_.is_all(walk); }
 
  private:
+  Batches batches_;
   Growth growth_;
   Variety variety_;
-  std::unordered_map<uint64_t, Cut> cuts_;  // by hash; nothing is remembered of a graph that isn't cut
+  std::unordered_map<uint64_t, Cut> cuts_;  // by hash, of those that will be cut the same way when they come again
 };
 
 }  // namespace tpjrt::engine

@@ -189,6 +189,7 @@ std::shared_ptr<Program> Context::for_host(const Walk& walk, std::shared_ptr<Pro
   constexpr uint32_t kMostRuns = 1000;  // compiling costs more than these can save
   if (device::strict()) return nullptr;
   if (program) return ++program->runs_on_host < kMostRuns ? program : nullptr;
+  if (cuts_.is_batch(walk)) return Program::on_host(walk);  // not kept: it will hardly come again
   if (!is_bookkeeping(walk)) return nullptr;
   program = Program::on_host(walk);
   programs_.insert(walk.hash, program);
@@ -225,7 +226,7 @@ std::optional<int64_t> Context::interpret(const Walk& walk) {
 
 bool Context::run_parts(const Walk& walk, const device::Location& where) {
   const auto is_found_again = [&](uint64_t hash) { return programs_.is_found_again(hash); };
-  const Cut* cut = cuts_.find(walk, /*may_interpret=*/!device::strict(), is_found_again);
+  const std::optional<Cut> cut = cuts_.find(walk, /*may_interpret=*/!device::strict(), is_found_again);
   if (!cut) return false;
   Parts parts(walk, cut->part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left
