@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import foreach_map, while_loop
+from torch._higher_order_ops.hints_wrap import hints_wrapper
 from torch._higher_order_ops.map import map as map_
+from torch._higher_order_ops.out_dtype import out_dtype
 from torch._higher_order_ops.scan import scan
 
 import torch_pjrt
@@ -225,6 +227,17 @@ class TestSizesThatVary:
             values = inputs(size)
             torch.testing.assert_close(fast(*values), f(*values))
         assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_a_product_of_another_dtype() -> None:
+    x = torch.randint(-128, 127, (32, 32), dtype=torch.int8)
+    check(lambda x: out_dtype(torch.ops.aten.mm.default, torch.int32, x, x), x)
+    check(lambda x: out_dtype(torch.ops.aten.mul.Tensor, torch.int32, x, x), x)
+
+
+def test_wrapped_calls() -> None:
+    check(lambda x: hints_wrapper(lambda y: (y.sin() + 1,), (x,), {}, hints={"fuse": True}), torch.randn(3))
+    check(lambda x: foreach_map(lambda a, b: (a + b).relu(), [x, x * 2], [x.cos(), x]), torch.randn(3))
 
 
 AUTOCAST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -1,4 +1,4 @@
-"""Control flow in a captured graph (``cond``, ``while_loop``, ``scan``, ``map``, regions), as StableHLO has it."""
+"""Control flow and other calls of graphs in a captured graph (``cond``, ``scan``, …), as StableHLO has them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._higher_order_ops.out_dtype import out_dtype_dense
 
 from torch_pjrt import _C
 from torch_pjrt.loops import Call, looped, region, unrolled, while_loop, without_numbers
@@ -75,10 +76,27 @@ def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[
     return list(call(region, *operands))
 
 
+def hints_wrapper(call: Call, body: Any, operands: Sequence[Any], *_: Any) -> list[Any]:
+    """The hints are for other compilers."""
+    return list(call(body, *operands))
+
+
+def foreach_map(call: Call, function: Any, *operands: Any) -> list[Any]:
+    return list(call(function, *operands))
+
+
+def out_dtype(_: Call, operator: Any, dtype: torch.dtype, *operands: Any) -> torch.Tensor:
+    result: torch.Tensor = out_dtype_dense(operator, dtype, *operands)
+    return result
+
+
 LOWERINGS: dict[str, Callable[..., Any]] = {
     "cond": cond,
     "while_loop": while_loop,
     "scan": scan,
     "map_impl": map_impl,
     "invoke_subgraph": invoke_subgraph,
+    "hints_wrapper": hints_wrapper,
+    "foreach_map": foreach_map,
+    "out_dtype": out_dtype,
 }
