@@ -25,17 +25,28 @@ def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[An
     return traced, [None if isinstance(result, torch.Tensor) else (result,) for result in results]
 
 
-def all_tensors(operands: Sequence[Any]) -> list[torch.Tensor]:
-    for operand in operands:
-        if not isinstance(operand, torch.Tensor):
-            raise NotImplementedError(f"a loop or branch that is given a {type(operand).__name__}")
-    return list(operands)
+def all_tensors(carried: Sequence[Any]) -> list[torch.Tensor]:
+    for value in carried:
+        if not isinstance(value, torch.Tensor):
+            raise NotImplementedError(f"a loop that carries a {type(value).__name__}")
+    return list(carried)
+
+
+def without_numbers(call: Call, operands: Sequence[Any]) -> tuple[Call, list[torch.Tensor]]:
+    """The tensors of ``operands``, which a node can be given, and a Call on such tensors that puts the others of
+    ``operands`` (sizes, above all) where they were."""
+
+    def with_numbers(graph: Any, *tensors: Any) -> Sequence[Any]:
+        rest = iter(tensors)
+        return call(graph, *(next(rest) if isinstance(operand, torch.Tensor) else operand for operand in operands))
+
+    return with_numbers, [operand for operand in operands if isinstance(operand, torch.Tensor)]
 
 
 def while_loop(
     call: Call, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any] = ()
 ) -> list[Any]:
-    operands = all_tensors([*carried, *additional])
+    call, operands = without_numbers(call, [*all_tensors(carried), *additional])
     (decides, _), (turn, others) = (region(call, graph, operands) for graph in (condition, body))
     if any(other is not None for other in others):
         raise NotImplementedError("a loop that carries what is no tensor")
@@ -48,7 +59,8 @@ def looped(
     """``torch.scan`` as a loop that carries its turn, the carries, and what the turns have given so far: the last
     carries, then what the turns gave, stacked. ``reverse``: from the last of ``xs`` to the first."""
     turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
-    shapes = _C.Region(all_tensors([*init, *(x.select(0, 0) for x in xs), *additional]))
+    call, operands = without_numbers(call, [*all_tensors([*init, *(x.select(0, 0) for x in xs)]), *additional])
+    shapes = _C.Region(operands)
     given = all_tensors(call(combine, *shapes.placeholders))[carries:]
     stacks = [x.new_zeros((turns, *x.shape)) for x in given]
     turn = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
@@ -65,7 +77,7 @@ def looped(
         put = [s.index_copy(0, place, r.unsqueeze(0)) for s, r in zip(stacked, results[carries:], strict=True)]
         return [turn + 1, *results[:carries], *put]
 
-    return while_loop(apply, condition, body, [turn, *init, *stacks], [*xs, *additional])[1:]
+    return while_loop(apply, condition, body, [turn, *init, *stacks], [*xs, *operands[carries + inputs :]])[1:]
 
 
 def unrolled(

@@ -1,4 +1,4 @@
-"""torch.cond, while_loop and scan in a compiled function: loops and branches of its one program."""
+"""torch.cond, while_loop, scan and map in a compiled function: loops and branches of its one program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import foreach_map, while_loop
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.map import map as map_
+from torch._higher_order_ops.out_dtype import out_dtype
 from torch._higher_order_ops.scan import scan
 
 import torch_pjrt
@@ -39,6 +42,14 @@ def program(f: Callable[..., Any], *inputs: torch.Tensor) -> str:
     finally:
         torch_pjrt._C.set_program_listener(None)
     return "".join(seen)
+
+
+def gradients(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+    """Those of the compiled function are eager's."""
+    expected = torch.autograd.grad(f(*inputs).sin().sum(), inputs)
+    torch._dynamo.reset()
+    fast = torch.compile(f, backend="pjrt", fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(fast(*inputs).sin().sum(), inputs), expected)
 
 
 def doubled_until(x: torch.Tensor) -> Any:
@@ -110,10 +121,7 @@ class TestCond:
 
     @pytest.mark.parametrize("sign", [1.0, -1.0])
     def test_gradients(self, sign: float) -> None:
-        x, w = torch.full((3,), sign, requires_grad=True), torch.full((3,), 5.0, requires_grad=True)
-        expected = torch.autograd.grad(self.branch(x, w).sum(), (x, w))
-        fast = torch.compile(self.branch, backend="pjrt", fullgraph=True)
-        torch.testing.assert_close(torch.autograd.grad(fast(x, w).sum(), (x, w)), expected)
+        gradients(self.branch, torch.full((3,), sign, requires_grad=True), torch.full((3,), 5.0, requires_grad=True))
 
     @pytest.mark.parametrize("index", [1, 7])
     def test_an_index_out_of_range_counts_in_the_branch_that_is_taken(self, index: int) -> None:
@@ -139,11 +147,97 @@ class TestScan:
 
         check(f, torch.ones(3), torch.randn(turns, 3))
 
-    def test_a_long_one_is_a_loop(self) -> None:
+    @pytest.mark.parametrize("turns", [5, 300])
+    def test_gradients(self, turns: int) -> None:
+        def f(w: torch.Tensor, xs: torch.Tensor) -> torch.Tensor:
+            return scan(lambda carry, x: ((carry @ w).tanh() + x, carry * x), torch.zeros(3), xs)[1]
+
+        gradients(f, (torch.randn(3, 3) / 4).requires_grad_(), torch.randn(turns, 3, requires_grad=True))
+
+    @pytest.mark.parametrize(("turns", "loops"), [(5, False), (100, True)])
+    def test_a_long_one_is_a_loop(self, turns: int, loops: bool) -> None:
         def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
             return scan(lambda carry, x: (carry + x, carry * x), init, xs)
 
-        assert len(program(f, torch.ones(3), torch.randn(1000, 3))) < 20_000
+        torch._dynamo.reset()
+        assert ("stablehlo.while" in program(f, torch.ones(3), torch.randn(turns, 3))) == loops
+
+    def test_random_numbers_in_a_long_one(self) -> None:
+        def f(init: torch.Tensor, xs: torch.Tensor) -> Any:
+            return scan(lambda carry, x: (carry + x, nn.functional.dropout(x, 0.5)), init, xs)[1]
+
+        fast = torch.compile(f, backend="pjrt", fullgraph=True)
+        assert 800 < (fast(torch.ones(50), torch.ones(40, 50)) == 0).sum() < 1200
+
+
+class TestMap:
+    @pytest.mark.parametrize("turns", [5, 300])
+    def test_values(self, turns: int) -> None:
+        def f(xs: torch.Tensor, w: torch.Tensor) -> Any:
+            return map_(lambda x, w: (x[0] @ w, x[1].sin(), x[0] > 0), (xs, xs * 2), w)
+
+        check(f, torch.randn(turns, 3), torch.randn(3, 2))
+
+    @pytest.mark.parametrize("turns", [5, 300])
+    def test_gradients(self, turns: int) -> None:
+        def f(xs: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return map_(lambda x: (x @ w).tanh(), xs)
+
+        gradients(f, torch.randn(turns, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True))
+
+    def test_a_long_one_is_a_loop(self) -> None:
+        assert "stablehlo.while" in program(lambda xs: map_(lambda x: x.sin(), xs), torch.randn(100, 3))
+
+
+class TestSizesThatVary:
+    """What a body closes over may be a size, which is given to it beside its tensors."""
+
+    @pytest.mark.parametrize("turns", [5, 100])
+    def test_scan(self, turns: int) -> None:
+        def f(xs: torch.Tensor, w: torch.Tensor) -> Any:
+            return scan(lambda carry, x: (carry + x * w.shape[0], carry * x), torch.zeros(w.shape[1]), xs)
+
+        self.check(f, lambda size: (torch.randn(turns, size), torch.randn(size, size)))
+
+    @pytest.mark.parametrize("turns", [5, 100])
+    def test_map(self, turns: int) -> None:
+        def f(xs: torch.Tensor, w: torch.Tensor, n: int) -> Any:
+            return map_(lambda x, w, n: (x @ w) * n, xs, w, n)
+
+        self.check(f, lambda size: (torch.randn(turns, size), torch.randn(size, 2), size))
+
+    def test_while(self) -> None:
+        def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+            return while_loop(lambda i, y: i < w.shape[0], lambda i, y: (i + 1, y + w.shape[1]), (torch.tensor(0), x))
+
+        self.check(f, lambda size: (torch.randn(3), torch.randn(size, size + 1)))
+
+    def test_cond(self) -> None:
+        def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x * w.shape[0], lambda x: x - w.shape[1], (x,))
+
+        self.check(f, lambda size: (torch.randn(3), torch.randn(size, size + 1)))
+
+    @staticmethod
+    def check(f: Callable[..., Any], inputs: Callable[[int], tuple[Any, ...]]) -> None:
+        torch._dynamo.reset()
+        torch_pjrt.reset_metrics()
+        fast = torch.compile(f, backend="pjrt", fullgraph=True, dynamic=True)
+        for size in (4, 6):
+            values = inputs(size)
+            torch.testing.assert_close(fast(*values), f(*values))
+        assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_a_product_of_another_dtype() -> None:
+    x = torch.randint(-128, 127, (32, 32), dtype=torch.int8)
+    check(lambda x: out_dtype(torch.ops.aten.mm.default, torch.int32, x, x), x)
+    check(lambda x: out_dtype(torch.ops.aten.mul.Tensor, torch.int32, x, x), x)
+
+
+def test_wrapped_calls() -> None:
+    check(lambda x: hints_wrapper(lambda y: (y.sin() + 1,), (x,), {}, hints={"fuse": True}), torch.randn(3))
+    check(lambda x: foreach_map(lambda a, b: (a + b).relu(), [x, x * 2], [x.cos(), x]), torch.randn(3))
 
 
 AUTOCAST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -151,6 +245,7 @@ AUTOCAST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "while_loop": lambda x: while_loop(
         lambda i, y: i < 3, lambda i, y: (i + 1, (y @ y / 8).float()), (torch.zeros((), device=x.device), x)
     )[1],
+    "map": lambda x: map_(lambda half: half @ half.t(), x.view(2, 4, 8)),
     "scan": lambda x: scan(lambda sum_, row: (sum_ + row, (x @ row).clone()), torch.zeros_like(x[0]), x)[1],
 }
 

@@ -207,6 +207,17 @@ def test_blocks_that_are_regions() -> None:
     assert torch_pjrt.metrics()["executions"] == 8
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_a_size_that_depends_on_data_in_a_region_that_is_called_twice() -> None:
+    places = region(lambda x: torch.nonzero(x) * 2)
+
+    def f(x: Tensor) -> Tensor:
+        return places(x) + places(x).cumsum(0)
+
+    x = torch.tensor([0.0, 1.0, 0.0, 2.0])
+    torch.testing.assert_close(torch.compile(f, backend="pjrt", fullgraph=True)(x), f(x))
+
+
 def test_what_is_cut_out_of_a_region() -> None:
     @torch.library.custom_op("tests_rewrites::halve", mutates_args=())
     def halve(x: Tensor) -> Tensor:

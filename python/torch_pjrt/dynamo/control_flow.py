@@ -1,4 +1,4 @@
-"""Control flow that a captured graph holds (``torch.cond``, ``while_loop``, ``scan``, regions), as StableHLO has it."""
+"""Control flow and other calls of graphs in a captured graph (``cond``, ``scan``, …), as StableHLO has them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
+from torch._higher_order_ops.out_dtype import out_dtype_dense
 
 from torch_pjrt import _C
-from torch_pjrt.loops import Call, all_tensors, looped, region, unrolled, while_loop
+from torch_pjrt.loops import Call, looped, region, unrolled, while_loop, without_numbers
 
-MOST_TURNS = 256  # of a loop that is unrolled: compile time grows with it
+MOST_CALLS = 64  # of a loop that is unrolled: XLA compiles so many about as long as a loop, which runs a little slower
+MOST_TURNS = 256  # of one that has to be
 
 
 def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequence[Any] = ()) -> list[Any]:
@@ -18,8 +21,8 @@ def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequ
     if not isinstance(predicate, torch.Tensor):
         return list(call(if_true if predicate else if_false, *operands))
     try:
-        tensors = all_tensors(operands)
-        (yes, others), (no, same) = (region(call, graph, tensors) for graph in (if_true, if_false))
+        called, tensors = without_numbers(call, operands)
+        (yes, others), (no, same) = (region(called, graph, tensors) for graph in (if_true, if_false))
         if others != same:
             raise NotImplementedError("the branches give different numbers")
         chosen = iter(_C.if_else(predicate, tensors, yes, no))
@@ -41,12 +44,31 @@ def both(call: Call, predicate: torch.Tensor, if_true: Any, if_false: Any, opera
     return chosen
 
 
-def scan(call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any] = ()) -> list[Any]:
-    """The loop unrolled, a long one as a loop: carries, then what each turn gave, stacked."""
+def scan(
+    call: Call, combine: fx.GraphModule, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any] = ()
+) -> list[Any]:
+    """The loop, a short one unrolled, and one that can't be a loop (it draws random numbers, say): carries, then what
+    each turn gave, stacked."""
     turns = xs[0].shape[0] if xs else 0
     if turns == 0:
         raise NotImplementedError("a scan of no turns")
-    return (looped if turns > MOST_TURNS else unrolled)(call, combine, init, xs, additional)
+    if turns * calls_in(combine) > MOST_CALLS:
+        try:
+            return looped(call, combine, init, xs, additional)
+        except (NotImplementedError, RuntimeError):
+            if turns > MOST_TURNS:
+                raise
+    return unrolled(call, combine, init, xs, additional)
+
+
+def calls_in(module: fx.GraphModule) -> int:
+    graphs = [inner.graph for inner in module.modules() if isinstance(inner, fx.GraphModule)]
+    return sum(node.op == "call_function" for graph in graphs for node in graph.nodes)
+
+
+def map_impl(call: Call, function: fx.GraphModule, xs: Sequence[Any], additional: Sequence[Any] = ()) -> list[Any]:
+    """A scan that carries nothing."""
+    return scan(call, function, (), xs, additional)
 
 
 def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[Any]:
@@ -54,9 +76,27 @@ def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[
     return list(call(region, *operands))
 
 
+def hints_wrapper(call: Call, body: Any, operands: Sequence[Any], *_: Any) -> list[Any]:
+    """The hints are for other compilers."""
+    return list(call(body, *operands))
+
+
+def foreach_map(call: Call, function: Any, *operands: Any) -> list[Any]:
+    return list(call(function, *operands))
+
+
+def out_dtype(_: Call, operator: Any, dtype: torch.dtype, *operands: Any) -> torch.Tensor:
+    result: torch.Tensor = out_dtype_dense(operator, dtype, *operands)
+    return result
+
+
 LOWERINGS: dict[str, Callable[..., Any]] = {
     "cond": cond,
     "while_loop": while_loop,
     "scan": scan,
+    "map_impl": map_impl,
     "invoke_subgraph": invoke_subgraph,
+    "hints_wrapper": hints_wrapper,
+    "foreach_map": foreach_map,
+    "out_dtype": out_dtype,
 }

@@ -82,6 +82,7 @@ def with_regions(module: fx.GraphModule) -> bool:
     """The calls of a ``nested_compile_region`` become calls of the graph itself: one program holds them all anyway, and
     what has to be cut out of a region is one call of it then."""
     graph, found = module.graph, False
+    copied: set[torch.nn.Module] = set()
     while regions := graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph):
         for region in regions:
             attribute, _, *operands = region.args
@@ -89,6 +90,11 @@ def with_regions(module: fx.GraphModule) -> bool:
             copies = dict(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
             with graph.inserting_before(region):
                 results = graph.graph_copy(body.graph, copies)
+            if body in copied:  # a size that depends on data is another one in each call
+                for node in body.graph.nodes:
+                    if node.op == "call_function":
+                        copies[node].meta.pop("unbacked_bindings", None)
+            copied.add(body)
             for node in body.graph.find_nodes(op="get_attr"):
                 copies[node].target = f"{attribute.target}_{node.target}".replace(".", "_")
                 setattr(module, copies[node].target, operator.attrgetter(node.target)(body))
