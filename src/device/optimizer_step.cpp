@@ -21,11 +21,14 @@ namespace {
 thread_local bool makes_state = false;
 std::atomic<uint64_t> began = std::numeric_limits<uint64_t>::max();  // the newest call before the step
 
-// Memory that was never written, all of it the tensor's.
+// Memory that was not written before the step, all of it the tensor's. In it torch.use_deterministic_algorithms fills what
+// is empty.
 bool is_new(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   std::lock_guard lock(graph::graph_lock());
-  return !storage->cell.value() && tensor.is_non_overlapping_and_dense() && tensor.nbytes() == storage->nbytes();
+  const graph::Value& value = storage->cell.value();
+  return (!value || in_optimizer_step(*value.node)) && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == storage->nbytes();
 }
 
 void zero(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {

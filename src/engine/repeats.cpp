@@ -92,8 +92,9 @@ std::vector<size_t> common_distances(const Sequence& sequence, size_t first, siz
 bool is_loop(const Sequence& sequence, const Run& run) {
   constexpr size_t kShared = ~size_t{0};
   const size_t rounds = run.length() / run.period;
-  std::unordered_map<const Node*, size_t> reader;  // of each leaf: its only round
-  std::unordered_map<const Node*, size_t> maker;   // of each node: its round
+  std::unordered_map<const Node*, size_t> reader;   // of each leaf: its only round
+  std::unordered_map<const Node*, size_t> earlier;  // of each value that was computed before: its only round
+  std::unordered_map<const Node*, size_t> maker;    // of each node: its round
   size_t own = 0, shared = 0, linked = 0;
   const auto comes_from = [&](const Node& node, size_t round) {
     const auto made_in_round = [&](const Node* one) {
@@ -108,11 +109,9 @@ bool is_loop(const Sequence& sequence, const Run& run) {
     const size_t round = (i - run.first) / run.period;
     maker.emplace(&sequence.node(i), round);
     for (const Value& operand : sequence.node(i).operands) {
-      if (!operand.is_leaf()) {
-        linked += comes_from(*operand.node, round - 1);
-        continue;
-      }
-      const auto [it, is_new] = reader.try_emplace(operand.node.get(), round);
+      if (!operand.is_leaf()) linked += comes_from(*operand.node, round - 1);
+      if (maker.contains(operand.node.get())) continue;
+      const auto [it, is_new] = (operand.is_leaf() ? reader : earlier).try_emplace(operand.node.get(), round);
       if (!is_new && it->second != round) it->second = kShared;
     }
   }
@@ -123,7 +122,12 @@ bool is_loop(const Sequence& sequence, const Run& run) {
       own += run.saved() < kMuchSaved || !sequence.kept.contains(leaf);
     }
   }
-  return shared > 0 ? own <= shared * rounds : own * 2 < rounds && linked * 2 >= rounds;
+  if (shared > 0) return own <= shared * rounds;
+  // The rows of a value that was computed: nearly all that the rounds read of before is common to them.
+  const size_t common =
+      std::count_if(earlier.begin(), earlier.end(), [](const auto& e) { return e.second == kShared; });
+  const bool reads_rows = common > 0 && (earlier.size() - common) * 2 < rounds;
+  return own * 2 < rounds && (linked * 2 >= rounds || reads_rows);
 }
 
 // The run that saves most in [first, last), of at least `rounds` rounds.

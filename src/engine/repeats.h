@@ -9,7 +9,8 @@
 // that are rare in the graph (a choice by a constant index, in each round another) don't count as part of the period.
 // Those that need nothing of the run are done before it, the others between its segments. The layers of a network repeat
 // themselves, too, but each reads parameters of its own. They stay one program, which runs faster: it will be run often.
-// What a round of a backward reads of its round of the forward is its own as well, but nobody else holds it.
+// What a round of a backward reads of its round of the forward is its own as well, but nobody else holds it. A loop reads
+// what all its rounds read, what the round before gave, or parts of what the graph computed before (a row of a tensor).
 #pragma once
 
 #include "engine/parts.h"

@@ -63,6 +63,15 @@ def test_the_first_step_is_the_program_of_all(name: str) -> None:
         torch.testing.assert_close(state[key].cpu(), value)
 
 
+@pytest.mark.parametrize("name", ["Adam", "SGD, momentum"])
+def test_empty_memory_that_is_filled(name: str) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        test_the_first_step_is_the_program_of_all(name)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 class Scratch(torch.optim.Optimizer):
     """Makes zeros in each step, and has no state before its second."""
 

@@ -76,6 +76,12 @@ def evaluation(device: str) -> torch.Tensor:
         return torch.cat([net(data[i : i + 4]) for i in range(0, 400, 4)])
 
 
+def rows_of_a_result(device: str) -> torch.Tensor:
+    """Rounds that read nothing but rows of what was computed before."""
+    rows = (torch.arange(1600.0).reshape(200, 8).to(device) * 0.1).sin()
+    return torch.stack([row.softmax(0).cumsum(0) for row in rows])
+
+
 def gradients_of_a_loop_that_reads(device: str) -> torch.Tensor:
     """Each round of the backward reads what its round of the forward kept, and nobody else holds that."""
     weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device).requires_grad_()
@@ -88,7 +94,17 @@ def gradients_of_a_loop_that_reads(device: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "loop", [power_iteration, sampler, history, nested, odd_calls, evaluation, gradients_of_a_loop_that_reads]
+    "loop",
+    [
+        power_iteration,
+        sampler,
+        history,
+        nested,
+        odd_calls,
+        evaluation,
+        rows_of_a_result,
+        gradients_of_a_loop_that_reads,
+    ],
 )
 def test_values(loop: Callable[[str], torch.Tensor]) -> None:
     for _ in range(2):
