@@ -47,6 +47,7 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
 }
 
 Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
+  if (sequence.element() == ElementType::kPred) throw Mistake("a sequence of bools");
   const Type result = e.type_of(c.result());
   if (result.elements() == 0 || sequence.type.elements() == 0) return {e.zeros(result)};
   c10::ScalarType common = c10::promoteTypes(dtype_of(sequence.element()), dtype_of(values.element()));

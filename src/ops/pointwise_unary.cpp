@@ -191,15 +191,15 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::asinh", unary_rule<"chlo.asinh">);
   rules.add("aten::atan", function_rule<arctangent>);
   rules.add("aten::atanh", unary_rule<"chlo.atanh">);
-  rules.add("aten::ceil", rounding<"ceil">);
+  rules.add("aten::ceil", rounding<"ceil">, kReals);
   rules.add("aten::cos", function_rule<cosine>);
   rules.add("aten::cosh", unary_rule<"chlo.cosh">);
   rules.add("aten::deg2rad", deg2rad);
   rules.add("aten::exp", exp_rule);
   rules.add("aten::exp2", exp2);
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
-  rules.add("aten::floor", rounding<"floor">);
-  rules.add_for_floats("aten::frac", frac);
+  rules.add("aten::floor", rounding<"floor">, kReals);
+  rules.add("aten::frac", frac, kFloats);
   rules.add("aten::isinf", isinf);
   rules.add("aten::isnan", isnan_rule);
   rules.add("aten::isneginf", is_infinity<true>);
@@ -212,8 +212,8 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::neg", unary_rule<"negate">);
   rules.add("aten::rad2deg", rad2deg);
   rules.add("aten::reciprocal", reciprocal);
-  rules.add("aten::round", rounding<"round_nearest_even">);
-  rules.add("aten::round.decimals", round_decimals);
+  rules.add("aten::round", rounding<"round_nearest_even">, kReals);
+  rules.add("aten::round.decimals", round_decimals, kFloats);
   rules.add("aten::rsqrt", unary_rule<"rsqrt">);
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);
@@ -223,7 +223,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::sqrt", unary_rule<"sqrt">);
   rules.add("aten::tan", function_rule<tangent>);
   rules.add("aten::tanh", unary_rule<"tanh">);
-  rules.add("aten::trunc", trunc_rule);
+  rules.add("aten::trunc", trunc_rule, kReals);
 }
 
 }  // namespace tpjrt::ops
