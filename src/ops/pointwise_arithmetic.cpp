@@ -88,8 +88,8 @@ Values pow(Emit& e, const Call& c) {
     if (is_now(c, "exponent", n)) return k.give(whole_power(x, n));
     if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
   }
-  if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
-  if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
+  if (is_now(c, "exponent", 0.5)) return k.give(square_root(x));
+  if (is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
   Expression power = x.apply("power", k("exponent"));
   if (hlo::is_complex(k.element)) return k.give(power);
   // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
@@ -147,11 +147,10 @@ Values xlogy(Emit& e, const Call& c) {
   return k.give(where(isnan(y), y, where(x == 0, 0, x * y.unary(logarithm))));
 }
 
-// aten::copysign: the size of self with the sign of other, that of -0.0 and of NaN included.
-Values copysign(Emit& e, const Call& c) {
+// aten::copysign
+Values copysign_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  Expression size = abs(k("self"));
-  return k.give(where(signbit(k("other")), -size, size));
+  return k.give(copysign(k("self"), k("other")));
 }
 
 // aten::ldexp: self * 2^other.
@@ -218,7 +217,7 @@ void add_arithmetic_rules(RuleTable& rules) {
   rules.add("aten::addcdiv", addcdiv);
   rules.add("aten::addcmul", addcmul, kNotBools);
   rules.add("aten::atan2", atan2);
-  for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign);
+  for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign_rule);
   rules.add("aten::gcd", gcd, kIntegers);
   rules.add("aten::heaviside", heaviside);
   rules.add("aten::hypot", hypot, kFloats);

@@ -1,0 +1,42 @@
+"""Functions of complex numbers: the sides of their branch cuts, infinite and small parts, as the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    name: getattr(torch, name)
+    for name in (
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "exp2", "log", "log10", "sin", "sinh",
+        "sqrt", "tan", "tanh",
+    )
+} | {"pow": lambda z: z**0.5}  # fmt: skip
+
+
+def plane(parts: list[float], dtype: torch.dtype) -> torch.Tensor:
+    real, imag = torch.meshgrid(*2 * [torch.tensor(parts, dtype=dtype)], indexing="ij")
+    return torch.complex(real, imag)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_sides_of_cuts_and_infinite_parts(name: str, dtype: torch.dtype) -> None:
+    z = plane([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -3.0, 1e20, torch.inf, -torch.inf], dtype)
+    actual, expected = FUNCTIONS[name](z.to("pjrt")).cpu(), FUNCTIONS[name](z)
+    numbers = ~expected.isnan()
+    assert not actual[numbers].isnan().any()
+    actual, expected = actual[numbers], expected[numbers]
+    rounding = (actual - expected).abs() <= 1e-5 * expected.abs()  # of a part beside one that is much larger
+    for a, b in ((actual.real, expected.real), (actual.imag, expected.imag)):
+        torch.testing.assert_close(torch.where(rounding, b, a), b, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_small_parts(name: str) -> None:
+    z = plane([0.3, 1e-2, -1e-3, 1e-4, 1e-6], torch.float32)
+    actual, expected = FUNCTIONS[name](z.to("pjrt")).cpu(), FUNCTIONS[name](z.to(torch.complex128))
+    for a, b in ((actual.real, expected.real), (actual.imag, expected.imag)):
+        torch.testing.assert_close(a.double(), b, rtol=5e-6, atol=0)
