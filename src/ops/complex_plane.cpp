@@ -54,6 +54,16 @@ Expression exponential(const Expression& z) {
 
 Expression square_root(const Expression& z) { return with_imaginary_sign(z, "sqrt"); }
 
+// By size and angle. A power of 0 is 0, whatever its angle would be.
+Expression power(const Expression& z, const Expression& exponent) {
+  const auto [a, b] = parts_of(z);
+  const auto [c, d] = parts_of(exponent);
+  const Expression length = log(abs(z)), turn = angle_of(b, a);
+  const Expression size = exp(scaled(c, length) - scaled(turn, d)), angle = scaled(d, length) + c * turn;
+  const Expression result = joined(scaled(ops::cosine(angle), size), scaled(ops::sine(angle), size));
+  return where((z == 1) | (exponent == 0), 1, where(size == 0, 0, result));
+}
+
 Expression sine(const Expression& z) {
   const auto [a, b] = parts_of(z);
   return joined(scaled(ops::sine(a), cosh(b)), scaled(ops::cosine(a), sinh(b)));

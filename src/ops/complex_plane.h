@@ -8,6 +8,7 @@ namespace tpjrt::ops::complex_plane {
 
 Expression exponential(const Expression& z);
 Expression square_root(const Expression& z);
+Expression power(const Expression& z, const Expression& exponent);
 Expression sine(const Expression& z);
 Expression cosine(const Expression& z);
 Expression hyperbolic_sine(const Expression& z);

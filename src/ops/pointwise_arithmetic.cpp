@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_plane.h"
 #include "ops/pointwise.h"
 #include "ops/trigonometry.h"
 
@@ -89,9 +90,9 @@ Values pow(Emit& e, const Call& c) {
     if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
   }
   if (is_now(c, "exponent", 0.5)) return k.give(square_root(x));
+  if (hlo::is_complex(k.element)) return k.give(complex_plane::power(x, k("exponent")));
   if (is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
   Expression power = x.apply("power", k("exponent"));
-  if (hlo::is_complex(k.element)) return k.give(power);
   // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
   return k.give(where(power == power, power, std::numeric_limits<double>::quiet_NaN()));
 }

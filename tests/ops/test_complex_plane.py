@@ -40,3 +40,17 @@ def test_small_parts(name: str) -> None:
     actual, expected = FUNCTIONS[name](z.to("pjrt")).cpu(), FUNCTIONS[name](z.to(torch.complex128))
     for a, b in ((actual.real, expected.real), (actual.imag, expected.imag)):
         torch.testing.assert_close(a.double(), b, rtol=5e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_powers(dtype: torch.dtype) -> None:
+    z = plane([0.0, 0.5, -1.0, 2.0, -3.0, 12.0], dtype).flatten()
+    w = plane([-0.0, 0.5, -1.0, 2.0, -7.0, 400.0], dtype).flatten()
+    for program in (torch.pow, lambda z, _: 2**z, lambda _, w: (0j) ** w):
+        actual, expected = program(z[:, None].to("pjrt"), w.to("pjrt")).cpu(), program(z[:, None], w)
+        numbers = ~expected.isnan()  # the CPU's 0j**0j is not, here it is 1 as in Python
+        assert not actual[numbers].isnan().any()
+        finite = expected.isfinite()
+        scale = 1e-4 if dtype == torch.float32 else 1e-12  # angles are large
+        error, size = (actual - expected).abs()[finite], expected.abs()[finite]
+        assert (error <= scale * size + torch.finfo(dtype).tiny).all()
