@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_plane.h"
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
@@ -120,7 +121,8 @@ Values entr(Emit& e, const Call& c) {
 Values sinc(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self"), angle = x * M_PI;
-  return k.give(where(x == 0, 1, angle.unary("sine") / angle));
+  Expression sine = hlo::is_complex(k.element) ? complex_plane::sine(angle) : angle.unary("sine");
+  return k.give(where(x == 0, 1, sine / angle));
 }
 
 // aten::logit: eps keeps the argument away from 0 and 1.
