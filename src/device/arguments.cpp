@@ -264,8 +264,9 @@ void Flattener::add(c10::IValue& value) {
       }
       resolve(op_, argument, value);
       begin_list(value.toListRef().size());
-      for (const c10::IValue& element : value.toListRef())
-        append(element.isNone() ? undefined_ : element.toTensor(), argument.written);
+      for (const c10::IValue& element : value.toListRef()) {
+        append_element(element.isNone() ? undefined_ : element.toTensor());
+      }
       break;
     case ArgumentKind::kNumber: number(value); break;
     case ArgumentKind::kNumberList:

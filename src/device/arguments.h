@@ -19,8 +19,9 @@ struct Arguments {
   c10::SmallVector<uint64_t, 64> key;
   c10::SmallVector<const at::Tensor*, 8> operands;  // the caller's own
   c10::SmallVector<uint32_t, 2> written;            // operands that the call writes, lists not included
-  c10::SmallVector<graph::Number, 4> numbers;       // the random key not included
-  c10::SmallVector<uint32_t, 2> unusual;  // arguments that are constants, although they may be numbers (Usual)
+  c10::SmallVector<uint32_t, 2> written_in_lists;
+  c10::SmallVector<graph::Number, 4> numbers;  // the random key not included
+  c10::SmallVector<uint32_t, 2> unusual;       // arguments that are constants, although they may be numbers (Usual)
   std::optional<at::Generator> generator;
   c10::DeviceIndex device = -1;
   bool recordable = true;  // false: an argument has a form that no node can state; the host runs the call
@@ -46,7 +47,7 @@ class Flattener {
   void add(const std::optional<at::Tensor>& tensor) { add(tensor ? *tensor : undefined_); }
   void add(at::TensorList tensors) {
     begin_list(tensors.size());
-    for (const at::Tensor& tensor : tensors) append(tensor, op_.arguments[next_].written);
+    for (const at::Tensor& tensor : tensors) append_element(tensor);
     ++next_;
   }
   void add(const c10::Scalar& scalar) {
@@ -77,6 +78,12 @@ class Flattener {
  private:
   bool is_usual(double value);  // for the argument that is next
   void append(const at::Tensor& tensor, bool written);
+  void append_element(const at::Tensor& tensor) {
+    const bool written = op_.arguments[next_].written;
+    const uint32_t index = operand_count();
+    append(tensor, written);
+    if (written && operand_count() > index) out_.written_in_lists.push_back(index);
+  }
   void append(const c10::Scalar& scalar);
   void append(int64_t value);
   void append(bool value);

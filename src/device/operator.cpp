@@ -205,7 +205,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   numbers_are_types = !reads_tensor || refuses_numbers(base);
-  writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_" || name == "aten::threshold_";
+  writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_" || name == "aten::_foreach_zero_" ||
+                     name == "aten::threshold_";
 }
 
 const Operator& Operator::of(const c10::OperatorHandle& op) {

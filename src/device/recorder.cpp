@@ -25,6 +25,9 @@ using graph::Value;
 
 // What TensorIterator checks on the CPU and Meta can't see: memory that is written twice, or read while it is written.
 void check_overlap(const Operator& op, const Arguments& arguments) {
+  if (!op.writes_one_value) {
+    for (const uint32_t index : arguments.written_in_lists) at::assert_no_internal_overlap(*arguments.operands[index]);
+  }
   for (const uint32_t index : arguments.written) {
     const at::Tensor& written = *arguments.operands[index];
     if (!op.writes_one_value) at::assert_no_internal_overlap(written);

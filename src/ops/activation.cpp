@@ -14,8 +14,6 @@ namespace {
 // aten::relu: max(x, 0), integers too.
 Values relu(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  const ElementType element = c.tensor("self").element();
-  if (element == ElementType::kPred || hlo::is_complex(element)) throw Mistake("relu of bools or complex numbers");
   return k.give(maximum(k("self"), 0));
 }
 
@@ -62,7 +60,6 @@ Values prelu_backward(Emit& e, const Call& c) {
 
 // aten::hardtanh: max first, so that max_val wins when the bounds are crossed.
 Values hardtanh(Emit& e, const Call& c) {
-  if (hlo::is_complex(c.tensor("self").element())) throw Mistake("hardtanh of complex numbers");
   Elementwise k(e, c);
   return k.give(minimum(maximum(k("self"), k.scalar("min_val")), k.scalar("max_val")));
 }
@@ -383,43 +380,43 @@ Values masked_softmax_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_activation_rules(RuleTable& rules) {
-  rules.add("aten::relu", relu);
-  rules.add("aten::threshold", threshold);
+  rules.add("aten::relu", relu, kReals);
+  rules.add("aten::threshold", threshold, kReals);
   rules.add("aten::threshold_backward", threshold_backward);
-  rules.add_for_floats("aten::leaky_relu", leaky_relu);
+  rules.add("aten::leaky_relu", leaky_relu, kFloats);
   rules.add("aten::leaky_relu_backward", leaky_relu_backward);
-  rules.add_for_floats("aten::_prelu_kernel", prelu);
+  rules.add("aten::_prelu_kernel", prelu, kFloats);
   rules.add("aten::_prelu_kernel_backward", prelu_backward);
-  rules.add("aten::hardtanh", hardtanh);
+  rules.add("aten::hardtanh", hardtanh, kReals);
   rules.add("aten::hardtanh_backward", hardtanh_backward);
-  rules.add_for_floats("aten::hardsigmoid", hardsigmoid);
+  rules.add("aten::hardsigmoid", hardsigmoid, kFloats);
   rules.add("aten::hardsigmoid_backward", hardsigmoid_backward);
-  rules.add_for_floats("aten::hardswish", hardswish);
+  rules.add("aten::hardswish", hardswish, kFloats);
   rules.add("aten::hardswish_backward", hardswish_backward);
-  rules.add_for_floats("aten::hardshrink", hardshrink);
+  rules.add("aten::hardshrink", hardshrink, kFloats);
   rules.add("aten::hardshrink_backward", hardshrink_backward);
   rules.add("aten::softshrink", softshrink);
   rules.add("aten::softshrink_backward", softshrink_backward);
   rules.add("aten::sigmoid", sigmoid);
   rules.add("aten::sigmoid_backward", sigmoid_backward);
   rules.add("aten::tanh_backward", tanh_backward);
-  rules.add_for_floats("aten::silu", silu);
+  rules.add("aten::silu", silu, kInexact);
   rules.add("aten::silu_backward", silu_backward);
-  rules.add_for_floats("aten::mish", mish);
+  rules.add("aten::mish", mish, kFloats);
   rules.add("aten::mish_backward", mish_backward);
-  rules.add_for_floats("aten::glu", glu);
+  rules.add("aten::glu", glu, kFloats);
   rules.add("aten::glu_backward", glu_backward);
-  rules.add_for_floats("aten::gelu", gelu);
+  rules.add("aten::gelu", gelu, kFloats);
   rules.add("aten::gelu_backward", gelu_backward);
   rules.add("aten::elu", elu);
   rules.add("aten::elu_backward", elu_backward);
   rules.add("aten::celu", celu);
-  rules.add_for_floats("aten::softplus", softplus);
+  rules.add("aten::softplus", softplus, kFloats);
   rules.add("aten::softplus_backward", softplus_backward);
-  rules.add_for_floats("aten::log_sigmoid_forward", log_sigmoid_forward);
+  rules.add("aten::log_sigmoid_forward", log_sigmoid_forward, kFloats);
   rules.add("aten::log_sigmoid_backward", log_sigmoid_backward);
-  rules.add_for_floats("aten::_softmax", softmax);
-  rules.add_for_floats("aten::_log_softmax", log_softmax);
+  rules.add("aten::_softmax", softmax, kFloats);
+  rules.add("aten::_log_softmax", log_softmax, kFloats);
   rules.add("aten::_safe_softmax", safe_softmax);
   rules.add("aten::_softmax_backward_data", softmax_backward_data);
   rules.add("aten::_log_softmax_backward_data", log_softmax_backward_data);

@@ -1,4 +1,6 @@
 // Into which of ordered bins numbers fall: bucketize, searchsorted, histc.
+#include <cmath>
+
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
@@ -47,6 +49,7 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
 }
 
 Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
+  if (sequence.element() == ElementType::kPred) throw Mistake("a sequence of bools");
   const Type result = e.type_of(c.result());
   if (result.elements() == 0 || sequence.type.elements() == 0) return {e.zeros(result)};
   c10::ScalarType common = c10::promoteTypes(dtype_of(sequence.element()), dtype_of(values.element()));
@@ -92,7 +95,8 @@ Values searchsorted(Emit& e, const Call& c) {
 std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
   const double min = c.constant_scalar("min").toDouble(), max = c.constant_scalar("max").toDouble();
   const Type type{x.element(), {}};
-  if (min > max) throw Mistake("the ends are the wrong way round");
+  if (!std::isfinite(min) || !std::isfinite(max)) throw Mistake("torch.histc: range of the bins is not finite");
+  if (min > max) throw Mistake("torch.histc: max must be larger than min");
   if (min != max) return {e.splat(min, type), e.splat(max, type)};
   Value low = e.reshape(e.min(x, {0}), {}), high = e.reshape(e.max(x, {0}), {});
   if (hlo::is_float(x.element())) {

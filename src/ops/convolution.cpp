@@ -124,8 +124,8 @@ Values convolution_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_convolution_rules(RuleTable& rules) {
-  rules.add("aten::convolution", convolution);
-  rules.add("aten::convolution_backward", convolution_backward);
+  rules.add("aten::convolution", convolution, kNotBools);
+  rules.add("aten::convolution_backward", convolution_backward, kNotBools);
 }
 
 }  // namespace tpjrt::ops

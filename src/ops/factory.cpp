@@ -106,13 +106,13 @@ void add_factory_rules(RuleTable& rules) {
   rules.add("aten::fill.Scalar", fill_scalar);
   rules.add("aten::fill.Tensor", fill_tensor);
   rules.add("aten::zero", zero);
-  rules.add("aten::arange", arange);
-  rules.add("aten::arange.start", arange);
-  rules.add("aten::arange.start_step", arange);
-  rules.add("aten::range", arange);
-  rules.add("aten::range.step", arange);
-  rules.add("aten::linspace", linspace);
-  rules.add("aten::logspace", logspace);
+  rules.add("aten::arange", arange, kReals);
+  rules.add("aten::arange.start", arange, kReals);
+  rules.add("aten::arange.start_step", arange, kReals);
+  rules.add("aten::range", arange, kReals);
+  rules.add("aten::range.step", arange, kReals);
+  rules.add("aten::linspace", linspace, kNotBools);
+  rules.add("aten::logspace", logspace, kNotBools);
   rules.add("aten::eye", eye);
   rules.add("aten::eye.m", eye);
 }

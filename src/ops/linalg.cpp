@@ -184,12 +184,12 @@ Values cdist_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_linalg_rules(RuleTable& rules) {
-  rules.add("aten::linalg_cholesky_ex", linalg_cholesky_ex);
-  rules.add("aten::linalg_solve_triangular", linalg_solve_triangular);
-  rules.add("aten::triangular_solve", triangular_solve);
-  rules.add("aten::cholesky_solve", cholesky_solve);
-  rules.add("aten::_cholesky_solve_helper", cholesky_solve);
-  rules.add("aten::cholesky_inverse", cholesky_inverse);
+  rules.add("aten::linalg_cholesky_ex", linalg_cholesky_ex, kInexact);
+  rules.add("aten::linalg_solve_triangular", linalg_solve_triangular, kInexact);
+  rules.add("aten::triangular_solve", triangular_solve, kInexact);
+  rules.add("aten::cholesky_solve", cholesky_solve, kInexact);
+  rules.add("aten::_cholesky_solve_helper", cholesky_solve, kInexact);
+  rules.add("aten::cholesky_inverse", cholesky_inverse, kInexact);
   rules.add("aten::_cdist_forward", cdist_forward);
   rules.add("aten::_cdist_backward", cdist_backward);
 }

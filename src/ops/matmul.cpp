@@ -206,14 +206,14 @@ void add_matmul_rules(RuleTable& rules) {
   rules.add("aten::_int_mm", int_mm);
   rules.add("aten::bmm", bmm);
   rules.add("aten::bmm.dtype", bmm);
-  rules.add("aten::mv", mv);
-  rules.add("aten::dot", dot);
-  rules.add("aten::vdot", vdot);
+  rules.add("aten::mv", mv, kNotBools);
+  rules.add("aten::dot", dot, kNotBools);
+  rules.add("aten::vdot", vdot, kNotBools);
   rules.add("aten::addmm", addmm);
   rules.add("aten::addmm.dtype", addmm);
   rules.add("aten::linear", linear);
   rules.add("aten::linear_backward", linear_backward);
-  rules.add("aten::addmv", addmv);
+  rules.add("aten::addmv", addmv, kNotBools);
   rules.add("aten::baddbmm", baddbmm);
   rules.add("aten::baddbmm.dtype", baddbmm);
   rules.add("aten::addbmm", addbmm);

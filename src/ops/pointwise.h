@@ -65,6 +65,9 @@ inline Expression isnan(const Expression& x) { return x != x; }
 inline Expression operator!(const Expression& p) { return p.unary("not"); }
 // Is the sign bit of a float set?
 Expression signbit(const Expression& x);
+// The size of x with the sign of `sign`, that of -0.0 and of NaN included.
+Expression copysign(const Expression& x, const Expression& sign);
+Expression square_root(const Expression& x);
 // Is p true for any element? 0-d, for the condition of a loop.
 Value any(const Expression& p);
 

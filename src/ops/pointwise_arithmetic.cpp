@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_plane.h"
 #include "ops/pointwise.h"
 #include "ops/trigonometry.h"
 
@@ -88,10 +89,10 @@ Values pow(Emit& e, const Call& c) {
     if (is_now(c, "exponent", n)) return k.give(whole_power(x, n));
     if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
   }
-  if (is_now(c, "exponent", 0.5)) return k.give(x.unary("sqrt"));
-  if (is_now(c, "exponent", -0.5)) return k.give(1 / x.unary("sqrt"));
+  if (is_now(c, "exponent", 0.5)) return k.give(square_root(x));
+  if (hlo::is_complex(k.element)) return k.give(complex_plane::power(x, k("exponent")));
+  if (is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
   Expression power = x.apply("power", k("exponent"));
-  if (hlo::is_complex(k.element)) return k.give(power);
   // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
   return k.give(where(power == power, power, std::numeric_limits<double>::quiet_NaN()));
 }
@@ -147,11 +148,10 @@ Values xlogy(Emit& e, const Call& c) {
   return k.give(where(isnan(y), y, where(x == 0, 0, x * y.unary(logarithm))));
 }
 
-// aten::copysign: the size of self with the sign of other, that of -0.0 and of NaN included.
-Values copysign(Emit& e, const Call& c) {
+// aten::copysign
+Values copysign_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  Expression size = abs(k("self"));
-  return k.give(where(signbit(k("other")), -size, size));
+  return k.give(copysign(k("self"), k("other")));
 }
 
 // aten::ldexp: self * 2^other.
@@ -216,30 +216,30 @@ Values atan2(Emit& e, const Call& c) {
 void add_arithmetic_rules(RuleTable& rules) {
   for (auto overload : {"aten::add.Tensor", "aten::add.Scalar"}) rules.add(overload, add);
   rules.add("aten::addcdiv", addcdiv);
-  rules.add("aten::addcmul", addcmul);
+  rules.add("aten::addcmul", addcmul, kNotBools);
   rules.add("aten::atan2", atan2);
-  for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign);
-  rules.add("aten::gcd", gcd);
+  for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign_rule);
+  rules.add("aten::gcd", gcd, kIntegers);
   rules.add("aten::heaviside", heaviside);
-  rules.add("aten::hypot", hypot);
-  rules.add("aten::lcm", lcm);
+  rules.add("aten::hypot", hypot, kFloats);
+  rules.add("aten::lcm", lcm, kIntegers);
   rules.add("aten::ldexp.Tensor", ldexp);
-  for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add_for_floats(overload, lerp);
-  rules.add_for_floats("aten::logaddexp", logaddexp<false>);
-  rules.add_for_floats("aten::logaddexp2", logaddexp<true>);
+  for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add(overload, lerp, kInexact);
+  rules.add("aten::logaddexp", logaddexp<false>, kInexact);
+  rules.add("aten::logaddexp2", logaddexp<true>, kInexact);
   for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
-  rules.add("aten::nextafter", nextafter);
+  rules.add("aten::nextafter", nextafter, kFloats);
   for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {
     rules.add(overload, pow);
   }
   for (auto overload : {"aten::rsub.Tensor", "aten::rsub.Scalar"}) rules.add(overload, rsub);
   for (auto overload :
        {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar", "aten::special_xlog1py.self_scalar"}) {
-    rules.add(overload, xlogy<"log_plus_one">);
+    rules.add(overload, xlogy<"log_plus_one">, kNotComplex);
   }
   for (auto overload : {"aten::sub.Tensor", "aten::sub.Scalar"}) rules.add(overload, sub);
   for (auto overload : {"aten::xlogy.Tensor", "aten::xlogy.Scalar_Other", "aten::xlogy.Scalar_Self"}) {
-    rules.add(overload, xlogy<"log">);
+    rules.add(overload, xlogy<"log">, kNotComplex);
   }
 }
 

@@ -45,6 +45,7 @@ Values number_wins(Emit& e, const Call& c) {
 // aten::clamp: NaN in any operand propagates; where min is above max, max wins.
 Values clamp(Emit& e, const Call& c) {
   Pointwise k(e, c);
+  if (k.element == ElementType::kPred && c.has("min") && c.has("max")) throw Mistake("bools between two bounds");
   Expression x = k("self");
   if (c.has("min")) x = maximum(x, k("min"));
   if (c.has("max")) x = minimum(x, k("max"));
@@ -75,9 +76,9 @@ void add_comparison_rules(RuleTable& rules) {
   rules.add("aten::minimum", binary_rule<"minimum">);
   rules.add("aten::fmax", number_wins<"maximum">);
   rules.add("aten::fmin", number_wins<"minimum">);
-  for (auto overload : {"aten::clamp", "aten::clamp.Tensor", "aten::clamp_min", "aten::clamp_min.Tensor",
-                        "aten::clamp_max", "aten::clamp_max.Tensor"}) {
-    rules.add(overload, clamp);
+  for (auto overload : {"aten::clamp", "aten::clamp_min", "aten::clamp_max"}) rules.add(overload, clamp, kReals);
+  for (auto overload : {"aten::clamp.Tensor", "aten::clamp_min.Tensor", "aten::clamp_max.Tensor"}) {
+    rules.add(overload, clamp, kNotComplex);
   }
   rules.add("aten::where.self", where_rule);
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_plane.h"
 #include "ops/limits.h"
 #include "ops/pointwise.h"
 #include "ops/trigonometry.h"
@@ -14,6 +15,15 @@ Expression signbit(const Expression& x) {
   const bool wide = x.value.element() == ElementType::kF64;
   Value bits = x.e->bitcast_convert(x.value, {wide ? ElementType::kS64 : ElementType::kS32, x.value.dims()});
   return x.with(bits) < 0;
+}
+
+Expression copysign(const Expression& x, const Expression& sign) {
+  const Expression size = abs(x);
+  return where(signbit(sign), -size, size);
+}
+
+Expression square_root(const Expression& x) {
+  return hlo::is_complex(x.value.element()) ? complex_plane::square_root(x) : x.unary("sqrt");
 }
 
 Value any(const Expression& p) {
@@ -71,23 +81,14 @@ Values reciprocal(Emit& e, const Call& c) {
   return k.give(1 / k("self"));
 }
 
-// aten::exp: of a complex number with an infinite real part as C's cexp, whatever the imaginary part is.
-Values exp_rule(Emit& e, const Call& c) {
-  Pointwise k(e, c);
-  Expression x = k("self"), y = exp(x);
-  if (!hlo::is_complex(k.element)) return k.give(y);
-  const double infinity = std::numeric_limits<double>::infinity();
-  Expression real = x.unary("real"), without_angle = !x.unary("imag").unary("is_finite");
-  Expression vanishes = without_angle & (real == -infinity), grows = without_angle & (real == infinity);
-  Value real_part = where(vanishes, 0, where(grows, infinity, y.unary("real"))).value;
-  return k.give(y.with(e.complex(real_part, where(vanishes, 0, y.unary("imag")).value)));
-}
-
 // aten::exp2.
 Values exp2(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
-  return k.give(hlo::is_complex(k.element) ? exp(x * M_LN2) : x.number(2).apply("power", x));
+  if (!hlo::is_complex(k.element)) return k.give(x.number(2).apply("power", x));
+  // Part by part: a product of two complex numbers is NaN where one part is infinite.
+  const Expression real = x.unary("real") * M_LN2, imag = x.unary("imag") * M_LN2;
+  return k.give(complex_plane::exponential(x.with(e.complex(real.value, imag.value))));
 }
 
 // aten::log2 and aten::log10.
@@ -181,25 +182,37 @@ Values function_rule(Emit& e, const Call& c) {
   return k.give(function(k("self")));
 }
 
+template <OpName op>
+Expression xla(const Expression& x) {
+  return x.unary(op);
+}
+
+// Functions that are others of complex numbers.
+template <Expression (*function)(const Expression&), Expression (*of_complex)(const Expression&)>
+Values function_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(hlo::is_complex(k.element) ? of_complex(k("self")) : function(k("self")));
+}
+
 }  // namespace
 
 void add_unary_rules(RuleTable& rules) {
   rules.add("aten::abs", abs);
-  rules.add("aten::acos", function_rule<arccosine>);
-  rules.add("aten::acosh", unary_rule<"chlo.acosh">);
-  rules.add("aten::asin", function_rule<arcsine>);
-  rules.add("aten::asinh", unary_rule<"chlo.asinh">);
-  rules.add("aten::atan", function_rule<arctangent>);
-  rules.add("aten::atanh", unary_rule<"chlo.atanh">);
-  rules.add("aten::ceil", rounding<"ceil">);
-  rules.add("aten::cos", function_rule<cosine>);
-  rules.add("aten::cosh", unary_rule<"chlo.cosh">);
+  rules.add("aten::acos", function_rule<arccosine, complex_plane::arccosine>);
+  rules.add("aten::acosh", function_rule<xla<"chlo.acosh">, complex_plane::hyperbolic_arccosine>);
+  rules.add("aten::asin", function_rule<arcsine, complex_plane::arcsine>);
+  rules.add("aten::asinh", function_rule<xla<"chlo.asinh">, complex_plane::hyperbolic_arcsine>);
+  rules.add("aten::atan", function_rule<arctangent, complex_plane::arctangent>);
+  rules.add("aten::atanh", function_rule<xla<"chlo.atanh">, complex_plane::hyperbolic_arctangent>);
+  rules.add("aten::ceil", rounding<"ceil">, kReals);
+  rules.add("aten::cos", function_rule<cosine, complex_plane::cosine>);
+  rules.add("aten::cosh", function_rule<xla<"chlo.cosh">, complex_plane::hyperbolic_cosine>);
   rules.add("aten::deg2rad", deg2rad);
-  rules.add("aten::exp", exp_rule);
+  rules.add("aten::exp", function_rule<exp, complex_plane::exponential>);
   rules.add("aten::exp2", exp2);
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
-  rules.add("aten::floor", rounding<"floor">);
-  rules.add_for_floats("aten::frac", frac);
+  rules.add("aten::floor", rounding<"floor">, kReals);
+  rules.add("aten::frac", frac, kFloats);
   rules.add("aten::isinf", isinf);
   rules.add("aten::isnan", isnan_rule);
   rules.add("aten::isneginf", is_infinity<true>);
@@ -212,18 +225,18 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::neg", unary_rule<"negate">);
   rules.add("aten::rad2deg", rad2deg);
   rules.add("aten::reciprocal", reciprocal);
-  rules.add("aten::round", rounding<"round_nearest_even">);
-  rules.add("aten::round.decimals", round_decimals);
+  rules.add("aten::round", rounding<"round_nearest_even">, kReals);
+  rules.add("aten::round.decimals", round_decimals, kFloats);
   rules.add("aten::rsqrt", unary_rule<"rsqrt">);
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);
   rules.add("aten::signbit", signbit_rule);
-  rules.add("aten::sin", function_rule<sine>);
-  rules.add("aten::sinh", unary_rule<"chlo.sinh">);
-  rules.add("aten::sqrt", unary_rule<"sqrt">);
+  rules.add("aten::sin", function_rule<sine, complex_plane::sine>);
+  rules.add("aten::sinh", function_rule<xla<"chlo.sinh">, complex_plane::hyperbolic_sine>);
+  rules.add("aten::sqrt", function_rule<square_root>);
   rules.add("aten::tan", function_rule<tangent>);
   rules.add("aten::tanh", unary_rule<"tanh">);
-  rules.add("aten::trunc", trunc_rule);
+  rules.add("aten::trunc", trunc_rule, kReals);
 }
 
 }  // namespace tpjrt::ops

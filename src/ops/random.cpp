@@ -95,6 +95,9 @@ Values normal(Emit& e, const Call& c) {
 // aten::normal.Tensor_float, aten::normal.float_Tensor, aten::normal.Tensor_Tensor: mean and std broadcast.
 Values normal_tensors(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
+  if (c.argument("std").kind == Argument::Kind::kTensor && hlo::is_complex(c.tensor("std").element())) {
+    throw Mistake("a complex deviation");
+  }
   if (hlo::is_complex(result.element)) throw Unsupported("random complex numbers");
   const Type type{Emit::compute_element(result.element), result.dims};
   auto operand = [&](std::string_view name) {
@@ -375,16 +378,16 @@ Values rrelu_with_noise(Emit& e, const Call& c) {
 
 void add_random_rules(RuleTable& rules) {
   rules.add("aten::uniform", uniform);
-  rules.add("aten::normal_functional", normal);
-  rules.add("aten::normal.Tensor_float", normal_tensors);
-  rules.add("aten::normal.float_Tensor", normal_tensors);
-  rules.add("aten::normal.Tensor_Tensor", normal_tensors);
-  rules.add_for_floats("aten::bernoulli", bernoulli);
-  rules.add("aten::bernoulli.Tensor", bernoulli_tensor);
-  rules.add("aten::bernoulli.p", bernoulli_p);
-  rules.add("aten::random", random);
-  rules.add("aten::random.to", random_to);
-  rules.add("aten::random.from", random_from);
+  rules.add("aten::normal_functional", normal, kInexact);
+  rules.add("aten::normal.Tensor_float", normal_tensors, kInexact);
+  rules.add("aten::normal.float_Tensor", normal_tensors, kInexact);
+  rules.add("aten::normal.Tensor_Tensor", normal_tensors, kInexact);
+  rules.add("aten::bernoulli", bernoulli, kFloats);
+  rules.add("aten::bernoulli.Tensor", bernoulli_tensor, kNotComplex);
+  rules.add("aten::bernoulli.p", bernoulli_p, kNotComplex);
+  rules.add("aten::random", random, kNotComplex);
+  rules.add("aten::random.to", random_to, kNotComplex);
+  rules.add("aten::random.from", random_from, kNotComplex);
   rules.add("aten::randperm", randperm);
   rules.add("aten::randperm.generator", randperm);
   rules.add("aten::exponential", exponential);

@@ -3,24 +3,35 @@
 
 namespace tpjrt::ops {
 
-void RuleTable::add(std::string_view name, Rule rule) {
-  if (!rules_.emplace(name, rule).second) throw std::logic_error("two lowering rules for " + std::string(name));
+namespace {
+
+Numbers kind_of(ElementType element) {
+  if (element == ElementType::kPred) return kBools;
+  if (hlo::is_integer(element)) return kIntegers;
+  return hlo::is_complex(element) ? kComplexes : kFloats;
 }
 
-void RuleTable::add_for_floats(std::string_view name, Rule rule) {
-  add(name, rule);
-  for_floats_.insert(rule);
+}  // namespace
+
+void RuleTable::add(std::string_view name, Rule rule, uint8_t numbers) {
+  if (!rules_.emplace(name, Entry{rule, numbers}).second) {
+    throw std::logic_error("two lowering rules for " + std::string(name));
+  }
 }
 
 Rule RuleTable::find(std::string_view name) const {
   auto found = rules_.find(std::string(name));
-  return found == rules_.end() ? nullptr : found->second;
+  return found == rules_.end() ? nullptr : found->second.rule;
 }
 
 Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
-  if (instance().for_floats_.contains(rule)) {
-    const ElementType element = c.arguments.at(0).tensors.at(0).element();
-    if (!hlo::is_float(element) && !hlo::is_complex(element)) throw Mistake("its numbers are not floating-point");
+  const uint8_t numbers = instance().rules_.at(c.name).numbers;
+  for (const graph::TypePtr result : c.results) {
+    if (!result) continue;
+    if (!(numbers & kind_of(e.element(*result)))) {
+      throw Mistake("[" + c.name + "] there is no kernel for " + to_string(*result));
+    }
+    break;
   }
   Values values = rule(e, c);
   auto wrong = [&](const std::string& what) { throw hlo::Error("[" + c.name + "] the lowering rule gives " + what); };

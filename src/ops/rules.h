@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "ops/call.h"
 #include "ops/emit.h"
@@ -21,23 +20,31 @@ namespace tpjrt::ops {
 // c.results[i]; the table checks that.
 using Rule = Values (*)(Emit& e, const Call& c);
 
+// Sets of numbers, by kind.
+enum Numbers : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
+constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
+constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
+
 class RuleTable {
  public:
+  // `numbers` are those that PyTorch has a kernel of the op for: a first result of others is a Mistake.
   // Throws std::logic_error when the name is taken: an op lives in one place.
-  void add(std::string_view name, Rule rule);
-  // A rule for floating-point numbers alone: that its first argument is of integers or bools is a Mistake.
-  void add_for_floats(std::string_view name, Rule rule);
+  void add(std::string_view name, Rule rule, uint8_t numbers = kEveryNumber);
   Rule find(std::string_view name) const;  // null: no rule
   size_t size() const { return rules_.size(); }
-  // Runs the rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they differ.
+  // Runs the call's rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they
+  // differ.
   static Values emit(Rule rule, Emit& e, const Call& c);
 
   // All rules of this library.
   static const RuleTable& instance();
 
  private:
-  std::unordered_map<std::string, Rule> rules_;
-  std::unordered_set<Rule> for_floats_;
+  struct Entry {
+    Rule rule;
+    uint8_t numbers;
+  };
+  std::unordered_map<std::string, Entry> rules_;
 };
 
 // One function a family, each at the end of its file.

@@ -197,7 +197,7 @@ void add_scatter_rules(RuleTable& rules) {
   rules.add("aten::scatter.value_reduce", scatter_reduce_value);
   rules.add("aten::scatter_add", scatter_add);
   rules.add("aten::scatter_reduce.two", scatter_reduce);
-  rules.add("aten::index_reduce", index_reduce);
+  rules.add("aten::index_reduce", index_reduce, kReals);
   rules.add("aten::index_add", index_add);
   rules.add("aten::index_copy", index_copy);
   rules.add("aten::index_fill.int_Scalar", index_fill_scalar);

@@ -29,16 +29,9 @@ Values reshaped(Emit& e, const Call& c, const Value& values, const Value& indice
   return {e.reshape(values, dims), e.reshape(indices, dims)};
 }
 
-// What is put in order.
-Value ordered(const Call& c) {
-  Value x = c.tensor("self");
-  if (hlo::is_complex(x.element())) throw Unsupported("complex numbers have no order");
-  return x;
-}
-
 // aten::sort, aten::sort.stable: always stable.
 Values sort(Emit& e, const Call& c) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const int64_t dim = c.dim("dim", x.rank());
   if (x.rank() == 0 || x.type.elements() == 0) return {x, e.zeros({kIndex, x.dims()})};
   Sorted sorted = sort_along(e, x, dim, c.boolean("descending"));
@@ -57,7 +50,7 @@ Sorted top_k(Emit& e, const Value& x, int64_t k, bool smallest) {
 
 // aten::topk: always sorted.
 Values topk(Emit& e, const Call& c) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const Type result = e.type_of(c.result());
   const int64_t dim = c.dim("dim", x.rank()), last = x.rank() - 1, k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
@@ -85,7 +78,7 @@ Values nothing(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result(0)))
 
 // aten::kthvalue: the k-th smallest, counted from 1.
 Values kthvalue(Emit& e, const Call& c) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const int64_t dim = dimension_to_choose_from(c, x), k = c.integer("k");
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);
@@ -113,7 +106,7 @@ Sorted median_along(Emit& e, const Value& x, int64_t dim, bool ignore_nan) {
 }
 
 Values median_all(Emit& e, const Call& c, bool ignore_nan) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const int64_t n = x.type.elements();
   if (n == 0) {
     if (!hlo::is_float(x.element())) throw Unsupported("the median of no integers");
@@ -123,7 +116,7 @@ Values median_all(Emit& e, const Call& c, bool ignore_nan) {
 }
 
 Values median_dim(Emit& e, const Call& c, bool ignore_nan) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);
@@ -139,7 +132,7 @@ Values nanmedian_of_dim(Emit& e, const Call& c) { return median_dim(e, c, true);
 
 // aten::mode: the smallest of the most frequent values, and the last place where it is.
 Values mode(Emit& e, const Call& c) {
-  Value x = ordered(c);
+  Value x = c.tensor("self");
   const int64_t dim = dimension_to_choose_from(c, x);
   if (x.rank() == 0) return {x, e.zeros({kIndex, {}})};
   if (x.type.elements() == 0) return nothing(e, c);
@@ -208,15 +201,15 @@ Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending) {
 }
 
 void add_sorting_rules(RuleTable& rules) {
-  rules.add("aten::sort", sort);
-  rules.add("aten::sort.stable", sort);
-  rules.add("aten::topk", topk);
-  rules.add("aten::kthvalue", kthvalue);
-  rules.add("aten::median", median);
-  rules.add("aten::median.dim", median_of_dim);
-  rules.add("aten::nanmedian", nanmedian);
-  rules.add("aten::nanmedian.dim", nanmedian_of_dim);
-  rules.add("aten::mode", mode);
+  rules.add("aten::sort", sort, kNotComplex);
+  rules.add("aten::sort.stable", sort, kNotComplex);
+  rules.add("aten::topk", topk, kNotComplex);
+  rules.add("aten::kthvalue", kthvalue, kReals);
+  rules.add("aten::median", median, kReals);
+  rules.add("aten::median.dim", median_of_dim, kReals);
+  rules.add("aten::nanmedian", nanmedian, kReals);
+  rules.add("aten::nanmedian.dim", nanmedian_of_dim, kReals);
+  rules.add("aten::mode", mode, kNotComplex);
 }
 
 }  // namespace tpjrt::ops

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_plane.h"
 #include "ops/pointwise.h"
 
 namespace tpjrt::ops {
@@ -120,7 +121,8 @@ Values entr(Emit& e, const Call& c) {
 Values sinc(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self"), angle = x * M_PI;
-  return k.give(where(x == 0, 1, angle.unary("sine") / angle));
+  Expression sine = hlo::is_complex(k.element) ? complex_plane::sine(angle) : angle.unary("sine");
+  return k.give(where(x == 0, 1, sine / angle));
 }
 
 // aten::logit: eps keeps the argument away from 0 and 1.
@@ -178,27 +180,27 @@ Values bessel_i(Emit& e, const Call& c) {
 }  // namespace
 
 void add_special_rules(RuleTable& rules) {
-  rules.add("aten::digamma", digamma_rule);
-  rules.add("aten::erf", error_function);
-  rules.add("aten::erfc", unary_rule<"chlo.erfc">);
-  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">);
-  rules.add("aten::i0", bessel_i<0, false>);
-  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">);
-  rules.add("aten::logit", logit);
+  rules.add("aten::digamma", digamma_rule, kNotComplex);
+  rules.add("aten::erf", error_function, kNotComplex);
+  rules.add("aten::erfc", unary_rule<"chlo.erfc">, kNotComplex);
+  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">, kNotComplex);
+  rules.add("aten::i0", bessel_i<0, false>, kNotComplex);
+  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">, kNotComplex);
+  rules.add("aten::logit", logit, kNotComplex);
   rules.add("aten::logit_backward", logit_backward);
-  rules.add("aten::mvlgamma", mvlgamma);
-  rules.add("aten::polygamma", polygamma);
+  rules.add("aten::mvlgamma", mvlgamma, kNotComplex);
+  rules.add("aten::polygamma", polygamma, kNotComplex);
   rules.add("aten::sinc", sinc);
-  rules.add("aten::special_entr", entr);
-  rules.add("aten::special_erfcx", erfcx_rule);
-  rules.add("aten::special_i0e", bessel_i<0, true>);
-  rules.add("aten::special_i1", bessel_i<1, false>);
-  rules.add("aten::special_i1e", bessel_i<1, true>);
-  rules.add("aten::special_modified_bessel_i0", bessel_i<0, false>);
-  rules.add("aten::special_modified_bessel_i1", bessel_i<1, false>);
-  rules.add("aten::special_log_ndtr", log_ndtr);
+  rules.add("aten::special_entr", entr, kNotComplex);
+  rules.add("aten::special_erfcx", erfcx_rule, kNotComplex);
+  rules.add("aten::special_i0e", bessel_i<0, true>, kNotComplex);
+  rules.add("aten::special_i1", bessel_i<1, false>, kNotComplex);
+  rules.add("aten::special_i1e", bessel_i<1, true>, kNotComplex);
+  rules.add("aten::special_modified_bessel_i0", bessel_i<0, false>, kNotComplex);
+  rules.add("aten::special_modified_bessel_i1", bessel_i<1, false>, kNotComplex);
+  rules.add("aten::special_log_ndtr", log_ndtr, kNotComplex);
   for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
-    rules.add(overload, zeta_rule);
+    rules.add(overload, zeta_rule, kNotComplex);
   }
 }
 

@@ -431,6 +431,10 @@ def test_overlap_is_refused_as_on_the_cpu() -> None:
         ):
             x[:1].expand(4).copy_(torch.ones(4, device=device))
         with pytest.raises(
+            RuntimeError, match="more than one element of the written-to tensor refers to a single memory"
+        ):
+            torch._foreach_add_([x[:1].expand(4)], 1)  # type: ignore[attr-defined]
+        with pytest.raises(
             RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single"
         ):
             x[1:].add_(x[:-1])

@@ -11,7 +11,7 @@ import torch
 from torch.testing._internal.opinfo.core import ErrorInput, SampleInput
 from torch.utils import _pytree as pytree
 
-from tests.ops.opinfo import DEVICE, OPS, UNSUPPORTED
+from tests.ops.opinfo import DEVICE, OPS, UNSUPPORTED, samples
 from tests.ops.test_opinfo import run
 
 # Raised by other checks than the CPU's, in other words or as another type.
@@ -32,6 +32,20 @@ ACCEPTED: list[tuple[set[str], str, str]] = [
         "out of another dtype gets the converted result, as with most ops",
     ),
 ]
+
+# Computed in numbers that PyTorch has no kernel for: (ops, why).
+COMPUTED: list[tuple[set[str], str]] = [
+    (
+        {
+            "max_unpool1d", "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss",
+            "soft_margin_loss", "unfold",
+        },
+        "PyTorch's decompositions, which take integers too",
+    ),
+    ({"max_pool1d"}, "max_pool2d, which takes integers"),
+    ({"dropout"}, "native_dropout, which the CPU has for complex numbers"),
+    ({"normal"}, "a standard deviation of integers is converted"),
+]  # fmt: skip
 
 
 # Of two mistakes in what is accepted, another is found than on the CPU.
@@ -124,3 +138,29 @@ def test_complex_numbers_have_no_order(op: Any, dtype: torch.dtype) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
             op(x.to(DEVICE)).cpu()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_numbers_without_a_kernel(name: str) -> None:
+    """What PyTorch computes neither on the CPU nor on CUDA is the CPU's error."""
+    op = OPS[name]
+    if name in UNSUPPORTED or any(op.name.removeprefix("nn.functional.") in ops for ops, _ in COMPUTED):
+        pytest.skip("computed, or refused for another reason")
+    for dtype in (torch.bool, torch.int64, torch.complex64):
+        if op.supports_dtype(dtype, "cpu") or op.supports_dtype(dtype, "cuda"):
+            continue
+        try:
+            wrong = list(samples(op, dtype, 2))
+        except Exception:  # samples that can't be drawn in this dtype
+            continue
+        for sample in wrong:
+            moved = move_sample(sample)
+            expected = raised(op, sample)
+            if expected is None:
+                continue
+            error = raised(op, moved)
+            # NotImplementedError is a RuntimeError, and what PyTorch's Python code for triu_indices raises is that.
+            assert isinstance(error, RuntimeError if isinstance(expected, RuntimeError) else type(expected)), (
+                f"{error!r} of {dtype}, on the CPU {expected!r}"
+            )
+            assert "XLA refuses" not in str(error)

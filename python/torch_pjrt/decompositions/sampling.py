@@ -129,7 +129,13 @@ def _product(factors: Iterable[Tensor]) -> Tensor:
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo)."""
+    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo).
+
+    Raises:
+        NotImplementedError: ``input`` is not of floats; the host's kernel does not take it either.
+    """
+    if not input.is_floating_point():
+        raise NotImplementedError("pixels are floats")
     n, channels, *sizes = input.shape
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
