@@ -140,6 +140,7 @@ Values index_put(Emit& e, const Call& c) {
 Values index_select(Emit& e, const Call& c) {
   Value self = c.tensor("self"), index = c.tensor("index");
   const Type result = e.type_of(c.result());
+  if (self.rank() == 0 && index.type.elements() != 1) throw Mistake("a number has one element");
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t dim = c.dim("dim", self.rank());
   e.require(index, 0, self.rank() == 0 ? 1 : self.dim(dim), "index out of range in self: {}");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -63,6 +64,8 @@ MISTAKES: dict[str, Program] = {
     "a bias of another dtype": lambda d: functional.linear(
         ones(2, 3, device=d), ones(4, 3, device=d), ones(4, device=d).long()
     ),
+    "no element of a number": lambda d: number(d).index_select(0, torch.arange(0, device=d)),
+    "three elements of a number": lambda d: number(d).index_select(0, torch.zeros(3, device=d).long()),
     "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
     "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
@@ -91,6 +94,27 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
             MISTAKES[name]("pjrt")
     if "kaiser_window of integers" not in name:  # which tells of all options
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
+
+
+@pytest.mark.parametrize("index", [(), (1,), (3,), (0,)])
+@pytest.mark.parametrize("size", [(), (1,), (4,), (2, 3)])
+def test_a_number_counts_as_one_element_where_scatter_writes(size: tuple[int, ...], index: tuple[int, ...]) -> None:
+    """A row's gather at a 0-d index has a scatter at one as its gradient."""
+    if 0 not in index and (len(size) > 1 or (max(size, default=1) == 1 and index == (3,))):
+        return  # another rank, or out of range
+
+    def write(source: tuple[int, ...], device: str) -> list[object]:
+        x = torch.arange(float(math.prod(size)), device=device).reshape(size).requires_grad_()
+        at, values = ones(*index, device=device).cumsum(0).long() - 1, 5 * ones(*source, device=device)
+        results = [x.scatter(0, at, values), x.scatter(0, at, 7.0), x.scatter_add(0, at, values)]
+        results += [x.scatter_reduce(0, at, values, "mean"), x.scatter(0, at, values, reduce="multiply")]
+        results += [x.scatter_reduce(0, at, values, "amax", include_self=False), x.gather(0, at)]
+        results += torch.autograd.grad(results[2].sum() + results[-1].sum(), x)
+        return [result.tolist() for result in results]
+
+    for source in [index] if len(size) > 1 else [index, (), (5,)]:
+        if math.prod(source) >= math.prod(index):
+            assert write(source, "pjrt") == write(source, "cpu")
 
 
 def test_nansum_over_no_dimension_is_over_all() -> None:
