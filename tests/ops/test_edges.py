@@ -64,6 +64,28 @@ MISTAKES: dict[str, Program] = {
     "a bias of another dtype": lambda d: functional.linear(
         ones(2, 3, device=d), ones(4, 3, device=d), ones(4, device=d).long()
     ),
+    "an index into a number": lambda d: number(d).index_put((ones(1, device=d).long(),), number(d), accumulate=True),
+    "a mask of more dimensions": lambda d: ones(3, device=d).index_put_((mask(d).expand(3, 3),), number(d)),
+    "a mask of another size": lambda d: ones(4, device=d).index_put_((mask(d),), number(d)),
+    "multinomial of no categories": lambda d: torch.multinomial(ones(0, device=d), 1),
+    "multinomial of rows of none": lambda d: torch.multinomial(ones(3, 0, device=d), 2, replacement=True),
+    "a convolution of two dtypes": lambda d: functional.conv1d(
+        ones(1, 3, 4, device=d, dtype=torch.float64), ones(2, 3, 2, device=d)
+    ),
+    "a convolution of bfloat16 by floats": lambda d: functional.conv2d(
+        ones(1, 3, 4, 4, device=d).bfloat16(), ones(2, 3, 2, 2, device=d)
+    ),
+    "a bias of one element": lambda d: functional.conv1d(
+        ones(1, 3, 4, device=d), ones(2, 3, 2, device=d), ones(1, device=d)
+    ),
+    "a bias of the inputs' size": lambda d: functional.conv_transpose2d(
+        ones(1, 3, 4, 4, device=d), ones(3, 2, 2, 2, device=d), ones(3, device=d)
+    ),
+    "a convolution of nothing": lambda d: functional.conv1d(
+        ones(1, 3, 0, device=d), ones(2, 3, 2, device=d), padding=2
+    ),
+    "a kernel of nothing": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(2, 3, 0, device=d)),
+    "a convolution to no channels": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(0, 3, 2, device=d)),
     "no element of a number": lambda d: number(d).index_select(0, torch.arange(0, device=d)),
     "three elements of a number": lambda d: number(d).index_select(0, torch.zeros(3, device=d).long()),
     "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
