@@ -272,6 +272,12 @@ void lay_out_angle(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.at(0).is_complex()) lay_out(outline, at::MemoryFormat::Contiguous);
 }
 
+// As the CPU's kernels, which allocate the result like the first operand and write over it.
+void keep_first_dtype(const graph::Signature& /*signature*/, Outline& outline) {
+  const at::Tensor result = outline.results.at(0).toTensor();
+  outline.results[0] = at::empty_like(result, result.options().dtype(outline.operands.at(0).scalar_type()));
+}
+
 void give_one(const graph::Signature& /*signature*/, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
@@ -301,6 +307,10 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::channel_shuffle", lay_out_as_suggested},
       {"aten::floor_divide", lay_out_floor_division},
       {"aten::angle", lay_out_angle},
+      {"aten::huber_loss", keep_first_dtype},
+      {"aten::soft_margin_loss", keep_first_dtype},
+      {"aten::binary_cross_entropy", keep_first_dtype},
+      {"aten::normal.Tensor_Tensor", keep_first_dtype},
       {"aten::nansum", sum_over_all},
       {"aten::isin.Scalar_Tensor", give_one},
   };

@@ -396,7 +396,7 @@ void add_activation_rules(RuleTable& rules) {
   rules.add("aten::hardsigmoid_backward", hardsigmoid_backward);
   rules.add_for_floats("aten::hardswish", hardswish);
   rules.add("aten::hardswish_backward", hardswish_backward);
-  rules.add_for_floats("aten::hardshrink", hardshrink);
+  rules.add_for_real_floats("aten::hardshrink", hardshrink);
   rules.add("aten::hardshrink_backward", hardshrink_backward);
   rules.add("aten::softshrink", softshrink);
   rules.add("aten::softshrink_backward", softshrink_backward);
@@ -405,11 +405,11 @@ void add_activation_rules(RuleTable& rules) {
   rules.add("aten::tanh_backward", tanh_backward);
   rules.add_for_floats("aten::silu", silu);
   rules.add("aten::silu_backward", silu_backward);
-  rules.add_for_floats("aten::mish", mish);
+  rules.add_for_real_floats("aten::mish", mish);
   rules.add("aten::mish_backward", mish_backward);
-  rules.add_for_floats("aten::glu", glu);
+  rules.add_for_real_floats("aten::glu", glu);
   rules.add("aten::glu_backward", glu_backward);
-  rules.add_for_floats("aten::gelu", gelu);
+  rules.add_for_real_floats("aten::gelu", gelu);
   rules.add("aten::gelu_backward", gelu_backward);
   rules.add("aten::elu", elu);
   rules.add("aten::elu_backward", elu_backward);

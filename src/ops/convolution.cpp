@@ -78,6 +78,7 @@ void check(const Call& c, const Value& x, const Value& w, const Geometry& g, con
     if (of_another_dtype("bias")) throw Mistake("a bias of another dtype");
     if (c.tensor("bias").dims() != Dims{out.dims[1]}) throw Mistake("a bias of another size");
   }
+  if (x.dim(1) != (g.transposed ? w.dim(0) : w.dim(1) * g.groups)) throw Mistake("other channels than the weight's");
   if (x.type.elements() == 0 && x.dim(0) != 0 && x.dim(1) != 0) throw Mistake("there is nothing to convolve");
   if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0)
     throw Mistake("there is no kernel");

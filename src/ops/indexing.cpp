@@ -148,6 +148,7 @@ Values index_put(Emit& e, const Call& c) {
 Values index_select(Emit& e, const Call& c) {
   Value self = c.tensor("self"), index = c.tensor("index");
   const Type result = e.type_of(c.result());
+  if (index.rank() > 1) throw Mistake("indices of more than one dimension");
   if (self.rank() == 0 && index.type.elements() != 1) throw Mistake("a number has one element");
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t dim = c.dim("dim", self.rank());

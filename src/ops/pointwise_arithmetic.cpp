@@ -221,25 +221,25 @@ void add_arithmetic_rules(RuleTable& rules) {
   for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign);
   rules.add("aten::gcd", gcd);
   rules.add("aten::heaviside", heaviside);
-  rules.add("aten::hypot", hypot);
+  rules.add_for_reals("aten::hypot", hypot);
   rules.add("aten::lcm", lcm);
   rules.add("aten::ldexp.Tensor", ldexp);
   for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add_for_floats(overload, lerp);
   rules.add_for_floats("aten::logaddexp", logaddexp<false>);
   rules.add_for_floats("aten::logaddexp2", logaddexp<true>);
   for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
-  rules.add("aten::nextafter", nextafter);
+  rules.add_for_reals("aten::nextafter", nextafter);
   for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {
     rules.add(overload, pow);
   }
   for (auto overload : {"aten::rsub.Tensor", "aten::rsub.Scalar"}) rules.add(overload, rsub);
   for (auto overload :
        {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar", "aten::special_xlog1py.self_scalar"}) {
-    rules.add(overload, xlogy<"log_plus_one">);
+    rules.add_for_reals(overload, xlogy<"log_plus_one">);
   }
   for (auto overload : {"aten::sub.Tensor", "aten::sub.Scalar"}) rules.add(overload, sub);
   for (auto overload : {"aten::xlogy.Tensor", "aten::xlogy.Scalar_Other", "aten::xlogy.Scalar_Self"}) {
-    rules.add(overload, xlogy<"log">);
+    rules.add_for_reals(overload, xlogy<"log">);
   }
 }
 

@@ -212,8 +212,8 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::neg", unary_rule<"negate">);
   rules.add("aten::rad2deg", rad2deg);
   rules.add("aten::reciprocal", reciprocal);
-  rules.add("aten::round", rounding<"round_nearest_even">);
-  rules.add("aten::round.decimals", round_decimals);
+  rules.add_for_reals("aten::round", rounding<"round_nearest_even">);
+  rules.add_for_reals("aten::round.decimals", round_decimals);
   rules.add("aten::rsqrt", unary_rule<"rsqrt">);
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);

@@ -96,6 +96,7 @@ Values normal(Emit& e, const Call& c) {
 Values normal_tensors(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (hlo::is_complex(result.element)) throw Unsupported("random complex numbers");
+  if (!hlo::is_float(result.element)) throw Mistake("random integers of a normal distribution");
   const Type type{Emit::compute_element(result.element), result.dims};
   auto operand = [&](std::string_view name) {
     if (c.argument(name).kind == Argument::Kind::kTensor) {
@@ -380,7 +381,7 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::normal.Tensor_float", normal_tensors);
   rules.add("aten::normal.float_Tensor", normal_tensors);
   rules.add("aten::normal.Tensor_Tensor", normal_tensors);
-  rules.add_for_floats("aten::bernoulli", bernoulli);
+  rules.add_for_real_floats("aten::bernoulli", bernoulli);
   rules.add("aten::bernoulli.Tensor", bernoulli_tensor);
   rules.add("aten::bernoulli.p", bernoulli_p);
   rules.add("aten::random", random);

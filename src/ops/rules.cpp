@@ -1,6 +1,8 @@
 // The table, and the list of families.
 #include "ops/rules.h"
 
+#include <algorithm>
+
 namespace tpjrt::ops {
 
 void RuleTable::add(std::string_view name, Rule rule) {
@@ -12,6 +14,16 @@ void RuleTable::add_for_floats(std::string_view name, Rule rule) {
   for_floats_.insert(rule);
 }
 
+void RuleTable::add_for_reals(std::string_view name, Rule rule) {
+  add(name, rule);
+  for_reals_.insert(rule);
+}
+
+void RuleTable::add_for_real_floats(std::string_view name, Rule rule) {
+  add_for_floats(name, rule);
+  for_reals_.insert(rule);
+}
+
 Rule RuleTable::find(std::string_view name) const {
   auto found = rules_.find(std::string(name));
   return found == rules_.end() ? nullptr : found->second;
@@ -21,6 +33,12 @@ Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
   if (instance().for_floats_.contains(rule)) {
     const ElementType element = c.arguments.at(0).tensors.at(0).element();
     if (!hlo::is_float(element) && !hlo::is_complex(element)) throw Mistake("its numbers are not floating-point");
+  }
+  if (instance().for_reals_.contains(rule)) {
+    for (const Argument& argument : c.arguments) {
+      const auto is_complex = [](const Value& x) { return x && hlo::is_complex(x.element()); };
+      if (std::ranges::any_of(argument.tensors, is_complex)) throw Mistake("its numbers are complex");
+    }
   }
   Values values = rule(e, c);
   auto wrong = [&](const std::string& what) { throw hlo::Error("[" + c.name + "] the lowering rule gives " + what); };

@@ -27,7 +27,10 @@ class RuleTable {
   void add(std::string_view name, Rule rule);
   // A rule for floating-point numbers alone: that its first argument is of integers or bools is a Mistake.
   void add_for_floats(std::string_view name, Rule rule);
-  Rule find(std::string_view name) const;  // null: no rule
+  // A rule for real numbers alone: that an argument is of complex ones is a Mistake.
+  void add_for_reals(std::string_view name, Rule rule);
+  void add_for_real_floats(std::string_view name, Rule rule);  // both
+  Rule find(std::string_view name) const;                      // null: no rule
   size_t size() const { return rules_.size(); }
   // Runs the rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they differ.
   static Values emit(Rule rule, Emit& e, const Call& c);
@@ -37,7 +40,7 @@ class RuleTable {
 
  private:
   std::unordered_map<std::string, Rule> rules_;
-  std::unordered_set<Rule> for_floats_;
+  std::unordered_set<Rule> for_floats_, for_reals_;
 };
 
 // One function a family, each at the end of its file.

@@ -179,24 +179,24 @@ Values bessel_i(Emit& e, const Call& c) {
 
 void add_special_rules(RuleTable& rules) {
   rules.add("aten::digamma", digamma_rule);
-  rules.add("aten::erf", error_function);
-  rules.add("aten::erfc", unary_rule<"chlo.erfc">);
-  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">);
-  rules.add("aten::i0", bessel_i<0, false>);
-  rules.add("aten::lgamma", unary_rule<"chlo.lgamma">);
-  rules.add("aten::logit", logit);
+  rules.add_for_reals("aten::erf", error_function);
+  rules.add_for_reals("aten::erfc", unary_rule<"chlo.erfc">);
+  rules.add_for_reals("aten::erfinv", unary_rule<"chlo.erf_inv">);
+  rules.add_for_reals("aten::i0", bessel_i<0, false>);
+  rules.add_for_reals("aten::lgamma", unary_rule<"chlo.lgamma">);
+  rules.add_for_reals("aten::logit", logit);
   rules.add("aten::logit_backward", logit_backward);
-  rules.add("aten::mvlgamma", mvlgamma);
+  rules.add_for_reals("aten::mvlgamma", mvlgamma);
   rules.add("aten::polygamma", polygamma);
   rules.add("aten::sinc", sinc);
   rules.add("aten::special_entr", entr);
-  rules.add("aten::special_erfcx", erfcx_rule);
-  rules.add("aten::special_i0e", bessel_i<0, true>);
-  rules.add("aten::special_i1", bessel_i<1, false>);
-  rules.add("aten::special_i1e", bessel_i<1, true>);
-  rules.add("aten::special_modified_bessel_i0", bessel_i<0, false>);
-  rules.add("aten::special_modified_bessel_i1", bessel_i<1, false>);
-  rules.add("aten::special_log_ndtr", log_ndtr);
+  rules.add_for_reals("aten::special_erfcx", erfcx_rule);
+  rules.add_for_reals("aten::special_i0e", bessel_i<0, true>);
+  rules.add_for_reals("aten::special_i1", bessel_i<1, false>);
+  rules.add_for_reals("aten::special_i1e", bessel_i<1, true>);
+  rules.add_for_reals("aten::special_modified_bessel_i0", bessel_i<0, false>);
+  rules.add_for_reals("aten::special_modified_bessel_i1", bessel_i<1, false>);
+  rules.add_for_reals("aten::special_log_ndtr", log_ndtr);
   for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
     rules.add(overload, zeta_rule);
   }

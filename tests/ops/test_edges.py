@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -86,7 +87,28 @@ MISTAKES: dict[str, Program] = {
     ),
     "a kernel of nothing": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(2, 3, 0, device=d)),
     "a convolution to no channels": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(0, 3, 2, device=d)),
+    "a transposed convolution of no channels": lambda d: functional.conv_transpose1d(
+        ones(1, 0, 4, device=d), ones(2, 3, 2, device=d)
+    ),
+    "a weight that broadcasts the loss": lambda d: functional.binary_cross_entropy_with_logits(
+        ones(2, 3, device=d), ones(2, 3, device=d), weight=ones(4, 1, 1, device=d)
+    ),
+    "a target that broadcasts the input": lambda d: functional.soft_margin_loss(
+        ones(3, device=d), ones(2, 3, device=d)
+    ),
+    "a target of doubles": lambda d: functional.binary_cross_entropy(
+        ones(3, device=d), ones(3, device=d, dtype=torch.float64)
+    ),
+    "logits that are integers": lambda d: functional.binary_cross_entropy_with_logits(
+        ones(3, device=d, dtype=torch.int64), ones(3, device=d)
+    ),
+    "integers of a normal distribution": lambda d: torch.normal(ones(3, device=d).long(), ones(3, device=d)),
+    "an average of nothing": lambda d: functional.adaptive_avg_pool2d(ones(1, 2, 4, 0, device=d), 2),
+    "a grid of doubles": lambda d: functional.grid_sample(
+        ones(1, 2, 3, 3, device=d), ones(1, 2, 2, 2, device=d, dtype=torch.float64), align_corners=False
+    ),
     "no element of a number": lambda d: number(d).index_select(0, torch.arange(0, device=d)),
+    "indices of two dimensions": lambda d: ones(3, 2, device=d).index_select(0, torch.zeros(2, 1, device=d).long()),
     "three elements of a number": lambda d: number(d).index_select(0, torch.zeros(3, device=d).long()),
     "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
@@ -116,6 +138,60 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
             MISTAKES[name]("pjrt")
     if "kaiser_window of integers" not in name:  # which tells of all options
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
+
+
+FOR_REALS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "erf": torch.erf,
+    "i0": torch.i0,
+    "log_ndtr": torch.special.log_ndtr,
+    "erfcx": torch.special.erfcx,
+    "lgamma": torch.lgamma,
+    "round": torch.round,
+    "hypot": lambda x: torch.hypot(x, x.real),
+    "xlogy": lambda x: torch.xlogy(x.real, x),
+    "nansum": torch.nansum,
+    "bernoulli": torch.bernoulli,
+    "mish": functional.mish,
+    "gelu": functional.gelu,
+    "hardshrink": functional.hardshrink,
+    "mse_loss": lambda x: functional.mse_loss(x, x),
+    "huber_loss": lambda x: functional.huber_loss(x.real, x),
+    "nll_loss": lambda x: functional.nll_loss(x, x.real[:, 0].long()),
+    "binary_cross_entropy_with_logits": lambda x: functional.binary_cross_entropy_with_logits(x, x.real),
+    "batch_norm": lambda x: functional.batch_norm(x, None, None, training=True),
+    "batch_norm in evaluation": lambda x: functional.batch_norm(x, x.real[0], x.real[0]),
+    "group_norm": lambda x: functional.group_norm(x, 1),
+    "adaptive_avg_pool2d": lambda x: functional.adaptive_avg_pool2d(x[None], 2),
+    "grid_sample": lambda x: functional.grid_sample(x.expand(1, 1, 3, 4), x.real.view(1, 2, 3, 2), align_corners=True),
+}
+
+
+@pytest.mark.parametrize("name", FOR_REALS)
+def test_refuses_complex_numbers_as_the_cpu_does(name: str) -> None:
+    """It gave numbers: of the real parts (i0), of squares that aren't lengths (batch_norm), or x itself (round)."""
+    x = torch.ones(3, 4, dtype=torch.complex64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(RuntimeError) as expected:
+            FOR_REALS[name](x)
+        with pytest.raises(expected.type) as raised:
+            FOR_REALS[name](x.to("pjrt"))
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("dtypes", itertools.permutations((torch.bfloat16, torch.float32, torch.float64), 2), ids=str)
+def test_results_of_the_first_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    def losses(device: str) -> list[torch.Tensor]:
+        x, y = (torch.linspace(0.1, 0.9, 4, device=device).to(dtype) for dtype in dtypes)
+        return [
+            functional.huber_loss(x, y.flip(0)),
+            functional.soft_margin_loss(x, y, reduction="none"),
+            functional.binary_cross_entropy(x, x, weight=y),
+            torch.normal(x, 0 * y),
+        ]
+
+    for result, expected in zip(losses("pjrt"), losses("cpu"), strict=True):
+        torch.testing.assert_close(result.cpu(), expected)
 
 
 @pytest.mark.parametrize("index", [(), (1,), (3,), (0,)])

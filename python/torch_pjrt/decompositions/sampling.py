@@ -130,6 +130,8 @@ def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
     """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo)."""
+    if not input.is_floating_point() or grid.dtype != input.dtype:
+        raise NotImplementedError("a grid of another dtype, or an input that is not of floats")
     n, channels, *sizes = input.shape
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
