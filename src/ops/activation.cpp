@@ -111,6 +111,7 @@ Values hardshrink(Emit& e, const Call& c) {
 // aten::softshrink: x * 0 keeps NaN.
 Values softshrink(Emit& e, const Call& c) {
   Elementwise k(e, c);
+  if (!(c.constant_scalar("lambd").toDouble() >= 0)) throw Mistake("lambda is negative");
   Expression x = k("self"), lambda = k.scalar("lambd");
   return k.give(where(x > lambda, x - lambda, where(x < -lambda, x + lambda, x * 0)));
 }

@@ -14,7 +14,7 @@ namespace {
 
 struct Geometry {
   size_t spatial;  // how many spatial dimensions
-  Dims stride, padding, dilation;
+  Dims stride, padding, dilation, output_padding;
   int64_t groups;
   bool transposed;
 };
@@ -29,6 +29,7 @@ Geometry geometry_of(const Call& c) {
   g.stride = list("stride");
   g.padding = list("padding");
   g.dilation = list("dilation");
+  g.output_padding = list("output_padding");
   g.groups = c.integer("groups");
   if (g.groups <= 0) throw Mistake("groups are counted from 1");
   g.transposed = c.boolean("transposed");
@@ -80,6 +81,10 @@ void check(const Call& c, const Value& x, const Value& w, const Geometry& g, con
   }
   if (x.dim(1) != (g.transposed ? w.dim(0) : w.dim(1) * g.groups)) throw Mistake("other channels than the weight's");
   if (x.type.elements() == 0 && x.dim(0) != 0 && x.dim(1) != 0) throw Mistake("there is nothing to convolve");
+  for (size_t i = 0; i < g.spatial && g.transposed; ++i) {
+    const int64_t more = g.output_padding[i];
+    if (more < 0 || (more >= g.stride[i] && more >= g.dilation[i])) throw Mistake("the output's padding is too large");
+  }
   if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0)
     throw Mistake("there is no kernel");
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -107,6 +109,11 @@ MISTAKES: dict[str, Program] = {
     "a grid of doubles": lambda d: functional.grid_sample(
         ones(1, 2, 3, 3, device=d), ones(1, 2, 2, 2, device=d, dtype=torch.float64), align_corners=False
     ),
+    "output_padding as large as the stride": lambda d: functional.conv_transpose1d(
+        ones(1, 2, 4, device=d), ones(2, 3, 2, device=d), output_padding=1
+    ),
+    "softshrink by less than nothing": lambda d: functional.softshrink(ones(3, device=d), -1.0),
+    "histc from minus infinity": lambda d: torch.histc(ones(3, device=d), 4, -torch.inf, 0),
     "no element of a number": lambda d: number(d).index_select(0, torch.arange(0, device=d)),
     "indices of two dimensions": lambda d: ones(3, 2, device=d).index_select(0, torch.zeros(2, 1, device=d).long()),
     "three elements of a number": lambda d: number(d).index_select(0, torch.zeros(3, device=d).long()),
@@ -138,6 +145,25 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
             MISTAKES[name]("pjrt")
     if "kaiser_window of integers" not in name:  # which tells of all options
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        (lambda x, v: functional.celu(x, v), (1.0, 0.5, 0.0)),
+        (lambda x, v: functional.softshrink(x, v), (1.0, 0.5, -1.0)),
+        (lambda x, v: torch.histc(x, 4, v, 2.0), (0.0, 1.0, 3.0)),
+        (lambda x, v: x.renorm_(v, 0, 1.0), (1.0, 2.0, -1.0)),
+    ],
+    ids=["celu", "softshrink", "histc", "renorm_"],
+)
+def test_numbers_are_judged_in_known_calls_too(op: Any, values: tuple[float, ...]) -> None:
+    for value in values[:-1]:
+        assert op(ones(3, 4, device="pjrt"), value).tolist() == op(ones(3, 4, device="cpu"), value).tolist()
+    with pytest.raises(RuntimeError) as expected:
+        op(ones(3, 4, device="cpu"), values[-1])
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        op(ones(3, 4, device="pjrt"), values[-1])
 
 
 FOR_REALS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
