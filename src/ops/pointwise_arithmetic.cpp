@@ -228,7 +228,7 @@ void add_arithmetic_rules(RuleTable& rules) {
   rules.add_for_floats("aten::logaddexp", logaddexp<false>);
   rules.add_for_floats("aten::logaddexp2", logaddexp<true>);
   for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
-  rules.add_for_reals("aten::nextafter", nextafter);
+  rules.add_for_real_floats("aten::nextafter", nextafter);
   for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {
     rules.add(overload, pow);
   }

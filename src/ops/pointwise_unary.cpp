@@ -213,7 +213,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::rad2deg", rad2deg);
   rules.add("aten::reciprocal", reciprocal);
   rules.add_for_reals("aten::round", rounding<"round_nearest_even">);
-  rules.add_for_reals("aten::round.decimals", round_decimals);
+  rules.add_for_real_floats("aten::round.decimals", round_decimals);
   rules.add("aten::rsqrt", unary_rule<"rsqrt">);
   rules.add("aten::sgn", sign);
   rules.add("aten::sign", sign);

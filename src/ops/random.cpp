@@ -396,7 +396,7 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::native_dropout", native_dropout);
   rules.add("aten::native_dropout_backward", native_dropout_backward);
   rules.add("aten::multinomial", multinomial);
-  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise);
+  rules.add_for_floats("aten::rrelu_with_noise_functional", rrelu_with_noise);
 }
 
 }  // namespace tpjrt::ops
