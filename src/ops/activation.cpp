@@ -412,9 +412,9 @@ void add_activation_rules(RuleTable& rules) {
   rules.add("aten::glu_backward", glu_backward);
   rules.add_for_real_floats("aten::gelu", gelu);
   rules.add("aten::gelu_backward", gelu_backward);
-  rules.add("aten::elu", elu);
+  rules.add_for_floats("aten::elu", elu);
   rules.add("aten::elu_backward", elu_backward);
-  rules.add("aten::celu", celu);
+  rules.add_for_floats("aten::celu", celu);
   rules.add_for_floats("aten::softplus", softplus);
   rules.add("aten::softplus_backward", softplus_backward);
   rules.add_for_floats("aten::log_sigmoid_forward", log_sigmoid_forward);

@@ -266,6 +266,8 @@ FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "frac": torch.frac,
     "logaddexp": lambda x: torch.logaddexp(x, x),
     "bernoulli": torch.bernoulli,
+    "elu by 2": lambda x: functional.elu(x, 2),
+    "celu by 2": lambda x: functional.celu(x, 2),
     "nextafter": lambda x: torch.nextafter(x, x),
     "round to tens": lambda x: x.round(decimals=-1),
     "rrelu": functional.rrelu,
@@ -316,10 +318,22 @@ def test_mode_into_given_tensors() -> None:
     torch.testing.assert_close((values.cpu(), indices.cpu()), tuple(x.mode(1)))
 
 
-def test_equal_of_other_sizes_and_dtypes() -> None:
-    assert not torch.equal(ones(3, device="pjrt"), ones(4, device="pjrt", dtype=torch.int64))
-    with pytest.raises(RuntimeError, match="Expected object of data type Float but got data type Long"):
-        torch.equal(ones(3, device="pjrt"), ones(3, device="pjrt", dtype=torch.int64))
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("other", DTYPES, ids=str)
+def test_equal_of_other_sizes_and_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
+    def outcomes(device: str) -> list[object]:
+        outcomes: list[object] = []
+        for x, y in ((0.1, 0.1), (2.0, 2.0), (300, 300), (1, [1, 1])):
+            try:
+                outcomes.append(torch.tensor([x]).to(dtype).to(device).equal(torch.tensor([y]).to(other).to(device)))
+            except RuntimeError as error:  # before they were compared
+                outcomes.append(str(error))
+        return outcomes
+
+    assert outcomes("pjrt") == outcomes("cpu")
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
