@@ -135,18 +135,41 @@ struct NotStructured : std::exception {};
 
 thread_local const c10::OperatorHandle* outlined = nullptr;
 
-at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> device) {
-  if (!device) return at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kMeta).dtype(type->dtype));
-  return empty_strided(type->sizes, type->strides, type->dtype, std::nullopt, c10::Device(kPjrt, *device),
-                       std::nullopt);
+at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                       std::optional<c10::DeviceIndex> device) {
+  if (!device) return at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(dtype));
+  return empty_strided(sizes, strides, dtype, std::nullopt, c10::Device(kPjrt, *device), std::nullopt);
 }
+
+at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> device) {
+  return placeholder(type->sizes, type->strides, type->dtype, device);
+}
+
+// Which operand the parameter is, if it is an `out=`.
+std::optional<uint32_t> out_operand(const graph::Signature& signature, size_t i) {
+  const graph::Parameter& parameter = signature.parameters[i];
+  if (!signature.op->schema().arguments()[i].is_out() || parameter.kind != graph::Parameter::Kind::kTensor) return {};
+  return parameter.entries.at(0).index;
+}
+
+// How shape functions are called.
+struct Asking {
+  bool numbers_on_host;
+  // An `out=` has no elements, so it is resized silently. Otherwise PyTorch's Python functions warn of another size, garbled
+  // ("{str(shape)}") and in a first call only; the recorder does it.
+  bool outs_are_empty;
+};
 
 // With `device`, placeholders are of this device, else Meta's.
 Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                     std::optional<c10::DeviceIndex> device, bool numbers_on_host) {
+                     std::optional<c10::DeviceIndex> device, Asking asking) {
   using Entry = graph::Parameter::Entry;
   Outline outline;
   for (const graph::TypePtr type : signature.operands) outline.operands.push_back(placeholder(type, device));
+  for (size_t i = 0; i < signature.parameters.size() && asking.outs_are_empty; ++i) {
+    if (const std::optional<uint32_t> out = out_operand(signature, i))
+      outline.operands.at(*out) = placeholder({0}, {1}, signature.operands[*out]->dtype, device);
+  }
   for (const graph::Parameter& parameter : signature.parameters) {
     for (const Entry& entry : parameter.entries) {
       if (entry.wrapped_number && entry.source == Entry::Source::kOperand)
@@ -156,7 +179,7 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
   outline.results = make_stack(
       signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
       [&](const Entry& entry) {
-        return numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
+        return asking.numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
       });
   return outline;
 }
@@ -272,6 +295,12 @@ void lay_out_angle(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.at(0).is_complex()) lay_out(outline, at::MemoryFormat::Contiguous);
 }
 
+// As the CPU's kernels, which allocate the result like the first operand and write over it.
+void keep_first_dtype(const graph::Signature& /*signature*/, Outline& outline) {
+  const at::Tensor result = outline.results.at(0).toTensor();
+  outline.results[0] = at::empty_like(result, result.options().dtype(outline.operands.at(0).scalar_type()));
+}
+
 void give_one(const graph::Signature& /*signature*/, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty({});
 }
@@ -301,6 +330,10 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::channel_shuffle", lay_out_as_suggested},
       {"aten::floor_divide", lay_out_floor_division},
       {"aten::angle", lay_out_angle},
+      {"aten::huber_loss", keep_first_dtype},
+      {"aten::soft_margin_loss", keep_first_dtype},
+      {"aten::binary_cross_entropy", keep_first_dtype},
+      {"aten::normal.Tensor_Tensor", keep_first_dtype},
       {"aten::nansum", sum_over_all},
       {"aten::isin.Scalar_Tensor", give_one},
   };
@@ -335,11 +368,10 @@ Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex devic
 std::vector<std::optional<uint32_t>> resized_outs(const graph::Signature& signature, const Outline& outline) {
   std::vector<std::optional<uint32_t>> resized;
   for (size_t i = 0; i < signature.parameters.size(); ++i) {
-    const graph::Parameter& parameter = signature.parameters[i];
-    if (!signature.op->schema().arguments()[i].is_out() || parameter.kind != graph::Parameter::Kind::kTensor) continue;
-    const uint32_t operand = parameter.entries.at(0).index;
-    const bool fits = outline.operands.at(operand).sizes() == c10::IntArrayRef(signature.operands[operand]->sizes);
-    resized.push_back(fits ? std::nullopt : std::optional(operand));
+    const std::optional<uint32_t> operand = out_operand(signature, i);
+    if (!operand) continue;
+    const bool fits = outline.operands.at(*operand).sizes() == c10::IntArrayRef(signature.operands[*operand]->sizes);
+    resized.push_back(fits ? std::nullopt : operand);
   }
   return resized;
 }
@@ -369,14 +401,21 @@ void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on,
   }
 }
 
-Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, bool numbers_on_host) {
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, Asking asking) {
   const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
-    return arguments_of(signature, numbers, device, numbers_on_host);
+    return arguments_of(signature, numbers, device, asking);
   };
   Outline outline = run_shape_function(*signature.op, signature.device, call_on);
   lay_out_resized(signature, call_on, outline);
   correct(signature, outline);
   return outline;
+}
+
+bool has_outs(const graph::Signature& signature) {
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    if (out_operand(signature, i)) return true;
+  }
+  return false;
 }
 
 bool has_host_numbers(const graph::Signature& signature) {
@@ -391,18 +430,20 @@ bool has_host_numbers(const graph::Signature& signature) {
 
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
   BelowEverything guard;
-  try {
-    return outline(signature, numbers, /*numbers_on_host=*/true);
-  } catch (...) {
-    // Some shape functions let no number of the CPU stand beside the device's tensors, others read it.
-    if (!has_host_numbers(signature)) throw;
-    const std::exception_ptr error = std::current_exception();
+  // Some shape functions let no number of the CPU stand beside the device's tensors, others read it. Some take an `out=` of
+  // the right size only.
+  std::vector<Asking> ways = {{.numbers_on_host = true, .outs_are_empty = false}};
+  if (has_host_numbers(signature)) ways.push_back({.numbers_on_host = false, .outs_are_empty = false});
+  if (has_outs(signature)) ways.insert(ways.begin(), {.numbers_on_host = true, .outs_are_empty = true});
+  std::exception_ptr error;
+  for (const Asking way : ways) {
     try {
-      return outline(signature, numbers, /*numbers_on_host=*/false);
+      return outline(signature, numbers, way);
     } catch (...) {
-      std::rethrow_exception(error);
+      if (!error && !way.outs_are_empty) error = std::current_exception();
     }
   }
+  std::rethrow_exception(error);
 }
 
 namespace {

@@ -67,10 +67,11 @@ bool converts_to_result(std::string_view name, std::string_view argument) {
   return found != kArguments.end() && found->second.contains(name);
 }
 
-// Ops whose Meta kernels refuse some Scalars: another norm of nothing, a slope below zero.
+// Ops whose Meta kernels or rules refuse some Scalars: another norm of nothing, a slope below zero.
 bool refuses_numbers(std::string_view name) {
-  static const std::unordered_set<std::string_view> kNames = {"linalg_vector_norm", "norm", "renorm", "elu_backward",
-                                                              "leaky_relu_backward"};
+  static const std::unordered_set<std::string_view> kNames = {
+      "linalg_vector_norm",  "norm", "renorm", "renorm_",    "elu_backward",
+      "leaky_relu_backward", "celu", "celu_",  "softshrink", "histc"};
   return kNames.contains(name);
 }
 

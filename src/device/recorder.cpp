@@ -2,10 +2,13 @@
 #include "device/recorder.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 
 #include "device/access.h"
 #include "device/arguments.h"
@@ -87,24 +90,42 @@ bool is_read_too(const Plan::Write& write, const Arguments& arguments) {
                      [&](const at::Tensor* operand) { return operand != &written && operand->is_same(written); });
 }
 
-// Does an `out=` of the wrong size begin within its storage, so that what it becomes may end beyond it, or is it read, too?
+// Is an `out=` of the wrong size to be warned of, does it begin within its storage, so that what it becomes may end beyond
+// it, or is it read, too?
 bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
   return plan.resizes && std::any_of(plan.writes.begin(), plan.writes.end(), [&](const Plan::Write& write) {
-           return write.resized &&
-                  (arguments.operands[write.operand]->storage_offset() != 0 || is_read_too(write, arguments));
+           const at::Tensor& out = *arguments.operands[write.operand];
+           return write.resized && (out.numel() != 0 || out.storage_offset() != 0 || is_read_too(write, arguments));
          });
 }
 
-void resize_first(const Plan& plan, const Arguments& arguments) {
-  const auto sizes = [&](const Plan::Write& write) -> c10::IntArrayRef {
-    return plan.signature.results[write.result]->sizes;
+// The CPU's kernels of these resize their `out=` without a word.
+bool resizes_silently(const Operator& op) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "aten::addbmm.out",
+      "aten::bernoulli.out",
+      "aten::eye.out",
+      "aten::eye.m_out",
+      "aten::multinomial.out",
+      "aten::narrow_copy.out",
+      "aten::log_sigmoid_forward.output",
   };
+  return kNames.contains(op.name);
+}
+
+void resize_first(const Operator& op, const Plan& plan, const Arguments& arguments) {
+  const auto type = [&](const Plan::Write& write) { return plan.signature.results[write.result]; };
   for (const Plan::Write& write : plan.writes) {  // all, before anything is changed
     TORCH_CHECK(!write.resized || !is_read_too(write, arguments), "output with shape ",
-                arguments.operands[write.operand]->sizes(), " doesn't match the broadcast shape ", sizes(write));
+                arguments.operands[write.operand]->sizes(), " doesn't match the broadcast shape ",
+                c10::IntArrayRef(type(write)->sizes));
   }
   for (const Plan::Write& write : plan.writes) {
-    if (write.resized) arguments.operands[write.operand]->resize_(sizes(write));
+    if (!write.resized) continue;
+    const at::Tensor& out = *arguments.operands[write.operand];
+    if (!resizes_silently(op)) at::native::resize_output_check(out, type(write)->sizes);
+    out.resize_(type(write)->sizes);
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(type(write)->sizes, type(write)->strides);
   }
 }
 
@@ -267,7 +288,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       return;
     }
     if (needs_resizing_first(*plan, arguments)) {
-      resize_first(*plan, arguments);
+      resize_first(op, *plan, arguments);
       return record(op, stack);
     }
     finish(*plan, op, arguments, results, timer, std::unique_lock(graph::graph_lock()));

@@ -108,6 +108,7 @@ Values hardshrink(Emit& e, const Call& c) {
 // aten::softshrink: x * 0 keeps NaN.
 Values softshrink(Emit& e, const Call& c) {
   Elementwise k(e, c);
+  if (!(c.constant_scalar("lambd").toDouble() >= 0)) throw Mistake("lambda is negative");
   Expression x = k("self"), lambda = k.scalar("lambd");
   return k.give(where(x > lambda, x - lambda, where(x < -lambda, x + lambda, x * 0)));
 }
@@ -408,9 +409,9 @@ void add_activation_rules(RuleTable& rules) {
   rules.add("aten::glu_backward", glu_backward);
   rules.add("aten::gelu", gelu, kFloats);
   rules.add("aten::gelu_backward", gelu_backward);
-  rules.add("aten::elu", elu);
+  rules.add("aten::elu", elu, kFloats);
   rules.add("aten::elu_backward", elu_backward);
-  rules.add("aten::celu", celu);
+  rules.add("aten::celu", celu, kFloats);
   rules.add("aten::softplus", softplus, kFloats);
   rules.add("aten::softplus_backward", softplus_backward);
   rules.add("aten::log_sigmoid_forward", log_sigmoid_forward, kFloats);

@@ -95,6 +95,8 @@ template <int64_t spatial>
 Values adaptive_avg_pool(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Type out = e.type_of(c.result());
+  const Dims within = x.rank() > spatial ? Dims(x.dims().end() - spatial - 1, x.dims().end()) : Dims{};
+  if (std::ranges::count(within, 0) > 0) throw Mistake("nothing to take an average of");
   if (out.elements() == 0 || x.type.elements() == 0) return {e.zeros(out)};
   x = e.to(x, Emit::compute_element(x.element()));
   if (auto pool = plain_pool(x.type, out, spatial)) {

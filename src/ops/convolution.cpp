@@ -3,6 +3,8 @@
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
 // the first and the third. ops/correlation.h decides what executes them.
+#include <algorithm>
+
 #include "ops/correlation.h"
 #include "ops/dims.h"
 #include "ops/rules.h"
@@ -12,7 +14,7 @@ namespace {
 
 struct Geometry {
   size_t spatial;  // how many spatial dimensions
-  Dims stride, padding, dilation;
+  Dims stride, padding, dilation, output_padding;
   int64_t groups;
   bool transposed;
 };
@@ -27,6 +29,7 @@ Geometry geometry_of(const Call& c) {
   g.stride = list("stride");
   g.padding = list("padding");
   g.dilation = list("dilation");
+  g.output_padding = list("output_padding");
   g.groups = c.integer("groups");
   if (g.groups <= 0) throw Mistake("groups are counted from 1");
   g.transposed = c.boolean("transposed");
@@ -68,6 +71,24 @@ Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g
   return correlate_kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
 }
 
+// What the CPU's kernels refuse and the Meta kernel lets pass.
+void check(const Call& c, const Value& x, const Value& w, const Geometry& g, const Type& out) {
+  const auto of_another_dtype = [&](std::string_view name) { return c.type(name).dtype != c.type("input").dtype; };
+  if (of_another_dtype("weight")) throw Mistake("a weight of another dtype");
+  if (c.has("bias")) {
+    if (of_another_dtype("bias")) throw Mistake("a bias of another dtype");
+    if (c.tensor("bias").dims() != Dims{out.dims[1]}) throw Mistake("a bias of another size");
+  }
+  if (x.dim(1) != (g.transposed ? w.dim(0) : w.dim(1) * g.groups)) throw Mistake("other channels than the weight's");
+  if (x.type.elements() == 0 && x.dim(0) != 0 && x.dim(1) != 0) throw Mistake("there is nothing to convolve");
+  for (size_t i = 0; i < g.spatial && g.transposed; ++i) {
+    const int64_t more = g.output_padding[i];
+    if (more < 0 || (more >= g.stride[i] && more >= g.dilation[i])) throw Mistake("the output's padding is too large");
+  }
+  if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0)
+    throw Mistake("there is no kernel");
+}
+
 bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
 
 // aten::convolution: the weight of a transposed one is [I, O / groups, k...], that of the convolution it reverses.
@@ -75,6 +96,7 @@ Values convolution(Emit& e, const Call& c) {
   Value x = c.tensor("input"), w = c.tensor("weight");
   const Geometry g = geometry_of(c);
   const Type out = e.type_of(c.result());
+  check(c, x, w, g, out);
   Value y;
   if (empty(x, w)) {
     y = e.zeros(out);

@@ -39,6 +39,7 @@ TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
     if (!list[d]) continue;
     if (is_mask(list[d])) throw Unsupported("an index by a mask, whose result's size depends on the data");
     if (!hlo::is_integer(list[d].element())) throw Mistake("an index that is no integer");
+    if (d >= self.size()) throw Mistake("more indices than dimensions");
     index.indexed.push_back(static_cast<int64_t>(d));
     given.push_back(list[d]);
   }
@@ -107,6 +108,12 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
   return e.reshape(e.select(e.broadcast_in_dim(hit, flat, {first}), updated, old), self.dims());
 }
 
+// Is the mask as large as the dimensions of self from the given one on?
+bool covers(const Value& mask, const Value& self, int64_t first) {
+  if (first + mask.rank() > self.rank()) return false;
+  return std::equal(mask.dims().begin(), mask.dims().end(), self.dims().begin() + first);
+}
+
 // aten::index_put, aten::_unsafe_index_put, aten::_index_put_impl
 Values index_put(Emit& e, const Call& c) {
   Value self = c.tensor("self"), values = e.to(c.tensor("values"), self.element());
@@ -122,6 +129,7 @@ Values index_put(Emit& e, const Call& c) {
   const bool fills = given == 1 && masks == 1 && values.type.elements() == 1 && !c.boolean("accumulate");
   if (!fills && c.type("values").dtype != c.type("self").dtype) throw Mistake("the values are of another dtype");
   if (given == 1 && masks == 1) {
+    if (!covers(list[static_cast<size_t>(first)], self, first)) throw Mistake("a mask of another shape");
     if (self.type.elements() == 0) return {self};
     return {put_masked(e, self, first, list[static_cast<size_t>(first)], values, c.boolean("accumulate"))};
   }
@@ -140,6 +148,8 @@ Values index_put(Emit& e, const Call& c) {
 Values index_select(Emit& e, const Call& c) {
   Value self = c.tensor("self"), index = c.tensor("index");
   const Type result = e.type_of(c.result());
+  if (index.rank() > 1) throw Mistake("indices of more than one dimension");
+  if (self.rank() == 0 && index.type.elements() != 1) throw Mistake("a number has one element");
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t dim = c.dim("dim", self.rank());
   e.require(index, 0, self.rank() == 0 ? 1 : self.dim(dim), "index out of range in self: {}");

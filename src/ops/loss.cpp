@@ -38,6 +38,11 @@ Values reduced(Emit& e, const Call& c, const Expression& loss) {
   return {e.as(x, c.result())};
 }
 
+// The CPU writes the loss over an operand, whose shape it has.
+void require_dims(const Type& joint, const Value& x) {
+  if (joint.dims != x.dims()) throw Mistake("operands that broadcast an operand");
+}
+
 // What a mean divides each element's gradient by.
 double gradient_scale(const Call& c) {
   return c.integer("reduction") == kMean ? 1.0 / static_cast<double>(c.type("self").numel()) : 1.0;
@@ -76,6 +81,7 @@ Values smooth_l1_loss_backward(Emit& e, const Call& c) {
 
 // aten::huber_loss
 Values huber_loss(Emit& e, const Call& c) {
+  if (hlo::is_complex(c.tensor("target").element())) throw Mistake("a complex target");
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
   const Expression z = abs(k("self") - k("target")), delta = k.scalar("delta");
   return reduced(e, c, where(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta)));
@@ -89,11 +95,22 @@ Values huber_loss_backward(Emit& e, const Call& c) {
   return k.give(where(d <= -delta, -g * delta, where(d >= delta, g * delta, g * d)));
 }
 
+// aten::soft_margin_loss
+Values soft_margin_loss(Emit& e, const Call& c) {
+  const Type joint = joint_type(e, c, {"self", "target"});
+  require_dims(joint, c.tensor("self"));
+  Elementwise k(e, c, joint);
+  return reduced(e, c, log1p(exp(-k("self") * k("target"))));
+}
+
 // --- binary cross entropy -------------------------------------------------------------------------------------------
 
 // aten::binary_cross_entropy: logarithms are cut at -100.
 Values binary_cross_entropy(Emit& e, const Call& c) {
-  Elementwise k(e, c, joint_type(e, c, {"self", "target", "weight"}));
+  if (c.type("target").dtype != c.type("self").dtype) throw Mistake("a target of another dtype");
+  const Type joint = joint_type(e, c, {"self", "target", "weight"});
+  require_dims(joint, c.tensor("self"));
+  Elementwise k(e, c, joint);
   Expression x = k("self"), t = k("target");
   e.require_all(((x >= 0) & (x <= 1)).value, "all elements of input should be between 0 and 1");
   Expression loss = (t - 1) * maximum(log1p(-x), -100) - t * maximum(log(x), -100);
@@ -111,7 +128,11 @@ Values binary_cross_entropy_backward(Emit& e, const Call& c) {
 
 // aten::binary_cross_entropy_with_logits
 Values binary_cross_entropy_with_logits(Emit& e, const Call& c) {
-  Elementwise k(e, c, joint_type(e, c, {"self", "target", "weight", "pos_weight"}));
+  if (!hlo::is_float(c.tensor("self").element())) throw Mistake("logits that are not of floats");
+  const Type joint = joint_type(e, c, {"self", "target", "weight", "pos_weight"});
+  require_dims(joint, c.tensor("self"));
+  require_dims(joint, c.tensor("target"));
+  Elementwise k(e, c, joint);
   Expression x = k("self"), t = k("target");
   Expression log_sigmoid = minimum(x, 0) - log1p(exp(-abs(x)));
   Expression factor = c.has("pos_weight") ? (k("pos_weight") - 1) * t + 1 : t * 0 + 1;
@@ -201,9 +222,10 @@ void add_loss_rules(RuleTable& rules) {
   rules.add("aten::smooth_l1_loss_backward", smooth_l1_loss_backward);
   rules.add("aten::huber_loss", huber_loss, kFloats);
   rules.add("aten::huber_loss_backward", huber_loss_backward);
+  rules.add("aten::soft_margin_loss", soft_margin_loss, kFloats);
   rules.add("aten::binary_cross_entropy", binary_cross_entropy, kFloats);
   rules.add("aten::binary_cross_entropy_backward", binary_cross_entropy_backward);
-  rules.add("aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits);
+  rules.add("aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits, kFloats);
   rules.add("aten::nll_loss_forward", nll_loss_forward, kFloats);
   rules.add("aten::nll_loss_backward", nll_loss_backward);
   rules.add("aten::nll_loss2d_forward", nll_loss_forward, kFloats);

@@ -339,6 +339,7 @@ Values multinomial(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (!hlo::is_float(x.element())) throw Mistake("probabilities are floats");
   if (c.integer("num_samples") <= 0) throw Mistake("no samples are asked for");
+  if (x.rank() == 0 || x.dims().back() == 0) throw Mistake("there are no categories");
   if (x.dims().back() >= 1 << 24) throw Mistake("too many categories");
   if (result.elements() == 0) return {e.zeros(result)};
   const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
@@ -397,7 +398,7 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::native_dropout", native_dropout);
   rules.add("aten::native_dropout_backward", native_dropout_backward);
   rules.add("aten::multinomial", multinomial);
-  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise);
+  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise, kFloats);
 }
 
 }  // namespace tpjrt::ops

@@ -215,7 +215,7 @@ Values logsumexp(Emit& e, const Call& c) {
 void add_reduction_rules(RuleTable& rules) {
   rules.add("aten::sum", sum);
   rules.add("aten::sum.dim_IntList", sum);
-  rules.add("aten::nansum", nansum);
+  rules.add("aten::nansum", nansum, kNotComplex);
   rules.add("aten::mean", mean);
   rules.add("aten::mean.dim", mean);
   rules.add("aten::prod", prod);

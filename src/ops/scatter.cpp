@@ -10,10 +10,14 @@ namespace {
 using Place = Value (*)(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                         Combine combine);
 
-// src may be larger than index: only that corner of it counts.
+// src may be larger than index: only that corner of it counts. Both may be 0-d, which counts as one element, where self has
+// one dimension, and an index of nothing may have any.
 Value corner(Emit& e, const Value& src, const Value& index) {
   if (src.dims() == index.dims()) return src;
-  return e.slice(src, Dims(src.dims().size(), 0), index.dims(), Dims(src.dims().size(), 1));
+  if (index.type.elements() == 0) return e.zeros({src.element(), index.dims()});
+  const Dims dims = index.rank() == 0 ? Dims{1} : index.dims();
+  const Value whole = src.rank() == 0 ? e.reshape(src, {1}) : src;
+  return e.reshape(e.slice(whole, Dims(dims.size(), 0), dims, Dims(dims.size(), 1)), index.dims());
 }
 
 // A 1-d index for index_*: a 0-d one counts as one index.

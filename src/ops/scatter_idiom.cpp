@@ -60,10 +60,10 @@ Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, boo
 
 Value scatter_along(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                     Combine combine) {
-  if (self.rank() == 0) {
-    Value flat = scatter_along(e, e.reshape(self, {1}), 0, e.reshape(index, {index.type.elements()}),
-                               e.reshape(updates, {index.type.elements()}), combine);
-    return e.reshape(flat, {});
+  if (self.rank() == 0 || index.rank() == 0) {
+    Value line = self.rank() == 0 ? e.reshape(self, {1}) : self;
+    const Dims dims = {index.type.elements()};
+    return e.reshape(scatter_along(e, line, 0, e.reshape(index, dims), e.reshape(updates, dims), combine), self.dims());
   }
   const ElementType element = index_element(self.dims());
   const int64_t rank = index.rank();

@@ -352,6 +352,26 @@ def test_dispatch_modes_see_ops() -> None:
     assert "aten.add.Tensor" in seen
 
 
+def test_a_subclass_is_not_asked_whether_memory_can_be_exchanged() -> None:
+    """PyTorch asks it below autograd, where it is a composite; a subclass may refuse calls that it doesn't know."""
+
+    seen: list[str] = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+    def calls(device: str) -> list[str]:
+        seen.clear()
+        x = Watched(torch.ones(2, device=device))
+        x.data = torch.zeros(2, device=device)
+        return [*seen]
+
+    assert calls(DEVICE) == calls("cpu")
+
+
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_a_new_result_is_no_argument(device: str) -> None:
     """native_dropout's Meta kernel hands its input back in evaluation, where the schema promises a new tensor."""

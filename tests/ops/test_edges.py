@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +67,56 @@ MISTAKES: dict[str, Program] = {
     "a bias of another dtype": lambda d: functional.linear(
         ones(2, 3, device=d), ones(4, 3, device=d), ones(4, device=d).long()
     ),
+    "an index into a number": lambda d: number(d).index_put((ones(1, device=d).long(),), number(d), accumulate=True),
+    "a mask of more dimensions": lambda d: ones(3, device=d).index_put_((mask(d).expand(3, 3),), number(d)),
+    "a mask of another size": lambda d: ones(4, device=d).index_put_((mask(d),), number(d)),
+    "multinomial of no categories": lambda d: torch.multinomial(ones(0, device=d), 1),
+    "multinomial of rows of none": lambda d: torch.multinomial(ones(3, 0, device=d), 2, replacement=True),
+    "a convolution of two dtypes": lambda d: functional.conv1d(
+        ones(1, 3, 4, device=d, dtype=torch.float64), ones(2, 3, 2, device=d)
+    ),
+    "a convolution of bfloat16 by floats": lambda d: functional.conv2d(
+        ones(1, 3, 4, 4, device=d).bfloat16(), ones(2, 3, 2, 2, device=d)
+    ),
+    "a bias of one element": lambda d: functional.conv1d(
+        ones(1, 3, 4, device=d), ones(2, 3, 2, device=d), ones(1, device=d)
+    ),
+    "a bias of the inputs' size": lambda d: functional.conv_transpose2d(
+        ones(1, 3, 4, 4, device=d), ones(3, 2, 2, 2, device=d), ones(3, device=d)
+    ),
+    "a convolution of nothing": lambda d: functional.conv1d(
+        ones(1, 3, 0, device=d), ones(2, 3, 2, device=d), padding=2
+    ),
+    "a kernel of nothing": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(2, 3, 0, device=d)),
+    "a convolution to no channels": lambda d: functional.conv1d(ones(1, 3, 4, device=d), ones(0, 3, 2, device=d)),
+    "a transposed convolution of no channels": lambda d: functional.conv_transpose1d(
+        ones(1, 0, 4, device=d), ones(2, 3, 2, device=d)
+    ),
+    "a weight that broadcasts the loss": lambda d: functional.binary_cross_entropy_with_logits(
+        ones(2, 3, device=d), ones(2, 3, device=d), weight=ones(4, 1, 1, device=d)
+    ),
+    "a target that broadcasts the input": lambda d: functional.soft_margin_loss(
+        ones(3, device=d), ones(2, 3, device=d)
+    ),
+    "a target of doubles": lambda d: functional.binary_cross_entropy(
+        ones(3, device=d), ones(3, device=d, dtype=torch.float64)
+    ),
+    "logits that are integers": lambda d: functional.binary_cross_entropy_with_logits(
+        ones(3, device=d, dtype=torch.int64), ones(3, device=d)
+    ),
+    "integers of a normal distribution": lambda d: torch.normal(ones(3, device=d).long(), ones(3, device=d)),
+    "an average of nothing": lambda d: functional.adaptive_avg_pool2d(ones(1, 2, 4, 0, device=d), 2),
+    "a grid of doubles": lambda d: functional.grid_sample(
+        ones(1, 2, 3, 3, device=d), ones(1, 2, 2, 2, device=d, dtype=torch.float64), align_corners=False
+    ),
+    "output_padding as large as the stride": lambda d: functional.conv_transpose1d(
+        ones(1, 2, 4, device=d), ones(2, 3, 2, device=d), output_padding=1
+    ),
+    "softshrink by less than nothing": lambda d: functional.softshrink(ones(3, device=d), -1.0),
+    "histc from minus infinity": lambda d: torch.histc(ones(3, device=d), 4, -torch.inf, 0),
+    "no element of a number": lambda d: number(d).index_select(0, torch.arange(0, device=d)),
+    "indices of two dimensions": lambda d: ones(3, 2, device=d).index_select(0, torch.zeros(2, 1, device=d).long()),
+    "three elements of a number": lambda d: number(d).index_select(0, torch.zeros(3, device=d).long()),
     "put at floats": lambda d: ones(3, device=d).put_(ones(1, device=d), ones(1, device=d)),
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
     "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
@@ -94,6 +148,100 @@ def test_raises_what_the_cpu_raises(name: str) -> None:
         assert str(raised.value).startswith(str(expected.value).split("  (")[0])
 
 
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        (lambda x, v: functional.celu(x, v), (1.0, 0.5, 0.0)),
+        (lambda x, v: functional.softshrink(x, v), (1.0, 0.5, -1.0)),
+        (lambda x, v: torch.histc(x, 4, v, 2.0), (0.0, 1.0, 3.0)),
+        (lambda x, v: x.renorm_(v, 0, 1.0), (1.0, 2.0, -1.0)),
+    ],
+    ids=["celu", "softshrink", "histc", "renorm_"],
+)
+def test_numbers_are_judged_in_known_calls_too(op: Any, values: tuple[float, ...]) -> None:
+    for value in values[:-1]:
+        assert op(ones(3, 4, device="pjrt"), value).tolist() == op(ones(3, 4, device="cpu"), value).tolist()
+    with pytest.raises(RuntimeError) as expected:
+        op(ones(3, 4, device="cpu"), values[-1])
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        op(ones(3, 4, device="pjrt"), values[-1])
+
+
+FOR_REALS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "erf": torch.erf,
+    "i0": torch.i0,
+    "log_ndtr": torch.special.log_ndtr,
+    "erfcx": torch.special.erfcx,
+    "lgamma": torch.lgamma,
+    "round": torch.round,
+    "hypot": lambda x: torch.hypot(x, x.real),
+    "xlogy": lambda x: torch.xlogy(x.real, x),
+    "nansum": torch.nansum,
+    "bernoulli": torch.bernoulli,
+    "mish": functional.mish,
+    "gelu": functional.gelu,
+    "hardshrink": functional.hardshrink,
+    "mse_loss": lambda x: functional.mse_loss(x, x),
+    "huber_loss": lambda x: functional.huber_loss(x.real, x),
+    "nll_loss": lambda x: functional.nll_loss(x, x.real[:, 0].long()),
+    "binary_cross_entropy_with_logits": lambda x: functional.binary_cross_entropy_with_logits(x, x.real),
+    "batch_norm": lambda x: functional.batch_norm(x, None, None, training=True),
+    "batch_norm in evaluation": lambda x: functional.batch_norm(x, x.real[0], x.real[0]),
+    "group_norm": lambda x: functional.group_norm(x, 1),
+    "adaptive_avg_pool2d": lambda x: functional.adaptive_avg_pool2d(x[None], 2),
+    "grid_sample": lambda x: functional.grid_sample(x.expand(1, 1, 3, 4), x.real.view(1, 2, 3, 2), align_corners=True),
+}
+
+
+@pytest.mark.parametrize("name", FOR_REALS)
+def test_refuses_complex_numbers_as_the_cpu_does(name: str) -> None:
+    """It gave numbers: of the real parts (i0), of squares that aren't lengths (batch_norm), or x itself (round)."""
+    x = torch.ones(3, 4, dtype=torch.complex64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(RuntimeError) as expected:
+            FOR_REALS[name](x)
+        with pytest.raises(expected.type) as raised:
+            FOR_REALS[name](x.to("pjrt"))
+    assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("dtypes", itertools.permutations((torch.bfloat16, torch.float32, torch.float64), 2), ids=str)
+def test_results_of_the_first_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    def losses(device: str) -> list[torch.Tensor]:
+        x, y = (torch.linspace(0.1, 0.9, 4, device=device).to(dtype) for dtype in dtypes)
+        return [
+            functional.huber_loss(x, y.flip(0)),
+            functional.soft_margin_loss(x, y, reduction="none"),
+            functional.binary_cross_entropy(x, x, weight=y),
+            torch.normal(x, 0 * y),
+        ]
+
+    for result, expected in zip(losses("pjrt"), losses("cpu"), strict=True):
+        torch.testing.assert_close(result.cpu(), expected)
+
+
+@pytest.mark.parametrize("index", [(), (1,), (3,), (0,)])
+@pytest.mark.parametrize("size", [(), (1,), (4,), (2, 3)])
+def test_a_number_counts_as_one_element_where_scatter_writes(size: tuple[int, ...], index: tuple[int, ...]) -> None:
+    """A row's gather at a 0-d index has a scatter at one as its gradient."""
+    if 0 not in index and (len(size) > 1 or (max(size, default=1) == 1 and index == (3,))):
+        return  # another rank, or out of range
+
+    def write(source: tuple[int, ...], device: str) -> list[object]:
+        x = torch.arange(float(math.prod(size)), device=device).reshape(size).requires_grad_()
+        at, values = ones(*index, device=device).cumsum(0).long() - 1, 5 * ones(*source, device=device)
+        results = [x.scatter(0, at, values), x.scatter(0, at, 7.0), x.scatter_add(0, at, values)]
+        results += [x.scatter_reduce(0, at, values, "mean"), x.scatter(0, at, values, reduce="multiply")]
+        results += [x.scatter_reduce(0, at, values, "amax", include_self=False), x.gather(0, at)]
+        results += torch.autograd.grad(results[2].sum() + results[-1].sum(), x)
+        return [result.tolist() for result in results]
+
+    for source in [index] if len(size) > 1 else [index, (), (5,)]:
+        if math.prod(source) >= math.prod(index):
+            assert write(source, "pjrt") == write(source, "cpu")
+
+
 def test_nansum_over_no_dimension_is_over_all() -> None:
     x = torch.tensor([[1.0, torch.nan], [2.0, 3.0]])
     for keepdim in (False, True):
@@ -123,6 +271,12 @@ FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "frac": torch.frac,
     "logaddexp": lambda x: torch.logaddexp(x, x),
     "bernoulli": torch.bernoulli,
+    "elu by 2": lambda x: functional.elu(x, 2),
+    "celu by 2": lambda x: functional.celu(x, 2),
+    "nextafter": lambda x: torch.nextafter(x, x),
+    "round to tens": lambda x: x.round(decimals=-1),
+    "rrelu": functional.rrelu,
+    "rrelu in training": lambda x: functional.rrelu(x, training=True),
     "glu": functional.glu,
     "nll_loss": lambda x: functional.nll_loss(x[None], x[:1] - 1),
     "avg_pool2d": lambda x: functional.avg_pool2d(x.int()[None, None], 1),
@@ -169,10 +323,22 @@ def test_mode_into_given_tensors() -> None:
     torch.testing.assert_close((values.cpu(), indices.cpu()), tuple(x.mode(1)))
 
 
-def test_equal_of_other_sizes_and_dtypes() -> None:
-    assert not torch.equal(ones(3, device="pjrt"), ones(4, device="pjrt", dtype=torch.int64))
-    with pytest.raises(RuntimeError, match="Expected object of data type Float but got data type Long"):
-        torch.equal(ones(3, device="pjrt"), ones(3, device="pjrt", dtype=torch.int64))
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("other", DTYPES, ids=str)
+def test_equal_of_other_sizes_and_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
+    def outcomes(device: str) -> list[object]:
+        outcomes: list[object] = []
+        for x, y in ((0.1, 0.1), (2.0, 2.0), (300, 300), (1, [1, 1])):
+            try:
+                outcomes.append(torch.tensor([x]).to(dtype).to(device).equal(torch.tensor([y]).to(other).to(device)))
+            except RuntimeError as error:  # before they were compared
+                outcomes.append(str(error))
+        return outcomes
+
+    assert outcomes("pjrt") == outcomes("cpu")
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])

@@ -87,6 +87,35 @@ def test_a_shape_that_does_not_fit_is_resized_with_the_same_words(fill: Any, sha
     assert said[0] == said[1]
 
 
+RESIZED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "add": lambda x, out: torch.add(x, 1, out=out),
+    "abs": lambda x, out: torch.abs(x, out=out),
+    "sum": lambda x, out: torch.sum(x, 0, out=out),
+    "mm": lambda x, out: torch.mm(x, x, out=out),
+    "mv": lambda x, out: torch.mv(x, x[0], out=out),
+    "tril": lambda x, out: torch.tril(x, out=out),
+    "cat": lambda x, out: torch.cat([x, x], out=out),
+    "max": lambda x, out: torch.max(x, 0, out=(out, torch.empty(0, dtype=torch.long, device=x.device))),
+    "isnan_any": lambda x, out: torch.any(x, 1, out=out),
+    "fft": lambda x, out: torch.fft.fft2(x, out=out),
+    "eye": lambda x, out: torch.eye(4, out=out),
+    "narrow_copy": lambda x, out: torch.narrow_copy(x, 0, 0, 2, out=out),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_each_call_that_resizes_says_so(name: str) -> None:
+    """PyTorch's Python functions for Meta tensors say it of the first call only, of a "shape {str(shape)}"."""
+    dtype = {"isnan_any": torch.bool, "fft": torch.complex64}.get(name, torch.float32)
+
+    def calls(device: str) -> list[object]:
+        x = torch.arange(16.0, device=device).reshape(4, 4)
+        outs = [torch.ones(3, dtype=dtype, device=device) for _ in range(3)]
+        return [(warned(lambda out=out: RESIZED[name](x, out)), out.shape, out.stride(), out.tolist()) for out in outs]
+
+    assert calls(DEVICE) == calls("cpu")
+
+
 LAID_OUT: dict[str, Callable[..., torch.Tensor]] = {
     "add": lambda x, out: torch.add(x, x[0], out=out),
     "eq": lambda x, out: torch.eq(x, 1, out=out),

@@ -132,10 +132,10 @@ def grid_sampler(
     """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo).
 
     Raises:
-        NotImplementedError: ``input`` is not of floats; the host's kernel does not take it either.
+        NotImplementedError: ``input`` is not of floats, or ``grid`` is of another dtype; nor does the host's kernel take them.
     """
-    if not input.is_floating_point():
-        raise NotImplementedError("pixels are floats")
+    if not input.is_floating_point() or grid.dtype != input.dtype:
+        raise NotImplementedError("a grid of another dtype, or an input that is not of floats")
     n, channels, *sizes = input.shape
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
