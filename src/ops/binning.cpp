@@ -1,4 +1,6 @@
 // Into which of ordered bins numbers fall: bucketize, searchsorted, histc.
+#include <cmath>
+
 #include "ops/scatter.h"
 
 namespace tpjrt::ops {
@@ -93,7 +95,8 @@ Values searchsorted(Emit& e, const Call& c) {
 std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
   const double min = c.constant_scalar("min").toDouble(), max = c.constant_scalar("max").toDouble();
   const Type type{x.element(), {}};
-  if (min > max) throw Mistake("the ends are the wrong way round");
+  if (!std::isfinite(min) || !std::isfinite(max)) throw Mistake("torch.histc: range of the bins is not finite");
+  if (min > max) throw Mistake("torch.histc: max must be larger than min");
   if (min != max) return {e.splat(min, type), e.splat(max, type)};
   Value low = e.reshape(e.min(x, {0}), {}), high = e.reshape(e.max(x, {0}), {});
   if (hlo::is_float(x.element())) {

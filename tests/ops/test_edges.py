@@ -67,6 +67,7 @@ MISTAKES: dict[str, Program] = {
     "index_fill at floats": lambda d: ones(3, device=d).index_fill(0, ones(1, device=d), 0),
     "planes of scores for a number": lambda d: torch.ops.aten.nll_loss2d(number(d), number(d).long()),
     "histc from 1 to 0": lambda d: torch.histc(ones(3, device=d), 4, 1, 0),
+    "histc from 1 to infinity": lambda d: torch.histc(ones(3, device=d), 4, 1, torch.inf),
     "randint from 5 to 3": lambda d: torch.randint(5, 3, (2,), device=d),
     "1 - a mask": lambda d: 1 - ones(3, device=d, dtype=torch.bool),
     "a number - True": lambda d: torch._foreach_sub([ones(3, device=d)], True),
@@ -101,10 +102,14 @@ def test_nansum_over_no_dimension_is_over_all() -> None:
 
 
 @pytest.mark.parametrize("x", [torch.inf, -torch.inf, torch.nan])
-def test_histc_of_an_infinite_range(x: float) -> None:
+def test_histc_of_an_impossible_range(x: float) -> None:
     for device in ("cpu", "pjrt"):
         with pytest.raises(RuntimeError, match=r"range of .* is not finite"):
             torch.histc(torch.tensor([1.0, x], device=device), 4).tolist()
+        numbers = torch.tensor([1.0, 2.0], device=device)
+        torch.histc(numbers, 4, 0, 3).tolist()
+        with pytest.raises(RuntimeError, match=r"torch\.histc: max must be larger than min"):
+            torch.histc(numbers, 4, 3, 0).tolist()
 
 
 FOR_FLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
