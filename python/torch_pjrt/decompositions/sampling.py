@@ -132,7 +132,7 @@ def grid_sampler(
     """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo).
 
     Raises:
-        NotImplementedError: ``input`` is not of floats, or ``grid`` is of another dtype; nor does the host's kernel take them.
+        NotImplementedError: ``input`` is not of floats, or ``grid`` is of another dtype. The host's kernel raises, too.
     """
     if not input.is_floating_point() or grid.dtype != input.dtype:
         raise NotImplementedError("a grid of another dtype, or an input that is not of floats")
