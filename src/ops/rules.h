@@ -3,7 +3,7 @@
 // Each family is one file (pointwise.cpp, reduction.cpp, …) with the rules and, at its end, one function that adds them:
 //
 //   void add_reduction_rules(RuleTable& rules) {
-//     rules.add("aten::cumsum", cumsum);
+//     rules.add("aten::cumsum", cumsum, kNotBools);
 //   }
 #pragma once
 
