@@ -17,6 +17,7 @@ constexpr size_t kLeastPieces = 4;
 constexpr size_t kMostCalls = 1024;
 constexpr size_t kMostPatterns = 3;              // that are compiled as they are
 constexpr size_t kMostBytes = size_t{16} << 20;  // of all that is moved
+constexpr uint32_t kBatch = 0, kRest = 1;        // parts
 
 // Does its result hold nothing but what its operands hold, or a constant?
 bool only_moves(const Node& node) {
@@ -63,9 +64,8 @@ Batch batch_below(const Node* end) {
 
 }  // namespace
 
-size_t Batches::number_of_batched(const Walk& walk) {
-  constexpr uint32_t kBatch = 0, kRest = 1;
-  part_.assign(walk.nodes.size(), kRest);
+PartOfNode Batches::parts_of(const Walk& walk) {
+  PartOfNode part(walk.nodes.size(), kRest);
   std::vector<char> moves(walk.nodes.size()), is_end(walk.nodes.size(), false);
   for (const Node* node : walk.nodes) {
     const auto rests_on_leaves = [&](const Value& operand) { return operand.is_leaf() || moves[operand.node->local]; };
@@ -91,15 +91,18 @@ size_t Batches::number_of_batched(const Walk& walk) {
     if (patterns.size() < kMostPatterns) {
       patterns.push_back(batch.pattern);
     } else {
-      for (const Node* moved : batch.nodes) part_[moved->local] = kBatch;
+      for (const Node* moved : batch.nodes) part[moved->local] = kBatch;
     }
   }
-  return static_cast<size_t>(std::count(part_.begin(), part_.end(), kBatch));
+  return part;
 }
 
 PartOfNode Batches::find(const Walk& walk) {
-  const size_t batched = number_of_batched(walk);
-  return batched == 0 || batched == walk.nodes.size() ? PartOfNode{} : part_;
+  PartOfNode part = parts_of(walk);
+  const bool has_both = std::ranges::count(part, kBatch) > 0 && std::ranges::count(part, kRest) > 0;
+  return has_both ? part : PartOfNode{};
 }
+
+bool Batches::is_all(const Walk& walk) { return std::ranges::count(parts_of(walk), kRest) == 0; }
 
 }  // namespace tpjrt::engine

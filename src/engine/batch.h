@@ -21,13 +21,12 @@ class Batches {
   // The parts of a graph without a program: batches of changing patterns, and the rest. Empty where it has none.
   PartOfNode find(const Walk& walk);
   // Is the graph nothing but such batches?
-  bool is_all(const Walk& walk) { return number_of_batched(walk) == walk.nodes.size(); }
+  bool is_all(const Walk& walk);
 
  private:
-  // Puts these nodes in the first part, the others in the second.
-  size_t number_of_batched(const Walk& walk);
+  // Such batches are the first part, the rest is the second.
+  PartOfNode parts_of(const Walk& walk);
 
-  PartOfNode part_;
   std::unordered_map<uint64_t, std::vector<uint64_t>> patterns_;  // by kind of batch: the first ones
 };
 
