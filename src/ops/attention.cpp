@@ -5,6 +5,7 @@
 // as fused kernels do. A row that is masked completely gives 0 and has logsumexp -inf.
 #include <cmath>
 
+#include "ops/draw.h"
 #include "ops/expression.h"
 #include "ops/precision.h"
 #include "ops/rules.h"
@@ -82,7 +83,7 @@ struct Attention {
   Expression dropped(const Call& keyed, const Expression& x) const {
     const double p = c.real("dropout_p");
     if (p >= 1) return x * 0;
-    Expression uniform{&e, e.random_uniform(keyed, {ElementType::kF32, score_dims()})};
+    Expression uniform{&e, random_uniform(e, keyed, {ElementType::kF32, score_dims()})};
     return where(uniform < 1 - p, x / (1 - p), 0);
   }
 };

@@ -84,7 +84,7 @@ class Call {
   std::string name;                     // "aten::add.Tensor"; overload "" is written without the dot: "aten::relu"
   std::vector<Argument> arguments;      // in schema order, all of them
   std::vector<graph::TypePtr> results;  // null: an undefined result
-  Value rng_key;                        // ui64[2]; for ops that draw random numbers (Emit::random_bits)
+  Value rng_key;                        // ui64[2]; for ops that draw random numbers (ops/draw.h)
 
   // By name; each throws std::logic_error when the schema has no such argument or it is of another kind.
   const Argument& argument(std::string_view name) const;

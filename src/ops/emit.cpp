@@ -1,4 +1,4 @@
-// torch's meanings on top of the builder: conversion, broadcasting, sums; indexing idioms and random numbers.
+// torch's meanings on top of the builder: conversion, broadcasting, sums; indexing idioms.
 #include "ops/emit.h"
 
 #include <c10/util/Float8_e4m3fn.h>
@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "ops/dims.h"
-#include "ops/trigonometry.h"
 
 namespace tpjrt::ops {
 
@@ -359,57 +358,6 @@ void Emit::require_index(const Value& index, int64_t dim, int64_t size, bool wra
   require(index, wraps ? -size : 0, size,
           "index {} is out of bounds for dimension " + std::to_string(dim) + " with size " + std::to_string(size),
           index_error);
-}
-
-// --- random numbers -------------------------------------------------------------------------------------------------
-
-Value Emit::random_bits(const Call& c, const Type& type) {
-  // Words of 64 bits, taken apart: drawing narrower types costs as much a number, other algorithms far more (XLA:CPU).
-  const int64_t n = type.elements(), parts = 8 / hlo::byte_width(type.element), words = (n + parts - 1) / parts;
-  auto state = rng_states_.try_emplace(c.rng_key.id, c.rng_key).first;
-  auto [next, bits] = rng_bit_generator("THREE_FRY", state->second, {ElementType::kU64, {words}});
-  state->second = next;
-  if (parts > 1) {
-    bits = reshape(bitcast_convert(bits, {type.element, {words, parts}}), {words * parts});
-    bits = slice(bits, {0}, {n}, {1});
-  }
-  return reshape(bits, type.dims);
-}
-
-Value Emit::random_uniform(const Call& c, const Type& type) {
-  // As many bits as the type can tell apart in [0.5, 1), so that 1 is never reached by rounding.
-  int64_t resolution = 24;
-  if (type.element == ElementType::kF64) resolution = 53;
-  if (type.element == ElementType::kF16) resolution = 11;
-  if (type.element == ElementType::kBF16) resolution = 8;
-  if (!hlo::is_float(type.element) || hlo::byte_width(type.element) < 2) {
-    throw Unsupported("uniform random numbers of this dtype");
-  }
-  const bool wide = resolution > 32;
-  const Type drawn{wide ? ElementType::kU64 : ElementType::kU32, type.dims};
-  Value bits = binary("shift_right_logical", random_bits(c, drawn), constant((wide ? 64 : 32) - resolution, drawn));
-  Value numbers = convert(bits, wide ? ElementType::kF64 : ElementType::kF32);
-  return convert(mul(numbers, splat(std::ldexp(1.0, static_cast<int>(-resolution)), numbers.type)), type.element);
-}
-
-Value Emit::random_normal(const Call& c, const Type& type) {
-  // Box-Muller: a radius and an angle give two numbers.
-  const ElementType element = compute_element(type.element);
-  const int64_t n = type.elements(), half = (n + 1) / 2;
-  if (n == 0) return zeros(type);
-  const Type pairs{element, {half}};
-  Value above_zero = sub(ones(pairs), random_uniform(c, pairs));
-  Value radius = sqrt(mul(splat(-2, pairs), log(above_zero)));
-  const Value turns = random_uniform(c, pairs);
-  const auto [cosine, sine] = of_turns({this, turns});
-  // Fused into the concatenation, XLA:CPU would compute them one by one.
-  constexpr int64_t kMany = 4096;
-  const auto part = [&](const Expression& x) {
-    const Value numbers = mul(radius, x.value);
-    return half < kMany ? numbers : computed_once(numbers);
-  };
-  Value both = concatenate({part(cosine), part(sine)}, 0);
-  return convert(reshape(slice(both, {0}, {n}, {1}), type.dims), type.element);
 }
 
 }  // namespace tpjrt::ops

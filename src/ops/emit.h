@@ -118,17 +118,13 @@ class Emit : public hlo::Builder {
   bool is_for_cpu() const { return for_cpu_; }
   void set_for_cpu() { for_cpu_ = true; }
 
-  // --- random numbers -----------------------------------------------------------------------------------------------
-  // Uniform bits of an unsigned type from the call's key. Each use in one call draws new bits.
-  Value random_bits(const Call& c, const Type& type);
-  // Uniform in [0, 1), torch's resolution for f32 (24 bits) and f64 (53 bits).
-  Value random_uniform(const Call& c, const Type& type);
-  Value random_normal(const Call& c, const Type& type);
+  // The state of a random key after what was drawn from it so far: the key itself at first.
+  Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
 
  private:
   std::vector<Requirement> requirements_;
   bool requires_ = true, for_cpu_ = false, writes_apart_ = false;
-  std::map<int32_t, Value> rng_states_;  // by the key's id: the state after what was drawn from it
+  std::map<int32_t, Value> drawn_;  // by the key's id
 };
 
 }  // namespace tpjrt::ops

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "ops/draw.h"
 #include "ops/expression.h"
 #include "ops/limits.h"
 #include "ops/order.h"
@@ -16,7 +17,7 @@ namespace {
 // In [0, 1), in the dtype that computes the result: f64 for f64 and integers of 64 bits, else f32.
 Value unit(Emit& e, const Call& c, const Type& result) {
   const bool wide = result.element == ElementType::kF64 || result.element == ElementType::kS64;
-  return e.random_uniform(c, {wide ? ElementType::kF64 : ElementType::kF32, result.dims});
+  return random_uniform(e, c, {wide ? ElementType::kF64 : ElementType::kF32, result.dims});
 }
 
 Value scaled(Emit& e, const Value& x, double factor, double shift) {
@@ -49,7 +50,7 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
   const Type type{ElementType::kU32, dims};
   const double threshold = std::ldexp(probability, 32);
   if (threshold >= 0x1p32) return e.ones({ElementType::kPred, dims});
-  return e.compare(hlo::Comparison::kLt, e.random_bits(c, type),
+  return e.compare(hlo::Comparison::kLt, random_bits(e, c, type),
                    e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
 }
 
@@ -57,7 +58,7 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
 Value chance(Emit& e, const Call& c, const Expression& probability, const Dims& dims) {
   const Type bits{ElementType::kU32, dims};
   const Value below = e.convert(minimum(probability * 0x1p32, 0x1p32 - 1).value, ElementType::kU32);
-  const Value lower = e.compare(hlo::Comparison::kLt, e.random_bits(c, bits), e.broadcast_to(below, dims));
+  const Value lower = e.compare(hlo::Comparison::kLt, random_bits(e, c, bits), e.broadcast_to(below, dims));
   return e.binary("or", lower, e.broadcast_to((probability >= 1).value, dims));
 }
 
@@ -66,7 +67,7 @@ Values uniform(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (any_varies(c, {"from", "to"})) {
     const Expression from{&e, c.scalar(e, "from", ElementType::kF64)}, to{&e, c.scalar(e, "to", ElementType::kF64)};
-    return {e.upcast(e.random_uniform(c, result), [&](const Value& x) {
+    return {e.upcast(random_uniform(e, c, result), [&](const Value& x) {
       return e.add(e.mul(x, in_each(to - from, x.type)), in_each(from, x.type));
     })};
   }
@@ -74,7 +75,7 @@ Values uniform(Emit& e, const Call& c) {
   if (!(from <= to)) throw Mistake("from is above to");
   const double most = largest_finite(result.element);
   if (from < -most || to > most || to - from > most) throw Mistake("the range is outside of the dtype's");
-  Value u = e.random_uniform(c, result);  // with the dtype's own resolution, so that rounding never reaches 1
+  Value u = random_uniform(e, c, result);  // with the dtype's own resolution, so that rounding never reaches 1
   if (from == 0 && to == 1) return {u};
   return {e.upcast(u, [&](const Value& x) { return scaled(e, x, to - from, from); })};
 }
@@ -85,11 +86,11 @@ Values normal(Emit& e, const Call& c) {
   if (hlo::is_complex(result.element)) {  // the variance is that of both parts together
     const Type part{hlo::real_element(result.element), result.dims};
     const double std = c.real("std") / std::numbers::sqrt2;
-    Value real = scaled(e, e.random_normal(c, part), std, c.real("mean"));
-    return {e.complex(real, scaled(e, e.random_normal(c, part), std, 0))};
+    Value real = scaled(e, random_normal(e, c, part), std, c.real("mean"));
+    return {e.complex(real, scaled(e, random_normal(e, c, part), std, 0))};
   }
   const Type type{Emit::compute_element(result.element), result.dims};
-  return {e.convert(scaled(e, c, e.random_normal(c, type), "std", "mean"), result.element)};
+  return {e.convert(scaled(e, c, random_normal(e, c, type), "std", "mean"), result.element)};
 }
 
 // aten::normal.Tensor_float, aten::normal.float_Tensor, aten::normal.Tensor_Tensor: mean and std broadcast.
@@ -108,7 +109,7 @@ Values normal_tensors(Emit& e, const Call& c) {
   };
   const Value deviation = operand("std");
   e.require_all((Expression{&e, deviation} >= 0).value, "normal expects all elements of std >= 0.0");
-  return {e.convert(e.add(operand("mean"), e.mul(deviation, e.random_normal(c, type))), result.element)};
+  return {e.convert(e.add(operand("mean"), e.mul(deviation, random_normal(e, c, type))), result.element)};
 }
 
 // aten::bernoulli, aten::bernoulli.Tensor: a probability for each element.
@@ -119,7 +120,7 @@ Values bernoulli_each(Emit& e, const Call& c, std::string_view probability) {
   p = e.broadcast_to(e.to(p, wide ? ElementType::kF64 : ElementType::kF32), result.dims);
   const Expression chance{&e, p};
   e.require_all(((chance >= 0) & (chance <= 1)).value, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
-  return {e.to(e.compare(hlo::Comparison::kLt, e.random_uniform(c, p.type), p), result.element)};
+  return {e.to(e.compare(hlo::Comparison::kLt, random_uniform(e, c, p.type), p), result.element)};
 }
 
 Values bernoulli(Emit& e, const Call& c) { return bernoulli_each(e, c, "self"); }
@@ -140,7 +141,7 @@ Values bernoulli_p(Emit& e, const Call& c) {
 Value random_integers(Emit& e, const Call& c, int64_t from, uint64_t range, const Type& result) {
   const bool wide = range == 0 || range >= uint64_t{1} << 28;
   const Type bits{wide ? ElementType::kU64 : ElementType::kU32, result.dims};
-  Value drawn = e.random_bits(c, bits);
+  Value drawn = random_bits(e, c, bits);
   if (range != 0) drawn = e.binary("remainder", drawn, e.constant_u64(range, bits));
   Value integers = e.convert(drawn, ElementType::kS64);
   if (from != 0) integers = e.add(integers, e.constant(from, integers.type));
@@ -193,7 +194,7 @@ Value random_between(Emit& e, const Call& c, const Type& result) {
   Value range = c.scalar(e, "to", ElementType::kS64);
   if (c.has("from")) range = e.sub(range, c.scalar(e, "from", ElementType::kS64));
   range = e.broadcast_to(e.convert(range, bits.element), bits.dims);
-  Value integers = e.convert(e.binary("remainder", e.random_bits(c, bits), range), ElementType::kS64);
+  Value integers = e.convert(e.binary("remainder", random_bits(e, c, bits), range), ElementType::kS64);
   if (c.has("from")) integers = e.add(integers, number(e, c, "from", integers.type));
   return e.to(integers, result.element);
 }
@@ -236,7 +237,7 @@ Values randperm(Emit& e, const Call& c) {
   }
   const Type keys{ElementType::kU64, result.dims};
   Value low = e.constant_u64(std::bit_ceil(static_cast<uint64_t>(n)) - 1, keys);
-  Value high = e.binary("and", e.random_bits(c, keys), e.unary("not", low));
+  Value high = e.binary("and", random_bits(e, c, keys), e.unary("not", low));
   auto before = [&](const Values& pair) -> Values { return {e.compare(hlo::Comparison::kLt, pair[0], pair[1])}; };
   Value sorted = e.sort({e.binary("or", high, e.iota(keys, 0))}, 0, false, before)[0];
   return {e.to(e.convert(e.binary("and", sorted, low), ElementType::kS64), result.element)};
@@ -281,7 +282,7 @@ Values cauchy(Emit& e, const Call& c) {
 Values log_normal(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const Type type{Emit::compute_element(result.element), result.dims};
-  Value exponent = scaled(e, e.random_normal(c, type), c.real("std"), c.real("mean"));
+  Value exponent = scaled(e, random_normal(e, c, type), c.real("std"), c.real("mean"));
   return {e.convert(e.exp(exponent), result.element)};
 }
 
@@ -324,7 +325,7 @@ Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_
   Value sums = e.cumulative(weights, 1, "add", 0);
   Value total = e.slice(sums, {0, n - 1}, {rows, n}, {1, 1});
   const Type drawn{weights.element(), {rows, count}};
-  Value target = e.mul(e.random_uniform(c, drawn), e.broadcast_to(total, drawn.dims));
+  Value target = e.mul(random_uniform(e, c, drawn), e.broadcast_to(total, drawn.dims));
   const Dims all{rows, count, n};
   Value passed =
       e.compare(hlo::Comparison::kLe, e.broadcast_in_dim(sums, all, {0, 2}), e.broadcast_in_dim(target, all, {0, 1}));
@@ -369,7 +370,7 @@ Values rrelu_with_noise(Emit& e, const Call& c) {
   Value y = e.to(x, Emit::compute_element(x.element()));
   Value positive = e.compare(hlo::Comparison::kGt, y, e.zeros(y.type));
   Value slope =
-      training ? scaled(e, e.random_uniform(c, y.type), upper - lower, lower) : e.splat((lower + upper) / 2, y.type);
+      training ? scaled(e, random_uniform(e, c, y.type), upper - lower, lower) : e.splat((lower + upper) / 2, y.type);
   Value out = e.to(e.select(positive, y, e.mul(y, slope)), x.element());
   if (!training) return {out, c.tensor("noise")};
   return {out, e.to(e.select(positive, e.ones(y.type), slope), e.element(c.result(1)))};
