@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch_pjrt.capture import CaptureError, compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
     from torch_pjrt.report import explain
 
 
@@ -26,6 +26,7 @@ import torch  # noqa: E402
 from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
 from torch_pjrt.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.dlpack import from_dlpack  # noqa: E402
+from torch_pjrt.errors import CaptureError  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 
-_LATE = {"CaptureError": "capture", "compile_step": "capture", "jit": "capture", "explain": "report"}
+_LATE = {"compile_step": "capture", "jit": "capture", "explain": "report"}
 
 
 def __getattr__(name: str) -> Any:

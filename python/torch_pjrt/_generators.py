@@ -13,7 +13,7 @@ from torch_pjrt._streams import _device
 
 def _check_not_captured() -> None:
     if _C.tracing():
-        from torch_pjrt.capture.scalars import CaptureError
+        from torch_pjrt.errors import CaptureError
 
         raise CaptureError(
             "the captured function seeds a generator (torch.manual_seed), which would happen once, at the capture: "

@@ -9,24 +9,26 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from torch_pjrt.report import Entry, GraphRun, Report, grouped
+from torch_pjrt.report_entries import Entry, GraphBreak, GraphRun, HostFallback, Recompile, grouped, of_kind
 
 MOST = 6  # differences shown of each graph
 
 
-def tables(report: Report) -> Group:
-    runs = report.graphs
+def tables(entries: Sequence[Entry]) -> Group:
+    runs = of_kind(entries, GraphRun)
+    fallbacks = of_kind(entries, HostFallback)
     made = [run for run in runs if is_new(run)]
-    parts: list[RenderableType] = [summary(report), graph_table(runs)] if runs else [summary(report)]
+    parts: list[RenderableType] = [summary(runs, len(fallbacks))]
+    if runs:
+        parts.append(graph_table(runs))
     if made:
         parts.append(new_graph_table(made))
-    for title, entries, what in (
-        ("ran on the host", report.fallbacks, lambda e: (e.op, e.reason)),
-        ("graph breaks", report.breaks, lambda e: ("", e.reason)),
-        ("recompiles", report.recompiles, lambda e: (e.function, e.reason)),
-    ):
-        if entries:
-            parts.append(plain_table(title, [(e, *what(e)) for e in entries]))
+    others: dict[str, list[tuple[Entry, str, str]]] = {
+        "ran on the host": [(e, e.op, e.reason) for e in fallbacks],
+        "graph breaks": [(e, "", e.reason) for e in of_kind(entries, GraphBreak)],
+        "recompiles": [(e, e.function, e.reason) for e in of_kind(entries, Recompile)],
+    }
+    parts += [plain_table(title, rows) for title, rows in others.items() if rows]
     return Group(*parts)
 
 
@@ -34,14 +36,13 @@ def is_new(run: GraphRun) -> bool:
     return run.source in ("compiled", "disk")
 
 
-def summary(report: Report) -> str:
-    runs = report.graphs
+def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
     count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "host")}
     compiling = sum(run.compile_seconds for run in runs)
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
-        f"{counted(len(report.fallbacks), 'call')} and {counted(count['host'], 'small graph')} on the host"
+        f"{counted(fallbacks, 'call')} and {counted(count['host'], 'small graph')} on the host"
     )
 
 

@@ -7,7 +7,6 @@ after it was captured.
 """
 
 from torch_pjrt.capture.jit import jit
-from torch_pjrt.capture.scalars import CaptureError
 from torch_pjrt.capture.step import compile_step
 
-__all__ = ["CaptureError", "compile_step", "jit"]
+__all__ = ["compile_step", "jit"]

@@ -14,9 +14,10 @@ from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.kept import mark
 from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
-from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded
+from torch_pjrt.capture.scalars import Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
+from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.capture.scalars import CaptureError
+from torch_pjrt.errors import CaptureError
 
 
 class Kept(torch.Tensor):

@@ -19,8 +19,9 @@ from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
 from torch_pjrt.capture.kept import Kept, Made
-from torch_pjrt.capture.scalars import CaptureError, Number, ValueNeeded, apply, concrete, holds_number, read_numbers
+from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
+from torch_pjrt.errors import CaptureError, ValueNeeded
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")

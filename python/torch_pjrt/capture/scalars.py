@@ -12,13 +12,7 @@ from typing import Any
 
 import torch
 
-
-class CaptureError(RuntimeError):
-    """A function can't be made one program."""
-
-
-class ValueNeeded(CaptureError):
-    """The value of a tensor is needed while a program is made, and only a run has it."""
+from torch_pjrt.errors import ValueNeeded
 
 
 class Number(torch.SymFloat):

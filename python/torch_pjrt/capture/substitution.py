@@ -10,7 +10,8 @@ import torch
 
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.recording import Piece, Recording
-from torch_pjrt.capture.scalars import CaptureError, Number
+from torch_pjrt.capture.scalars import Number
+from torch_pjrt.errors import CaptureError
 
 
 @dataclass(frozen=True)
