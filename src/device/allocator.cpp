@@ -12,8 +12,8 @@
 #include <mutex>
 #include <string>
 
+#include "device/current_device.h"
 #include "device/engine.h"
-#include "device/guard.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {

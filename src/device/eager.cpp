@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "device/engine.h"
-#include "device/host.h"
 #include "device/interrupt.h"
+#include "device/modes.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
@@ -21,18 +21,12 @@ uint32_t initial() {
   return value && *value && std::string_view(value) != "0" ? 0 : kMostNodes;
 }
 
-thread_local int lazy_scopes = 0;
-
 }  // namespace
 
 std::atomic<uint32_t> most_nodes{initial()};
 
 bool eager() { return most_nodes.load(std::memory_order_relaxed) == 0; }
 void set_eager(bool on) { most_nodes = on ? 0 : kMostNodes; }
-
-StaysLazy::StaysLazy() { ++lazy_scopes; }
-StaysLazy::~StaysLazy() { --lazy_scopes; }
-bool stays_lazy() { return lazy_scopes > 0; }
 
 void cut(const at::Tensor& tensor, const std::string& op) {
   if (stays_lazy() || tracing()) return;

@@ -16,16 +16,6 @@ namespace tpjrt::device {
 bool eager();
 void set_eager(bool on);
 
-// While one lives, this thread's calls are recorded only: they are traced, not meant to run.
-class StaysLazy {
- public:
-  StaysLazy();
-  ~StaysLazy();
-  StaysLazy(const StaysLazy&) = delete;
-  StaysLazy& operator=(const StaysLazy&) = delete;
-};
-bool stays_lazy();  // in this thread
-
 // A graph of more nodes is cut. Read for each call.
 extern std::atomic<uint32_t> most_nodes;
 // Runs what is pending for the tensor because its graph has more than most_nodes; in eager mode also waits for it, and

@@ -4,6 +4,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "device/current_device.h"
 #include "device/engine.h"
 #include "device/factory.h"
 #include "device/generator.h"
@@ -13,9 +14,7 @@
 namespace tpjrt::device {
 namespace {
 
-thread_local c10::DeviceIndex current = 0;
-
-c10::DeviceIndex resolve(c10::DeviceIndex index) { return index < 0 ? current : index; }
+c10::DeviceIndex resolve(c10::DeviceIndex index) { return index < 0 ? current_device() : index; }
 c10::Stream queue_of(c10::Device device) {
   return c10::Stream(c10::Stream::DEFAULT, c10::Device(kPjrt, resolve(device.index())));
 }
@@ -47,11 +46,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     setDevice(device);
     return before;
   }
-  c10::Device getDevice() const override { return {kPjrt, current}; }
+  c10::Device getDevice() const override { return {kPjrt, current_device()}; }
   void setDevice(c10::Device device) const override { set_current_device(device.index()); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override {
-    if (device.index() >= 0) current = device.index();
-  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { set_current_device_unchecked(device.index()); }
   c10::Stream getStream(c10::Device device) const override { return queue_of(device); }
   c10::Stream getDefaultStream(c10::Device device) const override { return queue_of(device); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
@@ -104,18 +101,18 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return engine().started(); }
   c10::DeviceIndex deviceCount() const override { return count_devices(&Engine::device_count); }
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
-  c10::DeviceIndex getCurrentDevice() const override { return current; }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    const auto before = current;
+    const auto before = current_device();
     set_current_device(index);
     return before;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override { return exchangeDevice(index); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    return at::make_generator<PjrtGenerator>(index < 0 ? current : index);
+    return at::make_generator<PjrtGenerator>(index < 0 ? current_device() : index);
   }
-  at::Device getDeviceFromPtr(void* /*data*/) const override { return {kPjrt, current}; }
+  at::Device getDeviceFromPtr(void* /*data*/) const override { return {kPjrt, current_device()}; }
   at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t nbytes) const override {
@@ -124,19 +121,6 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 }  // namespace
-
-c10::DeviceIndex current_device() { return current; }
-
-void set_current_device(c10::DeviceIndex index) {
-  if (index < 0 || index == current) return;
-  if (index > 0) {
-    const auto count = engine().device_count();
-    TORCH_CHECK(index < count, "pjrt: invalid device index ", static_cast<int>(index), ": the plugin has ",
-                static_cast<int>(count), " device", count == 1 ? "" : "s",
-                "; use pjrt:0 to pjrt:", static_cast<int>(count) - 1);
-  }
-  current = index;
-}
 
 void install_guard() {
   static const Guard guard;

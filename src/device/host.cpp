@@ -7,8 +7,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include <cstdlib>
-
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/engine.h"
@@ -16,18 +14,11 @@
 #include "device/generator.h"
 #include "device/location.h"
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {
 namespace {
-
-std::atomic<bool>& strict_flag() {
-  static std::atomic<bool> flag{[] {
-    const char* value = std::getenv("TORCH_PJRT_STRICT");
-    return value && *value && std::string_view(value) != "0";
-  }()};
-  return flag;
-}
 
 std::string at_line(const Location& location) {
   return location.file.empty() ? "" : " at " + location.file + ":" + std::to_string(location.line);
@@ -159,8 +150,6 @@ class HostCall {
   std::vector<Moved> moved_;
 };
 
-thread_local bool tracing_flag = false;
-
 HostListener host_listener = nullptr;
 
 void note(const Operator& op, const char* reason) {
@@ -175,16 +164,10 @@ void note(const Operator& op, const char* reason) {
 
 }  // namespace
 
-void set_tracing(bool on) { tracing_flag = on; }
-bool tracing() { return tracing_flag; }
-
-bool strict() { return strict_flag(); }
-void set_strict(bool on) { strict_flag() = on; }
-
 void install_host_listener(HostListener listener) { host_listener = listener; }
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!tracing_flag, reason);
+  TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), reason);
   TORCH_CHECK(!strict(), "[", op.name, "] would run on the host", at_line(user_location()), ": ", reason,
               " (an error because strict mode is on: TORCH_PJRT_STRICT=1)");
   HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
@@ -194,11 +177,11 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
   // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
   const bool is_tagged = op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output);
-  if ((tracing_flag || strict()) && is_tagged) {
+  if ((tracing() || strict()) && is_tagged) {
     run_on_host(op, stack, "its result's shape depends on data");
     return;
   }
-  if (tracing_flag) std::rethrow_exception(meta_error);
+  if (tracing()) std::rethrow_exception(meta_error);
   if (strict()) {
     try {
       std::rethrow_exception(meta_error);
@@ -217,11 +200,11 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     {
       std::lock_guard lock(graph::graph_lock());
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
-      if (storage->cell.value().is_leaf() && (!tracing_flag || storage->cell.value().node->data)) {
+      if (storage->cell.value().is_leaf() && (!tracing() || storage->cell.value().node->data)) {
         return storage->cell.value();
       }
     }
-    TORCH_CHECK_NOT_IMPLEMENTED(!tracing_flag, "a tensor's value is needed (", cause,
+    TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf
   }

@@ -25,16 +25,9 @@ at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
 
-// While a function is traced on placeholders (in this thread) nothing runs on the host: it raises.
-void set_tracing(bool on);
-bool tracing();
-
 // A tensor on the device over the memory of a CPU tensor, which is taken out of its storage; undefined where that can't
 // be done without a copy. See Engine::borrow.
 at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
-
-bool strict();
-void set_strict(bool on);
 
 // Is told of each call that ran on the host, in the thread that made it. Installed by the engine.
 using HostListener = void (*)(const std::string& op, const char* reason);

@@ -1,49 +1,14 @@
-// Zeros that an optimizer makes in its first step are data at once. Were they calls of that step, it would be another graph
-// than all that follow, and half of the time until a training runs would go to a program that runs once.
+// Where a step began, for the process, and whether it makes its state, for the thread.
 #include "device/optimizer_step.h"
-
-#include <ATen/ops/empty_strided.h>
-#include <torch/library.h>
 
 #include <atomic>
 #include <limits>
-
-#include "device/access.h"
-#include "device/engine.h"
-#include "device/host.h"
-#include "device/meta.h"
-#include "device/recorder.h"
-#include "device/storage.h"
 
 namespace tpjrt::device {
 namespace {
 
 thread_local bool makes_state = false;
 std::atomic<uint64_t> began = std::numeric_limits<uint64_t>::max();  // the newest call before the step
-
-// Memory that was not written before the step, all of it the tensor's. In it torch.use_deterministic_algorithms fills what
-// is empty.
-bool is_new(const at::Tensor& tensor) {
-  LazyStorage* storage = storage_of(tensor);
-  std::lock_guard lock(graph::graph_lock());
-  const graph::Value& value = storage->cell.value();
-  return (!value || in_optimizer_step(*value.node)) && tensor.is_non_overlapping_and_dense() &&
-         tensor.nbytes() == storage->nbytes();
-}
-
-void zero(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
-  const at::Tensor& self = stack->back().toTensor();
-  if (!makes_state || outlining() || tracing() || !is_pjrt(self) || !is_new(self)) {
-    return record(Operator::of(handle), *stack);
-  }
-  const auto options = at::TensorOptions(c10::kCPU).dtype(self.dtype());
-  const at::Tensor zeros = at::empty_strided(self.sizes(), self.strides(), options).zero_();
-  graph::Value leaf = engine().upload(zeros, self.device().index(), /*owned=*/true);
-  std::lock_guard lock(graph::graph_lock());
-  write(self, std::move(leaf));
-}
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("zero_", torch::CppFunction::makeFromBoxedFunction<&zero>()); }
 
 }  // namespace
 
@@ -57,6 +22,8 @@ void end_optimizer_step() {
   makes_state = false;
   began = std::numeric_limits<uint64_t>::max();
 }
+
+bool makes_optimizer_state() { return makes_state; }
 
 bool in_optimizer_step(const graph::Node& node) { return node.id > began.load(std::memory_order_relaxed); }
 

@@ -9,6 +9,8 @@ namespace tpjrt::device {
 // step that raises: it ends with the next one, and until then numbers may be inputs that would have been constants.
 void begin_optimizer_step(bool makes_state);
 void end_optimizer_step();
+// Is a first step under way in this thread?
+bool makes_optimizer_state();
 // Was the call recorded since the step began that is under way?
 bool in_optimizer_step(const graph::Node& node);
 

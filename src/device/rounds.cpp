@@ -6,10 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "device/eager.h"
 #include "device/engine.h"
-#include "device/host.h"
 #include "device/interrupt.h"
+#include "device/modes.h"
 
 namespace tpjrt::device {
 namespace {

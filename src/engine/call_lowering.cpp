@@ -7,10 +7,9 @@
 #include <unordered_map>
 
 #include "device/access.h"
-#include "device/eager.h"
-#include "device/host.h"
 #include "device/interrupt.h"
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/storage.h"
 #include "engine/emit_call.h"
 #include "engine/errors.h"

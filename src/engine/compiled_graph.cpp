@@ -16,7 +16,7 @@
 #include "device/access.h"
 #include "device/counters.h"
 #include "device/generator.h"
-#include "device/host.h"
+#include "device/modes.h"
 #include "device/storage.h"
 #include "engine/context.h"
 #include "engine/cuda.h"

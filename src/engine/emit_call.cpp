@@ -1,7 +1,7 @@
 // Emitting calls.
 #include "engine/emit_call.h"
 
-#include "device/host.h"
+#include "device/modes.h"
 #include "engine/call_lowering.h"
 #include "engine/control_flow.h"
 #include "engine/errors.h"

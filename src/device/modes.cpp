@@ -1,0 +1,34 @@
+// The flags of the process and of its threads.
+#include "device/modes.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace tpjrt::device {
+namespace {
+
+std::atomic<bool>& strict_flag() {
+  static std::atomic<bool> flag{[] {
+    const char* value = std::getenv("TORCH_PJRT_STRICT");
+    return value && *value && std::string_view(value) != "0";
+  }()};
+  return flag;
+}
+
+thread_local bool is_tracing = false;
+thread_local int lazy_scopes = 0;
+
+}  // namespace
+
+bool strict() { return strict_flag(); }
+void set_strict(bool on) { strict_flag() = on; }
+
+bool tracing() { return is_tracing; }
+void set_tracing(bool on) { is_tracing = on; }
+
+StaysLazy::StaysLazy() { ++lazy_scopes; }
+StaysLazy::~StaysLazy() { --lazy_scopes; }
+bool stays_lazy() { return lazy_scopes > 0; }
+
+}  // namespace tpjrt::device
