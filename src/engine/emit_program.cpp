@@ -72,17 +72,16 @@ class PackedNumbers {
 
   Values pieces(ElementType element, size_t count) {
     Values values;
-    for (size_t first = 0; first < count; first += NumberArguments::kPiece) {
-      values.push_back(
-          e_.parameter({element, {static_cast<int64_t>(std::min(NumberArguments::kPiece, count - first))}}));
+    for (size_t first = 0; first < count; first += kNumbersInPack) {
+      values.push_back(e_.parameter({element, {static_cast<int64_t>(std::min(kNumbersInPack, count - first))}}));
     }
     return values;
   }
 
   Value next(Packed& packed) {
     const size_t at = packed.next++;
-    const auto i = static_cast<int64_t>(at % NumberArguments::kPiece);
-    return e_.reshape(e_.slice(packed.pieces[at / NumberArguments::kPiece], {i}, {i + 1}, {1}), {});
+    const auto i = static_cast<int64_t>(at % kNumbersInPack);
+    return e_.reshape(e_.slice(packed.pieces[at / kNumbersInPack], {i}, {i + 1}, {1}), {});
   }
 
   Emit& e_;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/program.h"
+#include "engine/number_slot.h"
 #include "engine/requirements.h"
 #include "engine/walk.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/interpret.h"
+#include "engine/bookkeeping.h"
 #include "engine/repeats.h"
 
 namespace tpjrt::engine {

@@ -7,7 +7,7 @@
 // other shapes that need the rest (each with what it rests on, or what rests on it). The middle one is found from the third
 // round on. A training's second step, which updates what the first has made, has other calls, and is compiled as one.
 //
-// Where all that changes is bookkeeping (engine/interpret.h), the second round tells: the calls between what can be done
+// Where all that changes is bookkeeping (engine/bookkeeping.h), the second round tells: the calls between what can be done
 // before and what can be done after are those of an earlier graph. Then the outer parts are not compiled at all.
 //
 // Where the calls for other shapes lie all over the graph, as the attention of each layer over a cache that grows by a token,

@@ -15,14 +15,6 @@ namespace {
 using graph::Node;
 using graph::Parameter;
 using graph::Signature;
-using graph::TypePtr;
-
-constexpr size_t kMostCalls = 128;
-constexpr int64_t kMostElements = 1024;
-
-bool is_small_integer(TypePtr type) {
-  return type && c10::isIntegralType(type->dtype, /*includeBool=*/true) && type->numel() <= kMostElements;
-}
 
 at::Tensor make(const graph::TensorType& type) {
   return at::empty_strided(type.sizes, type.strides, at::TensorOptions(c10::kCPU).dtype(type.dtype));
@@ -72,23 +64,6 @@ std::vector<at::Tensor> run_call(const Node& node, std::vector<at::Tensor> opera
 }
 
 }  // namespace
-
-bool is_bookkeeping(const Node& node) {
-  const Signature& s = *node.signature;
-  if (s.random || s.results.empty()) return false;
-  if (!std::all_of(s.operands.begin(), s.operands.end(), is_small_integer)) return false;
-  if (!std::all_of(s.results.begin(), s.results.end(), is_small_integer)) return false;
-  if (!s.op)
-    return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
-  return s.name.starts_with("aten::") &&
-         std::none_of(s.parameters.begin(), s.parameters.end(),
-                      [](const Parameter& parameter) { return parameter.constant.isDevice(); });
-}
-
-bool is_bookkeeping(const Walk& walk) {
-  return walk.nodes.size() <= kMostCalls &&
-         std::all_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) { return is_bookkeeping(*node); });
-}
 
 std::vector<at::Tensor> interpret(const Walk& walk, const std::function<at::Tensor(const Node& leaf)>& leaf) {
   std::vector<at::Tensor> leaves;

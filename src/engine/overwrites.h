@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "engine/program.h"
+#include "engine/number_slot.h"
 #include "engine/walk.h"
 
 namespace tpjrt::engine {

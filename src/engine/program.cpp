@@ -37,8 +37,8 @@ void NumberArguments::make(pjrt::Client& client, const Program& program, const s
     }
   }
   const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
-    for (size_t first = 0; first < values.size(); first += kPiece) {
-      const int64_t dims[] = {static_cast<int64_t>(std::min(kPiece, values.size() - first))};
+    for (size_t first = 0; first < values.size(); first += kNumbersInPack) {
+      const int64_t dims[] = {static_cast<int64_t>(std::min(kNumbersInPack, values.size() - first))};
       buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,
                                                  program.executable->device_index(), {}));
     }

@@ -14,18 +14,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/number_slot.h"
 #include "engine/requirements.h"
 #include "engine/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"
 
 namespace tpjrt::engine {
-
-struct NumberSlot {
-  graph::Number constant;  // when not promoted
-  bool promoted = false;
-  bool pinned = false;
-};
 
 struct Program {
   // For these numbers, and any others: to be run on the host.
@@ -45,13 +40,9 @@ struct Program {
   bool accepts(const std::vector<graph::Number>& numbers) const;
 };
 
-// The promoted numbers of a graph as its program's last arguments: f64, then s64, in pieces of kPiece, the last ones
-// shorter. (XLA:CPU runs a program in one thread if no buffer has more than 512 bytes, which small programs are better off
-// with.)
+// The promoted numbers of a graph as its program's last arguments (kNumbersInPack).
 class NumberArguments {
  public:
-  static constexpr size_t kPiece = 64;
-
   void make(pjrt::Client& client, const Program& program, const std::vector<graph::Number>& numbers);
   void append_to(std::vector<PJRT_Buffer*>& arguments) const;
   bool made() const { return made_; }

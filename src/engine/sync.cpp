@@ -8,9 +8,10 @@
 #include <deque>
 #include <utility>
 
-#include "device/host.h"
 #include "device/interrupt.h"
 #include "device/meta.h"
+#include "device/modes.h"
+#include "engine/bookkeeping.h"
 #include "engine/context.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
