@@ -18,6 +18,7 @@
 #include "device/engine.h"
 #include "device/host.h"
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/rounds.h"
 #include "device/storage.h"
 

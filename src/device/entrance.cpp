@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/recorder.h"
 
 namespace tpjrt::device {

@@ -10,7 +10,7 @@
 
 #include "device/access.h"
 #include "device/engine.h"
-#include "device/meta.h"
+#include "device/modes.h"
 #include "device/storage.h"
 
 namespace tpjrt::device {

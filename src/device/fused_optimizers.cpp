@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/operator.h"
 #include "device/recorder.h"
 

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "device/factory.h"
+#include "device/modes.h"
 #include "device/storage.h"
 #include "graph/partner.h"
 
@@ -132,8 +133,6 @@ namespace {
 
 // A composite kernel called more than its own `out=`: the op is not structured, or this call's result depends on data.
 struct NotStructured : std::exception {};
-
-thread_local const c10::OperatorHandle* outlined = nullptr;
 
 at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
                        std::optional<c10::DeviceIndex> device) {
@@ -346,11 +345,7 @@ using MakeCall = std::function<Outline(std::optional<c10::DeviceIndex> device)>;
 
 Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex device, const MakeCall& call_on) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
-    struct Outlining {
-      const c10::OperatorHandle* outer = outlined;
-      explicit Outlining(const c10::OperatorHandle& op) { outlined = &op; }
-      ~Outlining() { outlined = outer; }
-    } outlining(op);
+    const Outlining outlining(op);
     Outline outline = call_on(device);
     try {
       // Any backend key without a kernel of its own: the composite is what it gets.
@@ -476,11 +471,9 @@ void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Nu
   run(true);
 }
 
-bool outlining() { return outlined != nullptr; }
-
 void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto& schema = op.schema();
-  std::string_view outer = outlined->schema().name();
+  std::string_view outer = outlined()->schema().name();
   if (outer.ends_with('_')) outer.remove_suffix(1);
   if (schema.name() != outer) throw NotStructured();
   torch::jit::Stack outputs;

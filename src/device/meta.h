@@ -38,9 +38,7 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
 void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                       c10::ArrayRef<c10::ScalarType> written);
 
-// The recorder asks: while a call is outlined on this thread, calls that its kernel makes are not recorded.
-bool outlining();
-// Such a call, in place of recording it: a structured kernel's own `out=` gives its outputs back as they are.
+// A call that the kernel of a call makes that is outlined (Outlining), in place of recording it: a structured kernel's own `out=` gives its outputs back as they are.
 void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 // Everything above the backend is switched off for the thread while this lives.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace tpjrt::device {
 namespace {
@@ -18,6 +19,7 @@ std::atomic<bool>& strict_flag() {
 
 thread_local bool is_tracing = false;
 thread_local int lazy_scopes = 0;
+thread_local const c10::OperatorHandle* outlined_op = nullptr;
 
 }  // namespace
 
@@ -30,5 +32,9 @@ void set_tracing(bool on) { is_tracing = on; }
 StaysLazy::StaysLazy() { ++lazy_scopes; }
 StaysLazy::~StaysLazy() { --lazy_scopes; }
 bool stays_lazy() { return lazy_scopes > 0; }
+
+Outlining::Outlining(const c10::OperatorHandle& op) : outer_(std::exchange(outlined_op, &op)) {}
+Outlining::~Outlining() { outlined_op = outer_; }
+const c10::OperatorHandle* outlined() { return outlined_op; }
 
 }  // namespace tpjrt::device

@@ -1,5 +1,7 @@
-// How calls are taken: strictly, as part of a trace, or recorded only.
+// How calls are taken: strictly, as part of a trace, recorded only, or outlined.
 #pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace tpjrt::device {
 
@@ -20,5 +22,19 @@ class StaysLazy {
   StaysLazy& operator=(const StaysLazy&) = delete;
 };
 bool stays_lazy();  // in this thread
+
+// While one lives, `op` is outlined on this thread (meta.h): the calls that its kernel makes are not recorded.
+class Outlining {
+ public:
+  explicit Outlining(const c10::OperatorHandle& op);
+  ~Outlining();
+  Outlining(const Outlining&) = delete;
+  Outlining& operator=(const Outlining&) = delete;
+
+ private:
+  const c10::OperatorHandle* outer_;
+};
+const c10::OperatorHandle* outlined();  // null: none is
+inline bool outlining() { return outlined() != nullptr; }
 
 }  // namespace tpjrt::device

@@ -18,6 +18,7 @@
 #include "device/host.h"
 #include "device/interrupt.h"
 #include "device/meta.h"
+#include "device/modes.h"
 #include "device/plan.h"
 #include "device/storage.h"
 
