@@ -15,15 +15,16 @@
 
 #include "device/access.h"
 #include "device/counters.h"
+#include "device/engine.h"
 #include "device/generator.h"
 #include "device/modes.h"
 #include "device/storage.h"
-#include "engine/context.h"
 #include "engine/cuda.h"
 #include "engine/device_data.h"
 #include "engine/emit_program.h"
 #include "engine/host_memory.h"
 #include "engine/outside_memory.h"
+#include "engine/session.h"
 
 namespace tpjrt::engine {
 using graph::Value;
@@ -38,7 +39,7 @@ CompiledGraph::Argument CompiledGraph::Argument::tensor(c10::Device device, c10:
   argument.strides.assign(strides.begin(), strides.end());
   c10::DeviceIndex index = 0;  // of the device that computes
   if (!is_outside(device)) index = device.index();
-  if (device.is_cuda()) index = static_cast<c10::DeviceIndex>(cuda::device_index(Context::instance().client(), device));
+  if (device.is_cuda()) index = static_cast<c10::DeviceIndex>(cuda::device_index(Session::instance().client(), device));
   graph::TypePtr form = graph::intern(dtype, sizes, strides);
   const at::Tensor shape = at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(dtype));
   if (!shape.is_non_overlapping_and_dense()) {
@@ -67,9 +68,9 @@ at::Tensor CompiledGraph::Argument::traced() const {
   return negative ? tensor._neg_view() : tensor;
 }
 
-CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
+CompiledGraph::CompiledGraph(Session& session, std::vector<Argument> arguments, const std::vector<Result>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
-    : context_(context), arguments_(std::move(arguments)), random_device_(random_device) {
+    : session_(session), arguments_(std::move(arguments)), random_device_(random_device) {
   std::vector<Value> values;  // the program's results
   std::vector<Update> updates;
   std::vector<int64_t> new_values(arguments_.size(), -1);
@@ -88,7 +89,7 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
                                   "the traced function gives argument ", i, " memory of another size");
       mutated_.push_back(static_cast<uint32_t>(i));
       new_values[i] = static_cast<int64_t>(values.size());
-      const bool may_be_packed = argument.device.is_cpu() && context_.client().is_host_memory();
+      const bool may_be_packed = argument.device.is_cpu() && session_.client().is_host_memory();
       updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
       values.push_back(value);
       waits_ |= argument.device.is_cpu();
@@ -98,16 +99,15 @@ CompiledGraph::CompiledGraph(Context& context, std::vector<Argument> arguments, 
   }
   const std::vector<uint32_t> supplied = choose_supplied(values);
   Walk walk;
-  context_.exclusively([&] {
+  session_.exclusively([&] {
     {
       std::lock_guard lock(graph::graph_lock());
       walk_trace(values, updates, supplied, walk);
     }
-    program_ = context_.program_for(walk);
+    program_ = session_.programs.find_or_compile(walk);
   });
   if (program_->requirements)
     waits_ |= !on_device_ && !cuda_;  // an assertion about the CPU's tensors may be all it does
-  num_nodes_ = walk.nodes.size();
   numbers_ = walk.numbers;
   find_keys();
   bind_leaves(walk, new_values);
@@ -130,7 +130,7 @@ void CompiledGraph::find_keys() {
 // Which of the program's results are supplied (Note [Supplied results]).
 std::vector<uint32_t> CompiledGraph::choose_supplied(const std::vector<Value>& values) {
   std::vector<uint32_t> chosen;
-  if (!context_.client().is_host_memory()) return chosen;
+  if (!session_.client().is_host_memory()) return chosen;
   for (Storage& storage : storages_) {
     const Value& value = values[storage.result];
     const bool is_large = storage.device.is_cpu() && storage.form->nbytes() >= SuppliedResult::kFewestBytes;
@@ -325,7 +325,7 @@ void CompiledGraph::ready_device_arguments(const std::vector<Given>& given) {
     cells.push_back(&device::storage_of(bound.staged)->cell);
   }
   if (cells.empty()) return;
-  context_.sync(cells, "a call of a compiled graph");
+  device::engine().sync(cells, "a call of a compiled graph");
   std::vector<at::Tensor> released;  // after the lock: a storage takes it when it dies
   std::lock_guard lock(graph::graph_lock());
   for (Bound& bound : bound_) {
@@ -339,7 +339,7 @@ PJRT_Buffer* CompiledGraph::bind_host(Bound& bound, const at::Tensor& tensor) {
   const auto memory_of = [&] { return bound.result >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr(); };
   const void* memory = memory_of();
   if (bound.buffer && bound.memory == memory) return bound.buffer->handle();
-  pjrt::Client& client = context_.client();
+  pjrt::Client& client = session_.client();
   const auto device = static_cast<size_t>(device_);
   bound.memory = nullptr;
   const bool in_place = waits_ && client.is_host_memory();
@@ -376,11 +376,12 @@ void CompiledGraph::ready_cuda_arguments(const std::vector<Given>& given) {
     bound.staged = memory_of(bound, tensor).clone();
   }
   order_.reset();
-  if (any) order_ = cuda::after_current_stream(context_.client(), static_cast<size_t>(device_), *cuda_);
+  if (any) order_ = cuda::after_current_stream(session_.client(), static_cast<size_t>(device_), *cuda_);
 }
 
 PJRT_Buffer* CompiledGraph::bind_cuda(Bound& bound, const at::Tensor& tensor) {
-  kept_.push_back(static_cast<int64_t>(handles_.size()));  // its memory is PyTorch's: a new value is copied there
+  launch_.kept.push_back(
+      static_cast<int64_t>(launch_.arguments.size()));  // its memory is PyTorch's: a new value is copied there
   const void* memory = (bound.staged.defined() ? bound.staged : tensor).const_data_ptr();
   if (!order_ && bound.buffer && bound.memory == memory) return bound.buffer->handle();
   bound.memory = nullptr;
@@ -389,7 +390,7 @@ PJRT_Buffer* CompiledGraph::bind_cuda(Bound& bound, const at::Tensor& tensor) {
     return bound.buffer->handle();  // not kept: the tensor's owner decides how long it lives
   }
   if (!bound.staged.defined()) bound.memory = memory;
-  bound.buffer = context_.client().view_of_device_memory(memory, bound.type, static_cast<size_t>(device_),
+  bound.buffer = session_.client().view_of_device_memory(memory, bound.type, static_cast<size_t>(device_),
                                                          std::exchange(order_, std::nullopt).value_or(0));
   return bound.buffer->handle();
 }
@@ -413,9 +414,9 @@ PJRT_Buffer* CompiledGraph::bind(Bound& bound, const at::Tensor& tensor) {
   const DeviceData& data = data_of(*bound.leaf.node);
   // The storage and this call hold it, nobody else: then nobody can read it afterwards.
   if (bound.donated && (bound.leaf.node.use_count() > 2 || data.is_shared())) {
-    kept_.push_back(static_cast<int64_t>(handles_.size()));
+    launch_.kept.push_back(static_cast<int64_t>(launch_.arguments.size()));
   } else if (bound.donated) {
-    data.buffer->set_counted(false);
+    launch_.donated.push_back(data.buffer.get());
   }
   return data.buffer->handle();
 }
@@ -431,40 +432,30 @@ void CompiledGraph::bind_numbers() {
     numbers_[key.number] = graph::Number::key(seed);
     numbers_[key.number + 1] = graph::Number::key(offset);
   }
-  if (!keys_.empty() || !packed_.made()) packed_.make(context_.client(), *program_, numbers_);
-  packed_.append_to(handles_);
+  if (!keys_.empty() || !packed_.made()) packed_.make(session_.client(), *program_, numbers_);
+  packed_.append_to(launch_.arguments);
 }
 
 void CompiledGraph::run(const std::vector<Given>& given) {
-  handles_.clear();
-  kept_.clear();
+  launch_.clear();
   for (Bound& bound : bound_) {
     if (bound.constant) {
-      handles_.push_back(data_of(*bound.constant).buffer->handle());
+      launch_.arguments.push_back(data_of(*bound.constant).buffer->handle());
     } else if (bound.type) {
-      handles_.push_back(bind(bound, *given[bound.argument].tensor));
+      launch_.arguments.push_back(bind(bound, *given[bound.argument].tensor));
     }
   }
   for (SuppliedResult& result : supplied_) {
-    handles_.push_back(result.bind(context_.client(), static_cast<size_t>(device_)));
+    launch_.arguments.push_back(result.bind(session_.client(), static_cast<size_t>(device_)));
   }
   for (BoundPack& pack : packs_) {
     for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, *given[pack.arguments[i]].tensor);
-    handles_.push_back(pack.bind(context_.client(), static_cast<size_t>(device_)));
+    launch_.arguments.push_back(pack.bind(session_.client(), static_cast<size_t>(device_)));
   }
   bind_numbers();
-  RECORD_FUNCTION("pjrt::execute", {});
-  if (waits_) {
-    program_->executable->execute_and_wait(handles_, kept_, outputs_);
-  } else {
-    pjrt::Event done(context_.client().api(), nullptr);
-    program_->executable->execute(handles_, kept_, outputs_, &done);
-    context_.started(static_cast<size_t>(device_), std::move(done));
-  }
-  if (cuda_ && !outputs_.empty()) cuda::current_stream_waits(*outputs_.front(), *cuda_);
-  if (program_->requirements) context_.requirements.started(program_->requirements, outputs_.back());
-  context_.metrics.executions++;
-  context_.metrics.nodes_executed += num_nodes_;
+  launch(session_, *program_, launch_, waits_ ? Until::kReady : Until::kStarted,
+         mutated_.empty() ? "" : "What it updates in place may have lost its values.");
+  if (cuda_ && !launch_.results.empty()) cuda::current_stream_waits(*launch_.results.front(), *cuda_);
 }
 
 // New values of arguments: in place already, or put there.
@@ -472,11 +463,11 @@ void CompiledGraph::update(const std::vector<Given>& given) {
   for (Bound& bound : bound_) {
     if (bound.result < 0) continue;
     const at::Tensor& tensor = *given[bound.argument].tensor;
-    std::shared_ptr<pjrt::Buffer>& output = outputs_[static_cast<size_t>(bound.result)];
+    std::shared_ptr<pjrt::Buffer>& output = launch_.results[static_cast<size_t>(bound.result)];
     if (arguments_[bound.argument].device.is_cpu()) {
       void* memory = tensor.mutable_data_ptr();
       const auto nbytes = output->size_in_bytes();
-      if (context_.client().is_host_memory() && output->host_pointer() == memory) {
+      if (session_.client().is_host_memory() && output->host_pointer() == memory) {
         bound.memory = memory;  // the buffer over it, for the next call
         bound.buffer = output;
         continue;
@@ -484,7 +475,7 @@ void CompiledGraph::update(const std::vector<Given>& given) {
       if (bound.donated) bound.buffer.reset();
       if (nbytes == 0) continue;
       count_copy(nbytes);
-      if (context_.client().is_host_memory()) {
+      if (session_.client().is_host_memory()) {
         std::memcpy(memory, output->host_pointer(), nbytes);
       } else {
         output->copy_to_host(memory, nbytes);
@@ -502,7 +493,7 @@ void CompiledGraph::update(const std::vector<Given>& given) {
     device::write(tensor, {graph::make_leaf(bound.form, std::make_shared<DeviceData>(output)), 0});
   }
   for (BoundPack& pack : packs_) {
-    pack.take(outputs_);
+    pack.take(launch_.results);
     for (size_t i = 0; i < pack.arguments.size(); ++i) pack.get(i, *given[pack.arguments[i]].tensor);
   }
 }
@@ -511,13 +502,13 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
   std::vector<c10::Storage> storages(storages_.size());
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Storage& storage = storages_[i];
-    std::shared_ptr<pjrt::Buffer> buffer = std::move(outputs_[storage.result]);
+    std::shared_ptr<pjrt::Buffer> buffer = std::move(launch_.results[storage.result]);
     if (storage.supplied >= 0) {
       storages[i] = supplied_[static_cast<size_t>(storage.supplied)].take(std::move(buffer));
       continue;
     }
     if (is_outside(storage.device)) {
-      if (storage.device.is_cpu() && !context_.client().is_host_memory()) count_copy(buffer->size_in_bytes());
+      if (storage.device.is_cpu() && !session_.client().is_host_memory()) count_copy(buffer->size_in_bytes());
       storages[i] = storage_over(std::move(buffer), *storage.form, storage.device);
       continue;
     }
@@ -546,7 +537,7 @@ void CompiledGraph::give(const std::vector<Given>& given, std::vector<at::Tensor
 
 // What holds between calls: buffers over memory that the last call used, when it went well.
 void CompiledGraph::release(bool went_well) {
-  outputs_.clear();
+  launch_.clear();
   if (!went_well) {
     for (BoundPack& pack : packs_) pack.let_go();
     for (SuppliedResult& result : supplied_) result.let_go();
@@ -562,27 +553,27 @@ void CompiledGraph::release(bool went_well) {
 
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
   check_process();
-  const device::Location where = context_.logged_location();
-  context_.without_gil([&] {
+  const device::Location where = session_.logged_location();
+  session_.without_gil([&] {
     std::lock_guard guard(lock_);
     if (calls_ < 2 && ++calls_ == 2 && !supplied_.empty()) return_freed_memory();  // what tracing it has left
     try {
       copied_bytes_ = 0;
       if (on_device_) ready_device_arguments(given);
       if (cuda_) ready_cuda_arguments(given);
-      const bool logged = context_.run_log.is_on();
+      const bool logged = session_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       run(given);
       const int64_t spent = logged ? c10::getTime(true) - start : 0;
       update(given);
       give(given, results);
-      if (logged) context_.run_log.ran(*program_, "a call of a compiled graph", where, spent, copied_bytes_);
+      if (logged) session_.run_log.ran(*program_, "a call of a compiled graph", where, spent, copied_bytes_);
     } catch (...) {
       release(false);
       throw;
     }
     release(true);
-    if (waits_) context_.requirements.raise();
+    if (waits_) session_.requirements.raise();
   });
 }
 

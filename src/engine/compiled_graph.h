@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "engine/bound_pack.h"
+#include "engine/launch.h"
 #include "engine/program.h"
 #include "engine/supplied_result.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {
 
-class Context;
+class Session;
 
 class CompiledGraph {
  public:
@@ -61,7 +62,7 @@ class CompiledGraph {
 
   // Compiles. Not under graph_lock(). Each call draws random numbers from the default generator of `random_device`.
   // `also`: what is computed, for the sake of what it requires, and given to nobody.
-  CompiledGraph(Context& context, std::vector<Argument> arguments, const std::vector<Result>& results,
+  CompiledGraph(Session& session, std::vector<Argument> arguments, const std::vector<Result>& results,
                 c10::Device random_device, const std::vector<at::Tensor>& also = {});
 
   bool matches(const std::vector<Given>& given) const;
@@ -123,7 +124,7 @@ class CompiledGraph {
   void give(const std::vector<Given>& given, std::vector<at::Tensor>& results);
   void release(bool went_well);
 
-  Context& context_;
+  Session& session_;
   std::vector<Argument> arguments_;
   std::vector<Bound> bound_;              // in the program's order
   std::vector<SuppliedResult> supplied_;  // after these
@@ -138,15 +139,12 @@ class CompiledGraph {
   bool waits_ = false;               // the CPU's tensors are written, or asserted: the call ends when the program does
   bool on_device_ = false;           // some argument lies on the device
   std::optional<c10::Device> cuda_;  // some argument or result lies there
-  size_t num_nodes_ = 0;
   c10::DeviceIndex device_ = 0;
 
   std::mutex lock_;  // all below, and `Of the last call`
-  std::vector<PJRT_Buffer*> handles_;
-  std::vector<int64_t> kept_;
+  Launch launch_;
   std::optional<pjrt::StreamHandle> order_;  // what the first argument on CUDA is made with (Note [CUDA tensors])
   NumberArguments packed_;
-  std::vector<std::shared_ptr<pjrt::Buffer>> outputs_;
   int calls_ = 0;             // up to 2
   int64_t copied_bytes_ = 0;  // in this call, of arguments and results
 };

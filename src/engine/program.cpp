@@ -12,6 +12,7 @@ using graph::Number;
 std::shared_ptr<Program> Program::on_host(const Walk& walk) {
   auto program = std::make_shared<Program>();
   program->tape = walk.tape;
+  program->num_calls = walk.nodes.size();
   for (const Number& number : walk.numbers) program->slots.push_back({number, /*promoted=*/true, /*pinned=*/false});
   for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
   return program;

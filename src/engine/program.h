@@ -30,6 +30,7 @@ struct Program {
   uint64_t last_used = 0;  // grows with each use of any program of the cache
   bool found_again = false;
   std::vector<uint64_t> tape;
+  size_t num_calls = 0;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;  // dense
   std::vector<Walk::Alias> aliases;

@@ -39,9 +39,9 @@ std::string at_line(const graph::Signature& signature) {
                                 : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
 }
 
-double result_bytes(const graph::Node& node) {
+double result_bytes(const TapeGraph::Call& call) {
   double bytes = 0;
-  for (const graph::TypePtr type : node.signature->results) {
+  for (const graph::TypePtr type : call.signature->results) {
     if (type) bytes += static_cast<double>(type->numel()) * static_cast<double>(c10::elementSize(type->dtype));
   }
   return bytes;
@@ -49,13 +49,15 @@ double result_bytes(const graph::Node& node) {
 
 }  // namespace
 
-void throw_failure(const Walk& walk, const pjrt::Error& error) {
-  const graph::Node* largest =
-      *std::max_element(walk.nodes.begin(), walk.nodes.end(),
-                        [](const auto* a, const auto* b) { return result_bytes(*a) < result_bytes(*b); });
-  TORCH_CHECK(false, "a graph of ", walk.nodes.size(), " ops can't be run: ", error.what(), "\nIts largest result, of ",
-              static_cast<int64_t>(result_bytes(*largest)), " bytes, is that of [", largest->signature->name, "]",
-              at_line(*largest->signature), ". Nothing was changed: tensors keep their pending values.");
+void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence) {
+  const TapeGraph graph = read_tape(program.tape);
+  TORCH_CHECK(!graph.calls.empty(), "a program without ops can't be run: ", error.what(), "\n", consequence);
+  const TapeGraph::Call& largest =
+      *std::max_element(graph.calls.begin(), graph.calls.end(),
+                        [](const auto& a, const auto& b) { return result_bytes(a) < result_bytes(b); });
+  TORCH_CHECK(false, "a graph of ", graph.calls.size(), " ops can't be run: ", error.what(),
+              "\nIts largest result, of ", static_cast<int64_t>(result_bytes(largest)), " bytes, is that of [",
+              largest.signature->name, "]", at_line(*largest.signature), ". ", consequence);
 }
 
 void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& error) {

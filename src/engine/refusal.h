@@ -1,6 +1,9 @@
 // When XLA refuses a program: finds the op it is about, and tells the user's line.
 #pragma once
 
+#include <string_view>
+
+#include "engine/program.h"
 #include "engine/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/error.h"
@@ -10,7 +13,8 @@ namespace tpjrt::engine {
 // Compiles the graph's calls one by one to find the culprit; slow, and only on the way to an exception. The graph is left
 // as it is.
 [[noreturn]] void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& error);
-// When a compiled program can't be started, nearly always for want of memory: tells where the most of it would go.
-[[noreturn]] void throw_failure(const Walk& walk, const pjrt::Error& error);
+// When a compiled program can't be run, nearly always for want of memory: tells where the most of it would go, and
+// `consequence`.
+[[noreturn]] void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence);
 
 }  // namespace tpjrt::engine

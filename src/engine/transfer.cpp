@@ -6,9 +6,9 @@
 
 #include <cstring>
 
-#include "engine/context.h"
 #include "engine/device_data.h"
 #include "engine/host_memory.h"
+#include "engine/lazy_engine.h"
 
 namespace tpjrt::engine {
 
@@ -43,12 +43,12 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
   return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
 }
 
-graph::Value Context::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+graph::Value LazyEngine::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
   return {graph::make_leaf(form, std::make_shared<DeviceData>(to_device(dense, device, owned))), 0};
 }
 
-std::shared_ptr<pjrt::Buffer> Context::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
@@ -56,31 +56,32 @@ std::shared_ptr<pjrt::Buffer> Context::to_device(const at::Tensor& dense, c10::D
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
-  if (client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
+  if (session_.client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
     // A copy of our own, which the runtime then uses in place.
     source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
     std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
     storage = source.storage();
   }
-  if (client().is_host_memory() && source.nbytes() > 0) {
+  if (session_.client().is_host_memory() && source.nbytes() > 0) {
     // Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
     void* data = source.mutable_data_ptr();
     auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-    return client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
-                                     static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+    return session_.client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
+                                              static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
   }
-  return client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
-                                   static_cast<size_t>(device), {});
+  return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                            static_cast<size_t>(device), {});
 }
 
-graph::Value Context::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
+graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
   if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
   const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-  auto buffer = client().buffer_from_host(data, buffer_type(*form), pjrt::HostBufferSemantics::kZeroCopyImmutable,
-                                          static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+  auto buffer =
+      session_.client().buffer_from_host(data, buffer_type(*form), pjrt::HostBufferSemantics::kZeroCopyImmutable,
+                                         static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
   return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0};
 }
 
@@ -93,23 +94,23 @@ void await(const pjrt::Buffer& buffer) {
 
 }  // namespace
 
-at::Tensor Context::host_view(const graph::Value& leaf) {
+at::Tensor LazyEngine::host_view(const graph::Value& leaf) {
   check_process();
   at::Tensor view;
-  without_gil([&] {
+  session_.without_gil([&] {
     await(*data_of(*leaf.node).buffer);
-    requirements.raise();
+    session_.requirements.raise();
     view = host_tensor(*leaf.node);
   });
   return view;
 }
 
-at::Tensor Context::host_tensor(const graph::Node& leaf) {
+at::Tensor LazyEngine::host_tensor(const graph::Node& leaf) {
   const graph::TensorType& form = *leaf.leaf_type;
   const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
   std::shared_ptr<pjrt::Buffer> buffer = data_of(leaf).buffer;
   RECORD_FUNCTION("pjrt::copy_to_host", {});
-  if (client().is_host_memory() && form.numel() > 0) {
+  if (session_.client().is_host_memory() && form.numel() > 0) {
     void* data = const_cast<void*>(buffer->host_pointer());
     return at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
   }
@@ -118,14 +119,14 @@ at::Tensor Context::host_tensor(const graph::Node& leaf) {
   return copy;
 }
 
-void Context::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
+void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
   check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
-  without_gil([&] {
+  session_.without_gil([&] {
     await(*buffer);
-    requirements.raise();
+    session_.requirements.raise();
     RECORD_FUNCTION("pjrt::copy_to_host", {});
-    if (client().is_host_memory()) {
+    if (session_.client().is_host_memory()) {
       std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
     } else {
       buffer->copy_raw_to_host(to, static_cast<size_t>(offset), static_cast<size_t>(nbytes));

@@ -8,8 +8,8 @@
 #include <chrono>
 
 #include "device/storage.h"
-#include "engine/context.h"
 #include "engine/device_data.h"
+#include "engine/lazy_engine.h"
 
 namespace py = pybind11;
 
@@ -33,13 +33,12 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 class BareProgram {
  public:
   explicit BareProgram(const std::string& text)
-      : executable_(
-            engine::Context::instance().client().compile(text, engine::Context::instance().compile_options(0, {}))) {}
+      : executable_(client().compile(text, engine::compile_options(client(), 0, {}))) {}
 
   // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
   // -1: each execution donates those arguments, and the next one takes the results in their place.
   void set_arguments(const std::vector<at::Tensor>& tensors, std::vector<int64_t> overwritten_by) {
-    auto& client = engine::Context::instance().client();
+    auto& client = BareProgram::client();
     buffers_.clear();
     for (const at::Tensor& tensor : tensors) {
       const auto dims = tensor.sizes().vec();
@@ -73,7 +72,7 @@ class BareProgram {
   // destroy them all.
   double call(const std::vector<at::Tensor>& tensors, int64_t count) const {
     py::gil_scoped_release release;
-    auto& client = engine::Context::instance().client();
+    auto& client = BareProgram::client();
     std::vector<std::shared_ptr<const pjrt::BufferType>> types;
     for (const at::Tensor& tensor : tensors) {
       types.push_back(
@@ -98,6 +97,8 @@ class BareProgram {
   }
 
  private:
+  static pjrt::Client& client() { return engine::Session::instance().client(); }
+
   std::shared_ptr<pjrt::Executable> executable_;
   std::vector<std::shared_ptr<pjrt::Buffer>> buffers_, results_;
   std::vector<int64_t> overwritten_by_;
@@ -110,7 +111,7 @@ void bind_bench(py::module_& m) {
   m.def(
       "_bench_prepare",
       [](const at::Tensor& tensor) {
-        return engine::Context::instance().prepare_only({&device::storage_of(tensor)->cell});
+        return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->cell});
       },
       "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
   py::class_<BareProgram>(m, "BareProgram", "a StableHLO program through bare PJRT, for comparison")

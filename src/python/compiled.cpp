@@ -10,8 +10,8 @@
 
 #include "device/storage.h"
 #include "engine/compiled_graph.h"
-#include "engine/context.h"
 #include "engine/control_flow.h"
+#include "engine/session.h"
 
 namespace py = pybind11;
 
@@ -93,7 +93,7 @@ class Trace {
       TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
                   tensors.back().traced.device());
     }
-    program->graph = std::make_shared<CompiledGraph>(engine::Context::instance(), std::move(arguments_), tensors,
+    program->graph = std::make_shared<CompiledGraph>(engine::Session::instance(), std::move(arguments_), tensors,
                                                      random_device, also);
     return program;
   }

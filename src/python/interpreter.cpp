@@ -15,8 +15,8 @@
 #include "device/location.h"
 #include "device/rounds.h"
 #include "engine/call_lowering.h"
-#include "engine/context.h"
 #include "engine/host_memory.h"
+#include "engine/lazy_engine.h"
 
 namespace py = pybind11;
 
@@ -195,7 +195,8 @@ void install_interpreter() {
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
-  engine::Context::instance().install(&plugins, &without_gil, &check_signals);
+  engine::Session::instance().install(&plugins, &without_gil, &check_signals);
+  engine::LazyEngine::instance().install();
   // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.
   torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, false);
 }

@@ -20,9 +20,9 @@
 #include "device/register.h"
 #include "device/rounds.h"
 #include "device/storage.h"
-#include "engine/context.h"
 #include "engine/cuda.h"
 #include "engine/host_memory.h"
+#include "engine/lazy_engine.h"
 #include "graph/print.h"
 #include "python/bench.h"
 #include "python/captured.h"
@@ -56,7 +56,7 @@ std::vector<graph::Cell*> cells_of(const std::vector<at::Tensor>& tensors) {
 }
 
 py::dict metrics() {
-  auto& engine = engine::Context::instance().metrics;
+  auto& engine = engine::Session::instance().metrics;
   auto& device = device::counters();
   py::dict result;
   result["ops_recorded"] = device.ops_recorded.load();
@@ -83,30 +83,31 @@ PYBIND11_MODULE(_C, m) {
   device::register_device();
   install_interpreter();
   install_profiler();
-  auto& context = engine::Context::instance();
+  auto& session = engine::Session::instance();
+  auto& engine = engine::LazyEngine::instance();
   m.def("set_python_sources", &set_python_sources,
         "callbacks of the package: plugins() and decompose(op, args, kwargs)");
   m.def("keep_accelerator", &device::keep_accelerator);
   m.def("set_accelerator_here", &device::set_accelerator_here);
-  m.def("init", [&context](const std::string& name, const std::string& path) { context.init({name, path}); });
-  m.def("is_initialized", [&context] { return context.started(); });
-  m.def("platform_name", [&context] { return context.client().platform_name(); });
-  m.def("platform_version", [&context] { return context.client().platform_version(); });
-  m.def("plugin", [&context] { return std::make_pair(context.plugin().name, context.plugin().path); });
-  m.def("most_devices", [&context] { return static_cast<int>(context.most_devices()); });
-  m.def("device_count", [&context] { return static_cast<int>(context.device_count()); });
-  m.def("device_properties", [&context](size_t index) {
-    const auto& device = context.client().devices().at(index);
+  m.def("init", [&session](const std::string& name, const std::string& path) { session.init({name, path}); });
+  m.def("is_initialized", [&session] { return session.started_client() != nullptr; });
+  m.def("platform_name", [&session] { return session.client().platform_name(); });
+  m.def("platform_version", [&session] { return session.client().platform_version(); });
+  m.def("plugin", [&session] { return std::make_pair(session.plugin().name, session.plugin().path); });
+  m.def("most_devices", [&session] { return static_cast<int>(session.most_devices()); });
+  m.def("device_count", [&session] { return static_cast<int>(session.device_count()); });
+  m.def("device_properties", [&session](size_t index) {
+    const auto& device = session.client().devices().at(index);
     py::dict properties;
     properties["kind"] = device.kind;
     properties["attributes"] = device.attributes;
-    properties["is_host_memory"] = context.client().is_host_memory();
+    properties["is_host_memory"] = session.client().is_host_memory();
     return properties;
   });
-  m.def("plugin_memory", [&context](int index) { return context.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
-  m.def("is_host_memory", [&context] { return context.is_host_memory(); });
+  m.def("plugin_memory", [&engine](int index) { return engine.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
+  m.def("is_host_memory", [&session] { return session.client().is_host_memory(); });
   m.def(
-      "is_shared", [&context](c10::Device device) { return engine::cuda::is_shared(context.client(), device.type()); },
+      "is_shared", [&session](c10::Device device) { return engine::cuda::is_shared(session.client(), device.type()); },
       "is this device of PyTorch's own the plugin's, too?");
   m.def("is_copied", &engine::is_copied, "would each call of a compiled function copy this argument?");
   m.def(
@@ -125,31 +126,31 @@ PYBIND11_MODULE(_C, m) {
   m.def("in_forked_child", &engine::in_forked_child);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
-  m.def("wait", [&context](int index) { context.wait(*context.now(static_cast<c10::DeviceIndex>(index))); });
-  m.def("sync", [&context](const std::vector<at::Tensor>& tensors, const std::string& cause) {
-    context.sync(cells_of(tensors), cause.c_str());
+  m.def("wait", [&session](int index) { session.wait(*session.now(static_cast<c10::DeviceIndex>(index))); });
+  m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
+    engine.sync(cells_of(tensors), cause.c_str());
   });
   m.def("begin_optimizer_step", &device::begin_optimizer_step);
-  m.def("end_optimizer_step", [&context](const std::vector<at::Tensor>& parameters) {
+  m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
     struct End {
       ~End() { device::end_optimizer_step(); }
     } end;
     if (parameters.empty()) return;
-    context.sync(cells_of(parameters), "optimizer step");
+    engine.sync(cells_of(parameters), "optimizer step");
     device::end_round_after_step();
   });
   m.def("end_round_before_backward", &device::end_round_before_backward);
-  m.def("drop_older_programs", [&context] { context.drop_older_programs(); });
-  m.def("sync_all", [&context](const std::string& cause) { context.sync_all(cause.c_str()); });
+  m.def("drop_older_programs", [&session] { session.programs.drop_older(); });
+  m.def("sync_all", [&engine](const std::string& cause) { engine.sync_all(cause.c_str()); });
   m.def(
       "stablehlo",
-      [&context](const std::vector<at::Tensor>& tensors, bool for_cpu) {
-        return context.stablehlo(values_of(tensors), for_cpu);
+      [&session](const std::vector<at::Tensor>& tensors, bool for_cpu) {
+        return session.programs.stablehlo(values_of(tensors), for_cpu);
       },
       py::arg("tensors"), py::arg("for_cpu") = false);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
   m.def("set_program_listener",
-        [&context](engine::ProgramListener listener) { context.set_program_listener(std::move(listener)); });
+        [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); });
   m.def("is_pending", [](const at::Tensor& tensor) {
     std::lock_guard lock(graph::graph_lock());
     const graph::Value& value = device::storage_of(tensor)->cell.value();
@@ -166,8 +167,8 @@ PYBIND11_MODULE(_C, m) {
       "nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no "
       "value");
   m.def("metrics", &metrics);
-  m.def("reset_metrics", [&context] {
-    context.metrics.reset();
+  m.def("reset_metrics", [&session] {
+    session.metrics.reset();
     device::counters().reset();
   });
   m.def("default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); });

@@ -3,7 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include "engine/context.h"
+#include "engine/session.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -53,7 +53,7 @@ py::dict to_python(const engine::HostCall& call) {
 }  // namespace
 
 void bind_run_log(py::module_& m) {
-  auto& log = engine::Context::instance().run_log;
+  auto& log = engine::Session::instance().run_log;
   m.def("start_log", [&log] { log.start(); });
   m.def("stop_log", [&log] { log.stop(); });
   m.def("take_log", [&log] {

@@ -90,6 +90,24 @@ def test_a_tensor_of_another_device() -> None:
         torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(3, device="meta"))
 
 
+def test_a_call_that_needs_more_memory_than_there_is() -> None:
+    ran = script("""
+        import torch, torch_pjrt
+        @torch.compile(backend="pjrt")
+        def f(x):
+            tall = x * 2
+            return (tall @ tall.T) @ tall
+        try: f(torch.ones(1 << 22, 1))
+        except RuntimeError as error: print(error)
+        print(f(torch.ones(2, 1)).tolist())
+    """)
+    assert ran.returncode == 0, ran.stderr
+    assert "ut of memory" in ran.stdout
+    assert f"Its largest result, of {1 << 46} bytes, is that of [aten::mm] (first recorded at " in ran.stdout
+    assert "script.py:6)" in ran.stdout
+    assert "[[16.0], [16.0]]" in ran.stdout
+
+
 def test_a_program_that_xla_refuses() -> None:
     ran = script(
         """

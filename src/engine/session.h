@@ -1,0 +1,96 @@
+// What runs programs: the client of one plugin, its programs, and what is counted and told of them.
+//
+// The lazy engine and compiled calls stand on it, side by side. Nothing here knows of storages and pending work.
+//
+// Locks: exclusively() serialises what makes and looks up programs (recursive: a lowering may record, and recording may
+// sync); graph_lock() is taken inside it for moments. The GIL is never waited for while the lock is held by a thread
+// that did not have it before: exclusively() lets go of the GIL first.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/engine.h"
+#include "device/location.h"
+#include "engine/compiler.h"
+#include "engine/metrics.h"
+#include "engine/programs.h"
+#include "engine/queue.h"
+#include "engine/requirements.h"
+#include "engine/run_log.h"
+#include "engine/xla_options.h"
+#include "pjrt/client.h"
+
+namespace tpjrt::engine {
+
+// Finds plugins, in order of preference; throws with the cure when there are none. Installed by the Python room.
+using PluginSource = std::vector<PluginChoice> (*)();
+// Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
+using GilRelease = void (*)(const std::function<void()>& work);
+// Throws where a signal's handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
+// waits for the device.
+using SignalCheck = void (*)();
+
+// Was this process forked from one that used the device? Then it can't use it, and check_process throws.
+bool in_forked_child();
+void check_process();
+
+class Session {
+ public:
+  static Session& instance();
+
+  void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
+  // Starts the client now, with this plugin. Throws when one is running already from another plugin.
+  void init(const PluginChoice& plugin);
+  // Null before it is started. A forked child may ask it what needs no plugin.
+  pjrt::Client* started_client() const { return client_.get(); }
+  // These start it.
+  pjrt::Client& client();
+  const PluginChoice& plugin();
+  c10::DeviceIndex device_count();
+  // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
+  c10::DeviceIndex most_devices();
+
+  // Work for one thread at a time, without the GIL.
+  void exclusively(const std::function<void()>& work);
+  void without_gil(const std::function<void()>& work);
+
+  // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
+  // pjrt::Error where the plugin refuses the program. From any thread.
+  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
+  // Something was started on the device, and is over when `done` is.
+  void enqueue(size_t device, pjrt::Event done);
+  // After everything that was started on the device so far.
+  std::shared_ptr<device::Moment> now(c10::DeviceIndex device);
+  // Until what is under way on all devices is over, well or badly.
+  void await_all();
+  // moment.wait() without the GIL; then raises what programs required in vain.
+  void wait(const device::Moment& moment);
+
+  Programs programs{*this};  // under the lock
+  Metrics metrics;
+  Requirements requirements;
+  RunLog run_log;
+  // The user's line, if the run log is on: before the GIL is let go.
+  device::Location logged_location() const { return run_log.is_on() ? device::user_location() : device::Location{}; }
+
+ private:
+  Session() = default;
+
+  std::recursive_mutex lock_;
+  std::mutex start_lock_;
+  PluginSource plugin_source_ = nullptr;
+  GilRelease gil_release_ = nullptr;
+  PluginChoice plugin_;
+  std::shared_ptr<pjrt::Client> client_;
+  std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
+  std::atomic<bool> start_failed_ = false;
+  Compiler compiler_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // by device
+};
+
+}  // namespace tpjrt::engine

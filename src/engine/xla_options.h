@@ -1,0 +1,27 @@
+// What clients are created with and programs are compiled with: by plugin, by platform, and by the environment.
+#pragma once
+
+#include <string>
+
+#include "pjrt/client.h"
+
+namespace tpjrt::engine {
+
+// One plugin that may serve the device.
+struct PluginChoice {
+  std::string name, path;
+};
+
+bool is_cpu_plugin(const PluginChoice& plugin);
+pjrt::Options client_options(const PluginChoice& plugin);
+
+// XLA for the CPU, whose gaps rules and options work around.
+bool is_xla_cpu(const pjrt::Client& client);
+
+struct Traits {         // of a program, which XLA:CPU is told of
+  bool small = false;   // no kernel of it is worth several threads
+  bool writes = false;  // it mostly writes into tensors
+};
+pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordinal, Traits traits);
+
+}  // namespace tpjrt::engine
