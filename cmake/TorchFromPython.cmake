@@ -6,13 +6,17 @@ execute_process(
   COMMAND ${Python_EXECUTABLE} -c
           "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0], end='')"
   OUTPUT_VARIABLE TORCH_DIR ERROR_QUIET)
+file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/pyproject.toml requires_line REGEX "^requires = ")
+string(REGEX MATCH "torch>=([0-9.]+),<([0-9.]+)" TORCH_ACCEPTED "${requires_line}")
+set(TORCH_LEAST ${CMAKE_MATCH_1})
+set(TORCH_BEYOND ${CMAKE_MATCH_2})
 if(NOT EXISTS "${TORCH_DIR}/lib/libtorch_cpu.so")
-  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch; install it there first (torch>=2.11,<2.14)")
+  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch; install it there first (${TORCH_ACCEPTED})")
 endif()
 file(STRINGS "${TORCH_DIR}/version.py" version_line REGEX "^__version__")
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" TORCH_VERSION "${version_line}")
-if(TORCH_VERSION VERSION_LESS 2.11 OR TORCH_VERSION VERSION_GREATER_EQUAL 2.14)
-  message(FATAL_ERROR "torch ${TORCH_VERSION} in ${TORCH_DIR}; torch-pjrt builds against torch>=2.11,<2.14")
+if(TORCH_VERSION VERSION_LESS "${TORCH_LEAST}" OR TORCH_VERSION VERSION_GREATER_EQUAL "${TORCH_BEYOND}")
+  message(FATAL_ERROR "torch ${TORCH_VERSION} in ${TORCH_DIR}; torch-pjrt builds against ${TORCH_ACCEPTED}")
 endif()
 message(STATUS "torch ${TORCH_VERSION} in ${TORCH_DIR}")
 

@@ -1,0 +1,116 @@
+"""A wheel works in an environment that has never seen this checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import tomllib
+import torch
+
+import torch_pjrt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """\
+import importlib.metadata, json, sys
+import torch
+
+x = torch.arange(3.0, device="pjrt")
+model = torch.compile(torch.nn.Linear(3, 1, bias=False), backend="pjrt")
+torch.nn.init.ones_(model.weight)
+model(torch.ones(2, 3)).sum().backward()
+
+import torch_pjrt
+
+print(json.dumps({
+    "files": [torch_pjrt.__file__, torch_pjrt._C.__file__],
+    "path": sys.path,
+    "versions": [torch_pjrt.__version__, importlib.metadata.version("torch_pjrt")],
+    "sum": (x + x).tolist(),
+    "gradient": model.weight.grad.tolist(),
+    "compiled": torch_pjrt.metrics()["graphs_compiled"],
+    "host_fallbacks": torch_pjrt.metrics()["host_fallbacks"],
+}))
+"""
+
+
+def ran(*command: str | Path, **options: object) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=500, **options)  # type: ignore[call-overload]
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    return str(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    ran(sys.executable, ROOT / "dev", "wheel", folder, env=os.environ | {"TORCH_PJRT_VENV": sys.prefix})
+    (made,) = folder.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel, and with what this one has but its link to the checkout.
+
+    pip finds there whatever the wheel depends on, in the versions that it asks for, or fails: it has no index.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "torch_pjrt" not in entry.name and not (packages / entry.name).exists():
+            (packages / entry.name).symlink_to(entry)
+    ran(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", wheel, cwd=folder)
+    return python
+
+
+def test_it_works_without_the_checkout(python: Path, tmp_path: Path) -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    cache = {"TORCH_PJRT_CACHE": "0"}
+    told = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean | cache).splitlines()[-1])
+    environment = python.parents[1]
+    assert all(Path(file).is_relative_to(environment) for file in told["files"]), told["files"]
+    assert not [entry for entry in told["path"] if Path(entry) == ROOT or Path(entry) == ROOT / "python"]
+    assert told["versions"] == [torch_pjrt.__version__] * 2
+    assert told["sum"] == [0, 2, 4]
+    assert told["gradient"] == [[2, 2, 2]]
+    assert told["compiled"] >= 2
+    assert told["host_fallbacks"] == {}
+
+
+def test_it_has_the_package_and_nothing_else(wheel: Path) -> None:
+    package = ROOT / "python" / "torch_pjrt"
+    files = (p for p in package.rglob("*") if p.is_file() and p.suffix not in {".so", ".pyc"})
+    ours = {str(p.relative_to(package.parent)) for p in files}
+    ours.add(f"torch_pjrt/_C{sysconfig.get_config_var('EXT_SUFFIX')}")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name and not name.endswith("/")}
+    assert names == ours
+
+
+def test_its_tag_and_its_torch_are_those_it_was_built_with(wheel: Path) -> None:
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    version = re.escape(torch_pjrt.__version__)
+    assert re.fullmatch(rf"torch_pjrt-{version}-{python}-{python}-manylinux_\d+_\d+_\w+\.whl", wheel.name)
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    needed = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
+    major, minor = torch.__version__.split(".")[:2]
+    assert f"torch=={major}.{minor}.*" in needed
+    assert [need for need in needed if need.startswith("torch")] == [f"torch=={major}.{minor}.*"]
+
+
+def test_every_extra_is_in_the_guide() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" in project["dynamic"], "torch_pjrt.__version__ is the one place"
+    named = re.findall(r"`torch_pjrt\[(\w+)\]`", (ROOT / "docs/plugins.md").read_text())
+    assert sorted(named) == sorted(project["optional-dependencies"])
