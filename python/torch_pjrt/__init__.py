@@ -80,8 +80,15 @@ def init(plugin: str | None = None) -> None:
 
 
 def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
-    """Runs what is pending for ``tensors`` (default: everything). Does not wait for the device: see
-    ``torch.pjrt.synchronize``."""
+    """Starts what is pending. Does not wait for the device: ``torch.pjrt.synchronize`` does.
+
+    Args:
+        tensors: a tensor of any shape and dtype on a pjrt device, or several; what they need is started. Default:
+            everything that is pending, on every device.
+
+    Raises:
+        RuntimeError: a tensor is on another device, or a program can't be compiled or started.
+    """
     if tensors is None:
         _C.sync_all("torch_pjrt.sync")
     else:
@@ -116,7 +123,11 @@ def reset_metrics() -> None:
 class strict_mode:
     """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``.
 
-    ``TORCH_PJRT_STRICT=1`` does the same for a whole process.
+    The call that would have run on the host raises a ``RuntimeError``. ``TORCH_PJRT_STRICT=1`` does the same for a whole
+    process.
+
+    Args:
+        enabled: False allows fallbacks in the block.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -136,6 +147,9 @@ class eager_mode:
     ``torch_pjrt.eager_mode()`` sets it for the process, ``with torch_pjrt.eager_mode(): ...`` for a block,
     ``TORCH_PJRT_EAGER=1`` from the start. Results are those of lazy mode; each call is a program of its own, compiled
     once and kept in the same caches. What is pending already stays so until it is used.
+
+    Args:
+        enabled: False goes back to lazy mode.
     """
 
     def __init__(self, enabled: bool = True) -> None:

@@ -27,7 +27,15 @@ def default_generator(device: Any = "pjrt") -> torch.Generator:
 
 
 def manual_seed(seed: int) -> None:
-    """Seeds the current device's generator."""
+    """Seeds the current device's generator.
+
+    Args:
+        seed: an int from -2**63 to 2**64 - 1; a negative one is taken modulo 2**64.
+
+    Raises:
+        ValueError: ``seed`` is beyond.
+        torch_pjrt.CaptureError: in a function that is being captured.
+    """
     _check_not_captured()
     default_generator().manual_seed(int(seed))
 
@@ -38,7 +46,7 @@ def _generators() -> list[torch.Generator]:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds every device."""
+    """Seeds every device with one seed, as ``manual_seed`` does the current one."""
     _check_not_captured()
     for generator in _generators():
         generator.manual_seed(int(seed))
@@ -70,16 +78,24 @@ def get_rng_state(device: Any = "pjrt") -> torch.Tensor:
 
 
 def set_rng_state(state: torch.Tensor, device: Any = "pjrt") -> None:
-    """Sets what ``get_rng_state`` gave."""
+    """Sets what ``get_rng_state`` gave.
+
+    Args:
+        state: a CPU uint8 tensor of 16 elements.
+        device: the device whose generator gets it.
+
+    Raises:
+        RuntimeError: ``state`` is another tensor.
+    """
     default_generator(device).set_state(state)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Every device's ``get_rng_state``."""
+    """Every device's ``get_rng_state``, by index."""
     return [generator.get_state() for generator in _generators()]
 
 
 def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
-    """Sets what ``get_rng_state_all`` gave."""
+    """Sets what ``get_rng_state_all`` gave, a state a device. Raises what ``set_rng_state`` does."""
     for index, state in enumerate(states):
         set_rng_state(state, index)

@@ -29,6 +29,14 @@ def to_lazy(x: T, device: Any = "pjrt") -> T:
 
     A module is moved in place and returned: its parameters stay the same objects, so tied weights stay tied, and an
     optimizer made before stays valid. A tensor is copied, as by ``tensor.to()``, and gradients flow through the copy.
+    Shapes and dtypes stay.
+
+    Args:
+        x: the tensor, module or structure. What else is in a structure is left as it is.
+        device: ``"pjrt"``, ``"pjrt:1"`` or a ``torch.device``.
+
+    Returns:
+        What was given, with its tensors on ``device``.
 
     Raises:
         ValueError: ``device`` is no pjrt device.
@@ -43,7 +51,14 @@ def to_eager(x: T, device: Any = "cpu") -> T:
     """The way back: runs what is pending for ``x`` and takes it to an ordinary device, where calls run at once.
 
     A module is moved in place and returned, as by ``to_lazy``; a tensor is copied. Tensors that are on ``device``
-    already are returned as they are.
+    already are returned as they are. Shapes and dtypes stay.
+
+    Args:
+        x: the tensor, module or structure.
+        device: any device that is no pjrt device, such as ``"cuda:0"``.
+
+    Returns:
+        What was given, with its tensors on ``device``.
 
     Raises:
         ValueError: ``device`` is a pjrt device.

@@ -95,7 +95,11 @@ _initialized = True
 
 
 def init() -> None:
-    """Starts the client now, instead of at the first use of data. Raises where no plugin can be used."""
+    """Starts the client now, instead of at the first use of data.
+
+    Raises:
+        RuntimeError: no plugin can be used; the text says why, with the cure.
+    """
     _C.plugin()
 
 
@@ -130,7 +134,15 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Makes ``device`` (an index, ``"pjrt:1"``, a ``torch.device``) the current one. A negative index does nothing."""
+    """Makes a device this thread's current one.
+
+    Args:
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. A negative index does nothing.
+
+    Raises:
+        RuntimeError: there is no such device.
+        ValueError: the device is of another type.
+    """
     _C.set_device(device if isinstance(device, int) else _device(device).index)
 
 
@@ -160,7 +172,11 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Runs everything that is pending and waits until the device is done. Ctrl-C ends the wait, not the work."""
+    """Runs everything that is pending and waits until the device is done. Ctrl-C ends the wait, not the work.
+
+    Raises:
+        RuntimeError: a program failed, now or while nobody waited for it.
+    """
     index = _device(device).index
     _C.sync_all("torch.pjrt.synchronize")
     _C.wait(index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CaptureError(RuntimeError):
-    """A function can't be made one program."""
+    """A function can't be made one program. The text says what is in the way, and mostly what to do instead."""
 
 
 class ValueNeeded(CaptureError):

@@ -73,5 +73,8 @@ def to_stablehlo(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def to_graph(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The recorded graph of ``fn(*args, **kwargs)``, one ATen call a line; see ``to_stablehlo``."""
+    """The recorded graph of ``fn(*args, **kwargs)``, one ATen call a line, with shapes and dtypes.
+
+    Takes and raises what ``to_stablehlo`` does.
+    """
     return str(_C.graph(_record(fn, args, kwargs)))

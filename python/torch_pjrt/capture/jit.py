@@ -87,7 +87,7 @@ def jit(
 
     Raises:
         torch_pjrt.CaptureError: ``fn`` can't be one program.
-        TypeError (when called): an argument is not like its example.
+        TypeError: in a call, where an argument is not like its example.
     """
     examples = tuple(example_args)
     for i, example in enumerate(examples):

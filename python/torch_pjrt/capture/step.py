@@ -228,9 +228,9 @@ def compile_step(
         optimizers: likewise.
         keep_grads: each parameter's ``.grad`` is there after a call, as in eager.
 
-    Raises (when called):
-        torch_pjrt.CaptureError: the step can't be one program: it reads a value (``loss.item()``), its tensors are on
-            several devices, it changes an optimizer's param_groups or a module's attributes.
+    Raises:
+        torch_pjrt.CaptureError: in a call, where the step can't be one program: it reads a value (``loss.item()``), its
+            tensors are on several devices, it changes an optimizer's param_groups or a module's attributes.
     """
     if not callable(step_fn):
         raise TypeError(f"compile_step takes a function, not {type(step_fn).__name__}")
