@@ -123,8 +123,8 @@ def reset_metrics() -> None:
 class strict_mode:
     """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``.
 
-    The call that would have run on the host raises a ``RuntimeError``. ``TORCH_PJRT_STRICT=1`` does the same for a whole
-    process.
+    The call that would have run on the host raises a ``RuntimeError``. ``TORCH_PJRT_STRICT=1`` does the same for a
+    whole process.
 
     Args:
         enabled: False allows fallbacks in the block.
