@@ -135,7 +135,6 @@ bool stays_composite(std::string_view base) {
       "lift",
       "lift_fresh",
       "_lazy_clone",  // end in copy_, which shares values
-      "_convolution",
       "convolution_overrideable",
       "convolution_backward_overrideable",  // end in convolution
       "_unsafe_view",

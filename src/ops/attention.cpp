@@ -76,7 +76,10 @@ struct Attention {
   }
 
   bool has_numbers_as_bias() const {
-    return c.has("attn_bias") && c.tensor("attn_bias").element() != ElementType::kPred;
+    const auto is_number = [this](const char* name) {
+      return c.has(name) && c.tensor(name).element() != ElementType::kPred;
+    };
+    return is_number("attn_bias") || is_number("attn_mask");
   }
 
   // What dropout multiplies the probabilities with, from the key that is drawn for this call.
@@ -127,8 +130,9 @@ Values attention(Emit& e, const Call& c) {
 
 // aten::_scaled_dot_product_flash_attention_for_cpu_backward and
 // aten::_scaled_dot_product_fused_attention_overrideable_backward: the probabilities are computed again from logsumexp.
-// Where a bias masks a whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1.
-// So it is in the CPU's kernel, and here; with dropout, or a gradient for the bias, the CPU takes its math, and they do.
+// Where a bias masks a whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1:
+// they are divided by their sum, as PyTorch's math has it. Its fused kernel for the CPU doesn't, and gives such a row a
+// gradient that is as many times too large as there are keys.
 Values attention_backward(Emit& e, const Call& c) {
   Attention a(e, c);
   auto as_four = [&](std::string_view name, int64_t width) {
@@ -139,7 +143,7 @@ Values attention_backward(Emit& e, const Call& c) {
   Value saved = e.reshape(e.to(c.tensor("logsumexp"), a.element), {a.batch, a.heads, a.queries});
   Expression p = exp(below(a.scores(), a.row(finite_or(Expression{&e, saved}, INFINITY).value)));
   const bool drops = c.real("dropout_p") > 0;
-  if (a.has_numbers_as_bias() && (drops || (c.results.size() > 3 && c.results[3]))) {
+  if (a.has_numbers_as_bias()) {
     Expression sum{&e, e.sum(p.value, {3})};
     p = p / a.row(where(sum == 0, 1, sum).value);
   }

@@ -137,13 +137,14 @@ def test_packed_sequences(kind: str, sorted_by_length: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_autocast(kind: str) -> None:
-    """On the device a module is in the lower precision as a whole, compiled for the CPU as there."""
+    """On the device a module is in the lower precision as a whole; compiled for the CPU as PyTorch's list for it says,
+    which leaves out GRU. Eager itself has bfloat16 only where oneDNN has it for the processor."""
     layer = KINDS[kind](5, 7)
     x = torch.randn(9, 3, 5)
     exact = layer(x)[0]
     with torch.autocast("cpu", torch.bfloat16):
-        expected, compiled = layer(x)[0], torch.compile(layer, backend="pjrt")(x)[0]
-    assert compiled.dtype == expected.dtype
+        compiled = torch.compile(layer, backend="pjrt")(x)[0]
+    assert compiled.dtype == (torch.float32 if kind == "gru" else torch.bfloat16)
     with torch.autocast("pjrt", torch.bfloat16):
         on_device = copy.deepcopy(layer).to("pjrt")(x.to("pjrt"))[0]
     assert on_device.dtype == torch.bfloat16

@@ -16,6 +16,7 @@ from torch_pjrt.decompositions.recurrent_modules import as_loops
 from torch_pjrt.dynamo import comparing, optimizers
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
+from torch_pjrt.dynamo.own_rules import own_rules
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
@@ -153,6 +154,6 @@ def pjrt(
     )
     forget_current_stream(module)
     rewrite(module)
-    with as_loops():
+    with as_loops(), own_rules():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _python_dispatch
 
 from torch_pjrt import _C, report
 from torch_pjrt.dynamo.recompiles import argument_names
@@ -44,6 +46,16 @@ def tell_of_cut(node: fx.Node, reason: str) -> None:
             "torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 makes it an error.",
             stacklevel=2,
         )
+
+
+def unobserved() -> AbstractContextManager[Any]:
+    """Without the mode in which AOTAutograd makes the first call of a graph, to look for custom ops that return their
+    arguments. In what is called from a mode's Python the dispatcher passes over conjugate bits, and a kernel that calls
+    others, as ``pinv``'s does, computes with the tensors that its conjugate views are of."""
+    mode = _python_dispatch._get_current_dispatch_mode()
+    is_observed = type(mode).__name__ == "_AnalyzeCustomOpInputOutputMode"
+    without: AbstractContextManager[Any] = _python_dispatch._pop_mode_temporarily() if is_observed else nullcontext()
+    return without
 
 
 class Compiled:
@@ -90,7 +102,7 @@ class Compiled:
         given = list(arguments)
         arguments.clear()
         pieces = self.pieces
-        with torch.no_grad():
+        with torch.no_grad(), unobserved():
             results: Sequence[Any] = self.parts(*given)
         if more := {name for piece in pieces for name in piece.compiled.refused}:
             self.cut_around(more)

@@ -1,0 +1,33 @@
+// aten::native_batch_norm.out: in evaluation there are no statistics to save, and the CPU's kernel leaves the tensors for
+// them as they are, whatever their sizes. So it is the functional op and copies of what that gives.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <torch/library.h>
+
+namespace tpjrt::device {
+namespace {
+
+void put(at::Tensor& out, const at::Tensor& result) {
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+}
+
+std::tuple<at::Tensor&, at::Tensor&, at::Tensor&> native_batch_norm_out(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
+    double momentum, double eps, at::Tensor& out, at::Tensor& save_mean, at::Tensor& save_invstd) {
+  const auto [y, mean, invstd] =
+      at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  put(out, y);
+  if (training) {
+    put(save_mean, mean);
+    put(save_invstd, invstd);
+  }
+  return {out, save_mean, save_invstd};
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("native_batch_norm.out", TORCH_FN(native_batch_norm_out)); }
+
+}  // namespace
+}  // namespace tpjrt::device

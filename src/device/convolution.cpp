@@ -1,0 +1,44 @@
+// aten::_convolution, which TorchScript's programs call where eager calls convolution; and convolution while torch.jit.trace
+// records.
+//
+// The tracer records no convolution, but the _convolution that PyTorch's kernel of it ends in. Here convolution is the
+// recorder's, so while somebody traces it goes by way of _convolution; and PyTorch's kernel of _convolution knows the
+// libraries of its own devices, so on this one it is convolution.
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_convolution.h>
+#include <ATen/ops/convolution.h>
+#include <torch/library.h>
+
+namespace tpjrt::device {
+namespace {
+
+using Sizes = c10::SymIntArrayRef;
+
+at::Tensor _convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                        Sizes stride, Sizes padding, Sizes dilation, bool transposed, Sizes output_padding,
+                        c10::SymInt groups, bool /*benchmark*/, bool /*deterministic*/, bool /*cudnn_enabled*/,
+                        bool /*allow_tf32*/) {
+  return at::convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,
+                                std::move(groups));
+}
+
+at::Tensor traced_convolution(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight,
+                              const std::optional<at::Tensor>& bias, Sizes stride, Sizes padding, Sizes dilation,
+                              bool transposed, Sizes output_padding, c10::SymInt groups) {
+  if (input.device().type() == c10::DeviceType::PrivateUse1) {
+    const at::Context& context = at::globalContext();  // what PyTorch writes into a trace on its own devices
+    return at::_convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding,
+                                   std::move(groups), context.benchmarkCuDNN(), context.deterministicCuDNN(),
+                                   context.userEnabledCuDNN(), /*allow_tf32=*/true);
+  }
+  const c10::DispatchKeySet after(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Tracer);
+  return at::_ops::convolution::redispatch(keys & after, input, weight, bias, stride, padding, dilation, transposed,
+                                           output_padding, std::move(groups));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_convolution", TORCH_FN(_convolution)); }
+TORCH_LIBRARY_IMPL(aten, Tracer, m) { m.impl("convolution", TORCH_FN(traced_convolution)); }
+
+}  // namespace
+}  // namespace tpjrt::device

@@ -1,0 +1,57 @@
+"""``./dev test``: a failure hides nothing behind it."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+DEV = Path(__file__).resolve().parents[2] / "dev"
+
+
+@pytest.fixture
+def dev(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader = importlib.machinery.SourceFileLoader("dev", str(DEV))
+    spec = importlib.util.spec_from_loader("dev", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("failing", [set(), {"lint", "tests"}, {"build"}, {"alone"}])
+def test_every_part_runs(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: set[str]
+) -> None:
+    ran = []
+
+    def part(name: str) -> None:
+        ran.append(name)
+        if name in failing:
+            dev.fail(f"{name}: no")
+
+    def sh(*command: Any, **_: str) -> None:
+        part("alone" if command[-1] == "alone" else "tests")
+
+    monkeypatch.setattr(dev, "cmd_lint", lambda: part("lint"))
+    monkeypatch.setattr(dev, "build", lambda tests: part("build"))
+    monkeypatch.setattr(dev, "run_cpp_tests", lambda _: part("C++"))
+    monkeypatch.setattr(dev, "cmd_asan", lambda: part("asan"))
+    monkeypatch.setattr(dev, "sh", sh)
+    if not failing:
+        dev.cmd_test()
+        assert "everything passed" in capsys.readouterr().err
+    else:
+        with pytest.raises(SystemExit) as end:
+            dev.cmd_test()
+        names = {"lint": "lint", "tests": "Python tests", "build": "build", "alone": "Python tests, alone"}
+        assert "; ".join(names[name] for name in names if name in failing) + "." in str(end.value.code)
+        said = capsys.readouterr().err
+        assert all(f"{name}: no" in said for name in failing)
+    assert ran == ["lint", "build", "C++", "asan", "tests", "alone"]
