@@ -196,6 +196,27 @@ void lay_out_as_suggested(const graph::Signature& /*signature*/, Outline& outlin
   lay_out(outline, outline.operands.at(0).suggest_memory_format());
 }
 
+void lay_out_contiguous(const graph::Signature& /*signature*/, Outline& outline) {
+  for (c10::IValue& result : outline.results) {
+    if (!result.isTensor() || !result.toTensor().defined()) continue;
+    const at::Tensor tensor = result.toTensor();
+    result = at::empty_like(tensor, tensor.options(), at::MemoryFormat::Contiguous);
+  }
+}
+
+// The gradient of an input has the input's format, whatever that of the result's gradient is.
+void lay_out_gradient_as_input(const graph::Signature& /*signature*/, Outline& outline) {
+  if (outline.results.at(0).isTensor() && outline.results[0].toTensor().defined())
+    lay_out(outline, outline.operands.at(1).suggest_memory_format());
+}
+
+// Over no dimensions it is that of the flat tensor, else of pieces that are put together.
+void lay_out_roll(const graph::Signature& signature, Outline& outline) {
+  if (outline.operands.at(0).numel() == 0) return;
+  const bool flat = signature.parameters.at(2).constant.toIntVector().empty();
+  lay_out(outline, flat ? at::MemoryFormat::Contiguous : outline.operands[0].suggest_memory_format());
+}
+
 // The memory format is left to the backend. Here it is channels last where the input or the weight is, as with oneDNN and
 // cuDNN.
 void lay_out_convolution(const graph::Signature& /*signature*/, Outline& outline) {
@@ -283,7 +304,7 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
 }
 
 // In the order of both operands, as elementwise results lie.
-void lay_out_floor_division(const graph::Signature& /*signature*/, Outline& outline) {
+void lay_out_elementwise(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.size() != 2) return;
   const at::Tensor result = outline.results.at(0).toTensor();
   outline.results[0] = at::empty_like(at::add(outline.operands[0], outline.operands[1]), result.options());
@@ -327,7 +348,18 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::pixel_shuffle", lay_out_as_suggested},
       {"aten::pixel_unshuffle", lay_out_as_suggested},
       {"aten::channel_shuffle", lay_out_as_suggested},
-      {"aten::floor_divide", lay_out_floor_division},
+      {"aten::native_channel_shuffle", lay_out_as_suggested},
+      {"aten::roll", lay_out_roll},
+      {"aten::log_sigmoid_forward", lay_out_contiguous},
+      {"aten::masked_fill.Scalar", lay_out_contiguous},
+      {"aten::masked_fill.Tensor", lay_out_contiguous},
+      {"aten::native_group_norm_backward", lay_out_gradient_as_input},
+      {"aten::native_batch_norm_backward", lay_out_gradient_as_input},
+      {"aten::replication_pad2d_backward", lay_out_gradient_as_input},
+      {"aten::replication_pad3d_backward", lay_out_gradient_as_input},
+      {"aten::hardswish_backward", lay_out_elementwise},
+      {"aten::hardtanh_backward", lay_out_elementwise},
+      {"aten::floor_divide", lay_out_elementwise},
       {"aten::angle", lay_out_angle},
       {"aten::huber_loss", keep_first_dtype},
       {"aten::soft_margin_loss", keep_first_dtype},
