@@ -1,8 +1,9 @@
-"""Strides that PyTorch's fake tensors give wrong, for tensors on the CPU and the device.
+"""Strides that PyTorch's fake tensors have wrong, for tensors on the CPU and the device.
 
-Dynamo and AOTAutograd take the strides of what they capture from decompositions and Meta kernels, and some of these lay a
-result out otherwise than the CPU's kernel does. A view, ``stride()`` or ``is_contiguous()`` in a compiled function would
-then be another than in eager. Fake tensors on other devices are left as they are.
+Dynamo and AOTAutograd take the strides of what they capture from decompositions and Meta kernels. Some of these lay a
+result out otherwise than the CPU's kernel does. A view, ``stride()`` or ``is_contiguous()`` in a compiled function
+would then be another than in eager. Fake tensors on other devices are left as they are. A call of what was compiled
+does nothing of this.
 """
 
 from __future__ import annotations
@@ -19,42 +20,56 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 aten = torch.ops.aten
 DEVICES = ("cpu", "pjrt")
-CHANNEL_SHUFFLE = decomposition_table[aten.channel_shuffle.default]
+# Composite, with a view in it that some layouts don't allow; this one is the CPU's.
+PLAIN = {aten.native_channel_shuffle.default: decomposition_table[aten.channel_shuffle.default]}
 
-# Of a call's arguments, the format of its (first) result; none where fake tensors have it right.
-Format = Callable[..., torch.memory_format | None]
-
-
-def _contiguous(*_args: Any) -> torch.memory_format:
-    return torch.contiguous_format
+# Of a call's (first) result and its arguments, the result as the CPU lays it out.
+Layout = Callable[..., torch.Tensor]
 
 
-def _as_suggested(x: torch.Tensor, *_args: Any) -> torch.memory_format:
-    return suggest_memory_format(x)
+def _contiguous(result: torch.Tensor, *_args: Any) -> torch.Tensor:
+    return torch.empty_like(result, memory_format=torch.contiguous_format)
 
 
-def _roll(x: torch.Tensor, shifts: Any, dims: Any = (), *_args: Any) -> torch.memory_format:
-    # Over no dimensions it is that of the flat tensor, else of pieces that are put together.
-    return suggest_memory_format(x) if dims else torch.contiguous_format
+def _as_suggested(result: torch.Tensor, x: torch.Tensor, *_args: Any) -> torch.Tensor:
+    return torch.empty_like(result, memory_format=suggest_memory_format(x))
 
 
-def _contiguous_of_complex(x: torch.Tensor, *_args: Any) -> torch.memory_format | None:
-    return torch.contiguous_format if x.is_complex() else None
+def _gradient_as_input(result: torch.Tensor, _grad: torch.Tensor, x: torch.Tensor, *_args: Any) -> torch.Tensor:
+    return _as_suggested(result, x)
 
 
-FORMATS: dict[Format, Iterable[torch._ops.OpOverload]] = {
+def _roll(result: torch.Tensor, x: torch.Tensor, _shifts: Any, dims: Any = (), *_args: Any) -> torch.Tensor:
+    """Over no dimensions it is that of the flat tensor, else of pieces that are put together."""
+    return _as_suggested(result, x) if dims else _contiguous(result)
+
+
+def _angle(result: torch.Tensor, x: torch.Tensor, *_args: Any) -> torch.Tensor:
+    return _contiguous(result) if x.is_complex() else result
+
+
+def _elementwise(result: torch.Tensor, x: Any, y: Any, *_args: Any) -> torch.Tensor:
+    return torch.empty_like(torch.add(x, y), dtype=result.dtype)
+
+
+LAYOUTS: dict[Layout, Iterable[torch._ops.OpOverload]] = {
     _roll: (aten.roll.default,),
-    _contiguous_of_complex: (aten.angle.default,),
+    _angle: (aten.angle.default,),
     _contiguous: (
         aten.log_sigmoid_forward.default,
         aten.isin.Tensor_Tensor,
         aten.isin.Tensor_Scalar,
         aten.masked_fill.Scalar,
         aten.masked_fill.Tensor,
+        aten.normal.Tensor_Tensor,
+        aten.mse_loss_backward.default,
+        aten.huber_loss_backward.default,
+        aten.smooth_l1_loss_backward.default,
     ),
     _as_suggested: (
         aten.channel_shuffle.default,
         aten.native_channel_shuffle.default,
+        aten.max_unpool2d.default,
         aten.native_batch_norm.default,
         aten._native_batch_norm_legit.default,
         aten._native_batch_norm_legit.no_stats,
@@ -64,24 +79,32 @@ FORMATS: dict[Format, Iterable[torch._ops.OpOverload]] = {
         aten._batch_norm_with_update_functional.default,
         aten._batch_norm_no_update.default,
     ),
+    _gradient_as_input: (
+        aten.native_batch_norm_backward.default,
+        aten.native_group_norm_backward.default,
+        aten.replication_pad2d_backward.default,
+        aten.replication_pad3d_backward.default,
+    ),
+    _elementwise: (
+        aten.native_dropout_backward.default,
+        aten.copysign.Tensor,
+        aten.floor_divide.default,
+        aten.div.Tensor_mode,
+    ),
 }
 
 
-def _laid_out(op: torch._ops.OpOverload, format_of: Format) -> None:
-    plain = CHANNEL_SHUFFLE if op is aten.native_channel_shuffle.default else decomposition_table.get(op)
-    plain = plain or meta_table[op]
+def _lay_out(op: torch._ops.OpOverload, layout: Layout) -> None:
+    plain = PLAIN.get(op) or decomposition_table.get(op) or meta_table[op]
 
     def fake(mode: FakeTensorMode, _op: Any, *args: Any, **kwargs: Any) -> Any:
         with mode:
             given = plain(*args, **kwargs)
-            results = given if isinstance(given, (tuple, list)) else (given,)
-            first = results[0]
-            known = not free_unbacked_symbols(first)  # of other sizes the strides can't be asked about
+            first, *others = given if isinstance(given, (tuple, list)) else (given,)
+            known = isinstance(first, torch.Tensor) and not free_unbacked_symbols(first)
             if known and first.device.type in DEVICES and first.layout == torch.strided:
-                memory_format = format_of(*args)
-                if memory_format is not None:
-                    results = (torch.empty_like(first, memory_format=memory_format), *results[1:])
-        return tuple(results) if isinstance(given, (tuple, list)) else results[0]
+                first = layout(first, *args)
+        return (first, *others) if isinstance(given, (tuple, list)) else first
 
     # An op in this table is not decomposed before implementations for fake tensors are looked up.
     meta_table[op] = fake
@@ -89,6 +112,6 @@ def _laid_out(op: torch._ops.OpOverload, format_of: Format) -> None:
 
 
 def install() -> None:
-    for format_of, ops in FORMATS.items():
+    for layout, ops in LAYOUTS.items():
         for op in ops:
-            _laid_out(op, format_of)
+            _lay_out(op, layout)
