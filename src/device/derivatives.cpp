@@ -11,6 +11,10 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 namespace tpjrt::device {
 namespace {
 
@@ -28,7 +32,8 @@ bool differentiates(const at::Tensor& self, const at::Tensor& value) {
 }
 
 at::Tensor filled(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
-  return at::where(mask, value.to(self.device(), self.scalar_type()), self);
+  // The CPU's result is contiguous, and so is its gradient.
+  return at::where(mask.contiguous(), value.to(self.device(), self.scalar_type()), self);
 }
 
 at::Tensor masked_fill(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& mask,
@@ -65,10 +70,19 @@ at::Tensor& index_fill_(c10::DispatchKeySet keys, at::Tensor& self, int64_t dim,
   return at::_ops::index_fill__int_Tensor::redispatch(pytorchs_own(keys), self, dim, index, value);
 }
 
+// In the order of its memory, so that the gradient lies as the tensor does.
+at::Tensor flattened(const at::Tensor& self) {
+  if (!self.is_non_overlapping_and_dense()) return self.flatten();
+  std::vector<int64_t> order(static_cast<size_t>(self.dim()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); });
+  return self.permute(order).flatten();
+}
+
 // The derivative along a dimension reads whether there are zeros; that of all elements wants to know where.
 at::Tensor prod(c10::DispatchKeySet keys, const at::Tensor& self, std::optional<at::ScalarType> dtype) {
   if (self.dim() > 0 && (autograd::compute_requires_grad(self) || autograd::isFwGradDefined(self))) {
-    return at::prod(self.flatten(), 0, /*keepdim=*/false, dtype);
+    return at::prod(flattened(self), 0, /*keepdim=*/false, dtype);
   }
   return at::_ops::prod::redispatch(pytorchs_own(keys), self, dtype);
 }

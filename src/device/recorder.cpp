@@ -21,6 +21,7 @@
 #include "device/modes.h"
 #include "device/plan.h"
 #include "device/storage.h"
+#include "device/warnings.h"
 
 namespace tpjrt::device {
 namespace {
@@ -269,6 +270,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   const Plan* plan = record_known(op, arguments, Plan::Shape::kMixed, timer, results);
   if (C10_UNLIKELY(!plan)) {
     timer.drop();
+    HeardOnce warnings;
     {
       std::lock_guard lock(graph::graph_lock());
       plan = find_plan(arguments, arguments.hash());
@@ -281,10 +283,12 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     } catch (const std::exception& error) {
       let_interrupts_pass();
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
+      warnings.host_begins();
       run_on_host_after_meta(op, stack, std::current_exception());
       return;
     }
     if (plan->on_host) {
+      warnings.host_begins();
       run_on_host(op, stack, plan->host_reason.c_str());
       return;
     }

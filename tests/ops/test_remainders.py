@@ -34,6 +34,17 @@ def test_remainders(name: str, kind: str) -> None:
     assert torch.equal(actual[numbers].signbit(), expected[numbers].signbit())
 
 
+@pytest.mark.parametrize("count", [1, 17, COUNT])
+def test_a_quotient_beyond_float32_has_its_remainder(count: int) -> None:
+    """The CPU's vectorized kernel gives NaN, its scalar one the remainder that C defines."""
+    for a, b in ((1e10, 1e-30), (-1e10, 1e-30), (1e38, 3e-30)):
+        x, y = torch.full((count,), a), torch.full((count,), b)
+        for name in ("fmod", "remainder"):
+            function = getattr(torch, name)
+            exact = function(x.double(), y.double()).float()
+            assert torch.equal(function(x.to("pjrt"), y.to("pjrt")).cpu(), exact)
+
+
 @pytest.mark.parametrize("divisor", [1.0, -0.7, 2 * torch.pi, 3])
 def test_remainders_of_numbers(divisor: float) -> None:
     a = torch.linspace(-50, 50, COUNT)

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_pjrt import _C
 from torch_pjrt.decompositions.recurrent_modules import as_loops
-from torch_pjrt.dynamo import comparing, optimizers
+from torch_pjrt.dynamo import comparing, layouts, optimizers
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.own_rules import own_rules
@@ -32,6 +32,7 @@ torch._dynamo.config.allow_rnn = True
 torch._dynamo.trace_rules.add("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
 optimizers.install()
+layouts.install()
 
 MODES = ("default", "reduce-overhead")
 

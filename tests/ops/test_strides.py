@@ -1,0 +1,203 @@
+"""Results and gradients lie in memory as CPU eager's do, on the device and for what Dynamo captures."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils import _pytree as pytree
+
+import torch_pjrt.dynamo.backend  # noqa: F401  (fake tensors are those of a compiled function)
+from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, tensors, usual_dtype
+
+# Every op, with `all`; by default every 16th, and those whose kernels lay results out in ways of their own.
+EVERY = 1 if os.environ.get("TORCH_PJRT_TEST_STRIDES") == "all" else 16
+OWN_WAYS = (
+    "roll", "isin", "nn.functional.logsigmoid", "nn.functional.channel_shuffle", "nn.functional.batch_norm",
+    "nn.functional.group_norm", "nn.functional.hardswish", "nn.functional.hardtanh", "masked_fill",
+    "nn.functional.pad.replicate_negative", "nn.functional.mse_loss", "native_dropout_backward", "normal", "prod",
+    "nn.functional.max_unpool2d", "floor_divide", "angle",
+)  # fmt: skip
+
+# What is laid out otherwise, with the reason: on the device, and by the fake tensors of a capture.
+BACKENDS_CHOICE = "the format of a convolution is the backend's: of three dimensions contiguous, of five the input's"
+ONE_NODE = "one call, whose gradients lie as the tensors do; the .grad of a parameter does anyway"
+DENSE = "LAPACK's solution is a part of a larger buffer, which does not leave the host"
+DIFFERENT: dict[str, str] = {
+    "nn.functional.conv1d": BACKENDS_CHOICE,
+    "nn.functional.conv_transpose1d": BACKENDS_CHOICE,
+    "nn.functional.conv_transpose3d": BACKENDS_CHOICE,
+    "nn.functional.linear": ONE_NODE,
+    "nn.functional.linear_cross_entropy": ONE_NODE,
+    "nn.functional.linear_cross_entropy.chunked": ONE_NODE,
+    "nn.functional.linear_cross_entropy.chunked_none": ONE_NODE,
+    "nn.functional.multi_head_attention_forward": ONE_NODE,
+    "nn.functional.scaled_dot_product_attention": ONE_NODE,
+    "linalg.lstsq": DENSE,
+    "linalg.lstsq.grad_oriented": DENSE,
+}
+OTHER_FORMULA = "PyTorch differentiates, or composes, fake tensors by another formula than it does the CPU's"
+ON_THE_HOST = "LAPACK's, which no program holds: it runs beside it, and its result lies as eager's"
+DIFFERENT_WHEN_CAPTURED: dict[str, str] = {
+    "max.reduction_no_dim": OTHER_FORMULA,
+    "min.reduction_no_dim": OTHER_FORMULA,
+    "nn.functional.cross_entropy": OTHER_FORMULA,
+    "nn.functional.one_hot": OTHER_FORMULA,
+    "prod": OTHER_FORMULA,
+    "ormqr": ON_THE_HOST,
+    "linalg.householder_product": ON_THE_HOST,
+}
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor | None:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else None
+
+
+def permuted(x: torch.Tensor) -> torch.Tensor | None:
+    order = list(reversed(range(x.dim())))
+    return x.permute(order).contiguous().permute(order) if x.dim() > 1 else None
+
+
+def expanded(x: torch.Tensor) -> torch.Tensor | None:
+    return x[:1].clone().expand_as(x) if x.dim() > 1 and x.shape[0] > 1 else None
+
+
+def sliced(x: torch.Tensor) -> torch.Tensor | None:
+    return torch.stack([x, x], -1)[..., 0] if x.dim() else None
+
+
+LAYOUTS = (channels_last, permuted, expanded, sliced)
+
+
+def laid_out(sample: SampleInput, layout: Callable[[torch.Tensor], torch.Tensor | None]) -> SampleInput | None:
+    """The sample with its tensors in that layout; none where all of them lie so anyway."""
+    changed = False
+
+    def move(x: torch.Tensor) -> torch.Tensor:
+        nonlocal changed
+        moved = layout(x.detach()) if x.layout == torch.strided and not x.is_conj() and not x.is_neg() else None
+        if moved is None or moved.stride() == x.stride():
+            return x
+        changed = True
+        return moved.requires_grad_(x.requires_grad)
+
+    input_, args, kwargs = pytree.tree_map_only(torch.Tensor, move, (sample.input, sample.args, sample.kwargs))
+    return SampleInput(input_, args=tuple(args), kwargs=kwargs) if changed else None
+
+
+def run(op: Any, sample: SampleInput) -> list[torch.Tensor | None]:
+    """The results and the gradients of what requires one."""
+    results = tensors(op.op(sample.input, *sample.args, **sample.kwargs))
+    ends = [r for r in results if r.requires_grad]
+    leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    if not ends or not leaves:
+        return list(results)
+    seeds = [torch.empty_like(r).fill_(1) for r in ends]
+    return [*results, *torch.autograd.grad(ends, leaves, seeds, allow_unused=True)]
+
+
+def place(x: torch.Tensor | None) -> Any:
+    """Where the elements are. A dimension of one element may have any stride, and no elements have no place."""
+    if x is None or x.layout != torch.strided:
+        return None
+    if x.numel() == 0:
+        return tuple(x.shape)
+    strides = tuple(int(s) if n > 1 else None for n, s in zip(x.shape, x.stride(), strict=True))
+    return tuple(x.shape), strides, x.storage_offset()
+
+
+def cases(name: str) -> Iterator[tuple[str, Any, SampleInput, list[Any]]]:
+    """Samples in each layout that the CPU takes, with the places that it gives."""
+    op, dtype = OPS[name], usual_dtype(OPS[name])
+    requires_grad = op.supports_autograd and dtype == torch.float32
+    for i, sample in enumerate(samples(op, dtype, 6, requires_grad=requires_grad)):
+        for layout in LAYOUTS:
+            moved = laid_out(sample, layout)
+            if moved is None:
+                continue
+            try:
+                expected = run(op, moved)
+            except (RuntimeError, ValueError):  # the layout is none that this op takes
+                continue
+            yield f"sample {i}, {layout.__name__}", op, moved, [place(x) for x in expected]
+
+
+NAMES = [name for i, name in enumerate(OPS) if name not in UNSUPPORTED and (i % EVERY == 0 or name in OWN_WAYS)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_device(name: str) -> None:
+    if name in DIFFERENT:
+        pytest.skip(DIFFERENT[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case, op, sample, expected in cases(name):
+            actual = [place(x) for x in run(op, on_device(sample, name))]
+            assert actual == expected, case
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_when_captured(name: str) -> None:
+    if name in DIFFERENT_WHEN_CAPTURED:
+        pytest.skip(DIFFERENT_WHEN_CAPTURED[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case, op, sample, expected in cases(name):
+            with FakeTensorMode() as mode:
+                given = (sample.input, sample.args, sample.kwargs)
+                input_, args, kwargs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, given)
+                try:
+                    results = run(op, SampleInput(input_, args=tuple(args), kwargs=kwargs))
+                except (DynamicOutputShapeException, DataDependentOutputException):  # the graph is cut there
+                    continue
+                actual = [place(x) for x in results]
+            assert actual == expected, case
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.roll(x, (1, 1), (0, 1)),
+        lambda x: torch.roll(x, 1),
+        torch.nn.functional.logsigmoid,
+        lambda x: torch.isin(x, x.flatten()[:3]),
+        lambda x: torch.isin(x, x),
+        lambda x: torch.isin(x, 2.0),
+        lambda x: torch.channel_shuffle(x, 2),
+        lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+        lambda x: torch.nn.functional.batch_norm(x, x.new_zeros(4), x.new_ones(4)),
+        lambda x: x.masked_fill(x > 0, 0.0),
+        lambda x: torch.angle(x.to(torch.complex64)),
+    ],
+)
+def test_captured(function: Callable[[torch.Tensor], torch.Tensor], dynamic: bool) -> None:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    for layout in (channels_last, permuted) if dynamic else LAYOUTS:
+        x = layout(torch.randn(2, 4, 3, 5))
+        assert x is not None
+        with FakeTensorMode(shape_env=ShapeEnv() if dynamic else None) as mode:
+            captured = function(mode.from_tensor(x, static_shapes=not dynamic))
+            strides = tuple(int(s) for s in captured.stride())
+        assert strides == function(x).stride(), layout.__name__
+
+
+@pytest.mark.parametrize("place", ["cpu", "pjrt"])
+def test_a_compiled_function_views_what_eager_can(place: str) -> None:
+    x = channels_last(torch.randn(2, 4, 3, 5))
+    assert x is not None
+
+    def flat(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rolled = torch.roll(x, (1, 1), (0, 1))
+        return torch.nn.functional.logsigmoid(x).view(-1), rolled.as_strided((8,), (1,))
+
+    for actual, expected in zip(torch.compile(flat, backend="pjrt")(x.to(place)), flat(x), strict=True):
+        torch.testing.assert_close(actual.cpu(), expected)
