@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace tpjrt::python {
 namespace {
 
-using engine::CompiledGraph;
+using engine::Given;
 
 // How results are handed over.
 enum class Form : uint8_t { kSingle, kTuple, kList };
@@ -42,7 +42,7 @@ class Captured {
   // another piece: its .grad. Followers come last.
   py::object call(const py::tuple& bound, const py::args& args) {
     std::vector<at::Tensor> state, followers;
-    std::vector<CompiledGraph::Given> given;
+    std::vector<Given> given;
     if (!find(bound, args, state, followers, given)) return refuse(bound, args);
     check_aliases(given, given.size() - state.size());
     std::vector<at::Tensor> results;
@@ -79,7 +79,7 @@ class Captured {
   }
 
   bool find(const py::tuple& bound, const py::args& args, std::vector<at::Tensor>& state,
-            std::vector<at::Tensor>& followers, std::vector<CompiledGraph::Given>& given) const {
+            std::vector<at::Tensor>& followers, std::vector<Given>& given) const {
     const auto following = static_cast<Py_ssize_t>(followers_.size());
     const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following;
     const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
@@ -130,7 +130,7 @@ class Captured {
 
   // What is updated in place must not be another argument's memory as well. State comes after the call's `first` own
   // arguments, and is checked when it is not what it was in the last call.
-  void check_aliases(const std::vector<CompiledGraph::Given>& given, size_t first) {
+  void check_aliases(const std::vector<Given>& given, size_t first) {
     if (mutated_.empty()) return;
     std::vector<const c10::StorageImpl*> storages(given.size());
     for (size_t i = 0; i < given.size(); ++i) storages[i] = given[i].tensor->storage().unsafeGetStorageImpl();

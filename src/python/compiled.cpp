@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/storage.h"
 #include "engine/compiled_graph.h"
@@ -17,10 +18,11 @@ namespace py = pybind11;
 
 namespace tpjrt::python {
 
-using engine::CompiledGraph;
+using engine::Given;
+using engine::Trace;
 
-CompiledGraph::Given given_of(PyObject* object) {
-  CompiledGraph::Given given;
+Given given_of(PyObject* object) {
+  Given given;
   if (THPVariable_Check(object)) {
     given.tensor = &THPVariable_Unpack(object);
   } else if (PyBool_Check(object)) {
@@ -35,72 +37,35 @@ CompiledGraph::Given given_of(PyObject* object) {
 
 namespace {
 
-class Trace {
- public:
-  at::Tensor tensor(c10::Device device, py::handle dtype, const std::vector<int64_t>& sizes,
-                    const std::vector<int64_t>& strides, bool conjugate, bool negative) {
-    TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
-    arguments_.push_back(
-        CompiledGraph::Argument::tensor(device, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, strides));
-    arguments_.back().conjugate = conjugate;
-    arguments_.back().negative = negative;
-    return arguments_.back().traced();
-  }
-  void number(py::handle value) { arguments_.push_back(CompiledGraph::Argument::of(given_of(value.ptr()).number)); }
+at::Tensor add_tensor(Trace& trace, c10::Device device, py::handle dtype, const std::vector<int64_t>& sizes,
+                      const std::vector<int64_t>& strides, bool conjugate, bool negative) {
+  TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
+  return trace.add_tensor(device, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, strides, conjugate,
+                          negative);
+}
 
-  std::vector<bool> changed() const {
-    std::vector<bool> result;
-    for (const auto& argument : arguments_) result.push_back(engine::is_changed(argument));
-    return result;
-  }
-  std::vector<bool> reached(const std::vector<at::Tensor>& from) const { return engine::reached(arguments_, from); }
-
-  // Another tensor with the first value of an argument.
-  at::Tensor alias(size_t index) const {
-    const CompiledGraph::Argument& argument = arguments_.at(index);
-    at::Tensor tensor = device::make_tensor(argument.leaf->leaf_type, argument.placeholder.device().index());
-    std::lock_guard lock(graph::graph_lock());
-    device::storage_of(tensor)->cell.bind({argument.leaf, 0});
-    return tensor;
-  }
-
-  // The program will have only those arguments for which `kept` is true.
-  void keep(const std::vector<bool>& kept) {
-    TORCH_CHECK(kept.size() == arguments_.size(), "one bool an argument");
-    size_t next = 0;
-    for (size_t i = 0; i < kept.size(); ++i) {
-      if (!kept[i]) continue;
-      if (next != i) arguments_[next] = std::move(arguments_[i]);
-      ++next;
+// `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
+// `also`: what is computed without being a result. The trace is empty afterwards.
+std::shared_ptr<Program> compile(Trace& trace, const py::sequence& results, const std::vector<c10::Device>& devices,
+                                 c10::Device random_device, const std::vector<at::Tensor>& also) {
+  auto program = std::make_shared<Program>();
+  std::vector<engine::TracedResult> tensors;
+  for (const auto& value : results) {
+    if (!THPVariable_Check(value.ptr())) {
+      program->constants.push_back(py::reinterpret_borrow<py::object>(value));
+      continue;
     }
-    arguments_.resize(next);
+    program->constants.emplace_back();
+    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());  // a conjugate is one in memory, too, when it leaves
+    tensors.push_back({tensor.resolve_conj().resolve_neg(), devices.at(tensors.size())});
+    TORCH_CHECK(device::is_pjrt(tensors.back().tensor), "a traced function gave a tensor on ",
+                tensors.back().tensor.device());
   }
-
-  // `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
-  // `also`: what is computed without being a result.
-  std::shared_ptr<Program> compile(const py::sequence& results, const std::vector<c10::Device>& devices,
-                                   c10::Device random_device, const std::vector<at::Tensor>& also) {
-    auto program = std::make_shared<Program>();
-    std::vector<CompiledGraph::Result> tensors;
-    for (const auto& value : results) {
-      if (!THPVariable_Check(value.ptr())) {
-        program->constants.push_back(py::reinterpret_borrow<py::object>(value));
-        continue;
-      }
-      program->constants.emplace_back();
-      const at::Tensor& tensor = THPVariable_Unpack(value.ptr());  // a conjugate is one in memory, too, when it leaves
-      tensors.push_back({tensor.resolve_conj().resolve_neg(), devices.at(tensors.size())});
-      TORCH_CHECK(device::is_pjrt(tensors.back().traced), "a traced function gave a tensor on ",
-                  tensors.back().traced.device());
-    }
-    program->graph = std::make_shared<CompiledGraph>(engine::Session::instance(), std::move(arguments_), tensors,
-                                                     random_device, also);
-    return program;
-  }
-
- private:
-  std::vector<CompiledGraph::Argument> arguments_;
-};
+  const Trace finished = std::exchange(trace, {});
+  program->graph =
+      std::make_shared<engine::CompiledGraph>(engine::Session::instance(), finished, tensors, random_device, also);
+  return program;
+}
 
 class Function {
  public:
@@ -127,7 +92,7 @@ class Function {
 
  private:
   py::list run(const auto& arguments) {
-    std::vector<CompiledGraph::Given> given;
+    std::vector<Given> given;
     given.reserve(arguments.size());
     for (const py::handle argument : arguments) given.push_back(given_of(argument.ptr()));
     const std::shared_ptr<Program> program = find(arguments, given);
@@ -143,7 +108,7 @@ class Function {
     return results;
   }
 
-  std::shared_ptr<Program> find(const py::object& arguments, const std::vector<CompiledGraph::Given>& given) {
+  std::shared_ptr<Program> find(const py::object& arguments, const std::vector<Given>& given) {
     for (auto it = programs_.begin(); it != programs_.end(); ++it) {
       if (!(*it)->graph->matches(given)) continue;
       std::rotate(programs_.begin(), it, it + 1);  // the latest comes first
@@ -168,15 +133,15 @@ void bind_compiled(py::module_& m) {
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
       .def(py::init<>())
-      .def("tensor", &Trace::tensor, py::arg("device"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
+      .def("tensor", &add_tensor, py::arg("device"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
            py::arg("conjugate") = false, py::arg("negative") = false)
-      .def("number", &Trace::number)
+      .def("number", [](Trace& trace, py::handle value) { trace.add_number(given_of(value.ptr()).number); })
       .def("changed", &Trace::changed, "of each argument: has its memory a new value?")
       .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")
       .def("alias", &Trace::alias)
       .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
       .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
-      .def("compile", &Trace::compile, py::arg("results"), py::arg("devices"), py::arg("random_device"),
+      .def("compile", &compile, py::arg("results"), py::arg("devices"), py::arg("random_device"),
            py::arg("also") = std::vector<at::Tensor>());
   py::class_<engine::Region>(m, "Region", "a part of a trace that is repeated or chosen")
       .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"))

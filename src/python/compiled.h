@@ -17,7 +17,7 @@ struct Program {
 };
 
 // A tensor, a number or None as the argument of a call. A tensor is borrowed.
-engine::CompiledGraph::Given given_of(PyObject* object);
+engine::Given given_of(PyObject* object);
 
 void bind_compiled(pybind11::module_& m);
 

@@ -223,10 +223,11 @@ def capture(
     keep_grads: bool = False,
     with_grads: bool = True,
 ) -> Capture:
-    """Runs ``fn`` once on placeholders and compiles what it did.
+    """Runs ``fn`` on placeholders and compiles what it did.
 
-    Modules and optimizers are as before afterwards. Other effects of ``fn`` on Python objects stay, and happen here
-    only.
+    ``fn`` runs as often as it takes to see what it does: once more where it uses gradients that were there before, or
+    sets them to zero, and each time once more where an optimizer's step counts part. Modules and optimizers are as
+    before afterwards. Other effects of ``fn`` on Python objects stay, and happen in these runs only.
 
     Raises:
         CaptureError: ``fn`` can't be one program.

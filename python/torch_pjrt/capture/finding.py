@@ -86,6 +86,11 @@ class _Search:
             self.value(vars(value), depth)
 
 
+def _as_written(fn: Any) -> Any:
+    """What torch.compile was given, if it made ``fn``."""
+    return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
+
+
 def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.optim.Optimizer] = ()) -> Found:
     """The modules (submodules too) and optimizers that calling ``fn`` may use, besides those that are named."""
     search = _Search()
@@ -93,5 +98,5 @@ def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.
         search.module(module)
     for optimizer in optimizers:
         search.value(optimizer)
-    search.value(fn)
+    search.value(_as_written(fn))
     return search.found

@@ -73,9 +73,10 @@ def jit(
 ) -> Callable[..., Any]:
     """Makes a program of ``fn`` for tensors like ``example_args``, to be called from C++ with no guards in the way.
 
-    ``fn`` runs once, on placeholders, without gradients. What it does besides calling PyTorch, and which branch it
-    takes, stays as it was then: ``train()`` or ``eval()`` later has no effect. Parameters and buffers are read at each
-    call where they lie, so they may be changed in place or replaced by others of the same shape.
+    ``fn`` runs on placeholders, without gradients; twice, where the first run can't tell all. What it does besides
+    calling PyTorch, and which branch it takes, stays as it was then: ``train()`` or ``eval()`` later has no effect.
+    Parameters and buffers are read at each call where they lie, so they may be changed in place or replaced by others
+    of the same shape.
 
     Args:
         fn: a module or a function; takes tensors, gives a tensor or a structure of tensors.

@@ -22,6 +22,7 @@ from torch_pjrt.capture.kept import Kept, Made
 from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.errors import CaptureError, ValueNeeded
+from torch_pjrt.tracing_scope import tracing
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")
@@ -307,18 +308,14 @@ class Recording(TorchFunctionMode):
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Random numbers are drawn by calls, not by the capture; backward runs in this thread, as part of it."""
+    """Backward runs in this thread, as part of the capture, and what torch.compile made runs as it was written."""
     autocast = torch.is_autocast_enabled("pjrt"), torch.get_autocast_dtype("pjrt")
-    with torch.utils._python_dispatch._disable_current_modes():
-        state = torch.pjrt.get_rng_state()
-        _C.set_tracing(True)
-        try:
-            with torch.autograd.set_multithreading_enabled(False):
-                yield
-        except NotImplementedError as error:
-            raise CaptureError(f"the function can't be one program: {error}") from error
-        finally:
-            _C.set_tracing(False)
-            torch.pjrt.set_rng_state(state)
-            torch.set_autocast_enabled("pjrt", autocast[0])
-            torch.set_autocast_dtype("pjrt", autocast[1])
+    uncompiled = torch.compiler.set_stance("force_eager")
+    try:
+        with uncompiled, tracing(), torch.autograd.set_multithreading_enabled(False):
+            yield
+    except NotImplementedError as error:
+        raise CaptureError(f"the function can't be one program: {error}") from error
+    finally:
+        torch.set_autocast_enabled("pjrt", autocast[0])
+        torch.set_autocast_dtype("pjrt", autocast[1])

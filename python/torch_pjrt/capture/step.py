@@ -210,7 +210,8 @@ def compile_step(
             loss = step(x, y)
             scheduler.step()
 
-    ``step_fn`` runs as Python when it is captured, and not in the calls after: each call runs the program. An optimizer
+    ``step_fn`` runs as Python when it is captured, up to four times (with gradients and without, say), and not in the
+    calls after: each call runs the program. What it is made of may be compiled by ``torch.compile``. An optimizer
     without state makes it in its first step, which therefore runs in eager. A call with new shapes, dtypes, devices or
     constants, or in another mode (``train()``/``eval()``, grad mode, autocast, ``requires_grad``), captures again.
     Hyperparameters may be changed at any time: a learning rate is an input of the program, others become inputs when

@@ -16,6 +16,7 @@ from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
+from torch_pjrt.tracing_scope import tracing
 
 DEVICE = torch.device("pjrt")
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS
@@ -243,18 +244,13 @@ class Placeholders(fx.Interpreter):
 
 
 @contextmanager
-def tracing() -> Iterator[None]:
-    """Nothing of the compilation that is going on around it acts on the trace, and random numbers are drawn by calls,
-    not by the trace."""
-    with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-        state = torch.pjrt.get_rng_state()
-        _C.set_tracing(True)
+def tracing_calls() -> Iterator[None]:
+    """Calls are recorded as their nodes' lines of the user's code; what autograd would need of them is not."""
+    with tracing(), torch.no_grad():
         try:
             yield
         finally:
-            _C.set_tracing(False)
             _C.set_location("", 0)
-            torch.pjrt.set_rng_state(state)
 
 
 def result_devices(module: fx.GraphModule, results: Sequence[Any]) -> list[torch.device]:
@@ -287,7 +283,7 @@ class Tracer:
         trace = _C.Trace()
         inputs: list[Any] = []
         sizes: list[Any] = []
-        with tracing():
+        with tracing_calls():
             for value in arguments:
                 if isinstance(value, torch.Tensor):
                     layout = [[size_now(size) for size in sizes] for sizes in (value.shape, value.stride())]

@@ -1,0 +1,27 @@
+"""The scope in which a function is traced: its calls are recorded on placeholders, and nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from torch_pjrt import _C
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """What only a run can tell raises NotImplementedError in this thread. Scopes may be within each other.
+
+    The modes around it don't act on the trace, and random numbers are drawn by calls, not by the trace.
+    """
+    outer = _C.tracing()
+    with torch.utils._python_dispatch._disable_current_modes():
+        state = torch.pjrt.get_rng_state()
+        _C.set_tracing(True)
+        try:
+            yield
+        finally:
+            _C.set_tracing(outer)
+            torch.pjrt.set_rng_state(state)

@@ -1,0 +1,64 @@
+// A function that was run on placeholders: its arguments, and what it did to them (Note [Traces]).
+//
+// Placeholders are tensors on the device without data. What their storages hold after the run, and what the results'
+// hold, is the program (CompiledGraph). Not under graph_lock().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "graph/node.h"
+
+namespace tpjrt::engine {
+
+// A number that a function is called with; monostate: None. Part of what a program is made for.
+using PlainNumber = std::variant<std::monostate, int64_t, double, bool>;
+
+// What an argument must be for a program: a tensor on `device` of these sizes and strides, or this very number.
+struct ArgumentForm {
+  bool is_tensor = false;
+  c10::Device device = c10::kCPU;
+  c10::ScalarType dtype = c10::kFloat;
+  graph::Sizes sizes, strides;
+  bool conjugate = false, negative = false;  // what its memory says is lazily so
+  PlainNumber number;
+};
+
+struct TracedArgument : ArgumentForm {
+  at::Tensor placeholder;  // stands for the argument's memory
+  graph::NodePtr leaf;     // what its storage held first
+};
+
+// One result as the trace gave it, and the device that the caller wants it on.
+struct TracedResult {
+  at::Tensor tensor;
+  c10::Device device = c10::kCPU;
+};
+
+class Trace {
+ public:
+  // One more argument: as the traced function sees it. A dense argument is traced as it is. Of another, the trace sees its
+  // memory from the first to the last element (on the CPU, where that needs no copy) or a dense copy (on the device).
+  at::Tensor add_tensor(c10::Device device, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                        bool conjugate, bool negative);
+  void add_number(PlainNumber number);
+
+  // Of each argument: has its storage another value than the leaf it began with?
+  std::vector<bool> changed() const;
+  // Of each argument: do these tensors depend on its first value?
+  std::vector<bool> reached(const std::vector<at::Tensor>& from) const;
+  // Another tensor with the first value of an argument.
+  at::Tensor alias(size_t index) const;
+  // The program will have only those arguments for which `kept` is true.
+  void keep(const std::vector<bool>& kept);
+
+  std::vector<TracedArgument> arguments;
+};
+
+// Were the two tensors computed by the same calls from the same values? False where that is not obvious.
+bool is_same(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace tpjrt::engine
