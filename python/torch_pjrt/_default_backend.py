@@ -1,22 +1,40 @@
-"""``torch.compile`` without a backend: Inductor, which can't compile for this device. Graphs on it go to ``"pjrt"``."""
+"""Inductor, the backend of ``torch.compile`` without one, can't compile for this device. Graphs on it go to
+``"pjrt"``, by whatever way they came to Inductor."""
 
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 
+from torch_pjrt._after_import import after_import
+
 
 def is_ours(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Does a tensor lie on the device, among what the graph is given or what it makes?"""
-    made = (node.meta.get("example_value") for node in module.graph.nodes)
+    made = (node.meta.get("example_value", node.meta.get("val")) for node in module.graph.nodes)
     return any(isinstance(value, torch.Tensor) and value.device.type == "pjrt" for value in (*inputs, *made))
 
 
-def install() -> None:
+def _compile(module: torch.fx.GraphModule, inputs: Sequence[Any], settings: Iterable[str]) -> Any:
+    if settings:
+        warnings.warn(
+            f"torch.compile: {', '.join(sorted(settings))} (from mode or options) are Inductor's settings; a "
+            "graph on 'pjrt' is compiled by backend 'pjrt', which has none of them",
+            stacklevel=3,
+        )
+    from torch_pjrt.dynamo.backend import pjrt
+
+    return pjrt(module, inputs)
+
+
+def _in_torch_compile() -> None:
+    """Where Inductor need not even be imported."""
     inductor = torch._TorchCompileInductorWrapper
     initialize, inner = inductor.__init__, inductor.__call__
 
@@ -31,14 +49,44 @@ def install() -> None:
     def call(self: Any, module: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
         if not is_ours(module, inputs):
             return inner(self, module, inputs, **options)
-        if self.config:
-            warnings.warn(
-                f"torch.compile: {', '.join(sorted(self.config))} (from mode or options) are Inductor's settings; a "
-                "graph on 'pjrt' is compiled by backend 'pjrt', which has none of them",
-                stacklevel=2,
-            )
-        from torch_pjrt.dynamo.backend import pjrt
-
-        return pjrt(module, inputs)
+        return _compile(module, inputs, self.config)
 
     inductor.__init__, inductor.__call__ = init, call
+
+
+def _in_inductor(module: ModuleType) -> None:
+    """``torch._dynamo.lookup_backend("inductor")``, ``torch._inductor.compile`` and whoever else calls it."""
+    inner = module.compile_fx
+
+    @functools.wraps(inner)
+    def compile_fx(model_: Any, example_inputs_: Any, *arguments: Any, **options: Any) -> Any:
+        if not (isinstance(model_, torch.fx.GraphModule) and is_ours(model_, example_inputs_)):
+            return inner(model_, example_inputs_, *arguments, **options)
+        from torch._inductor.virtualized import V
+
+        if V.aot_compilation:
+            raise NotImplementedError(
+                "AOTInductor makes no code for device 'pjrt'; torch.compile and torch_pjrt.jit compile for it"
+            )
+        return _compile(model_, example_inputs_, options.get("config_patches") or ())
+
+    module.compile_fx = compile_fx  # type: ignore[attr-defined]
+
+
+def _one_at_a_time(module: ModuleType) -> None:
+    """PyTorch loads a backend when it is first named, and lets go of the GIL meanwhile: each thread that names it then
+    would register it, and PyTorch refuses the second."""
+    inner, lock = module.lookup_backend, threading.RLock()
+
+    @functools.wraps(inner)
+    def lookup_backend(compiler_fn: Any) -> Any:
+        with lock:
+            return inner(compiler_fn)
+
+    module.lookup_backend = lookup_backend  # type: ignore[attr-defined]
+
+
+def install() -> None:
+    _in_torch_compile()
+    after_import("torch._inductor.compile_fx", _in_inductor)
+    after_import("torch._dynamo.backends.registry", _one_at_a_time)
