@@ -22,7 +22,7 @@ def test_generators() -> None:
         state = torch.pjrt.get_rng_state()
         assert state.tolist() == before.tolist()
         torch.pjrt.set_rng_state(state)
-        assert [s.tolist() for s in torch.pjrt.get_rng_state_all()][0] == before.tolist()
+        assert torch.pjrt.get_rng_state_all()[0].tolist() == before.tolist()
         torch.pjrt.manual_seed(3)
         assert torch.pjrt.initial_seed() == 3
         with pytest.raises(RuntimeError, match="data is not allocated"):

@@ -236,7 +236,9 @@ def capture(
         StateMade: an optimizer made its state in this step.
     """
     if _C.has_no_values(()):
-        raise CaptureError("a function can't be captured where PyTorch traces (FakeTensorMode, make_fx): nothing has values")
+        raise CaptureError(
+            "a function can't be captured where PyTorch traces (FakeTensorMode, make_fx): nothing has values"
+        )
     with _lock:
         return _capture(fn, args, kwargs, found, inputs, keep_grads, with_grads)
 
