@@ -40,9 +40,8 @@ def _in_torch_compile() -> None:
 
     @functools.wraps(initialize)
     def init(self: Any, *arguments: Any, **options: Any) -> None:
-        from torch_pjrt.dynamo import optimizers
+        import torch_pjrt.dynamo.optimizers  # noqa: F401 - Dynamo captures before it calls the backend
 
-        optimizers.install()  # Dynamo captures before it calls the backend
         initialize(self, *arguments, **options)
 
     @functools.wraps(inner)
@@ -68,25 +67,31 @@ def _in_inductor(module: ModuleType) -> None:
             raise NotImplementedError(
                 "AOTInductor makes no code for device 'pjrt'; torch.compile and torch_pjrt.jit compile for it"
             )
-        return _compile(model_, example_inputs_, options.get("config_patches") or ())
+        settings = options.get("config_patches") or ()
+        if not module.graph_returns_tuple(model_):  # not captured by Dynamo
+            compiled = functools.partial(_compile, settings=settings)
+            return module.make_graph_return_tuple(model_, example_inputs_, compiled)
+        return _compile(model_, example_inputs_, settings)
 
     module.compile_fx = compile_fx  # type: ignore[attr-defined]
 
 
-def _one_at_a_time(module: ModuleType) -> None:
+def _registered_once(module: ModuleType) -> None:
     """PyTorch loads a backend when it is first named, and lets go of the GIL meanwhile: each thread that names it then
-    would register it, and PyTorch refuses the second."""
-    inner, lock = module.lookup_backend, threading.RLock()
+    registers it, and PyTorch refuses the second."""
+    inner, lock = module.register_backend, threading.Lock()
 
     @functools.wraps(inner)
-    def lookup_backend(compiler_fn: Any) -> Any:
+    def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
         with lock:
-            return inner(compiler_fn)
+            if name is not None and compiler_fn is not None and module._COMPILER_FNS.get(name) is compiler_fn:
+                return compiler_fn
+            return inner(compiler_fn, name, tags)
 
-    module.lookup_backend = lookup_backend  # type: ignore[attr-defined]
+    module.register_backend = register_backend  # type: ignore[attr-defined]
 
 
 def install() -> None:
     _in_torch_compile()
     after_import("torch._inductor.compile_fx", _in_inductor)
-    after_import("torch._dynamo.backends.registry", _one_at_a_time)
+    after_import("torch._dynamo.backends.registry", _registered_once)

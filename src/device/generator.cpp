@@ -44,8 +44,10 @@ void PjrtGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK(state.device().is_cpu() && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.numel() == 16,
               "pjrt: a generator's state is a CPU uint8 tensor of 16 elements (seed, offset), got ", state.numel(),
               " elements of ", state.dtype().name(), " on ", state.device());
+  const void* data = state.data();
+  TORCH_CHECK(data, "pjrt: a generator's state has values, got a tensor without memory, such as a fake one");
   uint64_t words[2];
-  std::memcpy(words, state.data(), sizeof(words));
+  std::memcpy(words, data, sizeof(words));
   seed_ = words[0];
   offset_ = words[1];
 }

@@ -69,7 +69,7 @@ def test_inductor_by_its_name() -> None:
     assert counter.frame_count == 1
     module = torch.fx.symbolic_trace(lambda x: x + 1)
     found = torch._inductor.compile(module, [torch.ones(3, device="pjrt")])
-    assert found(torch.ones(3, device="pjrt"))[0].tolist() == [2.0] * 3
+    assert found(torch.ones(3, device="pjrt")).tolist() == [2.0] * 3
 
 
 def test_inductor_ahead_of_time() -> None:

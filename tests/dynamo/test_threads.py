@@ -42,5 +42,5 @@ BEFORE = "model = torch.nn.Linear(3, 2, bias=False).eval(); model.weight.data.fi
 
 @pytest.mark.parametrize("act", ACTS)
 def test_first_use(server: fresh.Server, act: str) -> None:
-    before = BEFORE if "model" in act else ""
+    before = BEFORE if "model" in ACTS[act] else ""
     server.run(fresh.Job("import torch_pjrt\n" + THREADS.format(act=ACTS[act], before=before)))

@@ -13,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo import comparing, optimizers
+from torch_pjrt.dynamo import comparing
+from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
 from torch_pjrt.dynamo.composites import taken_apart
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
@@ -32,7 +33,6 @@ torch._dynamo.config.allow_rnn = True
 # What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
 torch._dynamo.trace_rules.add("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
-optimizers.install()
 
 MODES = ("default", "reduce-overhead")
 
