@@ -17,6 +17,7 @@ from torch_pjrt import (
     _autocast,
     _data_parallel,
     _default_backend,
+    _distributed,
     _files,
     _flex_attention,
     _flops,
@@ -107,6 +108,7 @@ def register(module: ModuleType) -> None:
     _autocast.install()
     _data_parallel.install()
     _default_backend.install()
+    _distributed.install()
     _flex_attention.install()
     _nested.install()
     _optimizers.install()

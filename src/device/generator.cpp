@@ -3,8 +3,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/Utils.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
@@ -31,9 +31,10 @@ uint64_t PjrtGenerator::seed() {
   return seed_;
 }
 
-// State: seed and offset, 16 bytes in a CPU byte tensor.
+// State: seed and offset, 16 bytes in a CPU byte tensor. It is made below the dispatcher, as the CPU's is: a mode that gives
+// tensors without memory (FakeTensorMode) has no part in it.
 c10::intrusive_ptr<c10::TensorImpl> PjrtGenerator::get_state() const {
-  at::Tensor state = at::empty({16}, at::TensorOptions(c10::kCPU).dtype(c10::kByte));
+  at::Tensor state = at::detail::empty_cpu({16}, c10::kByte, c10::kStrided, c10::kCPU, false, c10::MemoryFormat::Contiguous);
   const uint64_t words[2] = {seed_, offset_};
   std::memcpy(state.mutable_data_ptr(), words, sizeof(words));
   return state.getIntrusivePtr();
@@ -43,8 +44,10 @@ void PjrtGenerator::set_state(const c10::TensorImpl& state) {
   TORCH_CHECK(state.device().is_cpu() && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.numel() == 16,
               "pjrt: a generator's state is a CPU uint8 tensor of 16 elements (seed, offset), got ", state.numel(),
               " elements of ", state.dtype().name(), " on ", state.device());
+  const void* data = state.data();
+  TORCH_CHECK(data, "pjrt: a generator's state has values, got a tensor without memory, such as a fake one");
   uint64_t words[2];
-  std::memcpy(words, state.data(), sizeof(words));
+  std::memcpy(words, data, sizeof(words));
   seed_ = words[0];
   offset_ = words[1];
 }

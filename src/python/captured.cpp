@@ -80,6 +80,7 @@ class Captured {
 
   bool find(const py::tuple& bound, const py::args& args, std::vector<at::Tensor>& state,
             std::vector<at::Tensor>& followers, std::vector<Given>& given) const {
+    if (is_traced_by_pytorch()) return false;
     const auto following = static_cast<Py_ssize_t>(followers_.size());
     const Py_ssize_t places = (PyTuple_GET_SIZE(bound.ptr()) - 1) / 2 - following;
     const Py_ssize_t count = PyTuple_GET_SIZE(args.ptr());
@@ -97,7 +98,7 @@ class Captured {
       const Py_ssize_t at = 1 + 2 * (places + i);
       at::Tensor tensor = lookup(PyTuple_GET_ITEM(bound.ptr(), at), PyTuple_GET_ITEM(bound.ptr(), at + 1), state);
       const at::Tensor& leader = state[followers_[static_cast<size_t>(i)]];
-      if (!tensor.defined() || !tensor.is_cpu() || !leader.is_cpu() || tensor.dtype() != leader.dtype() ||
+      if (!tensor.defined() || has_no_values(tensor) || !tensor.is_cpu() || !leader.is_cpu() || tensor.dtype() != leader.dtype() ||
           tensor.dim() != 0 || leader.dim() != 0 ||
           std::memcmp(tensor.const_data_ptr(), leader.const_data_ptr(), leader.nbytes()) != 0) {
         return false;
@@ -112,7 +113,7 @@ class Captured {
     for (size_t i = 0; i < given.size(); ++i) {
       const at::Tensor& tensor = *given[i].tensor;
       if (requires_grad_[i] >= 0 && tensor.requires_grad() != (requires_grad_[i] == 1)) return false;
-      if (tensor.is_conj() || tensor.is_neg()) return false;
+      if (tensor.is_conj() || tensor.is_neg() || has_no_values(tensor)) return false;
     }
     for (const size_t index : absent_) {
       if (state[index].grad().defined()) return false;

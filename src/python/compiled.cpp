@@ -1,10 +1,12 @@
 // Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of sizes.
 #include "python/compiled.h"
 
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 #include <utility>
@@ -33,6 +35,25 @@ Given given_of(PyObject* object) {
     given.number = py::reinterpret_borrow<py::object>(object).cast<int64_t>();
   }
   return given;
+}
+
+bool is_traced_by_pytorch() {
+  using Modes = c10::impl::TorchDispatchModeTLS;
+  using Key = c10::impl::TorchDispatchModeKey;
+  if (!Modes::any_modes_set()) return false;
+  return Modes::get_mode(Key::FAKE) || Modes::get_mode(Key::PROXY) || Modes::get_mode(Key::FUNCTIONAL);
+}
+
+bool has_no_values(const at::Tensor& tensor) {
+  return tensor.key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
+}
+
+bool has_no_values(std::span<PyObject* const> arguments) {
+  return is_traced_by_pytorch() || std::any_of(arguments.begin(), arguments.end(), [](PyObject* argument) {
+           return THPVariable_Check(argument) ? has_no_values(THPVariable_Unpack(argument))
+                                              : torch::is_symint(py::handle(argument));
+         });
 }
 
 namespace {
@@ -67,10 +88,16 @@ std::shared_ptr<Program> compile(Trace& trace, const py::sequence& results, cons
   return program;
 }
 
+std::span<PyObject* const> items_of(const py::object& sequence) {  // a list or a tuple
+  return {PySequence_Fast_ITEMS(sequence.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
+}
+
 class Function {
  public:
-  // `specialize(arguments)` gives the Program for arguments that no program is for yet.
-  explicit Function(py::function specialize) : specialize_(std::move(specialize)) {}
+  // `specialize(arguments)` gives the Program for arguments that no program is for yet. `plain(arguments)` does what the
+  // programs do, by PyTorch's own calls: for arguments that have no values.
+  Function(py::function specialize, py::function plain)
+      : specialize_(std::move(specialize)), plain_(std::move(plain)) {}
 
   // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
   py::list call(const py::list& arguments) {
@@ -92,6 +119,7 @@ class Function {
 
  private:
   py::list run(const auto& arguments) {
+    if (has_no_values(items_of(arguments))) return py::list(plain_(arguments));
     std::vector<Given> given;
     given.reserve(arguments.size());
     for (const py::handle argument : arguments) given.push_back(given_of(argument.ptr()));
@@ -122,13 +150,15 @@ class Function {
 
   // A number that counts up makes a Program of each value; they share an executable, so that another one costs a trace.
   static constexpr size_t kMostPrograms = 256;
-  py::function specialize_;
+  py::function specialize_, plain_;
   std::vector<std::shared_ptr<Program>> programs_;
 };
 
 }  // namespace
 
 void bind_compiled(py::module_& m) {
+  m.def("has_no_values", [](const py::tuple& arguments) { return has_no_values(items_of(arguments)); },
+        "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
@@ -153,7 +183,7 @@ void bind_compiled(py::module_& m) {
         py::arg("on_false"));
   py::class_<Function> function(m, "Function", py::dynamic_attr(),
                                 "a traced function: a list of arguments in, a list of results out");
-  function.def(py::init<py::function>())
+  function.def(py::init<py::function, py::function>(), py::arg("specialize"), py::arg("plain"))
       .def("__call__", &Function::call)
       .def("call_with", &Function::call_with, "the same for arguments that are not in a list")
       .def("add", &Function::add)

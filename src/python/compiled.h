@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/compiled_graph.h"
@@ -18,6 +19,12 @@ struct Program {
 
 // A tensor, a number or None as the argument of a call. A tensor is borrowed.
 engine::Given given_of(PyObject* object);
+
+// Is there nothing to run a program on? PyTorch is tracing (a FakeTensorMode, make_fx), or an argument's operations are
+// somebody else's: a fake tensor has no memory.
+bool has_no_values(std::span<PyObject* const> arguments);
+bool has_no_values(const at::Tensor& tensor);
+bool is_traced_by_pytorch();
 
 void bind_compiled(pybind11::module_& m);
 

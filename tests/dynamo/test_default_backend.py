@@ -61,3 +61,19 @@ def test_inductor_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_fx, "compile_fx", inductor)
     assert torch.compile(lambda x: x + 1)(torch.ones(2)).tolist() == [2.0, 2.0]
     assert len(seen) == 1
+
+
+def test_inductor_by_its_name() -> None:
+    counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(3, device="pjrt")).tolist() == [2.0] * 3
+    assert counter.frame_count == 1
+    module = torch.fx.symbolic_trace(lambda x: x + 1)
+    found = torch._inductor.compile(module, [torch.ones(3, device="pjrt")])
+    assert found(torch.ones(3, device="pjrt")).tolist() == [2.0] * 3
+
+
+def test_inductor_ahead_of_time() -> None:
+    x = torch.ones(3, device="pjrt")
+    program = torch.export.export(nn.ReLU(), (x,))
+    with pytest.raises(Exception, match="AOTInductor makes no code for device 'pjrt'"):
+        torch._inductor.aoti_compile_and_package(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)
+# While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
+_lock = threading.RLock()
 
 
 @dataclass
@@ -233,6 +236,23 @@ def capture(
         CaptureError: ``fn`` can't be one program.
         StateMade: an optimizer made its state in this step.
     """
+    if _C.has_no_values(()):
+        raise CaptureError(
+            "a function can't be captured where PyTorch traces (FakeTensorMode, make_fx): nothing has values"
+        )
+    with _lock:
+        return _capture(fn, args, kwargs, found, inputs, keep_grads, with_grads)
+
+
+def _capture(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: Found,
+    inputs: Sequence[Hyperparameter],
+    keep_grads: bool,
+    with_grads: bool,
+) -> Capture:
     torch.pjrt.current_device()
     if with_grads:
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)

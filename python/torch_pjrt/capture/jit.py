@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, capture
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.ties import Ties
@@ -37,6 +38,8 @@ class _Otherwise:
     def __call__(self, *args: Any) -> Any:
         if len(args) != len(self.expected):
             raise TypeError(f"{self.name}: expected {len(self.expected)} arguments, got {len(args)}")
+        if _C.has_no_values(args):
+            raise TypeError(f"{self.name}: a fake tensor has no values to run a program on; call the function itself")
         fitting = []
         for i, (given, expected) in enumerate(zip(args, self.expected, strict=True)):
             shape, dtype, device, strides, described = expected

@@ -21,6 +21,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.kept import Kept, Made
 from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
+from torch_pjrt.effects import has_effects, is_custom
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.tracing_scope import tracing
 
@@ -57,6 +58,12 @@ class Follower:
 
 def check_call(func: Any, kwargs: dict[str, Any]) -> None:
     """Raises for what has no meaning in a program that its error would tell of."""
+    overload = getattr(func, func.overloads()[0]) if isinstance(func, torch._ops.OpOverloadPacket) else func
+    if has_effects(overload) and not is_custom(overload):
+        raise CaptureError(
+            f"{overload} has effects beside its results, which would happen once, at the capture: do it outside, or "
+            "compile the function with torch.compile(backend='pjrt'), which is cut around such calls"
+        )
     if kwargs.get("generator") is not None:
         raise CaptureError(
             f"{func.__name__} is given a generator, and a program draws from the default generator of its device: "

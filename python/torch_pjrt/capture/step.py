@@ -152,6 +152,8 @@ class CompiledStep:
         return pytree.tree_unflatten(results, captured.spec)
 
     def capture(self, structure: Any, tensors: Any, args: Any, kwargs: Any) -> Any:
+        if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode: what eager gives
+            return self.fn(*args, **kwargs)
         found = find(self.fn, *self.named)
         self.note_varying(found)
         self.captures += 1

@@ -6,8 +6,7 @@ takes minutes to compile; as a loop it is compiled as fast as one cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -194,26 +193,3 @@ for _cell, _operator in _OPERATORS.items():
     for _key in ("AutogradPrivateUse1", "PrivateUse1"):
         _aten.impl(f"{_cell}.input", KERNELS[_operator.input], _key)
         _aten.impl(f"{_cell}.data", _of_packed(_cell, _operator.data), _key)
-
-
-@contextmanager
-def as_loops() -> Iterator[None]:
-    """Recurrent layers on the CPU, too, are captured as loops, and none as a call of oneDNN."""
-    import torch._decomp  # has PyTorch's own entries
-
-    onednn = torch._C._get_mkldnn_enabled()
-    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-    before = {op: {key: op.py_kernels[key] for key in keys} for op in KERNELS}
-
-    def put(kernels: Any) -> None:
-        for op in KERNELS:
-            op.py_kernels.update(kernels(op))
-            op._dispatch_cache.clear()
-
-    put(lambda op: dict.fromkeys(keys, KERNELS[op]))
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(onednn)
-        put(lambda op: before[op])

@@ -10,16 +10,19 @@ import torch._dynamo
 from torch import fx
 from torch._dynamo.device_interface import register_interface_for_device
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.decompositions.recurrent_modules import as_loops
-from torch_pjrt.dynamo import comparing, layouts, optimizers
+from torch_pjrt.dynamo import comparing, layouts
+from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
+from torch_pjrt.dynamo.composites import taken_apart
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.own_rules import own_rules
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
+from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.residence import check_residence
 
 OPTIONS = {
@@ -31,7 +34,6 @@ torch._dynamo.config.allow_rnn = True
 # What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
 torch._dynamo.trace_rules.add("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
-optimizers.install()
 layouts.install()
 
 MODES = ("default", "reduce-overhead")
@@ -73,15 +75,26 @@ def forget_current_stream(module: fx.GraphModule) -> None:
         looked_up.clear()
 
 
-def needs_no_wrapper(example_inputs: Sequence[Any], graph_inputs: Sequence[Any]) -> bool:
-    """Is the graph that AOTAutograd has made for inference just what is to be called, with the arguments as they come?
-    Asked while it has the graph compiled. What its wrapper does to arguments and results, and restores, costs more than
-    a small program."""
+# What is an argument or a result as it stands; a subclass of Tensor is taken apart, and put together again.
+PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter, int)
+
+
+def gives_plain_results(module: fx.GraphModule) -> bool:
+    """Of a captured graph. What AOTAutograd makes of it only knows the parts that subclasses are put together of."""
+    results = pytree.tree_leaves(outputs_of(module))
+    values = [node.meta.get("example_value", node.meta.get("val")) for node in results if isinstance(node, fx.Node)]
+    return all(type(value) in (*PLAIN, torch.SymInt) for value in values)
+
+
+def needs_no_wrapper(module: fx.GraphModule, example_inputs: Sequence[Any], graph_inputs: Sequence[Any]) -> bool:
+    """Is the graph that AOTAutograd has made of ``module`` for inference just what is to be called, with the arguments
+    as they come? Asked while it has the graph compiled. What its wrapper does to arguments and results, and restores,
+    costs more than a small program."""
     context = torch._guards.TracingContext.try_get()
     about = context.fw_metadata if context is not None else None
     if about is None or len(graph_inputs) != len(example_inputs):
         return False
-    plain = all(type(value) in (FakeTensor, torch.Tensor, torch.nn.Parameter, int) for value in example_inputs)
+    plain = all(type(value) in PLAIN for value in example_inputs) and gives_plain_results(module)
     unchanged = not any(info.mutates_data or info.mutates_metadata for info in about.input_info)
     own = about.num_outputs_aliased == 0 and about.num_intermediate_bases == 0 and not about.dynamic_outputs
     stateless = not about.tokens and about.num_graphsafe_rng_states == 0 and not about.is_rng_op_functionalized
@@ -142,7 +155,7 @@ def pjrt(
 
     def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         function = compiler(graph, inputs)
-        if isinstance(function, Compiled) and needs_no_wrapper(example_inputs, inputs):
+        if isinstance(function, Compiled) and needs_no_wrapper(module, example_inputs, inputs):
             direct.append(function.direct)
         return function
 
@@ -155,6 +168,6 @@ def pjrt(
     )
     forget_current_stream(module)
     rewrite(module)
-    with as_loops(), own_rules():
+    with taken_apart(), own_rules():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

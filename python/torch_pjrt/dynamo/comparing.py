@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from torch_pjrt import _C
 from torch_pjrt.dynamo.splitting import outputs_of, writes
 from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device, reaches, result_devices
 
@@ -50,6 +51,8 @@ def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) ->
     outputs = pytree.tree_leaves(outputs_of(graph), is_leaf=lambda x: x is None)
 
     def run(arguments: list[Any]) -> Sequence[Any]:
+        if _C.has_no_values(tuple(arguments)):
+            return function(arguments)
         given = list(arguments)
         copies = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), given)
         with torch.no_grad():
@@ -106,6 +109,9 @@ def retraced(graph: fx.GraphModule) -> Function:
     def run(arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)
         arguments.clear()
+        if _C.has_no_values(tuple(given)):
+            with torch.no_grad():
+                return list(graph(*given))
         moved = pytree.tree_map_only(torch.Tensor, lambda t: _moved(t, memory), given)
         with torch.no_grad(), drawing_from(drawn_on):
             results = Recorded(graph).run(*moved)

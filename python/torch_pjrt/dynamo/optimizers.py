@@ -1,8 +1,7 @@
-"""Optimizers that Dynamo captures."""
+"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -21,12 +20,12 @@ def make_capturable(optimizer: torch.optim.Optimizer) -> None:
             group["capturable"] = True
 
 
-@functools.cache
-def install() -> None:
-    inner = OptimizerVariable._set_capturable
+_inner = OptimizerVariable._set_capturable
 
-    def _set_capturable(self: Any, tx: Any) -> None:
-        make_capturable(self.value)
-        inner(self, tx)
 
-    OptimizerVariable._set_capturable = _set_capturable
+def _set_capturable(self: Any, tx: Any) -> None:
+    make_capturable(self.value)
+    _inner(self, tx)
+
+
+OptimizerVariable._set_capturable = _set_capturable

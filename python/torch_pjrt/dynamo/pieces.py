@@ -68,12 +68,18 @@ class Compiled:
     def __init__(self, module: fx.GraphModule, names: Sequence[str]) -> None:
         self.module = module
         self.tracer = Tracer(module, names)
-        self.function = _C.Function(self.tracer.program)
+        self.function = _C.Function(self.tracer.program, self.as_captured)
         self.is_settled = False  # is the program that there is the one for every call?
         self.refused: set[str] = set()
         self.pieces: list[Piece] = []
         self.parts: fx.GraphModule | None = None
         self._boxed_call = True
+
+    def as_captured(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """The graph's own calls, for arguments without values, such as fake tensors."""
+        with torch.no_grad():
+            results: Sequence[Any] = self.module(*arguments)
+        return results
 
     def cut(self, refused: Refused) -> None:
         for node, reason in refused.reasons.items():

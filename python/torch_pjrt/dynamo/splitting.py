@@ -7,7 +7,10 @@ import operator
 from typing import Any
 
 from torch import fx
+from torch._ops import HigherOrderOperator
 from torch.fx.passes.split_module import split_module
+
+from torch_pjrt.effects import has_effects
 
 
 def writes(node: fx.Node) -> bool:
@@ -19,9 +22,10 @@ def writes(node: fx.Node) -> bool:
 
 def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
     """Even stages are compiled, odd ones are not; a call is in the earliest stage after those it needs, and not before
-    a call that changes its arguments."""
+    a call that changes its arguments. Calls with other effects keep their order: every process of a collective has to
+    begin the same one."""
     stage: dict[fx.Node, int] = {}
-    first = last = 0
+    first = last = effects = 0
     for node in graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
@@ -30,9 +34,14 @@ def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
             continue
         before = max((stage.get(source, 0) for source in node.all_input_nodes), default=0)
         before = max(before, last if writes(node) else first)  # whoever reads what it changes comes before, or after
+        acts = has_effects(node.target) or isinstance(node.target, HigherOrderOperator)
+        if acts:
+            before = max(before, effects)
         odd = node in refused
         stage[node] = before + ((before % 2 == 0) if odd else (before % 2 == 1))
         last = max(last, stage[node])
+        if acts:
+            effects = stage[node]
         if writes(node):
             first = stage[node]
     return stage

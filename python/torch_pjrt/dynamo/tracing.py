@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._library.custom_ops import OPDEFS
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
+from torch_pjrt.effects import has_effects, is_custom
 from torch_pjrt.tracing_scope import tracing
 
 DEVICE = torch.device("pjrt")
@@ -75,15 +75,6 @@ def rebinds(target: Any) -> bool:
 def reaches(target: Any) -> bool:
     """Does the call place a view of its own on a tensor's memory, which may be wider than the tensor?"""
     return isinstance(target, torch._ops.OpOverload) and target.name().startswith("aten::as_strided")
-
-
-def is_opaque(target: Any) -> bool:
-    """Is it an op of ``torch.library.custom_op``, whose Python has to run in each call? What it reads beside its
-    arguments would stay as it was. PyTorch's own read nothing."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in ("aten", "prims"):
-        return False
-    definition = OPDEFS.get(target._schema.name)
-    return definition is not None and not definition._init_fn.__module__.startswith("torch.")
 
 
 def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor, symbols: Symbols) -> bool:
@@ -174,8 +165,9 @@ class Placeholders(fx.Interpreter):
             return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
         if rebinds(n.target):
             return self.refuse(n, "it gives a tensor other memory")
-        if is_opaque(n.target):
-            return self.refuse(n, "it is a custom op, whose code runs in each call")
+        if has_effects(n.target):
+            kind = "a custom op" if is_custom(n.target) else "an op with effects"
+            return self.refuse(n, f"it is {kind}, whose code runs in each call")
         if (device := random_device(n)) and device.type != self.random_device.type:
             return self.refuse(
                 n, f"it draws from the generator of '{device}', and others draw from that of '{self.random_device}'"

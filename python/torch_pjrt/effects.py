@@ -1,0 +1,44 @@
+"""Which ops do something beside computing their results. They run in each call of a compiled function, and never while
+it is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._library.custom_ops import OPDEFS
+
+# Libraries of ops that only compute, or, as the profiler's, mark what is computed.
+COMPUTE_ONLY = frozenset(
+    {
+        "aten", "prims", "rngprims", "inductor", "quantized_decomposed", "flex_lib", "torch_attn", "onnx",
+        "onnx_symbolic", "profiler", "torch_pjrt",
+    }
+)  # fmt: skip
+# In the dispatcher's table a kernel under one of these keys runs for every backend, in the place of the recorder.
+FOR_EVERY_BACKEND = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+def is_custom(target: Any) -> bool:
+    """Is it an op of the user's ``torch.library.custom_op``?"""
+    definition = OPDEFS.get(target._schema.name)
+    return definition is not None and not definition._init_fn.__module__.startswith("torch.")
+
+
+def has_effects(target: Any) -> bool:
+    """May the op have effects beside its results and the arguments that its schema says are written?
+
+    Of PyTorch's own libraries it is known. Of another library it is supposed where the dispatcher has code for every
+    backend: collectives and waiting for them, streams, and whatever somebody has put under
+    ``torch.library``. What has none is asked of the recorder, which runs nothing.
+    """
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target.namespace in COMPUTE_ONLY:
+        return target is torch.ops.aten._print.default
+    name = target.name()
+    return (
+        is_custom(target)
+        or any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in FOR_EVERY_BACKEND)
+        or any("__torch__." in str(value.type) for value in (*target._schema.arguments, *target._schema.returns))
+    )

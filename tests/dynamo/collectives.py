@@ -1,0 +1,70 @@
+"""Run as one of two processes: compiled functions with collectives. Prints a JSON of what each gave."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+
+import torch_pjrt
+
+LATE = 0.3  # seconds; a collective that is not waited for ends later than that
+
+
+def main(file: str, rank: int) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    group = dist.group.WORLD
+    told = {}
+
+    def reduce(x: torch.Tensor) -> torch.Tensor:
+        return collectives.all_reduce(x * 1, "sum", group) * 1
+
+    def gather_and_scatter(x: torch.Tensor) -> torch.Tensor:
+        whole = collectives.all_gather_tensor_autograd(x * 2, 0, group)
+        part = collectives.reduce_scatter_tensor_autograd(whole.sin() * 3, "sum", 0, group)
+        return (part * part).sum()
+
+    def crossed(x: torch.Tensor) -> torch.Tensor:
+        """The second collective needs less than the first; all processes begin them in this order."""
+        first = collectives.all_reduce(reduce(x) + rank, "sum", group)
+        return first + collectives.all_reduce(x, "max", group)
+
+    def late() -> None:
+        if rank == 1:
+            time.sleep(LATE)
+
+    for name in ("aot_eager", "pjrt"):
+        told[name] = []
+        for fn in (reduce, crossed):
+            torch._dynamo.reset()
+            compiled = torch.compile(fn, backend=name)
+            for _ in range(2):
+                late()
+                told[name].append(compiled(torch.full((2,), rank + 1.0)).tolist())
+        torch._dynamo.reset()
+        x = (torch.arange(4.0) + rank).requires_grad_()
+        late()
+        loss = torch.compile(gather_and_scatter, backend=name)(x)
+        late()
+        loss.backward()
+        assert x.grad is not None
+        told[name].append([loss.item(), *x.grad.tolist()])
+    told["captured"] = []
+    for capture in (lambda: torch_pjrt.jit(reduce, [torch.ones(2)]), lambda: torch_pjrt.compile_step(reduce)(x)):
+        try:
+            capture()
+        except torch_pjrt.CaptureError as error:
+            told["captured"].append(str(error))
+    print(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1], int(sys.argv[2]))
