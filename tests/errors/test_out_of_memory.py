@@ -92,7 +92,7 @@ kept = torch.zeros(4, device="pjrt").add_(1)
 torch_pjrt.sync()
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 28), -1))  # less than the program needs, and than the machine has
-large = x.reshape(-1, 1) @ (x + table[rows].sum(0)).reshape(1, -1)  # line 8
+large = x.reshape(-1, 1) @ (x + table[rows].sum(0)).reshape(1, -1)  # line 9
 few = large.softmax(0).cumsum(1)[0, :4]
 del large
 torch_pjrt.sync()  # starts it
@@ -122,9 +122,10 @@ def test_what_the_plugin_reports_when_the_program_runs(server: Server) -> None:
     first, second, then, waiting, last = lines
     assert first.startswith("pjrt out of memory. Tried to allocate")
     assert "[aten::mm]" in first
-    assert "job0.py:8" in first
+    assert "job0.py:9" in first
     assert second.startswith("pjrt out of memory. Tried to allocate")
+    assert "an earlier program lacked the memory" in second
     assert then == "[2.0, 2.0, 2.0, 2.0] 24576.0"
     assert waiting.startswith("waiting: pjrt out of memory.")
-    assert "job0.py:25" in waiting
+    assert "job0.py:9" in waiting
     assert last == "[3.0, 3.0, 3.0, 3.0]"
