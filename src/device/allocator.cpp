@@ -4,13 +4,10 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <map>
 #include <mutex>
-#include <string>
 
 #include "device/current_device.h"
 #include "device/engine.h"
@@ -38,17 +35,6 @@ Range reserve_range() {
 }
 
 void no_memory(void* /*context*/) {}
-
-// The host's memory: what could be had without swapping, and all of it.
-std::pair<size_t, size_t> host_memory() {
-  const auto total = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (size_t kilobytes = 0; file >> name >> kilobytes; file.ignore(64, '\n')) {
-    if (name == "MemAvailable:") return {kilobytes * 1024, total};
-  }
-  return {static_cast<size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE)), total};
-}
 
 class Allocator final : public c10::DeviceAllocator {
  public:
@@ -103,13 +89,9 @@ class Allocator final : public c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex device) override { engine().reset_peak_memory(device); }
 
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    (void)engine().device_count();  // starts the client
-    const MemoryUse use = engine().memory(device);
-    if (use.is_host_memory) return host_memory();
-    const auto limit = use.plugin.find("bytes_limit");
-    TORCH_CHECK_NOT_IMPLEMENTED(limit != use.plugin.end(),
-                                "pjrt: this plugin doesn't tell how much memory its devices have");
-    return {static_cast<size_t>(limit->second - use.plugin.at("bytes_in_use")), static_cast<size_t>(limit->second)};
+    const auto sizes = engine().memory_info(device);
+    TORCH_CHECK_NOT_IMPLEMENTED(sizes, "pjrt: this plugin doesn't tell how much memory its devices have");
+    return *sizes;
   }
 
  private:

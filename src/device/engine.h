@@ -7,7 +7,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/node.h"
@@ -30,7 +32,6 @@ class Moment {
 struct MemoryUse {
   int64_t current = 0, peak = 0;
   int64_t allocated = 0, allocations = 0, frees = 0;  // since the start
-  bool is_host_memory = false;
   // What the plugin tells, by the names of PJRT_Device_MemoryStats' fields; empty where it tells nothing.
   std::map<std::string, int64_t> plugin;
 };
@@ -73,6 +74,10 @@ class Engine {
   virtual void wait(const Moment& moment) = 0;
   virtual MemoryUse memory(c10::DeviceIndex device) = 0;
   virtual void reset_peak_memory(c10::DeviceIndex device) = 0;
+  // Bytes that are free and bytes in all; nothing where the plugin doesn't tell. Starts the client.
+  virtual std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device) = 0;
+  // Raises PyTorch's OutOfMemoryError where a value of so many bytes is more than the device's memory. Starts the client.
+  virtual void check_capacity(size_t nbytes, c10::DeviceIndex device) = 0;
 };
 
 Engine& engine();

@@ -38,7 +38,14 @@ void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std:
                               " is not supported by XLA; use a float, integer, bool or complex dtype");
 }
 
+// Memory that no value can ever fill is refused when it is asked for; while a graph is traced, when the program is to run.
+void check_capacity(size_t nbytes, c10::DeviceIndex device) {
+  constexpr size_t kNoneHasLess = size_t{1} << 30;  // asking starts the client
+  if (C10_UNLIKELY(nbytes > kNoneHasLess) && !outlining() && !tracing()) engine().check_capacity(nbytes, device);
+}
+
 c10::Storage new_storage(int64_t nbytes, c10::DeviceIndex device) {
+  check_capacity(static_cast<size_t>(nbytes), device);
   return c10::Storage(c10::make_intrusive<LazyStorage>(static_cast<size_t>(nbytes), device));
 }
 
@@ -57,6 +64,7 @@ at::Tensor new_tensor(c10::intrusive_ptr<c10::TensorImpl> impl) {
 // The first bytes stay what they are; new ones are zeros.
 void grow(LazyStorage* storage, size_t nbytes) {
   if (storage->nbytes() >= nbytes) return;
+  check_capacity(nbytes, storage->device().index());
   const size_t before = storage->nbytes();
   storage->set_nbytes(nbytes);
   std::lock_guard lock(graph::graph_lock());

@@ -20,6 +20,11 @@ void Launch::clear() {
 void launch(Session& session, const Program& program, Launch& launch, Until until, std::string_view consequence) {
   RECORD_FUNCTION("pjrt::execute", {});
   const pjrt::Executable& executable = *program.executable;
+  const auto device = static_cast<c10::DeviceIndex>(executable.device_index());
+  if (program.memory_size > session.capacity(device)) {
+    throw_out_of_memory(program.memory_size, device,
+                        program.largest->told() + " Nothing was changed: tensors keep their pending values.");
+  }
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (until == Until::kReady) {
@@ -27,7 +32,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     } else {
       pjrt::Event done(executable.client().api(), nullptr);
       executable.execute(launch.arguments, launch.kept, launch.results, &done);
-      session.enqueue(executable.device_index(), std::move(done));
+      session.enqueue(executable.device_index(), std::move(done), program.largest);
     }
   } catch (const pjrt::Error& error) {
     for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());

@@ -37,9 +37,15 @@ device::MemoryUse LazyEngine::memory(c10::DeviceIndex device) {
   use.allocated = counted.allocated_bytes();
   use.allocations = counted.allocations();
   use.frees = counted.frees();
-  use.is_host_memory = client->is_host_memory();
   use.plugin = client->memory_stats(index);
   return use;
+}
+
+void LazyEngine::check_capacity(size_t nbytes, c10::DeviceIndex device) {
+  if (nbytes <= session_.capacity(device)) return;
+  const device::Location where = device::user_location();
+  throw_out_of_memory(nbytes, device,
+                      where.file.empty() ? "" : "Asked for at " + where.file + ":" + std::to_string(where.line) + ".");
 }
 
 void LazyEngine::reset_peak_memory(c10::DeviceIndex device) {

@@ -35,6 +35,10 @@ class LazyEngine final : public device::Engine {
   void wait(const device::Moment& moment) override { session_.wait(moment); }
   device::MemoryUse memory(c10::DeviceIndex device) override;
   void reset_peak_memory(c10::DeviceIndex device) override;
+  std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device) override {
+    return session_.memory_info(device);
+  }
+  void check_capacity(size_t nbytes, c10::DeviceIndex device) override;
 
   // For the benchmarks: all of a sync up to the call of execute.
   int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);

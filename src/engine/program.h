@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/number_slot.h"
+#include "engine/out_of_memory.h"
 #include "engine/requirements.h"
 #include "engine/walk.h"
 #include "pjrt/client.h"
@@ -37,6 +38,8 @@ struct Program {
   std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/interpret.h)
   uint32_t runs_on_host = 0;
   Requirements::List requirements;  // null: none
+  size_t memory_size = 0;           // pjrt::Executable::memory_size
+  std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
 };

@@ -81,6 +81,8 @@ std::shared_ptr<Program> Programs::compile(const Walk& walk) {
   } catch (const pjrt::Error& error) {
     throw_refusal(client, walk, error);
   }
+  program->memory_size = program->executable->memory_size();
+  program->largest = LargestResult::of(walk, program->memory_size);
   const int64_t spent = now_ns() - start;
   session_.metrics.compile_ns += spent;
   RunLog& log = session_.run_log;

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "device/engine.h"
+#include "engine/out_of_memory.h"
 #include "pjrt/event.h"
 
 namespace tpjrt::engine {
@@ -16,14 +17,26 @@ namespace tpjrt::engine {
 // One device's. May be used from any thread.
 class Queue {
  public:
-  // Something was started; `done` becomes ready when it is over, well or badly.
-  void push(pjrt::Event done);
+  explicit Queue(c10::DeviceIndex device) : device_(device) {}
+  // Something was started; `done` becomes ready when it is over, well or badly. `origin`: whom to name where it lacks
+  // memory; may be null.
+  void push(pjrt::Event done, std::shared_ptr<const LargestResult> origin);
   // This moment: reached when all that was pushed before is over.
   std::shared_ptr<device::Moment> now();
+  // Somebody is being told that a program lacked memory: gives the origin of the first that did (null: none is known),
+  // and forgets all that did, so that nobody is told again by waiting.
+  std::shared_ptr<const LargestResult> tell_of_lacking();
+
+  struct Started {
+    std::shared_ptr<const pjrt::Event> done;
+    std::shared_ptr<const LargestResult> origin;
+  };
 
  private:
+  c10::DeviceIndex device_;
   std::mutex lock_;
-  std::deque<std::shared_ptr<const pjrt::Event>> running_;
+  std::deque<Started> running_;
+  std::deque<Started> failed_;  // since the last moment; the latest kMostFailed
 };
 
 }  // namespace tpjrt::engine

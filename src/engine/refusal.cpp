@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <string>
 #include <unordered_set>
 
 #include "engine/emit_call.h"
@@ -39,28 +39,19 @@ std::string at_line(const graph::Signature& signature) {
                                 : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
 }
 
-double result_bytes(const TapeGraph::Call& call) {
-  double bytes = 0;
-  for (const graph::TypePtr type : call.signature->results) {
-    if (type) bytes += static_cast<double>(type->numel()) * static_cast<double>(c10::elementSize(type->dtype));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence) {
-  const TapeGraph graph = read_tape(program.tape);
-  TORCH_CHECK(!graph.calls.empty(), "a program without ops can't be run: ", error.what(), "\n", consequence);
-  const TapeGraph::Call& largest =
-      *std::max_element(graph.calls.begin(), graph.calls.end(),
-                        [](const auto& a, const auto& b) { return result_bytes(a) < result_bytes(b); });
-  TORCH_CHECK(false, "a graph of ", graph.calls.size(), " ops can't be run: ", error.what(),
-              "\nIts largest result, of ", static_cast<int64_t>(result_bytes(largest)), " bytes, is that of [",
-              largest.signature->name, "]", at_line(*largest.signature), ". ", consequence);
+  const std::string largest = program.largest ? program.largest->told() + " " : "";
+  if (error.is_out_of_memory()) {
+    const auto device = static_cast<c10::DeviceIndex>(program.executable->device_index());
+    throw_out_of_memory(error.bytes_lacking().value_or(0), device, largest + std::string(consequence));
+  }
+  TORCH_CHECK(false, "a graph of ", program.num_calls, " ops can't be run: ", error.what(), "\n", largest, consequence);
 }
 
 void throw_refusal(pjrt::Client& client, const Walk& walk, const pjrt::Error& error) {
+  raise_out_of_memory(error, walk.nodes.back()->signature->device, LargestResult::of(walk).get());
   std::unordered_set<graph::SignaturePtr> tried;
   for (const graph::Node* node : walk.nodes) {
     if (!tried.insert(node->signature).second || compiles_alone(client, *node)) continue;

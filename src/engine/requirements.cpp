@@ -29,7 +29,13 @@ ProgramRequirement program_requirement(const ops::Requirement& requirement, cons
 void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes) {
   std::lock_guard guard(lock_);
   pending_.emplace_back(std::move(list), std::move(extremes));
-  if (pending_.size() > kMostPending) pending_.front().second->await();
+  if (pending_.size() > kMostPending) {
+    try {
+      pending_.front().second->await();
+    } catch (const pjrt::Error&) {  // see raise()
+      pending_.pop_front();
+    }
+  }
   any_ = true;
 }
 
@@ -49,7 +55,11 @@ void Requirements::raise() {
     }
     const auto& [list, buffer] = done;
     std::vector<int64_t> extremes(2 * list->size());
-    buffer->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
+    try {
+      buffer->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
+    } catch (const pjrt::Error&) {
+      continue;  // the program failed, which is told to whoever reads its results or waits for the device
+    }
     for (size_t i = 0; i < list->size(); ++i) {
       const ProgramRequirement& requirement = (*list)[i];
       const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];

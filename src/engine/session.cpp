@@ -12,6 +12,7 @@
 #include "device/accelerator.h"
 #include "device/eager.h"
 #include "pjrt/fork.h"
+#include "pjrt/host_memory.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -21,6 +22,19 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
   return pjrt::Client::create(api, client_options(plugin));
+}
+
+// What is free and what there is in all, where it is known.
+std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client, size_t device) {
+  if (client.is_host_memory()) {
+    const pjrt::HostMemory memory = pjrt::host_memory();
+    return std::pair(memory.available, memory.total);
+  }
+  const auto told = client.memory_stats(device);
+  const auto limit = told.find("bytes_limit");
+  if (limit == told.end() || limit->second <= 0) return std::nullopt;
+  const int64_t free = std::max<int64_t>(limit->second - told.at("bytes_in_use"), 0);
+  return std::pair(static_cast<size_t>(free), static_cast<size_t>(limit->second));
 }
 
 }  // namespace
@@ -70,7 +84,12 @@ void Session::init(const PluginChoice& plugin) {
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
     std::shared_ptr<pjrt::Client> client = create_client(plugin);
     queues_.clear();
-    for (size_t i = 0; i < client->devices().size(); ++i) queues_.push_back(std::make_unique<Queue>());
+    capacities_.clear();
+    for (size_t i = 0; i < client->devices().size(); ++i) {
+      queues_.push_back(std::make_unique<Queue>(static_cast<c10::DeviceIndex>(i)));
+      const auto sizes = memory_sizes(*client, i);
+      capacities_.push_back(sizes ? sizes->second : SIZE_MAX);
+    }
     plugin_ = plugin;
     client_ = std::move(client);
   });
@@ -129,12 +148,14 @@ CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::Com
   return compiled;
 }
 
-void Session::enqueue(size_t device, pjrt::Event done) { queues_[device]->push(std::move(done)); }
+void Session::enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin) {
+  queues_[device]->push(std::move(done), std::move(origin));
+}
 
 std::shared_ptr<device::Moment> Session::now(c10::DeviceIndex device) {
   check_process();
   const auto index = static_cast<size_t>(std::max<int>(device, 0));
-  return client_ && index < queues_.size() ? queues_[index]->now() : Queue().now();
+  return client_ && index < queues_.size() ? queues_[index]->now() : Queue(device).now();
 }
 
 void Session::await_all() {
@@ -143,13 +164,43 @@ void Session::await_all() {
       queue->now()->wait();
     } catch (const pjrt::Error&) {
       // What failed is over, too; whoever reads its results is told.
+    } catch (const c10::OutOfMemoryError&) {
+      // As well.
     }
   }
 }
 
+void Session::await(const pjrt::Buffer& buffer) {
+  RECORD_FUNCTION("pjrt::wait", {});
+  try {
+    buffer.await();
+  } catch (const pjrt::Error& error) {
+    if (!error.is_out_of_memory()) throw;
+    const auto origin = queues_[buffer.device_index()]->tell_of_lacking();
+    raise_out_of_memory(error, static_cast<c10::DeviceIndex>(buffer.device_index()), origin.get());
+  }
+}
+
+std::optional<std::pair<size_t, size_t>> Session::memory_info(c10::DeviceIndex device) {
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  if (index >= client().devices().size()) return std::nullopt;
+  return memory_sizes(client(), index);
+}
+
+size_t Session::capacity(c10::DeviceIndex device) {
+  (void)client();
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  return index < capacities_.size() ? capacities_[index] : SIZE_MAX;
+}
+
 void Session::wait(const device::Moment& moment) {
   without_gil([&] {
-    moment.wait();
+    try {
+      moment.wait();
+    } catch (const c10::OutOfMemoryError&) {
+      for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // of which some ran on when `moment` was made
+      throw;
+    }
     requirements.raise();
   });
 }

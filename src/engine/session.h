@@ -11,7 +11,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/engine.h"
@@ -62,14 +64,21 @@ class Session {
   // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
   CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
-  // Something was started on the device, and is over when `done` is.
-  void enqueue(size_t device, pjrt::Event done);
+  // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
+  void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
   // After everything that was started on the device so far.
   std::shared_ptr<device::Moment> now(c10::DeviceIndex device);
   // Until what is under way on all devices is over, well or badly.
   void await_all();
+  // Until the buffer's value is there; where that lacked memory, tells which program it was.
+  void await(const pjrt::Buffer& buffer);
   // moment.wait() without the GIL; then raises what programs required in vain.
   void wait(const device::Moment& moment);
+
+  // A device's memory: bytes that are free and bytes in all; nothing where the plugin doesn't tell. Starts the client.
+  std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device);
+  // Bytes of it in all, as they were when the client was started; SIZE_MAX where that isn't known.
+  size_t capacity(c10::DeviceIndex device);
 
   Programs programs{*this};  // under the lock
   Metrics metrics;
@@ -91,6 +100,7 @@ class Session {
   std::atomic<bool> start_failed_ = false;
   Compiler compiler_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by device
+  std::vector<size_t> capacities_;              // by device
 };
 
 }  // namespace tpjrt::engine

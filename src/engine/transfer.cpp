@@ -58,7 +58,11 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
   if (session_.client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
     // A copy of our own, which the runtime then uses in place.
-    source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
+    try {
+      source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
+    } catch (const c10::Error& error) {
+      throw_out_of_memory(dense.nbytes(), device, error.what_without_backtrace());
+    }
     std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
     storage = source.storage();
   }
@@ -69,8 +73,13 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
     return session_.client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
                                               static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
   }
-  return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
-                                            static_cast<size_t>(device), {});
+  try {
+    return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                              static_cast<size_t>(device), {});
+  } catch (const pjrt::Error& error) {
+    raise_out_of_memory(error, device, nullptr);
+    throw;
+  }
 }
 
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
@@ -85,20 +94,11 @@ graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device
   return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0};
 }
 
-namespace {
-
-void await(const pjrt::Buffer& buffer) {
-  RECORD_FUNCTION("pjrt::wait", {});
-  buffer.await();
-}
-
-}  // namespace
-
 at::Tensor LazyEngine::host_view(const graph::Value& leaf) {
   check_process();
   at::Tensor view;
   session_.without_gil([&] {
-    await(*data_of(*leaf.node).buffer);
+    session_.await(*data_of(*leaf.node).buffer);
     session_.requirements.raise();
     view = host_tensor(*leaf.node);
   });
@@ -123,7 +123,7 @@ void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, 
   check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
   session_.without_gil([&] {
-    await(*buffer);
+    session_.await(*buffer);
     session_.requirements.raise();
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (session_.client().is_host_memory()) {

@@ -4,6 +4,7 @@
 // PluginError is a plugin that can't be used at all, and its message says what to do about it.
 #pragma once
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -39,6 +40,11 @@ struct Error : std::runtime_error {
   Error(ErrorCode code, std::string function, const std::string& message);
   ErrorCode code;
   std::string function;  // the C API function, for example "PJRT_Client_Compile"
+
+  // Is it for want of memory? Plugins say so by the code, or, where another error comes between, by the words alone.
+  bool is_out_of_memory() const;
+  // Bytes that could not be allocated, if the words tell.
+  std::optional<size_t> bytes_lacking() const;
 };
 
 // A plugin can't be loaded: no file, not a shared library, not a plugin, too old. Names the path and the cure.

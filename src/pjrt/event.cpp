@@ -78,6 +78,18 @@ bool Event::is_ready() const {
   return args.is_ready;
 }
 
+std::optional<Error> Event::failure() const {
+  if (event_ == nullptr || !is_ready()) return std::nullopt;
+  TPJRT_ARGS(PJRT_Event_Error, args);
+  args.event = event_;
+  try {
+    TPJRT_CALL(*api_, PJRT_Event_Error, args);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
 void Event::on_ready(std::function<void()>&& callback) const {
   if (event_ == nullptr) return callback();
   struct Pending {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "pjrt/api.h"
 
@@ -29,6 +30,8 @@ class Event {
   void await(bool interruptible = true) const;
   // Has it happened, well or badly?
   bool is_ready() const;
+  // What went wrong; nothing where it went well, or has not happened yet.
+  std::optional<Error> failure() const;
   // Runs `callback` once, when the event is ready, well or badly: at once, on this thread, if it is ready by now; else
   // on a thread of the runtime's. `callback` must not throw. If this throws, `callback` was not run and is as it was.
   void on_ready(std::function<void()>&& callback) const;

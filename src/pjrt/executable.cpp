@@ -1,6 +1,7 @@
 // Executables: what they return, running them, storing them.
 #include "pjrt/executable.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -171,6 +172,20 @@ size_t Executable::code_size() const {
   args.executable = executable_;
   api().call_noexcept(&PJRT_Api::PJRT_Executable_SizeOfGeneratedCodeInBytes, args);
   return args.size_in_bytes > 0 ? static_cast<size_t>(args.size_in_bytes) : 0;
+}
+
+size_t Executable::memory_size() const {
+  if (!api().has(&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats)) return 0;
+  TPJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats, args);
+  args.executable = executable_;
+  try {
+    TPJRT_CALL(api(), PJRT_Executable_GetCompiledMemoryStats, args);
+  } catch (const Error& error) {
+    if (error.code == ErrorCode::kUnimplemented) return 0;
+    throw;
+  }
+  const int64_t bytes = args.output_size_in_bytes - args.alias_size_in_bytes + args.temp_size_in_bytes;
+  return static_cast<size_t>(std::max<int64_t>(bytes, 0));
 }
 
 std::string Executable::optimized_program(std::string& format) const {

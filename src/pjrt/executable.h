@@ -62,6 +62,9 @@ class Executable {
   std::string serialize() const;
   // Bytes of machine code, as far as the plugin tells; 0 where it doesn't.
   size_t code_size() const;
+  // Bytes of the device's memory that a run needs for its results and for what lies between, besides its arguments; 0
+  // where the plugin doesn't tell.
+  size_t memory_size() const;
   // The program after XLA's passes: a serialized HloModuleProto, or what else `format` says ("hlo_with_config",
   // "mlir").
   std::string optimized_program(std::string& format) const;

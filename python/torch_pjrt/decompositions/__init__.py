@@ -3,6 +3,7 @@
 from torch_pjrt.decompositions import (
     assertions,
     attention,
+    deformable,
     factories,
     gated,
     indexing,
@@ -14,8 +15,10 @@ from torch_pjrt.decompositions import (
     recurrent,
     recurrent_layer,
     recurrent_modules,
+    regions,
     sampling,
     sets,
+    suppression,
 )
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
@@ -23,6 +26,7 @@ __all__ = [
     "DECOMPOSITIONS",
     "assertions",
     "attention",
+    "deformable",
     "factories",
     "gated",
     "indexing",
@@ -34,6 +38,8 @@ __all__ = [
     "recurrent",
     "recurrent_layer",
     "recurrent_modules",
+    "regions",
     "sampling",
     "sets",
+    "suppression",
 ]

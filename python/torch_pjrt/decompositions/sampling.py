@@ -110,13 +110,13 @@ def _pixels(axes: Axes, sizes: Sequence[int]) -> Pixels:
     return Pixels(every, *(computed_once(torch.stack(x)) for x in (indices, insides, weights)))
 
 
-def _rows(image: Tensor) -> Tensor:
+def rows_of(image: Tensor) -> Tensor:
     """(N, C, ...) as (N * pixels, C): all that is read of a pixel lies together."""
     return image.flatten(2).transpose(1, 2).reshape(-1, image.shape[1])
 
 
-def _image(rows: Tensor, like: Sequence[int]) -> Tensor:
-    """The reverse of ``_rows``, of the shape ``like``."""
+def image_of(rows: Tensor, like: Sequence[int]) -> Tensor:
+    """The reverse of ``rows_of``, of the shape ``like``."""
     return rows.reshape(like[0], -1, like[1]).transpose(1, 2).reshape(like)
 
 
@@ -139,9 +139,9 @@ def grid_sampler(
     n, channels, *sizes = input.shape
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
-    read = _rows(input)[pixels.index] * pixels.weight.unsqueeze(-1)
+    read = rows_of(input)[pixels.index] * pixels.weight.unsqueeze(-1)
     result = torch.where(pixels.inside.unsqueeze(-1), read, 0).sum(0)
-    return _image(result, (n, channels, *grid.shape[1:-1]))
+    return image_of(result, (n, channels, *grid.shape[1:-1]))
 
 
 @decomposition("grid_sampler_2d_backward")
@@ -159,12 +159,12 @@ def grid_sampler_backward(
     sizes = input.shape[2:]
     axes = _axes(grid, sizes, interpolation_mode, padding_mode, align_corners)
     pixels = _pixels(axes, sizes)
-    rows, dy, inside = _rows(input), computed_once(_rows(grad_output)), pixels.inside.unsqueeze(-1)
+    rows, dy, inside = rows_of(input), computed_once(rows_of(grad_output)), pixels.inside.unsqueeze(-1)
     grad_input = None
     if output_mask[0]:
         written = torch.where(inside, dy * pixels.weight.unsqueeze(-1), 0)
         grad_rows = torch.zeros_like(rows).index_add(0, pixels.index.flatten(), written.flatten(0, 1))
-        grad_input = _image(grad_rows, input.shape)
+        grad_input = image_of(grad_rows, input.shape)
     pulls = computed_once((torch.where(inside, rows[pixels.index], 0) * dy).sum(-1))
     along = []
     for d, (_, slope) in enumerate(axes):

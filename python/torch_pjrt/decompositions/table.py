@@ -34,6 +34,16 @@ def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]
     return add
 
 
+def foreign(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For an op of another library, ``"library::op"``, whether that is ever imported or not."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        DECOMPOSITIONS[name] = function
+        return function
+
+    return add
+
+
 def own_op(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An operator of this package that writes to its arguments and returns nothing: one node, of which this is the
     decomposition."""
