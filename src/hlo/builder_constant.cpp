@@ -128,12 +128,16 @@ Value Builder::constant(double value, const Type& type) {
     check(value >= -0x1p63 && value < 0x1p63, "constant", value, " does not fit ", to_string(type));
     return constant(static_cast<int64_t>(value), type);
   }
-  return impl_->emit(dense(float_text(value, type.element), type), type);
+  Value splat = impl_->emit(dense(float_text(value, type.element), type), type);
+  if (value == 0 && !std::signbit(value)) impl_->zeros.insert(splat.id);
+  return splat;
 }
 
 Value Builder::constant(int64_t value, const Type& type) {
   if (is_complex(type.element) || is_float(type.element)) return constant(static_cast<double>(value), type);
-  return impl_->emit(dense(integer_text(value, type.element), type), type);
+  Value splat = impl_->emit(dense(integer_text(value, type.element), type), type);
+  if (value == 0) impl_->zeros.insert(splat.id);
+  return splat;
 }
 
 Value Builder::constant_u64(uint64_t value, const Type& type) {
@@ -145,7 +149,9 @@ Value Builder::constant_u64(uint64_t value, const Type& type) {
 Value Builder::constant_complex(double real, double imag, const Type& type) {
   check(is_complex(type.element), "constant", "a complex value for ", to_string(type));
   ElementType part = real_element(type.element);
-  return impl_->emit(dense(cat("(", float_text(real, part), ", ", float_text(imag, part), ")"), type), type);
+  Value splat = impl_->emit(dense(cat("(", float_text(real, part), ", ", float_text(imag, part), ")"), type), type);
+  if (real == 0 && imag == 0 && !std::signbit(real) && !std::signbit(imag)) impl_->zeros.insert(splat.id);
+  return splat;
 }
 
 Value Builder::constant_dense(const std::vector<int64_t>& values, const Type& type) {

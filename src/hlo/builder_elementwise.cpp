@@ -103,6 +103,14 @@ Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
   check_operand(kBinary, op, a);
   // The sum of bools is or, by StableHLO's definition; XLA's constant folding takes it for exclusive or.
   if (op == "add" && a.element() == ElementType::kPred) op = "or";
+  // XLA's import of StableHLO takes x + 0.0 for x, and so keeps the sign of -0.0. x - (-0.0) is the same sum, and stays.
+  if (op == "add" && set_of(a.element()) & (kFloat | kComplex)) {
+    const bool zero_first = impl_->zeros.contains(a.id);
+    if (zero_first || impl_->zeros.contains(b.id)) {
+      const Value zero = is_complex(a.element()) ? constant_complex(-0.0, -0.0, a.type) : constant(-0.0, a.type);
+      return binary("subtract", zero_first ? b : a, zero);
+    }
+  }
   return impl_->emit(cat("stablehlo.", op, " ", impl_->uses(op, {a, b}), " : ", to_string(a.type)), a.type);
 }
 
@@ -151,7 +159,8 @@ Value Builder::complex(const Value& real, const Value& imag) {
 Value Builder::convert(const Value& x, ElementType element) {
   if (x.element() == element) return x;
   Type result{element, x.dims()};
-  return impl_->emit(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result);
+  return impl_->emit_moved(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result,
+                           x);
 }
 
 Value Builder::reduce_precision(const Value& x, ElementType element) {

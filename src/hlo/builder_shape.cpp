@@ -12,7 +12,8 @@ Value Builder::reshape(const Value& x, const Dims& dims) {
   check(
       std::all_of(dims.begin(), dims.end(), [](int64_t d) { return d >= 0; }) && result.elements() == x.type.elements(),
       "reshape", to_string(x.type), " to ", list(dims));
-  return impl_->emit(cat("stablehlo.reshape ", impl_->use("reshape", x), " : ", signature({x}, {result})), result);
+  return impl_->emit_moved(cat("stablehlo.reshape ", impl_->use("reshape", x), " : ", signature({x}, {result})), result,
+                           x);
 }
 
 Value Builder::transpose(const Value& x, const Dims& permutation) {
@@ -22,9 +23,9 @@ Value Builder::transpose(const Value& x, const Dims& permutation) {
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Type result{x.element(), {}};
   for (int64_t p : permutation) result.dims.push_back(x.dim(p));
-  Value transposed = impl_->emit(cat("stablehlo.transpose ", impl_->use("transpose", x), ", dims = ", list(permutation),
-                                     " : ", signature({x}, {result})),
-                                 result);
+  Value transposed = impl_->emit_moved(cat("stablehlo.transpose ", impl_->use("transpose", x),
+                                           ", dims = ", list(permutation), " : ", signature({x}, {result})),
+                                       result, x);
   if (x.rank() == 2) impl_->transposes.emplace(transposed.id, x);
   return transposed;
 }
@@ -46,9 +47,9 @@ Value Builder::broadcast_in_dim(const Value& x, const Dims& dims, const Dims& br
   }
   Type result{x.element(), dims};
   if (x.type == result && std::is_sorted(broadcast_dimensions.begin(), broadcast_dimensions.end())) return x;
-  return impl_->emit(cat("stablehlo.broadcast_in_dim ", impl_->use("broadcast_in_dim", x),
-                         ", dims = ", list(broadcast_dimensions), " : ", signature({x}, {result})),
-                     result);
+  return impl_->emit_moved(cat("stablehlo.broadcast_in_dim ", impl_->use("broadcast_in_dim", x),
+                               ", dims = ", list(broadcast_dimensions), " : ", signature({x}, {result})),
+                           result, x);
 }
 
 Value Builder::slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides) {
@@ -65,8 +66,8 @@ Value Builder::slice(const Value& x, const Dims& start, const Dims& limit, const
     if (strides[i] != 1) ranges += cat(":", strides[i]);
   }
   if (result == x.type) return x;
-  return impl_->emit(cat("stablehlo.slice ", impl_->use("slice", x), " [", ranges, "] : ", signature({x}, {result})),
-                     result);
+  return impl_->emit_moved(
+      cat("stablehlo.slice ", impl_->use("slice", x), " [", ranges, "] : ", signature({x}, {result})), result, x);
 }
 
 Value Builder::pad(const Value& x, const Value& value, const Dims& low, const Dims& high, const Dims& interior) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "hlo/builder.h"
@@ -48,6 +49,7 @@ struct Builder::Impl {
   std::vector<Parameter> parameters;
   std::vector<std::string> names;       // by Value::id
   std::map<int32_t, Value> transposes;  // of matrices: what each was made of
+  std::set<int32_t> zeros;              // constants that are 0 everywhere; of floats not -0.0
   std::string text;                     // of the block being written
   std::string location;                 // " loc(…)" or ""
   int64_t indent = 2;                   // levels
@@ -61,6 +63,12 @@ struct Builder::Impl {
   // Writes `%n = ` + body + location, and names the results.
   Values emit(const std::string& body, const std::vector<Type>& results);
   Value emit(const std::string& body, const Type& result) { return emit(body, std::vector<Type>{result})[0]; }
+  // The same for an op that moves or repeats the elements of x.
+  Value emit_moved(const std::string& body, const Type& result, const Value& x) {
+    Value moved = emit(body, result);
+    if (zeros.contains(x.id)) zeros.insert(moved.id);
+    return moved;
+  }
 
   // Runs `region` with block arguments of these types and gives the text of "{ ^bb0(…): … return … }".
   // check_results sees the region's results.

@@ -14,7 +14,7 @@ namespace {
 // aten::relu: max(x, 0), integers too.
 Values relu(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  return k.give(maximum(k("self"), 0));
+  return k.give(larger_of(k("self"), k("self").number(0)));
 }
 
 // aten::threshold: NaN is above every threshold.
@@ -61,7 +61,7 @@ Values prelu_backward(Emit& e, const Call& c) {
 // aten::hardtanh: max first, so that max_val wins when the bounds are crossed.
 Values hardtanh(Emit& e, const Call& c) {
   Elementwise k(e, c);
-  return k.give(minimum(maximum(k("self"), k.scalar("min_val")), k.scalar("max_val")));
+  return k.give(smaller_of(larger_of(k("self"), k.scalar("min_val")), k.scalar("max_val")));
 }
 
 // aten::hardtanh_backward: zero on the bounds.
@@ -105,12 +105,12 @@ Values hardshrink(Emit& e, const Call& c) {
   return k.give(where((x >= -lambda) & (x <= lambda), 0, x));
 }
 
-// aten::softshrink: x * 0 keeps NaN.
+// aten::softshrink: between the bounds +0.0, or NaN.
 Values softshrink(Emit& e, const Call& c) {
   Elementwise k(e, c);
   if (!(c.constant_scalar("lambd").toDouble() >= 0)) throw Mistake("lambda is negative");
   Expression x = k("self"), lambda = k.scalar("lambd");
-  return k.give(where(x > lambda, x - lambda, where(x < -lambda, x + lambda, x * 0)));
+  return k.give(where(x > lambda, x - lambda, where(x < -lambda, x + lambda, where(x == x, 0, x))));
 }
 
 // aten::hardshrink_backward and aten::softshrink_backward have one formula; `grad` is the gradient's name.

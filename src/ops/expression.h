@@ -65,6 +65,18 @@ inline Expression where(const Expression& p, const Expression& a, const Expressi
 inline Expression where(const Expression& p, const Expression& a, double b) { return where(p, a, a.number(b)); }
 inline Expression where(const Expression& p, double a, const Expression& b) { return where(p, b.number(a), b); }
 
+// a, or b where b is larger: of zeros a, whatever their signs, as torch has it on the CPU, and XLA has not. NaN propagates.
+// GPU plugins look for a maximum beside a convolution.
+inline Expression larger_of(const Expression& a, const Expression& b) {
+  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return maximum(a, b);
+  return where((b > a) | (b != b), b, a);
+}
+// The same with the smaller one.
+inline Expression smaller_of(const Expression& a, const Expression& b) {
+  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return minimum(a, b);
+  return where((b < a) | (b != b), b, a);
+}
+
 // XLA's of f32 ends at 1 - 2^-23, so that 1 + erf(x) would never be 0; from 3.92 on 1 is the closest number.
 inline Expression erf(const Expression& a) {
   const Expression value = a.unary("chlo.erf");
@@ -72,10 +84,9 @@ inline Expression erf(const Expression& a) {
 }
 
 // XLA:CPU has a vectorized log but calls libm for log1p. What is lost of a in 1 + a is lost twice, and made good (Kahan).
-// XLA would make a of 1 + a - 1; the maximum keeps it from that.
 inline Expression log1p(const Expression& a) {
   if (!a.e->is_for_cpu() || a.value.element() != ElementType::kF32) return a.unary("log_plus_one");
-  const Expression sum = maximum(a + 1, -1e38);
+  const Expression sum = a + 1;
   return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
 }
 

@@ -93,6 +93,11 @@ Values pow(Emit& e, const Call& c) {
   if (hlo::is_complex(k.element)) return k.give(complex_plane::power(x, k("exponent")));
   if (is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
   Expression power = x.apply("power", k("exponent"));
+  // A Scalar that varies may be one half, which is a square root to torch: of -0.0 it is -0.0, and of -inf no number.
+  if (c.argument("exponent").kind == Argument::Kind::kScalar && c.argument("exponent").varies) {
+    const Expression n = k.scalar("exponent"), root = square_root(x);
+    power = where(abs(n) == 0.5, where(n > 0, root, 1 / root), power);
+  }
   // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
   return k.give(where(power == power, power, std::numeric_limits<double>::quiet_NaN()));
 }

@@ -33,13 +33,20 @@ Values logical_not(Emit& e, const Call& c) {
   return k.give(!k("self"));
 }
 
-// aten::fmax and aten::fmin: a number wins over NaN.
-template <OpName op>
+// aten::maximum and aten::minimum: NaN propagates; of zeros it is the second.
+template <Expression (*extreme)(const Expression&, const Expression&)>
+Values extreme_rule(Emit& e, const Call& c) {
+  Pointwise k(e, c);
+  return k.give(extreme(k("other"), k("self")));
+}
+
+// aten::fmax and aten::fmin: a number wins over NaN; of zeros it is the first.
+template <Expression (*extreme)(const Expression&, const Expression&)>
 Values number_wins(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression a = k("self"), b = k("other");
-  if (!is_floating(k)) return k.give(a.apply(op, b));
-  return k.give(where(isnan(a), b, where(isnan(b), a, a.apply(op, b))));
+  if (!is_floating(k)) return k.give(extreme(a, b));
+  return k.give(where(isnan(a), b, where(isnan(b), a, extreme(a, b))));
 }
 
 // aten::clamp: NaN in any operand propagates; where min is above max, max wins.
@@ -47,8 +54,8 @@ Values clamp(Emit& e, const Call& c) {
   Pointwise k(e, c);
   if (k.element == ElementType::kPred && c.has("min") && c.has("max")) throw Mistake("bools between two bounds");
   Expression x = k("self");
-  if (c.has("min")) x = maximum(x, k("min"));
-  if (c.has("max")) x = minimum(x, k("max"));
+  if (c.has("min")) x = larger_of(x, k("min"));
+  if (c.has("max")) x = smaller_of(x, k("max"));
   return k.give(x);
 }
 
@@ -72,10 +79,10 @@ void add_comparison_rules(RuleTable& rules) {
   rules.add("aten::logical_or", logical<"or">);
   rules.add("aten::logical_xor", logical<"xor">);
   rules.add("aten::logical_not", logical_not);
-  rules.add("aten::maximum", binary_rule<"maximum">);
-  rules.add("aten::minimum", binary_rule<"minimum">);
-  rules.add("aten::fmax", number_wins<"maximum">);
-  rules.add("aten::fmin", number_wins<"minimum">);
+  rules.add("aten::maximum", extreme_rule<larger_of>);
+  rules.add("aten::minimum", extreme_rule<smaller_of>);
+  rules.add("aten::fmax", number_wins<larger_of>);
+  rules.add("aten::fmin", number_wins<smaller_of>);
   for (auto overload : {"aten::clamp", "aten::clamp_min", "aten::clamp_max"}) rules.add(overload, clamp, kReals);
   for (auto overload : {"aten::clamp.Tensor", "aten::clamp_min.Tensor", "aten::clamp_max.Tensor"}) {
     rules.add(overload, clamp, kNotComplex);

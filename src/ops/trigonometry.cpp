@@ -82,7 +82,12 @@ Expression tangent(const Expression& x) {
 }
 
 Expression angle_of(const Expression& y, const Expression& x) {
-  if (!has_fast_way(x)) return y.apply("atan2", x);
+  if (!has_fast_way(x)) {
+    const Expression angle = y.apply("atan2", x);
+    if (!x.e->is_for_cpu()) return angle;
+    // Of two zeros that are constants LLVM makes NaN.
+    return where((x == 0) & (y == 0), copysign(where(signbit(x), M_PI, x.number(0)), y), angle);
+  }
   const Expression across = abs(x), up = abs(y), larger = maximum(across, up);
   // Of (0, 0) and of two infinities, whose quotients are none.
   const Expression slope = where(across == up, where(larger == 0, 0, x.number(1)), minimum(across, up) / larger);
