@@ -1,21 +1,25 @@
-"""Holds the rules that no compiler does: who may include whom, how long a file may be, and which names say nothing.
+"""Holds the rules that no compiler does: who may know whom, how large files and folders may be, what names must say.
 
 Prints one line a violation, as file:line: what is wrong and what to do. Exits with 1 when there is any.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_LINES = 600
+MAX_LINES = 500
+MAX_FILES = 20
+CODE = {".cpp", ".h", ".c", ".py", ".pyi"}
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "misc"}
 
-# room -> (the other rooms it may include, the libraries it may include). ARCHITECTURE.md has the reasons.
-KNOWS: dict[str, tuple[set[str], set[str]]] = {
+# A row of rooms of src/, lowest first, -> (the rows that it may know, the libraries it may include). Rooms of one row
+# may know each other, and all rooms of the rows named here, while no arrow runs back. ARCHITECTURE.md has the reasons.
+ROWS: dict[str, tuple[set[str], set[str]]] = {
     "pjrt": (set(), {"pjrt"}),
     "hlo": (set(), set()),
     "graph": (set(), {"torch"}),
@@ -24,6 +28,20 @@ KNOWS: dict[str, tuple[set[str], set[str]]] = {
     "device": ({"graph"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
     "python": ({"graph", "device", "engine"}, {"torch", "python"}),
+}
+# A folder of python/torch_pjrt -> the others that it may import, even late. A file at the top is a room of its own; one
+# that is not here (__init__, registration, …) may import all, and nobody imports it.
+PACKAGES: dict[str, set[str]] = {
+    "errors": set(),
+    "plugins": set(),
+    "decompositions": {"program"},
+    "device": {"errors"},
+    "program": {"errors"},
+    "report": set(),
+    "capture": {"errors", "program", "device"},
+    "dynamo": {"errors", "program", "device", "report", "decompositions"},
+    "adapt": {"device", "dynamo"},
+    "trace": {"capture"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<ours>[^"]+)"|<(?P<theirs>[^>]+)>)')
@@ -38,27 +56,67 @@ def library(header: str) -> str | None:
     return "pjrt" if header.startswith("pjrt_c_api") else None
 
 
-def include_violations(path: Path, lines: list[str]) -> Iterator[tuple[int, str]]:
-    room = path.relative_to(ROOT / "src").parts[0]
-    if room not in KNOWS:
-        yield 1, f"src/{room} is no room; say in tools/check_layers.py and ARCHITECTURE.md what it may include"
+Arrows = dict[tuple[str, str], str]  # (room, room that it knows) -> file:line of the first place
+
+
+def include_violations(path: Path, lines: list[str], arrows: Arrows) -> Iterator[tuple[int, str]]:
+    room = str(path.parent.relative_to(ROOT / "src"))
+    row = room.split("/")[0]
+    if row not in ROWS:
+        yield 1, f"src/{row} is no room; say in tools/check_layers.py and ARCHITECTURE.md what it may include"
         return
-    rooms, libraries = KNOWS[room]
+    rows, libraries = ROWS[row]
     for number, line in enumerate(lines, 1):
         if not (match := INCLUDE.match(line)):
             continue
         if ours := match["ours"]:
-            other = ours.split("/")[0]
+            other = str(Path(ours).parent)
             if not (ROOT / "src" / ours).exists():
                 yield number, f'"{ours}" is not in src/; ours are named from src/, others in <>'
-            elif other not in {room, *rooms}:
-                yield number, f"src/{room} may not know src/{other} (it knows {', '.join(sorted(rooms)) or 'no other'})"
+            elif other.split("/")[0] not in {row, *rows}:
+                yield number, f"src/{room} may not know src/{other} (it knows {', '.join(sorted(rows)) or 'no other'})"
+            elif other != room:
+                arrows.setdefault((f"src/{room}", f"src/{other}"), f"{path.relative_to(ROOT)}:{number}")
         elif (name := library(match["theirs"])) and name not in libraries:
             yield number, f"src/{room} may not include {name}'s headers (<{match['theirs']}>)"
 
 
-def violations(path: Path) -> Iterator[tuple[int, str]]:
-    lines = path.read_text().splitlines()
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """What is imported of the package, from its top: "device.streams"."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    else:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
+        if name.startswith("torch_pjrt."):
+            yield name.removeprefix("torch_pjrt.")
+
+
+def import_violations(path: Path, text: str, arrows: Arrows) -> Iterator[tuple[int, str]]:
+    room = path.relative_to(ROOT / "python/torch_pjrt").parts[0].removesuffix(".py")
+    package = ROOT / "python/torch_pjrt"
+    if path.parent != package and room not in PACKAGES:
+        yield 1, f"torch_pjrt/{room} is no room; say in tools/check_layers.py and ARCHITECTURE.md what it may import"
+        return
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield node.lineno, "a relative import; name the module from torch_pjrt"
+        for name in imported(node):
+            other = name.split(".")[0]
+            is_room = (package / other).is_dir() or (package / f"{other}.py").exists()
+            if other in {room, "_C"} or not is_room or room not in PACKAGES:
+                continue
+            if other not in PACKAGES[room]:
+                knows = ", ".join(sorted(PACKAGES[room])) or "no other"
+                yield node.lineno, f"torch_pjrt.{room} may not know torch_pjrt.{other} (it knows {knows})"
+            arrows.setdefault((f"torch_pjrt.{room}", f"torch_pjrt.{other}"), f"{path.relative_to(ROOT)}:{node.lineno}")
+
+
+def violations(path: Path, arrows: Arrows) -> Iterator[tuple[int, str]]:
+    text = path.read_text()
+    lines = text.splitlines()
     if len(lines) > MAX_LINES:
         yield MAX_LINES + 1, f"{len(lines)} lines; split it by concept (at most {MAX_LINES})"
     if path.stem in EMPTY_NAMES:
@@ -67,17 +125,46 @@ def violations(path: Path) -> Iterator[tuple[int, str]]:
         if not lines or not lines[0].startswith("//"):
             yield 1, "the first line says what the file is for"
         if path.is_relative_to(ROOT / "src"):
-            yield from include_violations(path, lines)
+            yield from include_violations(path, lines, arrows)
+    elif path.is_relative_to(ROOT / "python") and path.suffix == ".py":
+        yield from import_violations(path, text, arrows)
+
+
+def cycles(arrows: Arrows) -> Iterator[str]:
+    """One line for each arrow on a circle, said by the place that draws it."""
+    knows: dict[str, set[str]] = {}
+    for room, other in arrows:
+        knows.setdefault(room, set()).add(other)
+
+    def reach(start: str) -> set[str]:
+        found: set[str] = set()
+        todo = [start]
+        while todo:
+            for other in knows.get(todo.pop(), set()) - found:
+                found.add(other)
+                todo.append(other)
+        return found
+
+    for (room, other), place in sorted(arrows.items()):
+        if room in reach(other):
+            yield f"{place}: {room} knows {other}, which knows {room}, itself or by others: a circle of rooms"
 
 
 def main() -> int:
     folders = ["src", "python", "tests", "models", "bench", "examples", "tools"]
-    paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in {".cpp", ".h", ".py"}]
-    found = 0
+    paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in CODE]
+    found: list[str] = []
+    arrows: Arrows = {}
     for path in sorted(paths):
-        for number, message in violations(path):
-            print(f"{path.relative_to(ROOT)}:{number}: {message}")
-            found += 1
+        found += [f"{path.relative_to(ROOT)}:{number}: {message}" for number, message in violations(path, arrows)]
+    for folder in sorted({path.parent for path in paths}):
+        if (count := sum(path.parent == folder for path in paths)) > MAX_FILES:
+            found.append(
+                f"{folder.relative_to(ROOT)}: {count} files of code (at most {MAX_FILES}); split it by concept"
+            )
+    found += cycles(arrows)
+    for line in found:
+        print(line)
     return 1 if found else 0
 
 

@@ -23,9 +23,10 @@ def _autoload() -> None:
 
 import torch  # noqa: E402
 
-from torch_pjrt import _C, device_module, plugins, registration  # noqa: E402
-from torch_pjrt.conversion import to_eager, to_lazy  # noqa: E402
-from torch_pjrt.dlpack import from_dlpack  # noqa: E402
+from torch_pjrt import _C, plugins, registration  # noqa: E402
+from torch_pjrt.device import module as device_module  # noqa: E402
+from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402
+from torch_pjrt.device.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.errors import CaptureError  # noqa: E402
 from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
 

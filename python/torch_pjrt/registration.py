@@ -11,23 +11,20 @@ from typing import Any
 
 import torch
 
-from torch_pjrt import (
-    _C,
-    _accelerator,
-    _autocast,
-    _data_parallel,
-    _default_backend,
-    _distributed,
-    _files,
-    _flex_attention,
-    _flops,
-    _nested,
-    _optimizers,
-    _processes,
-    decompositions,
-    dlpack,
-    plugins,
+from torch_pjrt import _C, decompositions, plugins
+from torch_pjrt.adapt import (
+    autocast,
+    data_parallel,
+    default_backend,
+    distributed,
+    files,
+    flex_attention,
+    flops,
+    nested,
+    optimizers,
+    processes,
 )
+from torch_pjrt.device import accelerator, dlpack
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -97,22 +94,22 @@ def _end_work() -> None:
 
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
-    _accelerator.keep()
+    accelerator.keep()
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _print_from_the_host()
     _move_lazy_modules()
-    _files.install()
-    _processes.install()
-    _autocast.install()
-    _data_parallel.install()
-    _default_backend.install()
-    _distributed.install()
-    _flex_attention.install()
-    _nested.install()
-    _optimizers.install()
-    _flops.install()
+    files.install()
+    processes.install()
+    autocast.install()
+    data_parallel.install()
+    default_backend.install()
+    distributed.install()
+    flex_attention.install()
+    nested.install()
+    optimizers.install()
+    flops.install()
     dlpack.install()
     _end_rounds_before_backward()
     atexit.register(_end_work)

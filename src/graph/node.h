@@ -105,7 +105,7 @@ class Node final : public c10::intrusive_ptr_target {
   c10::SmallVector<NodePtr, 1> leaves;  // once executed: one entry a result, null where nobody held it
 
   TypePtr leaf_type = nullptr;
-  std::shared_ptr<Data> data;  // a leaf's; null for a placeholder (see engine/call_lowering.h)
+  std::shared_ptr<Data> data;  // a leaf's; null for a placeholder (see engine/lower/call_lowering.h)
 
   uint64_t mark = 0;   // the walk that last saw this node
   uint32_t local = 0;  // its index in that walk

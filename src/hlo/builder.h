@@ -50,7 +50,7 @@ struct DotDimensions {
   Dims lhs_batch, rhs_batch, lhs_contracting, rhs_contracting;
 };
 
-// Logical dimension numbers of a convolution; kernels and layouts may differ (see ops/convolution.cpp).
+// Logical dimension numbers of a convolution; kernels and layouts may differ (see ops/contraction/convolution.cpp).
 struct ConvolutionDimensions {
   int64_t input_batch = 0, input_feature = 1;
   Dims input_spatial;

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "pjrt/api/element_type.h"
+#include "pjrt/api/event.h"
 #include "pjrt/client.h"
-#include "pjrt/element_type.h"
-#include "pjrt/event.h"
 
 namespace tpjrt::pjrt {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "pjrt/api.h"
+#include "pjrt/api/api.h"
 
 namespace tpjrt::pjrt {
 

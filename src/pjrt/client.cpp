@@ -3,9 +3,9 @@
 
 #include <utility>
 
+#include "pjrt/api/element_type.h"
+#include "pjrt/api/event.h"
 #include "pjrt/compile_options.h"
-#include "pjrt/element_type.h"
-#include "pjrt/event.h"
 
 namespace tpjrt::pjrt {
 

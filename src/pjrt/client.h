@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "pjrt/api.h"
+#include "pjrt/api/api.h"
 #include "pjrt/buffer.h"
 #include "pjrt/device.h"
 #include "pjrt/executable.h"

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "pjrt/api/event.h"
+#include "pjrt/api/hlo_text.h"
 #include "pjrt/client.h"
-#include "pjrt/event.h"
-#include "pjrt/hlo_text.h"
 
 namespace tpjrt::pjrt {
 

@@ -12,9 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include "pjrt/api.h"
+#include "pjrt/api/api.h"
+#include "pjrt/api/event.h"
 #include "pjrt/buffer.h"
-#include "pjrt/event.h"
 
 namespace tpjrt::pjrt {
 
@@ -68,7 +68,7 @@ class Executable {
   // The program after XLA's passes: a serialized HloModuleProto, or what else `format` says ("hlo_with_config",
   // "mlir").
   std::string optimized_program(std::string& format) const;
-  // The same as readable text, for people to read, not to parse (see pjrt/hlo_text.h).
+  // The same as readable text, for people to read, not to parse (see pjrt/api/hlo_text.h).
   std::string optimized_hlo() const;
 
  private:

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "pjrt/api.h"
+#include "pjrt/api/api.h"
 
 namespace tpjrt::pjrt {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "pjrt/api.h"
+#include "pjrt/api/api.h"
 
 namespace tpjrt::pjrt {
 

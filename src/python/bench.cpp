@@ -7,9 +7,9 @@
 
 #include <chrono>
 
-#include "device/storage.h"
-#include "engine/device_data.h"
-#include "engine/lazy_engine.h"
+#include "device/tensor/storage.h"
+#include "engine/memory/device_data.h"
+#include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;
 

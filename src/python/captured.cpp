@@ -98,8 +98,8 @@ class Captured {
       const Py_ssize_t at = 1 + 2 * (places + i);
       at::Tensor tensor = lookup(PyTuple_GET_ITEM(bound.ptr(), at), PyTuple_GET_ITEM(bound.ptr(), at + 1), state);
       const at::Tensor& leader = state[followers_[static_cast<size_t>(i)]];
-      if (!tensor.defined() || has_no_values(tensor) || !tensor.is_cpu() || !leader.is_cpu() || tensor.dtype() != leader.dtype() ||
-          tensor.dim() != 0 || leader.dim() != 0 ||
+      if (!tensor.defined() || has_no_values(tensor) || !tensor.is_cpu() || !leader.is_cpu() ||
+          tensor.dtype() != leader.dtype() || tensor.dim() != 0 || leader.dim() != 0 ||
           std::memcmp(tensor.const_data_ptr(), leader.const_data_ptr(), leader.nbytes()) != 0) {
         return false;
       }

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/storage.h"
-#include "engine/compiled_graph.h"
-#include "engine/control_flow.h"
-#include "engine/session.h"
+#include "device/tensor/storage.h"
+#include "engine/call/compiled_graph.h"
+#include "engine/lower/control_flow.h"
+#include "engine/session/session.h"
 
 namespace py = pybind11;
 
@@ -45,8 +45,7 @@ bool is_traced_by_pytorch() {
 }
 
 bool has_no_values(const at::Tensor& tensor) {
-  return tensor.key_set().has_any(
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
+  return tensor.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::Functionalize}));
 }
 
 bool has_no_values(std::span<PyObject* const> arguments) {
@@ -157,8 +156,9 @@ class Function {
 }  // namespace
 
 void bind_compiled(py::module_& m) {
-  m.def("has_no_values", [](const py::tuple& arguments) { return has_no_values(items_of(arguments)); },
-        "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
+  m.def(
+      "has_no_values", [](const py::tuple& arguments) { return has_no_values(items_of(arguments)); },
+      "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")

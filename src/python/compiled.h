@@ -1,4 +1,4 @@
-// Bindings of traced functions (engine/compiled_graph.h).
+// Bindings of traced functions (engine/call/compiled_graph.h).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/compiled_graph.h"
+#include "engine/call/compiled_graph.h"
 
 namespace tpjrt::python {
 

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "device/interrupt.h"
-#include "device/location.h"
-#include "device/rounds.h"
-#include "engine/call_lowering.h"
-#include "engine/host_memory.h"
-#include "engine/lazy_engine.h"
+#include "device/services/interrupt.h"
+#include "device/services/location.h"
+#include "device/start/rounds.h"
+#include "engine/lower/call_lowering.h"
+#include "engine/memory/host_memory.h"
+#include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;
 

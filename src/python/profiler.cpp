@@ -6,7 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
-#include "device/engine.h"
+#include "device/services/engine.h"
 
 namespace tpjrt::python {
 namespace {

@@ -1,9 +1,9 @@
-// The run log's entries as Python dictionaries, which python/torch_pjrt/report.py makes its dataclasses of.
+// The run log's entries as Python dictionaries, which python/torch_pjrt/report/report.py makes its dataclasses of.
 #include "python/run_log.h"
 
 #include <pybind11/stl.h>
 
-#include "engine/session.h"
+#include "engine/session/session.h"
 
 namespace py = pybind11;
 using namespace pybind11::literals;

@@ -1,5 +1,5 @@
 // A PJRT plugin that passes for CUDA's: with a memory of its own (own_memory.h), with pointers into it, and with streams. What concerns order is written to the file $EMULATED_CUDA_LOG, as is what
-// tests/dynamo/emulated_cuda.cpp, the other half, is asked.
+// tests/engine/call/emulated_cuda.cpp, the other half, is asked.
 #include "own_memory.h"
 
 static void note(const char* what, intptr_t stream) {

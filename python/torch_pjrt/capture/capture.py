@@ -19,7 +19,7 @@ from torch_pjrt.capture.scalars import Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
-from torch_pjrt.residence import check_residence
+from torch_pjrt.program.residence import check_residence
 
 SINGLE, TUPLE, LIST = range(3)
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.

@@ -21,9 +21,9 @@ from torch_pjrt import _C
 from torch_pjrt.capture.kept import Kept, Made
 from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
-from torch_pjrt.effects import has_effects, is_custom
 from torch_pjrt.errors import CaptureError, ValueNeeded
-from torch_pjrt.tracing_scope import tracing
+from torch_pjrt.program.effects import has_effects, is_custom
+from torch_pjrt.program.tracing_scope import tracing
 
 DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")

@@ -1,4 +1,4 @@
-"""The steps of optimizers with ``fused=True``: one node each (``src/device/fused_optimizers.cpp``), which is this.
+"""The steps of optimizers with ``fused=True``: one node each (``device/override/fused_optimizers.cpp``), which is this.
 
 They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1.
 The device takes the scale from gradients that have one. Hyperparameters are float64 tensors without dimensions, so that

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torch_pjrt.decompositions.recurrent import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
-from torch_pjrt.loops import apply, looped, unrolled
+from torch_pjrt.program.loops import apply, looped, unrolled
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # what a cell keeps for its backward, in hidden sizes

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_pjrt import loops
 from torch_pjrt.decompositions.sampling import image_of, rows_of
 from torch_pjrt.decompositions.table import computed_once, foreign
+from torch_pjrt.program import loops
 
 CHUNK = 16  # regions
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_pjrt import loops
 from torch_pjrt.decompositions.table import foreign
+from torch_pjrt.program import loops
 
 BLOCK = 64  # boxes
 

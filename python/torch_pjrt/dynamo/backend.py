@@ -23,7 +23,7 @@ from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.splitting import outputs_of
-from torch_pjrt.residence import check_residence
+from torch_pjrt.program.residence import check_residence
 
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",

@@ -10,7 +10,7 @@ from torch import fx
 from torch._higher_order_ops.out_dtype import out_dtype_dense
 
 from torch_pjrt import _C
-from torch_pjrt.loops import Call, looped, region, unrolled, while_loop, without_numbers
+from torch_pjrt.program.loops import Call, looped, region, unrolled, while_loop, without_numbers
 
 MOST_CALLS = 64  # of a loop that is unrolled: XLA compiles so many about as long as a loop, which runs a little slower
 MOST_TURNS = 256  # of one that has to be

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch._dynamo.device_interface import DeviceInterface
 
-from torch_pjrt import _memory, device_module
-from torch_pjrt._accelerator import ours
+from torch_pjrt.device import memory
+from torch_pjrt.device import module as device_module
+from torch_pjrt.device.accelerator import ours
 
 
 class PjrtInterface(DeviceInterface):
@@ -20,7 +21,7 @@ class PjrtInterface(DeviceInterface):
     synchronize = staticmethod(device_module.synchronize)
     get_device_properties = staticmethod(device_module.get_device_properties)
     get_compute_capability = staticmethod(device_module.get_device_capability)
-    memory_allocated = staticmethod(_memory.memory_allocated)
+    memory_allocated = staticmethod(memory.memory_allocated)
 
     @staticmethod
     def exchange_device(device: int) -> int:

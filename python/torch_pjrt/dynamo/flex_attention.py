@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._higher_order_ops.flex_attention import sdpa_dense, sdpa_dense_backward
 
-from torch_pjrt.loops import Call
+from torch_pjrt.program.loops import Call
 
 
 def as_function(call: Call, graph: Any) -> Callable[..., Any]:

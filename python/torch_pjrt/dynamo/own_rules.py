@@ -6,6 +6,7 @@ there: an op with a derivative of its own would reach the backend in pieces, by 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -65,14 +66,13 @@ def _kernels() -> dict[OpOverload, Callable[[Kernel], Kernel | None]]:
         kernels[getattr(torch.ops.aten, name).default] = lambda _: None
     for name in _RESAMPLINGS:
         op = getattr(torch.ops.aten, name)
-        kernels[op.default] = lambda pytorchs, op=op.default: _of_sizes(op, pytorchs)
-        kernels[op.vec] = lambda pytorchs, op=op.default: _of_scales(op, pytorchs)
+        kernels[op.default] = functools.partial(_of_sizes, op.default)
+        kernels[op.vec] = functools.partial(_of_scales, op.default)
     return kernels
 
 
 @contextmanager
 def own_rules() -> Iterator[None]:
-    import torch._decomp  # has PyTorch's entries
 
     kernels = _kernels()
     before = {op: {key: op.py_kernels[key] for key in _KEYS if key in op.py_kernels} for op in kernels}

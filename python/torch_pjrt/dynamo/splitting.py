@@ -10,7 +10,7 @@ from torch import fx
 from torch._ops import HigherOrderOperator
 from torch.fx.passes.split_module import split_module
 
-from torch_pjrt.effects import has_effects
+from torch_pjrt.program.effects import has_effects
 
 
 def writes(node: fx.Node) -> bool:

@@ -15,8 +15,8 @@ from torch_pjrt import _C
 from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
-from torch_pjrt.effects import has_effects, is_custom
-from torch_pjrt.tracing_scope import tracing
+from torch_pjrt.program.effects import has_effects, is_custom
+from torch_pjrt.program.tracing_scope import tracing
 
 DEVICE = torch.device("pjrt")
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS

@@ -1,0 +1,1 @@
+"""``torch.pjrt``, the device's own module, and how tensors come to the device and leave it."""

@@ -1,0 +1,118 @@
+"""DLPack, both ways without a copy where the device computes in the host's memory.
+
+A device's values are never changed in place by others: a write to a pjrt tensor makes a new value. Memory that is
+shared by DLPack is where that ends, because whoever has it may write to it. So:
+
+- An **exported** tensor shows the value that it had at the export. Later writes to the pjrt tensor are not seen by the
+  consumer; the memory stays as it is for as long as the consumer holds it. It is marked read-only where the consumer
+  speaks DLPack 1.0 (NumPy then gives a read-only array). A consumer that doesn't, or that writes nevertheless
+  (``torch.from_dlpack`` gives a tensor that can be written), changes the value that pjrt tensors still have, and of
+  programs that are running, unseen by autograd.
+- An **imported** tensor (``torch_pjrt.from_dlpack``) reads the memory as it is when a program runs. The device never
+  writes to it. Whoever else writes to it changes the pjrt tensor's value, also for calls that were recorded before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.device.streams import _device
+
+
+def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
+    """A pjrt tensor over the memory of an array in the host's memory: NumPy's, JAX's, a CPU tensor.
+
+    The memory is used in place where the device computes in the host's memory and the array is dense and begins at a
+    multiple of 64 bytes; else it is copied. Memory used in place is read when programs run and never written by the
+    device; **whoever writes to it changes the tensor's value**, also for calls that were recorded before. Write to the
+    array no more, or ask for a copy.
+
+    Args:
+        array: an object with ``__dlpack__``, or a capsule.
+        device: an index, ``"pjrt:1"`` or a ``torch.device``; default: the current one.
+        copy: True always copies, False never; None only where there is no other way.
+
+    Raises:
+        BufferError: ``copy=False``, and it can't be had without.
+    """
+    host = torch.from_dlpack(array)
+    index = _device(device).index
+    if host.device.type != "cpu":
+        raise BufferError(
+            f"from_dlpack takes arrays in the host's memory, this one is on {host.device}; use tensor.to()"
+        )
+    if copy:
+        return host.to(torch.device("pjrt", index))
+    borrowed = _C.borrow(host, index)
+    if borrowed is not None:
+        return borrowed
+    if copy is None:
+        return host.to(torch.device("pjrt", index))
+    raise BufferError(
+        "the device can't use this memory in place: it must be the host's, dense, and begin at a multiple of 64 bytes. "
+        "Leave copy=None, or use copy=True, to copy it"
+    )
+
+
+def _check_host_memory() -> None:
+    if not _C.is_host_memory():
+        raise BufferError(
+            "this device has a memory of its own, which DLPack has no name for; export tensor.cpu() instead"
+        )
+
+
+def _export(tensor: torch.Tensor, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    if tensor.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if tensor.is_conj():
+        raise BufferError("Can't export tensors with the conjugate bit set")
+    _check_host_memory()
+    host = _C.host_view(tensor.resolve_neg())
+    capsule = _tensor_dlpack(host, max_version=max_version, dl_device=dl_device, copy=copy)
+    if not copy and max_version is not None and max_version[0] >= 1:
+        _C.mark_read_only(capsule)
+    return capsule
+
+
+def _is_ours(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.device.type == "pjrt"
+
+
+def install() -> None:
+    """Makes ``tensor.__dlpack__``, ``torch.from_dlpack`` and ``torch.utils.dlpack`` take pjrt tensors."""
+    global _tensor_dlpack
+    _tensor_dlpack, to_dlpack = torch.Tensor.__dlpack__, torch.utils.dlpack.to_dlpack
+    dlpack_device = torch.Tensor.__dlpack_device__
+
+    def __dlpack__(
+        self: torch.Tensor,
+        *,
+        stream: Any = -1,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if _is_ours(self):
+            if stream is not None and type(stream) is not int:
+                raise TypeError("stream must be ``int`` or ``none``")
+            return _export(self, max_version, dl_device, copy)
+        return _tensor_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self: torch.Tensor) -> Any:
+        if not _is_ours(self):
+            return dlpack_device(self)
+        _check_host_memory()
+        return torch.utils.dlpack.DLDeviceType.kDLCPU, 0
+
+    def checked_to_dlpack(tensor: torch.Tensor) -> Any:
+        return _export(tensor, None, None, None) if _is_ours(tensor) else to_dlpack(tensor)
+
+    torch.Tensor.__dlpack__ = __dlpack__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__
+    torch.utils.dlpack.to_dlpack = checked_to_dlpack
+
+
+_tensor_dlpack: Any = None

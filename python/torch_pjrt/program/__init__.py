@@ -1,0 +1,1 @@
+"""What programs are made of that PyTorch has no words for."""

@@ -1,0 +1,94 @@
+"""Loops within a program: nodes whose body is traced once and run for each turn (``engine/lower/control_flow.h``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+
+Call = Callable[..., Sequence[Any]]  # runs a graph on operands
+
+
+def apply(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[Any]:
+    """The Call where a graph is a Python function."""
+    return function(*operands)
+
+
+def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[Any, list[Any]]:
+    """The graph, traced to be held by a node; and what it gives: None in a tensor's place, else its value."""
+    traced = _C.Region(operands)
+    results = call(graph, *traced.placeholders)
+    traced.finish([result for result in results if isinstance(result, torch.Tensor)])
+    return traced, [None if isinstance(result, torch.Tensor) else (result,) for result in results]
+
+
+def all_tensors(carried: Sequence[Any]) -> list[torch.Tensor]:
+    for value in carried:
+        if not isinstance(value, torch.Tensor):
+            raise NotImplementedError(f"a loop that carries a {type(value).__name__}")
+    return list(carried)
+
+
+def without_numbers(call: Call, operands: Sequence[Any]) -> tuple[Call, list[torch.Tensor]]:
+    """The tensors of ``operands``, which a node can be given, and a Call on such tensors that puts the others of
+    ``operands`` (sizes, above all) where they were."""
+
+    def with_numbers(graph: Any, *tensors: Any) -> Sequence[Any]:
+        rest = iter(tensors)
+        return call(graph, *(next(rest) if isinstance(operand, torch.Tensor) else operand for operand in operands))
+
+    return with_numbers, [operand for operand in operands if isinstance(operand, torch.Tensor)]
+
+
+def while_loop(
+    call: Call, condition: Any, body: Any, carried: Sequence[Any], additional: Sequence[Any] = ()
+) -> list[Any]:
+    call, operands = without_numbers(call, [*all_tensors(carried), *additional])
+    (decides, _), (turn, others) = (region(call, graph, operands) for graph in (condition, body))
+    if any(other is not None for other in others):
+        raise NotImplementedError("a loop that carries what is no tensor")
+    return list(_C.while_loop(operands, len(carried), decides, turn))
+
+
+def looped(
+    call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
+) -> list[Any]:
+    """``torch.scan`` as a loop that carries its turn, the carries, and what the turns have given so far: the last
+    carries, then what the turns gave, stacked. ``reverse``: from the last of ``xs`` to the first."""
+    turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
+    call, operands = without_numbers(call, [*all_tensors([*init, *(x.select(0, 0) for x in xs)]), *additional])
+    shapes = _C.Region(operands)
+    given = all_tensors(call(combine, *shapes.placeholders))[carries:]
+    stacks = [x.new_zeros((turns, *x.shape)) for x in given]
+    turn = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
+
+    def condition(turn: torch.Tensor, *_: torch.Tensor) -> list[torch.Tensor]:
+        return [turn < turns]
+
+    def body(turn: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
+        carry, rest = rest[:carries], rest[carries:]
+        stacked, rest = rest[: len(stacks)], rest[len(stacks) :]
+        place = turns - 1 - turn if reverse else turn
+        now = [x.index_select(0, place).squeeze(0) for x in rest[:inputs]]
+        results = call(combine, *carry, *now, *rest[inputs:])
+        put = [s.index_copy(0, place, r.unsqueeze(0)) for s, r in zip(stacked, results[carries:], strict=True)]
+        return [turn + 1, *results[:carries], *put]
+
+    return while_loop(apply, condition, body, [turn, *init, *stacks], [*xs, *operands[carries + inputs :]])[1:]
+
+
+def unrolled(
+    call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
+) -> list[Any]:
+    """What ``looped`` gives, turn by turn."""
+    carry, given = list(init), []
+    turns = range(xs[0].shape[0])
+    for turn in reversed(turns) if reverse else turns:
+        results = call(combine, *carry, *(x.select(0, turn) for x in xs), *additional)
+        carry = list(results[: len(init)])
+        given.append(results[len(init) :])
+    columns = zip(*(reversed(given) if reverse else given), strict=True)
+    return [*carry, *(torch.stack(column) for column in columns)]

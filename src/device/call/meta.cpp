@@ -1,0 +1,326 @@
+// Calling shape functions from below every other dispatch key.
+#include "device/call/meta.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "device/call/corrections.h"
+#include "device/services/modes.h"
+#include "device/tensor/factory.h"
+#include "device/tensor/storage.h"
+#include "graph/partner.h"
+
+namespace tpjrt::device {
+
+struct BelowEverything::State {
+  c10::impl::ExcludeDispatchKeyGuard above{
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
+                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                           c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
+                           c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                           c10::DispatchKey::PythonDispatcher})};
+  at::impl::TorchFunctionDisabledState torch_function = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+};
+
+BelowEverything::BelowEverything() : state_(new State) {
+  // A user's torch function mode (torch.device("pjrt") as a context, say) must not see the kernels' own calls.
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+}
+
+BelowEverything::~BelowEverything() {
+  at::impl::PythonTorchFunctionTLS::set_disabled_state(state_->torch_function);
+  delete state_;
+}
+
+namespace {
+
+// A tensor of one number on the CPU, among tensors of the device.
+at::Tensor host_number(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::Number> numbers) {
+  return at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
+}
+
+torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                             const std::function<at::Tensor(uint32_t operand)>& tensor,
+                             const std::function<at::Tensor(const graph::Parameter::Entry& entry)>& number_tensor) {
+  using graph::Parameter;
+  using Entry = Parameter::Entry;
+  const auto entry_tensor = [&](const Entry& entry) -> at::Tensor {
+    switch (entry.source) {
+      case Entry::Source::kUndefined: return {};
+      case Entry::Source::kOperand: return tensor(entry.index);
+      case Entry::Source::kNumber: break;
+    }
+    at::Tensor number = number_tensor(entry);
+    if (entry.wrapped_number) number.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return number;
+  };
+  const auto& declared = signature.op->schema().arguments();
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    const Parameter& parameter = signature.parameters[i];
+    switch (parameter.kind) {
+      case Parameter::Kind::kConstant: stack.push_back(parameter.constant); break;
+      case Parameter::Kind::kTensor: {
+        const Entry& entry = parameter.entries.at(0);
+        const bool none =
+            entry.source == Entry::Source::kUndefined && declared[i].type()->kind() == c10::TypeKind::OptionalType;
+        stack.push_back(none ? c10::IValue() : c10::IValue(entry_tensor(entry)));
+        break;
+      }
+      case Parameter::Kind::kTensorList: {
+        c10::TypePtr type = declared[i].type();
+        if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType();
+        const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
+        const bool optional = element->kind() == c10::TypeKind::OptionalType;
+        c10::impl::GenericList list(element);
+        for (const Entry& entry : parameter.entries) {
+          if (entry.source == Entry::Source::kUndefined && optional) {
+            list.push_back(c10::IValue());
+          } else {
+            list.push_back(entry_tensor(entry));
+          }
+        }
+        stack.emplace_back(std::move(list));
+        break;
+      }
+      case Parameter::Kind::kNumber: stack.emplace_back(numbers[parameter.first].scalar()); break;
+      case Parameter::Kind::kNumberList: {
+        c10::impl::GenericList list(c10::NumberType::get());
+        for (uint32_t k = 0; k < parameter.count; ++k) list.push_back(numbers[parameter.first + k].scalar());
+        stack.emplace_back(std::move(list));
+        break;
+      }
+    }
+  }
+  return stack;
+}
+
+}  // namespace
+
+torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                             const std::function<at::Tensor(uint32_t operand)>& tensor) {
+  return make_stack(signature, numbers, tensor, [&](const auto& entry) { return host_number(entry, numbers); });
+}
+
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : returned) {
+    if (value.isTensor()) {
+      tensors.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (at::Tensor& tensor : value.toTensorVector()) tensors.push_back(std::move(tensor));
+    } else if (value.isNone()) {
+      tensors.emplace_back();
+    }
+  }
+  return tensors;
+}
+
+namespace {
+
+// A composite kernel called more than its own `out=`: the op is not structured, or this call's result depends on data.
+struct NotStructured : std::exception {};
+
+at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
+                       std::optional<c10::DeviceIndex> device) {
+  if (!device) return at::empty_strided(sizes, strides, at::TensorOptions(c10::kMeta).dtype(dtype));
+  return empty_strided(sizes, strides, dtype, std::nullopt, c10::Device(kPjrt, *device), std::nullopt);
+}
+
+at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> device) {
+  return placeholder(type->sizes, type->strides, type->dtype, device);
+}
+
+// Which operand the parameter is, if it is an `out=`.
+std::optional<uint32_t> out_operand(const graph::Signature& signature, size_t i) {
+  const graph::Parameter& parameter = signature.parameters[i];
+  if (!signature.op->schema().arguments()[i].is_out() || parameter.kind != graph::Parameter::Kind::kTensor) return {};
+  return parameter.entries.at(0).index;
+}
+
+// How shape functions are called.
+struct Asking {
+  bool numbers_on_host;
+  // An `out=` has no elements, so it is resized silently. Otherwise PyTorch's Python functions warn of another size, garbled
+  // ("{str(shape)}") and in a first call only; the recorder does it.
+  bool outs_are_empty;
+};
+
+// With `device`, placeholders are of this device, else Meta's.
+Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                     std::optional<c10::DeviceIndex> device, Asking asking) {
+  using Entry = graph::Parameter::Entry;
+  Outline outline;
+  for (const graph::TypePtr type : signature.operands) outline.operands.push_back(placeholder(type, device));
+  for (size_t i = 0; i < signature.parameters.size() && asking.outs_are_empty; ++i) {
+    if (const std::optional<uint32_t> out = out_operand(signature, i))
+      outline.operands.at(*out) = placeholder({0}, {1}, signature.operands[*out]->dtype, device);
+  }
+  for (const graph::Parameter& parameter : signature.parameters) {
+    for (const Entry& entry : parameter.entries) {
+      if (entry.wrapped_number && entry.source == Entry::Source::kOperand)
+        outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+  }
+  outline.results = make_stack(
+      signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
+      [&](const Entry& entry) {
+        return asking.numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
+      });
+  return outline;
+}
+
+// A call on placeholders, of this device or Meta's.
+using MakeCall = std::function<Outline(std::optional<c10::DeviceIndex> device)>;
+
+Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex device, const MakeCall& call_on) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+    const Outlining outlining(op);
+    Outline outline = call_on(device);
+    try {
+      // Any backend key without a kernel of its own: the composite is what it gets.
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
+      return outline;
+    } catch (const NotStructured&) {
+    }
+  }
+  Outline outline = call_on(std::nullopt);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &outline.results);
+  return outline;
+}
+
+// The `out=` arguments that a shape function resized, in the order of the results; empty for one that kept its sizes.
+std::vector<std::optional<uint32_t>> resized_outs(const graph::Signature& signature, const Outline& outline) {
+  std::vector<std::optional<uint32_t>> resized;
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    const std::optional<uint32_t> operand = out_operand(signature, i);
+    if (!operand) continue;
+    const bool fits = outline.operands.at(*operand).sizes() == c10::IntArrayRef(signature.operands[*operand]->sizes);
+    resized.push_back(fits ? std::nullopt : operand);
+  }
+  return resized;
+}
+
+// Meta kernels in Python leave an `out=` that they resize contiguous. TensorIterator lays it out as it does a new result.
+void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on, Outline& outline) {
+  if (!signature.op->schema().is_mutable()) return;
+  const std::vector<std::optional<uint32_t>> outs = resized_outs(signature, outline);
+  if (std::none_of(outs.begin(), outs.end(), [](const auto& out) { return out.has_value(); })) return;
+  const auto partner = graph::functional_partner(*signature.op);
+  if (!partner || !partner->op.hasTag(at::Tag::pointwise)) return;
+  const Outline functional = run_shape_function(partner->op, signature.device, [&](auto device) {
+    Outline given = call_on(device);
+    torch::jit::Stack call;
+    for (size_t i = 0; i < partner->arguments.size(); ++i) {
+      const int64_t source = partner->arguments[i];
+      const auto& fallback = partner->op.schema().arguments()[i].default_value();
+      call.push_back(source >= 0 ? given.results.at(static_cast<size_t>(source)) : fallback.value_or(c10::IValue()));
+    }
+    given.results = std::move(call);
+    return given;
+  });
+  const std::vector<at::Tensor> results = tensors_of(functional.results);
+  for (size_t i = 0; i < outs.size() && i < results.size(); ++i) {
+    if (!outs[i]) continue;
+    outline.operands[*outs[i]].unsafeGetTensorImpl()->set_sizes_and_strides(results[i].sizes(), results[i].strides());
+  }
+}
+
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, Asking asking) {
+  const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
+    return arguments_of(signature, numbers, device, asking);
+  };
+  Outline outline = run_shape_function(*signature.op, signature.device, call_on);
+  lay_out_resized(signature, call_on, outline);
+  correct(signature, outline);
+  return outline;
+}
+
+bool has_outs(const graph::Signature& signature) {
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    if (out_operand(signature, i)) return true;
+  }
+  return false;
+}
+
+bool has_host_numbers(const graph::Signature& signature) {
+  using Entry = graph::Parameter::Entry;
+  return std::any_of(signature.parameters.begin(), signature.parameters.end(), [](const graph::Parameter& parameter) {
+    return std::any_of(parameter.entries.begin(), parameter.entries.end(),
+                       [](const Entry& entry) { return entry.source == Entry::Source::kNumber; });
+  });
+}
+
+}  // namespace
+
+Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+  BelowEverything guard;
+  // Some shape functions let no number of the CPU stand beside the device's tensors, others read it. Some take an `out=` of
+  // the right size only.
+  std::vector<Asking> ways = {{.numbers_on_host = true, .outs_are_empty = false}};
+  if (has_host_numbers(signature)) ways.push_back({.numbers_on_host = false, .outs_are_empty = false});
+  if (has_outs(signature)) ways.insert(ways.begin(), {.numbers_on_host = true, .outs_are_empty = true});
+  std::exception_ptr error;
+  for (const Asking way : ways) {
+    try {
+      return outline(signature, numbers, way);
+    } catch (...) {
+      if (!error && !way.outs_are_empty) error = std::current_exception();
+    }
+  }
+  std::rethrow_exception(error);
+}
+
+namespace {
+class Unwarned final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+}  // namespace
+
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                      c10::ArrayRef<c10::ScalarType> written) {
+  const auto run = [&](bool as_given) {
+    torch::jit::Stack stack = make_stack(signature, numbers, [&](uint32_t operand) {
+      const graph::TypePtr type = signature.operands[operand];
+      c10::ScalarType dtype = type->dtype;
+      for (size_t i = 0; i < signature.mutated.size() && !as_given; ++i) {
+        if (signature.mutated[i] == operand) dtype = written[i];
+      }
+      return at::ones(std::vector<int64_t>(type->sizes.size(), 1), at::TensorOptions(c10::kCPU).dtype(dtype));
+    });
+    BelowEverything guard;
+    Unwarned unwarned;  // of the sizes, say, which are not the user's
+    const c10::WarningUtils::WarningHandlerGuard guard_of_warnings(&unwarned);
+    signature.op->callBoxed(stack);
+  };
+  try {
+    run(false);
+  } catch (const std::exception&) {
+    return;
+  }
+  run(true);
+}
+
+void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& schema = op.schema();
+  std::string_view outer = outlined()->schema().name();
+  if (outer.ends_with('_')) outer.remove_suffix(1);
+  if (schema.name() != outer) throw NotStructured();
+  torch::jit::Stack outputs;
+  const size_t first = stack.size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) outputs.push_back(std::move(stack[first + i]));
+  }
+  if (outputs.size() != schema.returns().size()) throw NotStructured();
+  stack.resize(first);
+  for (c10::IValue& output : outputs) stack.push_back(std::move(output));
+}
+
+}  // namespace tpjrt::device

@@ -1,0 +1,68 @@
+// What the recorder knows of a call it has seen: its signature, and how its results become tensors.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/call/arguments.h"
+#include "graph/signature.h"
+
+namespace tpjrt::device {
+
+struct Plan {
+  // One return of the schema.
+  struct Return {
+    enum class Kind : uint8_t { kFresh, kFreshList, kArgument, kUndefined, kInteger };
+    Kind kind = Kind::kFresh;
+    uint32_t first = 0;  // result index, or the argument's index for kArgument
+    uint32_t count = 1;
+    int64_t integer = 0;  // kInteger: what Meta gave, which follows from the operands' types
+  };
+  // One mutated tensor: operand `operand` gets result `result` as its new value, after being resized if Meta did.
+  struct Write {
+    uint32_t operand = 0;
+    uint32_t result = 0;
+    bool resized = false;
+  };
+
+  // The returns at a glance.
+  enum class Shape : uint8_t {
+    kFresh,      // the results, one a return
+    kFreshList,  // the results, as one list
+    kArguments,  // arguments handed back, or nothing
+    kMixed,
+  };
+
+  graph::Signature signature;
+  std::vector<Return> returns;
+  Shape shape = Shape::kMixed;
+  std::vector<Write> writes;
+  bool resizes = false;  // some write is to a tensor that Meta resized
+  // Numbers that PyTorch converts to this dtype: one that doesn't fit is an error.
+  std::vector<uint32_t> fitted;
+  c10::ScalarType fitted_to = c10::ScalarType::Undefined;
+  bool on_host = false;  // the op can't be lowered: the graph is cut and the host runs it
+  std::string host_reason;
+
+  // Calls of this key have a plan for each value of their numbers; nothing else is filled in here.
+  bool by_value = false;
+
+  std::vector<uint64_t> key;
+  Plan* next = nullptr;  // same hash
+};
+
+// Under graph_lock(). Null when the call was never seen.
+Plan* find_plan(const Arguments& arguments, uint64_t hash);
+// Keeps the plan; if another thread was faster, its plan. Under graph_lock().
+Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
+
+// Whether the call's numbers are in the range of the dtype that they are converted to.
+bool numbers_fit(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
+// Converts them, for PyTorch's error where one isn't.
+void convert_numbers(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
+
+// Runs Meta and asks the engine. Throws what Meta throws. Not under graph_lock().
+std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);
+
+}  // namespace tpjrt::device

@@ -1,0 +1,143 @@
+// copy_ in all directions, reads of single elements, and the kernels built on them.
+#include "device/host/copy.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_conj_physical.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/neg.h>
+#include <c10/core/Scalar.h>
+
+#include "device/call/meta.h"
+#include "device/host/host.h"
+#include "device/services/counters.h"
+#include "device/services/engine.h"
+#include "device/services/modes.h"
+#include "device/start/eager.h"
+#include "device/start/rounds.h"
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+graph::TypePtr dense_type(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() ? type_of(tensor)
+                                               : graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
+}
+
+// Of one storage.
+bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
+void host_to_device(const at::Tensor& self, const at::Tensor& src) {
+  if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
+    self.fill_(src.to(self.scalar_type()).item());  // a number of the graph, not a transfer
+    return;
+  }
+  end_round_before_copy(src.nbytes());
+  const graph::TypePtr type = dense_type(self);
+  at::Tensor staged = at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
+  staged.copy_(src);  // converts, broadcasts and resolves as the CPU does
+  graph::Value leaf = engine().upload(staged, self.device().index(), /*owned=*/true);
+  counters().host_transfer_bytes += staged.nbytes();
+  std::lock_guard lock(graph::graph_lock());
+  write(self, std::move(leaf));
+}
+
+void device_to_device(const at::Tensor& self, const at::Tensor& src) {
+  const auto device = self.device().index();
+  at::Tensor expanded = src.sizes() == self.sizes() ? src : src.expand(self.sizes());
+  const graph::TypePtr type = dense_type(self);
+  {
+    std::lock_guard lock(graph::graph_lock());
+    graph::Value value = read(expanded);
+    const graph::TypePtr from = value.type();
+    if (from->dtype != type->dtype || from->sizes != type->sizes || from->strides != type->strides) {
+      value = convert(value, type, device);
+    }
+    counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
+    write(self, std::move(value));
+  }
+  if (C10_UNLIKELY(eager())) cut(self, "aten::copy_");
+}
+
+}  // namespace
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
+  if (self.is_same(src) || outlining()) return self;
+  TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
+  if (!is_pjrt(self)) {  // out of the device
+    TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
+                                self.layout());
+    at::Tensor plain = src.resolve_conj().resolve_neg();
+    at::Tensor host = host_tensor(plain, "copy to the host");
+    counters().host_transfer_bytes += host.nbytes();
+    self.copy_(host, non_blocking);
+    return self;
+  }
+  at::assert_no_internal_overlap(self);
+  // Shape errors are PyTorch's own: expand() raises them.
+  if (src.sizes() != self.sizes()) (void)at::expand_size(src, self.sizes());
+  if (self.is_conj()) {
+    copy_values(self.conj(), at::_conj_physical(src));
+  } else if (self.is_neg()) {
+    copy_values(self._neg_view(), at::neg(src));
+  } else {
+    copy_values(self, src);
+  }
+  return self;
+}
+
+void copy_values(const at::Tensor& self, const at::Tensor& from) {
+  if (!is_pjrt(from)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(from.layout() == c10::kStrided,
+                                "copy_: the pjrt device holds strided tensors only, got layout ", from.layout(),
+                                "; call .to_dense() first");
+    host_to_device(self, from.device().is_cpu() ? from : from.cpu());
+    return;
+  }
+  at::Tensor src = from;
+  if (src.is_conj()) src = at::_conj_physical(src.conj());
+  if (src.is_neg()) src = at::neg(src._neg_view());
+  if (src.device() != self.device()) {
+    host_to_device(self, host_tensor(src, "copy to another device"));
+    return;
+  }
+  if (self.is_alias_of(src)) {
+    if (is_same_view(self, src)) return;  // `x[i] += y` writes the view it has changed back to where it is
+    at::assert_no_partial_overlap(self, src);
+  }
+  device_to_device(self, src);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  at::Tensor out = dst;
+  copy_(out, self, non_blocking);
+  return out;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (dst.sizes() != self.sizes()) dst.resize_(self.sizes());
+  return copy_from(self, dst, false);
+}
+
+at::Scalar _local_scalar_dense(const at::Tensor& self) {
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
+  end_round_before_read(storage_of(self)->cell);
+  const graph::Value leaf = ready_leaf(self, "read of an element");
+  at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
+  const auto itemsize = static_cast<int64_t>(self.itemsize());
+  engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());
+  if (self.is_conj()) element = element.conj();
+  if (self.is_neg()) element = element._neg_view();
+  return element.item();
+}
+
+}  // namespace tpjrt::device

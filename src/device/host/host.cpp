@@ -1,0 +1,246 @@
+// Running an op on the host, and moving whole tensors between host and device.
+#include "device/host/host.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include "device/call/meta.h"
+#include "device/services/counters.h"
+#include "device/services/engine.h"
+#include "device/services/location.h"
+#include "device/services/modes.h"
+#include "device/tensor/access.h"
+#include "device/tensor/factory.h"
+#include "device/tensor/generator.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+std::string at_line(const Location& location) {
+  return location.file.empty() ? "" : " at " + location.file + ":" + std::to_string(location.line);
+}
+
+c10::DeviceIndex device_of(const c10::IValue* values, size_t count) {
+  const auto index = [](const c10::IValue& value) -> c10::DeviceIndex {
+    if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor()))
+      return value.toTensor().device().index();
+    return -1;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    if (const auto found = index(values[i]); found >= 0) return found;
+    if (!values[i].isList()) continue;
+    for (const c10::IValue& element : values[i].toListRef()) {
+      if (const auto found = index(element); found >= 0) return found;
+    }
+  }
+  return c10::impl::getDeviceGuardImpl(kPjrt)->getDevice().index();
+}
+
+// One call on the host: its arguments as CPU tensors, and what has to go back.
+class HostCall {
+ public:
+  HostCall(const Operator& op, torch::jit::Stack& stack)
+      : op_(op), cause_(op.name + " on the host"), first_(stack.size() - op.arguments.size()), stack_(stack) {
+    device_ = device_of(stack.data() + first_, op.arguments.size());
+  }
+
+  void run() {
+    sync_operands();
+    torch::jit::Stack host;
+    for (size_t i = 0; i < op_.arguments.size(); ++i) host.push_back(argument(op_.arguments[i], stack_[first_ + i]));
+    {
+      BelowEverything guard;
+      op_.op.callBoxed(host);
+    }
+    for (const Moved& moved : moved_) {
+      if (moved.written) write_back(moved);
+    }
+    torch::jit::Stack returns;
+    for (const c10::IValue& value : host) returns.push_back(result(value));
+    stack_.resize(first_);
+    for (c10::IValue& value : returns) stack_.push_back(std::move(value));
+  }
+
+ private:
+  struct Moved {
+    at::Tensor device, host;
+    bool written;
+  };
+
+  void sync_operands() {
+    std::vector<graph::Cell*> cells;
+    const auto add = [&](const c10::IValue& value) {
+      if (value.isTensor() && value.toTensor().defined() && is_pjrt(value.toTensor())) {
+        cells.push_back(&storage_of(value.toTensor())->cell);
+      }
+    };
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      add(stack_[i]);
+      if (!stack_[i].isList()) continue;
+      for (const c10::IValue& element : stack_[i].toListRef()) add(element);
+    }
+    engine().sync(cells, cause_.c_str());
+  }
+
+  at::Tensor to_host(const at::Tensor& tensor, bool written) {
+    if (!tensor.defined() || !is_pjrt(tensor)) return tensor;
+    for (const Moved& moved : moved_) {
+      if (moved.device.is_same(tensor)) return moved.host;
+    }
+    at::Tensor host = host_tensor(tensor, cause_.c_str());
+    if (written) host = host.clone();
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) host.unsafeGetTensorImpl()->set_wrapped_number(true);
+    moved_.push_back({tensor, host, written});
+    return host;
+  }
+
+  c10::IValue argument(const OperatorArgument& argument, const c10::IValue& value) {
+    if (argument.kind == ArgumentKind::kGenerator && !value.isNone() && value.toGenerator().device().type() == kPjrt) {
+      auto generator = at::detail::createCPUGenerator();
+      const auto key = next_key(value.toGenerator(), device_);
+      generator.set_current_seed(key.first * 0x9E3779B97F4A7C15ULL + key.second);
+      return generator;
+    }
+    if (value.isTensor()) return to_host(value.toTensor(), argument.written);
+    if (value.isDevice() && value.toDevice().type() == kPjrt) return c10::Device(c10::kCPU);
+    if (argument.kind == ArgumentKind::kTensorList && value.isList()) {
+      c10::impl::GenericList list(value.toList().elementType());
+      for (const c10::IValue& element : value.toListRef()) {
+        list.push_back(element.isTensor() ? c10::IValue(to_host(element.toTensor(), argument.written)) : element);
+      }
+      return list;
+    }
+    return value;
+  }
+
+  void write_back(const Moved& moved) {
+    if (moved.device.sizes() != moved.host.sizes()) moved.device.resize_(moved.host.sizes());
+    moved.device.copy_(moved.host);
+  }
+
+  at::Tensor back(const at::Tensor& host) {
+    if (!host.defined()) return host;
+    for (const Moved& moved : moved_) {
+      if (moved.host.is_same(host)) return moved.device;
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(host.layout() == c10::kStrided, "[", op_.name, "] gives a tensor of layout ",
+                                host.layout(), ", which the pjrt device can't hold; run it on the CPU");
+    return device_tensor(host, device_, host.use_count() <= 2);
+  }
+
+  c10::IValue result(const c10::IValue& value) {
+    if (value.isTensor()) return back(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(back(tensor));
+      return list;
+    }
+    return value;
+  }
+
+  const Operator& op_;
+  const std::string cause_;  // of the sync
+  size_t first_;
+  torch::jit::Stack& stack_;
+  c10::DeviceIndex device_ = 0;
+  std::vector<Moved> moved_;
+};
+
+HostListener host_listener = nullptr;
+
+void note(const Operator& op, const char* reason) {
+  if (host_listener) host_listener(op.name, reason);
+  if (counters().count_fallback(op.name)) {
+    const Location location = user_location();
+    TORCH_WARN("[", op.name, "] runs on the host", at_line(location), ": ", reason,
+               ". The graph is cut there; torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 "
+               "makes it an error.");
+  }
+}
+
+}  // namespace
+
+void install_host_listener(HostListener listener) { host_listener = listener; }
+
+void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), reason);
+  TORCH_CHECK(!strict(), "[", op.name, "] would run on the host", at_line(user_location()), ": ", reason,
+              " (an error because strict mode is on: TORCH_PJRT_STRICT=1)");
+  HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
+  note(op, reason);
+}
+
+void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
+  // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
+  const bool is_tagged = op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output);
+  if ((tracing() || strict()) && is_tagged) {
+    run_on_host(op, stack, "its result's shape depends on data");
+    return;
+  }
+  if (tracing()) std::rethrow_exception(meta_error);
+  if (strict()) {
+    try {
+      std::rethrow_exception(meta_error);
+    } catch (const c10::NotImplementedError&) {
+      run_on_host(op, stack, "its result depends on data, or it has no Meta kernel");
+    }
+    return;
+  }
+  HostCall(op, stack).run();
+  note(op, "its result's shape depends on data, or it has no Meta kernel");
+}
+
+graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
+  LazyStorage* storage = storage_of(tensor);
+  for (;;) {
+    {
+      std::lock_guard lock(graph::graph_lock());
+      if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
+      if (storage->cell.value().is_leaf() && (!tracing() || storage->cell.value().node->data)) {
+        return storage->cell.value();
+      }
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
+                                ") while a program is made of the function, and only a run has values");
+    engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf
+  }
+}
+
+at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
+  const graph::Value leaf = ready_leaf(tensor, cause);
+  at::Tensor base = engine().host_view(leaf);
+  const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
+  auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
+  return at::from_blob(
+      data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(), [base](void*) {},
+      at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+}
+
+at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned) {
+  at::Tensor dense = tensor.resolve_conj().resolve_neg();
+  if (!dense.is_non_overlapping_and_dense()) {
+    dense = dense.clone(at::MemoryFormat::Contiguous);
+    owned = true;
+  }
+  at::Tensor result = make_tensor(type_of(dense), device);
+  graph::Value leaf = engine().upload(dense, device, owned);
+  std::lock_guard lock(graph::graph_lock());
+  storage_of(result)->cell.bind(std::move(leaf));
+  return result;
+}
+
+at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device) {
+  if (!tensor.is_non_overlapping_and_dense() || !is_supported(tensor.scalar_type())) return {};
+  at::Tensor result = make_tensor(type_of(tensor), device);
+  graph::Value leaf = engine().borrow(tensor, device);
+  if (!leaf) return {};
+  std::lock_guard lock(graph::graph_lock());
+  storage_of(result)->cell.bind(std::move(leaf));
+  return result;
+}
+
+}  // namespace tpjrt::device

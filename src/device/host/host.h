@@ -1,0 +1,36 @@
+// Ops that XLA can't do: the graph is cut, the op runs on the CPU in eager, and the graph goes on.
+//
+// Never silent: each case is counted by op, warned of once with the user's line, and an error under
+// TORCH_PJRT_STRICT=1.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <exception>
+
+#include "device/call/operator.h"
+#include "graph/node.h"
+
+namespace tpjrt::device {
+
+void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason);
+// After the Meta kernel threw: runs on the host, where a user's mistake raises PyTorch's own error.
+void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error);
+
+// The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
+graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
+// The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory.
+at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
+// A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
+at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
+
+// A tensor on the device over the memory of a CPU tensor, which is taken out of its storage; undefined where that can't
+// be done without a copy. See Engine::borrow.
+at::Tensor borrowing_tensor(const at::Tensor& tensor, c10::DeviceIndex device);
+
+// Is told of each call that ran on the host, in the thread that made it. Installed by the engine.
+using HostListener = void (*)(const std::string& op, const char* reason);
+void install_host_listener(HostListener listener);
+
+}  // namespace tpjrt::device

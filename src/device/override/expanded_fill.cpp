@@ -1,0 +1,88 @@
+// masked_fill_, index_fill_ and index_put_ of one value into an expanded tensor, whose elements share memory: deprecated,
+// and done by the CPU with a warning, where every other write of the kind is an error. Memory is filled if any of the
+// elements that share it would be.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include "device/call/operator.h"
+#include "device/record/recorder.h"
+
+namespace tpjrt::device {
+namespace {
+
+bool is_expanded(const at::Tensor& self) { return at::has_internal_overlap(self) == at::MemOverlap::Yes; }
+
+void warn(const char* op, const char* index) {
+  TORCH_WARN(
+      "Use of ", op,
+      " on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This also "
+      "applies to advanced indexing e.g. ",
+      index);
+}
+
+at::Tensor nothing_of(const at::Tensor& self) { return at::zeros(self.sizes(), self.options().dtype(at::kBool)); }
+
+// Does the call: fills the memory of the elements that a mask of the tensor's sizes chooses. `value`: a Scalar or a tensor.
+void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, at::Tensor mask,
+          const c10::IValue& value) {
+  at::Tensor memory = self;
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    if (self.stride(dim) != 0 || self.size(dim) < 2) continue;
+    memory = memory.narrow(dim, 0, 1);
+    mask = mask.any(dim, /*keepdim=*/true);
+  }
+  if (value.isScalar()) {
+    memory.masked_fill_(mask, value.toScalar());
+  } else {
+    memory.masked_fill_(mask, value.toTensor());
+  }
+  torch::jit::drop(stack, op.arguments.size());
+  stack.emplace_back(self);
+}
+
+void masked_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Operator& op = Operator::of(handle);
+  const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
+  const at::Tensor self = arguments[0].toTensor(), mask = arguments[1].toTensor();
+  if (C10_LIKELY(!is_expanded(self)) || mask.scalar_type() != at::kBool) return record(op, *stack);
+  warn("masked_fill_", "tensor[mask] = scalar");
+  const c10::IValue value = arguments[2];
+  fill(op, *stack, self, mask.expand_as(self), value);
+}
+
+void index_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Operator& op = Operator::of(handle);
+  const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
+  const at::Tensor self = arguments[0].toTensor();
+  if (C10_LIKELY(!is_expanded(self))) return record(op, *stack);
+  warn("index_fill_", "tensor[mask] = scalar");
+  const at::Tensor mask = nothing_of(self).index_fill_(arguments[1].toInt(), arguments[2].toTensor(), 1);
+  const c10::IValue value = arguments[3];
+  fill(op, *stack, self, mask, value);
+}
+
+void index_put_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Operator& op = Operator::of(handle);
+  const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
+  const at::Tensor self = arguments[0].toTensor(), values = arguments[2].toTensor();
+  // Of several values, which one is written last is for the order of the CPU's threads to decide.
+  if (C10_LIKELY(!is_expanded(self)) || values.numel() != 1 || arguments[3].toBool()) return record(op, *stack);
+  warn("index_put_", "tensor[indices] = tensor");
+  const at::Tensor one = at::ones({}, self.options().dtype(at::kBool));
+  const at::Tensor mask = nothing_of(self).index_put_(arguments[1].toOptionalTensorList(), one);
+  fill(op, *stack, self, mask, values.squeeze());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("masked_fill_.Scalar", torch::CppFunction::makeFromBoxedFunction<&masked_fill_>());
+  m.impl("masked_fill_.Tensor", torch::CppFunction::makeFromBoxedFunction<&masked_fill_>());
+  m.impl("index_fill_.int_Scalar", torch::CppFunction::makeFromBoxedFunction<&index_fill_>());
+  m.impl("index_fill_.int_Tensor", torch::CppFunction::makeFromBoxedFunction<&index_fill_>());
+  m.impl("index_put_", torch::CppFunction::makeFromBoxedFunction<&index_put_>());
+  m.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&index_put_>());
+}
+
+}  // namespace
+}  // namespace tpjrt::device

@@ -1,0 +1,92 @@
+// Optimizers with fused=True: a step is one node, whatever the number of parameters. Their hyperparameters are floats in
+// PyTorch's schemas, and floats belong to a program; so an operator of our own is recorded (python/torch_pjrt/decompositions/
+// optimizers.py), which takes them as tensors, and a schedule compiles nothing.
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <torch/library.h>
+
+#include "device/call/meta.h"
+#include "device/call/operator.h"
+#include "device/record/recorder.h"
+#include "device/services/modes.h"
+
+namespace tpjrt::device {
+namespace {
+
+at::Tensor on_device(const c10::IValue& value, c10::Device device) {
+  if (value.isTensor() && !value.toTensor().is_cpu()) return value.toTensor();
+  const double number = value.isTensor() ? value.toTensor().item().toDouble() : value.toDouble();
+  return at::full({}, number, at::TensorOptions(device).dtype(c10::kDouble));
+}
+
+std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& steps, c10::Device device) {
+  std::vector<at::Tensor> there;
+  for (const at::Tensor& step : steps) there.push_back(step.to(device));
+  return there;
+}
+
+// Gradients lose their scale for whoever reads them after the step, too, unless there was no step.
+void unscale(at::TensorList grads, const at::Tensor& scale, const c10::IValue& found_inf) {
+  std::vector<at::Tensor> unscaled = at::_foreach_div(grads, scale);
+  if (!found_inf.isNone()) {
+    const at::Tensor skipped = found_inf.toTensor().reshape({}).eq(1);
+    for (size_t i = 0; i < grads.size(); ++i) unscaled[i] = at::where(skipped, grads[i], unscaled[i]);
+  }
+  at::_foreach_copy_(grads, unscaled);
+}
+
+// The arguments of the call, by name.
+class Given {
+ public:
+  Given(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
+      : schema_(schema), first_(&stack[stack.size() - schema.arguments().size()]) {}
+  const c10::IValue& operator[](const std::string& name) const {
+    return first_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  const c10::IValue* first_;
+};
+
+// One argument of the operator that is recorded.
+c10::IValue recorded(const c10::Argument& wanted, const Given& given, c10::Device device) {
+  const std::string& name = wanted.name();
+  if (name == "decays") return given["weight_decay"].toDouble() != 0;
+  const c10::IValue& value = given[name];
+  if (name == "state_steps") return on_device(value.toTensorVector(), device);
+  if (wanted.type()->kind() == c10::TypeKind::TensorType) return on_device(value, device);  // a hyperparameter
+  if (value.isTensor()) return value.toTensor().reshape({});  // of the scale: one element, whatever the shape
+  return value;
+}
+
+void step(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  if (outlining()) return record(Operator::of(handle), *stack);
+  const std::string name = handle.schema().name().substr(sizeof("aten::_") - 1);
+  const auto own = c10::Dispatcher::singleton().findSchemaOrThrow(("torch_pjrt::" + name).c_str(), "");
+  const size_t count = handle.schema().arguments().size();
+  const Given given(handle.schema(), *stack);
+  const std::vector<at::Tensor> params = given["self"].toTensorVector(), grads = given["grads"].toTensorVector();
+  const c10::IValue scale = given["grad_scale"], found_inf = given["found_inf"];
+  if (params.empty()) return torch::jit::drop(*stack, count);
+  torch::jit::Stack call;
+  for (const c10::Argument& wanted : own.schema().arguments()) {
+    call.push_back(recorded(wanted, given, params[0].device()));
+  }
+  record(Operator::of(own), call);
+  torch::jit::drop(*stack, count);
+  if (!scale.isNone()) unscale(grads, scale.toTensor().reshape({}), found_inf);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* name : {"_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"}) {
+    for (const char* overload : {"", ".tensor_lr"}) {
+      m.impl((std::string(name) + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&step>());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpjrt::device

@@ -1,0 +1,42 @@
+// Zeros that an optimizer makes in its first step are data at once. Were they calls of that step, it would be another graph
+// than all that follow, and half of the time until a training runs would go to a program that runs once.
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include "device/call/meta.h"
+#include "device/record/recorder.h"
+#include "device/services/engine.h"
+#include "device/services/modes.h"
+#include "device/start/optimizer_step.h"
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+// Memory that was not written before the step, all of it the tensor's. In it torch.use_deterministic_algorithms fills what
+// is empty.
+bool is_new(const at::Tensor& tensor) {
+  LazyStorage* storage = storage_of(tensor);
+  std::lock_guard lock(graph::graph_lock());
+  const graph::Value& value = storage->cell.value();
+  return (!value || in_optimizer_step(*value.node)) && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == storage->nbytes();
+}
+
+void zero(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const at::Tensor& self = stack->back().toTensor();
+  if (!makes_optimizer_state() || outlining() || tracing() || !is_pjrt(self) || !is_new(self)) {
+    return record(Operator::of(handle), *stack);
+  }
+  const auto options = at::TensorOptions(c10::kCPU).dtype(self.dtype());
+  const at::Tensor zeros = at::empty_strided(self.sizes(), self.strides(), options).zero_();
+  graph::Value leaf = engine().upload(zeros, self.device().index(), /*owned=*/true);
+  std::lock_guard lock(graph::graph_lock());
+  write(self, std::move(leaf));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("zero_", torch::CppFunction::makeFromBoxedFunction<&zero>()); }
+
+}  // namespace
+}  // namespace tpjrt::device

@@ -1,0 +1,57 @@
+// The recorder: every ATen call on "pjrt" tensors that is not a view or a factory becomes a node here.
+//
+// A call is described by a key of words (operator, operand types, attributes; numbers apart). The first call with a key
+// runs the Meta kernel and asks the engine whether the op can be lowered; the answer, a Plan, is kept for ever. Later
+// calls look the plan up, make a node, and wrap or rebind storages as the schema's alias info says.
+//
+// One boxed kernel takes any schema. In front of it stand entrances for the commonest C++ signatures (entrance.cpp), which
+// save boxing the arguments when the call is known.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <atomic>
+
+#include "device/call/arguments.h"
+#include "device/call/operator.h"
+#include "device/call/plan.h"
+
+namespace tpjrt::device {
+
+// Registers the recorder: as the backend's fallback, for every overload with Boxing::kRecord, and by its entrances.
+void register_recorder();
+
+// Records the call whose arguments end the stack, or runs it on the host. Thread-safe.
+void record(const Operator& op, torch::jit::Stack& stack);
+
+using Results = c10::SmallVector<at::Tensor, 4>;
+
+// Adds what it lives to a total of the time spent in recording, unless it is dropped or lives within the making of a plan,
+// which is timed as a whole.
+class RecordTimer {
+ public:
+  RecordTimer();  // of a call: one in so many is timed
+  explicit RecordTimer(std::atomic<int64_t>& total) { start(total); }
+  ~RecordTimer() {
+    if (C10_UNLIKELY(total_)) stop();
+  }
+  RecordTimer(const RecordTimer&) = delete;
+  RecordTimer& operator=(const RecordTimer&) = delete;
+  void drop() { total_ = nullptr; }
+
+  static inline thread_local bool in_plan = false;
+
+ private:
+  void start(std::atomic<int64_t>& total);
+  void stop();
+
+  std::atomic<int64_t>* total_ = nullptr;
+  int64_t start_ = 0;
+};
+
+// Records a call that has a plan whose returns are of that shape (kMixed: any), and puts its fresh tensors into
+// `results`. Null, and nothing done, when there is none, or the host must run it. Thread-safe.
+const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape shape, RecordTimer& timer,
+                         Results& results);
+
+}  // namespace tpjrt::device

@@ -1,0 +1,77 @@
+// The points where rooms above plug in: the engine, the source of user locations; and the counters.
+#include "device/services/counters.h"
+#include "device/services/engine.h"
+#include "device/services/interrupt.h"
+#include "device/services/location.h"
+
+#include <c10/util/Exception.h>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace tpjrt::device {
+namespace {
+std::atomic<Engine*> installed_engine{nullptr};
+std::atomic<LocationSource> location_source{nullptr};
+thread_local Location traced_location;
+std::atomic<InterruptTest> interrupt_test{nullptr};
+}  // namespace
+
+Engine& engine() {
+  Engine* engine = installed_engine;
+  TORCH_INTERNAL_ASSERT(engine, "pjrt: no engine is installed");
+  return *engine;
+}
+void install_engine(Engine* engine) { installed_engine = engine; }
+
+void install_location_source(LocationSource source) { location_source = source; }
+void set_location(Location location) { traced_location = std::move(location); }
+Location user_location() {
+  if (!traced_location.file.empty()) return traced_location;
+  const LocationSource source = location_source;
+  return source ? source() : Location{};
+}
+
+void install_interrupt_test(InterruptTest test) { interrupt_test = test; }
+bool in_main_thread() {
+  static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
+  return is_main;
+}
+void let_interrupts_pass() {
+  const InterruptTest test = interrupt_test;
+  if (test && test()) throw;
+}
+
+Counters& counters() {
+  static auto* instance = new Counters;
+  return *instance;
+}
+
+bool Counters::count_fallback(const std::string& op) {
+  std::lock_guard guard(lock_);
+  fallbacks_[op]++;
+  return warned_.insert(op).second;
+}
+
+std::map<std::string, uint64_t> Counters::fallbacks() const {
+  std::lock_guard guard(lock_);
+  return fallbacks_;
+}
+
+double Counters::record_seconds() const {
+  return (static_cast<double>(plan_ns.load()) +
+          static_cast<double>(kTimedEvery) * static_cast<double>(timed_ns.load())) *
+         1e-9;
+}
+
+void Counters::reset() {
+  std::lock_guard guard(lock_);
+  fallbacks_.clear();
+  ops_recorded = 0;
+  host_transfer_bytes = 0;
+  plan_ns = timed_ns = 0;
+}
+
+}  // namespace tpjrt::device

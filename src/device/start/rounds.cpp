@@ -1,0 +1,80 @@
+// See Note [Rounds].
+#include "device/start/rounds.h"
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "device/services/engine.h"
+#include "device/services/interrupt.h"
+#include "device/services/modes.h"
+
+namespace tpjrt::device {
+namespace {
+
+constexpr size_t kLeastBytes = 256;                             // of a batch
+constexpr graph::Amount kMuch{.nodes = 8, .nbytes = 1U << 20};  // for one tensor, and for all
+
+constexpr auto kCause = "a new round of a loop";
+
+PlaceSource place_source = nullptr;
+
+uint64_t newest_id() {
+  std::lock_guard lock(graph::graph_lock());
+  return graph::newest_id();
+}
+
+bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy(); }
+
+// The newest node when the main thread passed there before, if it did.
+std::optional<uint64_t> pass(const Place& place) {
+  static auto& passed = *new std::map<std::pair<const void*, int>, uint64_t>;
+  if (!place.code) return std::nullopt;
+  const uint64_t newest = newest_id();
+  const auto [it, is_first] = passed.try_emplace({place.code, place.line}, newest);
+  const uint64_t last = std::exchange(it->second, newest);
+  return is_first ? std::nullopt : std::optional(last);
+}
+
+void end_round_at_transfer() {
+  const Place place = place_source();
+  if (place.in_module) return;
+  const auto since = pass(place);
+  if (since) engine().sync_rest(kCause, *since, kMuch);
+}
+
+}  // namespace
+
+void install_place_source(PlaceSource source) { place_source = source; }
+
+void end_round_before_copy(size_t nbytes) {
+  if (nbytes >= kLeastBytes && may_end_round()) end_round_at_transfer();
+}
+
+void end_round_before_read(const graph::Cell& cell) {
+  if (!may_end_round()) return;
+  {
+    std::lock_guard lock(graph::graph_lock());
+    if (!cell.value().is_leaf() || !graph::Cell::any_pending()) return;  // what is not there yet, its read runs
+  }
+  end_round_at_transfer();
+}
+
+void end_round_before_backward() {
+  if (!may_end_round()) return;
+  {
+    std::lock_guard lock(graph::graph_lock());
+    if (!graph::Component::any_large()) return;
+  }
+  if (const auto last = pass(place_source())) engine().sync_large(kCause, *last);
+}
+
+void end_round_after_step() {
+  if (!may_end_round()) return;
+  static uint64_t last = 0;
+  const uint64_t since = std::exchange(last, newest_id());
+  if (since != 0) engine().sync_rest("pending beside an optimizer step", since, kMuch);
+}
+
+}  // namespace tpjrt::device

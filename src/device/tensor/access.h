@@ -1,0 +1,25 @@
+// Reading and writing a tensor's value through its storage: where views meet the lazy graph.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "device/tensor/storage.h"
+#include "graph/node.h"
+
+namespace tpjrt::device {
+
+// The value a tensor shows. All of these under graph::graph_lock().
+graph::Value read(const at::Tensor& tensor);
+// Gives the tensor a new value, which has its sizes and dtype. A tensor that covers its storage replaces the storage's
+// value (and form); a smaller one is written into it.
+void write(const at::Tensor& tensor, graph::Value value);
+// The same call for a node of this project, interned: name, one operand, attributes.
+graph::Value convert(const graph::Value& value, graph::TypePtr result, c10::DeviceIndex device);
+// For storages whose size changes: the old value becomes the start of the (larger) memory, seen as `dtype`; or the
+// (smaller) memory becomes the start of the old value.
+void write_prefix(LazyStorage* storage, graph::Value old, c10::ScalarType dtype);
+void keep_prefix(LazyStorage* storage, const graph::Value& old);
+// The tensor's type as it stands, strides included.
+graph::TypePtr type_of(const at::Tensor& tensor);
+
+}  // namespace tpjrt::device

@@ -1,0 +1,83 @@
+// Arguments on the CPU: used in place where the device computes in the host's memory, else copied.
+#include <cstring>
+#include <utility>
+
+#include "engine/call/bound_argument.h"
+#include "engine/memory/host_memory.h"
+#include "engine/memory/outside_memory.h"
+
+namespace tpjrt::engine {
+namespace {
+
+class BoundOnCpu final : public BoundArgument {
+ public:
+  BoundOnCpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated)
+      : BoundArgument(argument, form, result), donated_(donated) {}
+
+  PJRT_Buffer* bind(CallState& call) override {
+    const at::Tensor& tensor = tensor_of(call);
+    const auto address = [&] { return result_ >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr(); };
+    const void* memory = address();
+    if (buffer_ && memory_ == memory) return buffer_->handle();
+    pjrt::Client& client = call.client;
+    memory_ = nullptr;
+    const bool in_place = call.waits && client.is_host_memory();
+    if (in_place && !is_aligned(memory)) {
+      move_out_of_mapped_file(tensor);
+      memory = address();  // another call may have moved it, too
+    }
+    if (in_place && is_aligned(memory)) {
+      if (auto own = result_ < 0 ? own_buffer(tensor, *type_) : nullptr) {
+        buffer_ = std::move(own);
+        return buffer_->handle();  // not kept: the tensor's owner decides how long it lives
+      }
+      memory_ = memory;
+      buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kZeroCopyMutable, call.device, {});
+      buffer_->set_counted(false);  // the host's memory
+      return buffer_->handle();
+    }
+    if (in_place) check_copy(memory, pjrt::Client::kZeroCopyAlignment);
+    call.count_copy(type_->size_in_bytes);
+    buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kCopy, call.device, {});
+    return buffer_->handle();
+  }
+
+  void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {
+    void* memory = tensor_of(call).mutable_data_ptr();
+    const size_t nbytes = output->size_in_bytes();
+    const bool is_host_memory = call.client.is_host_memory();
+    if (is_host_memory && output->host_pointer() == memory) {
+      memory_ = memory;  // the buffer over it, for the next call
+      buffer_ = output;
+      return;
+    }
+    if (donated_) buffer_.reset();
+    if (nbytes == 0) return;
+    call.count_copy(nbytes);
+    if (is_host_memory) {
+      std::memcpy(memory, output->host_pointer(), nbytes);
+    } else {
+      output->copy_to_host(memory, nbytes);
+    }
+  }
+
+  void release(bool went_well) override {
+    if (!went_well) memory_ = nullptr;  // the buffer may have been donated to a program that failed
+    // A buffer of somebody else's result, or a copy: not to be kept alive from here.
+    if (!memory_) buffer_.reset();
+  }
+
+ private:
+  bool donated_;
+  // Of the last call, if it may serve the next one:
+  const void* memory_ = nullptr;
+  std::shared_ptr<pjrt::Buffer> buffer_;
+};
+
+}  // namespace
+
+std::unique_ptr<BoundArgument> bound_on_cpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated) {
+  return std::make_unique<BoundOnCpu>(argument, form, result, donated);
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,82 @@
+// Arguments on the device itself: the buffers that they have once what is pending for them has run.
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+#include "engine/call/bound_argument.h"
+#include "engine/memory/device_data.h"
+
+namespace tpjrt::engine {
+namespace {
+
+class BoundOnDevice final : public BoundArgument {
+ public:
+  BoundOnDevice(uint32_t argument, graph::TypePtr form, int64_t result, bool donated)
+      : BoundArgument(argument, form, result), donated_(donated) {}
+  ~BoundOnDevice() override { let_go(); }
+
+  bool is_readied() const override { return true; }
+  // Views get a buffer of their own.
+  void ready(CallState& call) override {
+    const at::Tensor& tensor = tensor_of(call);
+    std::lock_guard lock(graph::graph_lock());
+    graph::Value value = device::read(tensor);
+    if (value.type() != form_) value = device::convert(value, form_, tensor.device().index());
+    if (value.is_leaf()) {
+      leaf_ = std::move(value);
+      return;
+    }
+    pending_.emplace();
+    pending_->bind(std::move(value));
+    call.pending.push_back(&*pending_);
+  }
+
+  PJRT_Buffer* bind(CallState& call) override {
+    if (pending_) {
+      std::lock_guard lock(graph::graph_lock());
+      leaf_ = pending_->value();
+      pending_.reset();
+    }
+    const DeviceData& data = data_of(*leaf_.node);
+    // The storage and this call hold it, nobody else: then nobody can read it afterwards.
+    if (donated_ && (leaf_.node.use_count() > 2 || data.is_shared())) {
+      call.launch.kept.push_back(static_cast<int64_t>(call.launch.arguments.size()));
+    } else if (donated_) {
+      call.launch.donated.push_back(data.buffer.get());
+    }
+    return data.buffer->handle();
+  }
+
+  void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {
+    leaf_ = {};
+    std::lock_guard lock(graph::graph_lock());
+    device::write(tensor_of(call), {graph::make_leaf(form_, std::make_shared<DeviceData>(output)), 0});
+  }
+
+  void release(bool /*went_well*/) override { let_go(); }
+
+ private:
+  void let_go() {
+    leaf_ = {};
+    if (!pending_) return;
+    graph::Value released;  // freed after the lock
+    std::lock_guard lock(graph::graph_lock());
+    released = pending_->value();
+    pending_.reset();
+  }
+
+  bool donated_;
+  // During a call: the value, which another thread's write to the tensor changes no more.
+  graph::Value leaf_;
+  std::optional<graph::Cell> pending_;  // while it has to be run
+};
+
+}  // namespace
+
+std::unique_ptr<BoundArgument> bound_on_device(uint32_t argument, graph::TypePtr form, int64_t result, bool donated) {
+  return std::make_unique<BoundOnDevice>(argument, form, result, donated);
+}
+
+}  // namespace tpjrt::engine

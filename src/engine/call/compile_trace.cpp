@@ -1,0 +1,107 @@
+// Making a program of a trace.
+#include <c10/util/Exception.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "device/tensor/storage.h"
+#include "engine/call/compiled_graph.h"
+#include "engine/memory/outside_memory.h"
+#include "engine/session/session.h"
+
+namespace tpjrt::engine {
+
+using graph::Value;
+
+CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
+                             c10::Device random_device, const std::vector<at::Tensor>& also)
+    : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()) {
+  const bool is_host_memory = session_.client().is_host_memory();
+  std::vector<Value> values;  // the program's results
+  std::vector<graph::Update> updates;
+  std::vector<int64_t> new_values(trace.arguments.size(), -1);
+  bool on_device = false;  // some argument lies there
+  {
+    std::lock_guard lock(graph::graph_lock());
+    for (size_t i = 0; i < trace.arguments.size(); ++i) {
+      const TracedArgument& argument = trace.arguments[i];
+      if (!argument.is_tensor) continue;
+      if (!argument.device.is_cpu()) device_ = argument.placeholder.device().index();
+      if (argument.device.is_cuda()) cuda_ = argument.device;
+      on_device |= !is_outside(argument.device);
+      const Value& value = device::storage_of(argument.placeholder)->cell.value();
+      if (value.node == argument.leaf) continue;
+      const graph::TensorType &memory = *argument.leaf->leaf_type, &given = *value.type();
+      TORCH_CHECK_NOT_IMPLEMENTED(memory.dtype == given.dtype && memory.sizes == given.sizes,
+                                  "the traced function gives argument ", i, " memory of another size");
+      mutated_.push_back(static_cast<uint32_t>(i));
+      new_values[i] = static_cast<int64_t>(values.size());
+      const bool may_be_packed = argument.device.is_cpu() && is_host_memory;
+      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
+      values.push_back(value);
+      waits_ |= argument.device.is_cpu();
+    }
+    returned_.emplace(results, trace.arguments, values);
+    for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
+  }
+  waits_ |= returned_->any_on_cpu();
+  if (const auto cuda = returned_->cuda()) cuda_ = cuda;
+  const std::vector<uint32_t> supplied = is_host_memory ? returned_->choose_supplied(values) : std::vector<uint32_t>{};
+  graph::Walk walk;
+  session_.exclusively([&] {
+    {
+      std::lock_guard lock(graph::graph_lock());
+      graph::walk_trace(values, updates, supplied, walk);
+    }
+    program_ = session_.programs.find_or_compile(walk);
+  });
+  if (program_->requirements)
+    waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
+  numbers_ = walk.numbers;
+  keys_.emplace(numbers_, random_device, device_);
+  bind_leaves(walk, trace, new_values);
+}
+
+void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, const std::vector<int64_t>& new_values) {
+  std::unordered_map<const graph::Node*, uint32_t> by_leaf;
+  for (size_t i = 0; i < trace.arguments.size(); ++i) {
+    if (trace.arguments[i].is_tensor) by_leaf.emplace(trace.arguments[i].leaf.get(), static_cast<uint32_t>(i));
+  }
+  const std::vector<int64_t> argument_places = graph::argument_places(walk), places = graph::result_places(walk);
+  std::vector<bool> updated(trace.arguments.size()), donated(walk.leaves.size());
+  for (const graph::Walk::Alias& alias : walk.aliases) donated[alias.leaf] = true;
+  for (size_t i = 0; i < walk.leaves.size() - returned_->num_supplied(); ++i) {
+    const graph::NodePtr& leaf = walk.leaves[i];
+    const auto at = by_leaf.find(leaf.get());
+    if (at != by_leaf.end()) updated[at->second] = true;
+    if (argument_places[i] < 0) continue;  // in a pack
+    if (at == by_leaf.end()) {
+      bound_.push_back(bound_constant(leaf));
+      continue;
+    }
+    const uint32_t argument = at->second;
+    const int64_t value = new_values[argument];
+    bound_.push_back(bound_argument(trace.arguments[argument].device, argument, leaf->leaf_type,
+                                    value < 0 ? -1 : places[static_cast<size_t>(value)], donated[i]));
+    if (bound_.back()->is_readied()) readied_.push_back(bound_.back().get());
+    if (value >= 0) updated_.push_back(bound_.back().get());
+  }
+  // What is written without being read has no parameter, but its new value has to get there all the same.
+  for (uint32_t i = 0; i < trace.arguments.size(); ++i) {
+    if (new_values[i] < 0 || updated[i]) continue;
+    const auto result = static_cast<size_t>(new_values[i]);
+    written_.push_back(bound_argument(trace.arguments[i].device, i, walk.results[result].type(), places[result],
+                                      /*donated=*/false));
+    updated_.push_back(written_.back().get());
+  }
+  returned_->place(places);
+  auto next = static_cast<uint32_t>(graph::count_of_own(places));
+  for (const graph::Pack& pack : walk.packs) {
+    BoundPack bound(pack, next++);
+    for (const graph::Pack::Piece& piece : pack.pieces)
+      bound.arguments.push_back(by_leaf.at(walk.leaves[piece.leaf].get()));
+    packs_.push_back(std::move(bound));
+  }
+}
+
+}  // namespace tpjrt::engine

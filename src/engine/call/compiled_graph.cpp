@@ -1,0 +1,106 @@
+// Calling a traced function.
+#include "engine/call/compiled_graph.h"
+
+#include <c10/util/ApproximateClock.h>
+
+#include <utility>
+
+#include "device/services/engine.h"
+#include "engine/memory/cuda.h"
+#include "engine/memory/host_memory.h"
+#include "engine/session/session.h"
+
+namespace tpjrt::engine {
+
+bool CompiledGraph::matches(const std::vector<Given>& given) const {
+  if (given.size() != forms_.size()) return false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const ArgumentForm& form = forms_[i];
+    if (!given[i].tensor) {
+      if (form.is_tensor || given[i].number != form.number) return false;
+      continue;
+    }
+    const c10::TensorImpl& tensor = *given[i].tensor->unsafeGetTensorImpl();
+    if (!form.is_tensor || tensor.sizes() != c10::IntArrayRef(form.sizes) ||
+        tensor.strides() != c10::IntArrayRef(form.strides) || tensor.dtype() != form.dtype ||
+        tensor.device() != form.device || tensor.is_conj() != form.conjugate || tensor.is_neg() != form.negative) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Pending values are computed first, all at once.
+void CompiledGraph::ready(CallState& call) {
+  for (BoundArgument* bound : readied_) bound->ready(call);
+  if (!call.pending.empty()) device::engine().sync(call.pending, "a call of a compiled graph");
+  if (call.queued) call.order = cuda::after_current_stream(call.client, call.device, *call.queued);
+}
+
+void CompiledGraph::bind(CallState& call) {
+  for (const auto& bound : bound_) {
+    PJRT_Buffer* buffer = bound->bind(call);
+    launch_.arguments.push_back(buffer);
+  }
+  returned_->bind(call);
+  for (BoundPack& pack : packs_) {
+    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.put(i, call.tensor(pack.arguments[i]));
+    launch_.arguments.push_back(pack.bind(call.client, call.device));
+  }
+  keys_->draw(numbers_);
+  if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, numbers_);
+  packed_.append_to(launch_.arguments);
+}
+
+// New values of arguments: in place already, or put there.
+void CompiledGraph::update(CallState& call) {
+  for (BoundArgument* bound : updated_) bound->update(call, launch_.results[static_cast<size_t>(bound->result())]);
+  for (BoundPack& pack : packs_) {
+    pack.take(launch_.results);
+    for (size_t i = 0; i < pack.arguments.size(); ++i) pack.get(i, call.tensor(pack.arguments[i]));
+  }
+}
+
+// What holds between calls: buffers over memory that the last call used, when it went well.
+void CompiledGraph::release(bool went_well) {
+  launch_.clear();
+  if (!went_well) {
+    for (BoundPack& pack : packs_) pack.let_go();
+    returned_->let_go();
+  }
+  for (const auto& bound : bound_) bound->release(went_well);
+  for (const auto& bound : written_) bound->release(went_well);
+}
+
+void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
+  check_process();
+  const device::Location where = session_.logged_location();
+  session_.without_gil([&] {
+    std::lock_guard guard(lock_);
+    if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // what tracing has left
+    try {
+      CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), waits_};
+      if (!readied_.empty()) ready(call);
+      const bool logged = session_.run_log.is_on();
+      const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
+      launch_.clear();
+      bind(call);
+      launch(session_, *program_, launch_, waits_ ? Until::kReady : Until::kStarted,
+             mutated_.empty() ? "" : "What it updates in place may have lost its values.");
+      if (cuda_ && !launch_.results.empty()) cuda::current_stream_waits(*launch_.results.front(), *cuda_);
+      const int64_t spent = logged ? c10::getTime(true) - start : 0;
+      update(call);
+      returned_->give(call, results);
+      if (logged) {
+        session_.run_log.ran(*program_, "a call of a compiled graph", where, spent, call.copied_bytes);
+      }
+    } catch (...) {
+      release(false);
+      throw;
+    }
+    release(true);
+    if (waits_) session_.requirements.raise();
+  });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,37 @@
+// Drawing the keys of a call.
+#include "engine/call/random_keys.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "device/tensor/generator.h"
+#include "engine/memory/outside_memory.h"
+
+namespace tpjrt::engine {
+
+RandomKeys::RandomKeys(const std::vector<graph::Number>& numbers, c10::Device device, c10::DeviceIndex computing)
+    : device_(device), computing_(computing) {
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> met;  // by seed and offset
+  for (uint32_t i = 0; i + 1 < numbers.size(); ++i) {
+    if (numbers[i].kind != graph::Number::Kind::kKey) continue;
+    const auto first = met.emplace(std::pair(numbers[i].bits, numbers[i + 1].bits), i).first->second;
+    keys_.push_back({i++, first});
+  }
+}
+
+void RandomKeys::draw(std::vector<graph::Number>& numbers) const {
+  for (const Key& key : keys_) {
+    if (key.first != key.number) {
+      std::copy_n(numbers.begin() + key.first, 2, numbers.begin() + key.number);
+      continue;
+    }
+    const auto [seed, offset] =
+        is_outside(device_) ? device::next_key_of(device_) : device::next_key(std::nullopt, computing_);
+    numbers[key.number] = graph::Number::key(seed);
+    numbers[key.number + 1] = graph::Number::key(offset);
+  }
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,67 @@
+// Choosing how a new graph is cut: where its calls come in ever new orders, in rounds, where it has grown, or where it is too large.
+#include "engine/cut/cuts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/cut/repeats.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+
+constexpr size_t kLeastCalls = 48;   // of a graph that is cut; fewer are compiled along: that takes little time
+constexpr size_t kMostCalls = 4000;  // of one program
+
+// The same parts, or the whole, in pieces that one program can be made of. XLA:CPU took 280 s to compile the 12,000 calls of
+// a solver's backward, and 15 s for half of them.
+graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& part) {
+  std::vector<size_t> size;  // of each part
+  const auto part_of = [&](const Node* node) { return part.empty() ? 0 : part[node->local]; };
+  for (const Node* node : walk.nodes) {
+    if (part_of(node) >= size.size()) size.resize(part_of(node) + 1);
+    ++size[part_of(node)];
+  }
+  std::vector<uint32_t> first(size.size() + 1, 0);  // the first piece of each part
+  for (size_t i = 0; i < size.size(); ++i) {
+    first[i + 1] = first[i] + static_cast<uint32_t>(std::max<size_t>(1, (size[i] + kMostCalls - 1) / kMostCalls));
+  }
+  if (first.back() == size.size()) return part;
+  graph::PartOfNode pieces(walk.nodes.size());
+  std::vector<size_t> met(size.size(), 0);
+  for (const Node* node : graph::in_recording_order(walk)) {
+    const uint32_t i = part_of(node);
+    const uint32_t number = first[i + 1] - first[i];
+    pieces[node->local] = first[i] + static_cast<uint32_t>(met[i]++ * number / size[i]);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::optional<Cut> Cuts::find(const graph::Walk& walk, bool may_interpret,
+                              const std::function<bool(uint64_t)>& is_found_again) {
+  if (may_interpret) {
+    graph::PartOfNode part = batches_.find(walk);
+    if (!part.empty()) return Cut{std::move(part), "a batch of other pieces"};
+  }
+  if (walk.nodes.size() < kLeastCalls) return std::nullopt;
+  auto it = cuts_.find(walk.hash);
+  if (it == cuts_.end()) {
+    constexpr uint32_t kUsesOfVariety = 16;
+    Cut cut{variety_.find(walk, is_found_again), "known calls in a new order", kUsesOfVariety};
+    if (cut.part.empty()) cut = {find_repeats(walk), "rounds of a loop"};
+    if (cut.part.empty()) cut = {growth_.find(walk, may_interpret), "new shapes in a known graph"};
+    if (cut.part.empty()) cut.cause = "a graph too large for one program";
+    cut.part = in_pieces(walk, cut.part);
+    if (cut.part.empty()) return std::nullopt;
+    it = cuts_.emplace(walk.hash, std::move(cut)).first;
+  }
+  Cut& cut = it->second;
+  if (cut.part.size() != walk.nodes.size() || cut.left == 0) return std::nullopt;  // or another graph of the same hash
+  if (cut.left != UINT32_MAX) --cut.left;
+  return cut;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,281 @@
+// Finding the periods of a graph. Cold: once for each new graph.
+#include "engine/cut/repeats.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::SignaturePtr;
+using graph::Value;
+
+constexpr size_t kMuchSaved = 1000;              // calls, so many that leaves which nobody else holds tell nothing
+constexpr size_t kWorthACut = 4;                 // calls saved for each that is done between segments
+constexpr std::array<size_t, 2> kRounds{16, 4};  // that a run has at least, as long as there are such
+constexpr size_t kWindow = 16;                   // calls that are looked up together
+constexpr size_t kDistances = 8;                 // that are tried as periods
+
+// What is looked for.
+struct Search {
+  bool layers;     // repeats of any kind, not only loops
+  size_t segment;  // calls that a segment has at least: running a program costs as much as recording some
+  size_t saved;    // calls that need not be compiled, at least
+};
+constexpr Search kLoops{.layers = false, .segment = 48, .saved = 200};
+constexpr Search kLayers{.layers = true, .segment = 8, .saved = 48};
+
+// [first, last) in some sequence of calls, each of which is the call of one period before, if there is one.
+struct Run {
+  size_t first = 0, last = 0, period = 1, least = 1;  // least: calls of a segment
+
+  size_t length() const { return last - first; }
+  size_t segment() const { return period * ((least + period - 1) / period); }
+  size_t saved() const { return length() > segment() ? length() - segment() : 0; }
+};
+
+// Calls of a graph in recording order, without the rare ones.
+struct Sequence {
+  static constexpr size_t kElsewhere = ~size_t{0};
+
+  const Search search;
+  std::vector<const Node*> all;
+  std::vector<size_t> frequent;  // their places in `all`
+  std::vector<size_t> place;     // by Node::local, in `all`
+  std::unordered_set<const Node*>
+      kept;  // leaves that only the graph holds: kept for a backward by a forward that was run
+
+  Sequence(const graph::Walk& walk, const std::vector<const Node*>& nodes, const Search& search, size_t least)
+      : search(search), all(nodes), place(walk.nodes.size(), kElsewhere) {
+    for (const graph::NodePtr& leaf : walk.leaves) {
+      if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's list
+    }
+    for (const graph::Walk::Alias& alias : walk.aliases) kept.erase(walk.leaves[alias.leaf].get());  // updated in place
+    std::unordered_map<SignaturePtr, size_t> count;
+    for (const Node* node : all) ++count[node->signature];
+    for (size_t i = 0; i < all.size(); ++i) {
+      place[all[i]->local] = i;
+      if (count[all[i]->signature] >= least) frequent.push_back(i);
+    }
+  }
+  const Node& node(size_t i) const { return *all[frequent[i]]; }
+  SignaturePtr call(size_t i) const { return node(i).signature; }
+};
+
+// How far back the same kWindow calls were met before; the most common distances.
+std::vector<size_t> common_distances(const Sequence& sequence, size_t first, size_t last) {
+  std::unordered_map<uint64_t, size_t> met;
+  std::map<size_t, size_t> count;
+  for (size_t i = first; i + kWindow <= last; ++i) {
+    uint64_t hash = 0;
+    for (size_t k = 0; k < kWindow; ++k) hash = graph::mixed(hash, reinterpret_cast<uint64_t>(sequence.call(i + k)));
+    const auto [it, is_new] = met.try_emplace(hash, i);
+    if (!is_new) ++count[i - std::exchange(it->second, i)];
+  }
+  std::vector<std::pair<size_t, size_t>> by_count;
+  for (const auto& [distance, times] : count) by_count.emplace_back(times, distance);
+  std::sort(by_count.begin(), by_count.end(), std::greater<>());
+  std::vector<size_t> distances;
+  for (size_t i = 0; i < std::min(by_count.size(), kDistances); ++i) distances.push_back(by_count[i].second);
+  std::sort(distances.begin(), distances.end());
+  return distances;
+}
+
+// Do the rounds read what all of them read, or what the one before gave, rather than leaves of their own that stay?
+bool is_loop(const Sequence& sequence, const Run& run) {
+  constexpr size_t kShared = ~size_t{0};
+  const size_t rounds = run.length() / run.period;
+  std::unordered_map<const Node*, size_t> reader;   // of each leaf: its only round
+  std::unordered_map<const Node*, size_t> earlier;  // of each value that was computed before: its only round
+  std::unordered_map<const Node*, size_t> maker;    // of each node: its round
+  size_t own = 0, shared = 0, linked = 0;
+  const auto comes_from = [&](const Node& node, size_t round) {
+    const auto made_in_round = [&](const Node* one) {
+      const auto it = maker.find(one);
+      return it != maker.end() && it->second == round;
+    };
+    return made_in_round(&node) || std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
+             return !maker.contains(&node) && made_in_round(operand.node.get());  // by way of a rare call
+           });
+  };
+  for (size_t i = run.first; i < run.last; ++i) {
+    const size_t round = (i - run.first) / run.period;
+    maker.emplace(&sequence.node(i), round);
+    for (const Value& operand : sequence.node(i).operands) {
+      if (!operand.is_leaf()) linked += comes_from(*operand.node, round - 1);
+      if (maker.contains(operand.node.get())) continue;
+      const auto [it, is_new] = (operand.is_leaf() ? reader : earlier).try_emplace(operand.node.get(), round);
+      if (!is_new && it->second != round) it->second = kShared;
+    }
+  }
+  for (const auto& [leaf, round] : reader) {
+    if (round == kShared) {
+      ++shared;
+    } else {
+      own += run.saved() < kMuchSaved || !sequence.kept.contains(leaf);
+    }
+  }
+  if (shared > 0) return own <= shared * rounds;
+  // The rows of a value that was computed: nearly all that the rounds read of before is common to them.
+  const size_t common =
+      std::count_if(earlier.begin(), earlier.end(), [](const auto& e) { return e.second == kShared; });
+  const bool reads_rows = common > 0 && (earlier.size() - common) * 2 < rounds;
+  return own * 2 < rounds && (linked * 2 >= rounds || reads_rows);
+}
+
+// The run that saves most in [first, last), of at least `rounds` rounds.
+Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds) {
+  Run best;
+  for (const size_t period : common_distances(sequence, first, last)) {
+    Run run{first, first, period, sequence.search.segment};
+    for (size_t i = first + period; i <= last; ++i) {
+      if (i < last && sequence.call(i) == sequence.call(i - period)) {
+        run.last = i + 1;
+        continue;
+      }
+      const bool enough = run.length() >= rounds * period && run.saved() >= sequence.search.saved;
+      if (enough && run.saved() > best.saved() && (sequence.search.layers || is_loop(sequence, run))) best = run;
+      run = {i + 1 - period, i + 1 - period, period, sequence.search.segment};
+    }
+  }
+  return best;
+}
+
+// Where in its first round a run is cut best: where the fewest bytes have to leave one program for the next.
+size_t best_cut(const Sequence& sequence, const Run& run) {
+  const size_t middle = run.first + run.length() / run.period / 2 * run.period;  // the start of a round
+  std::vector<int64_t> crossing(run.period + 1, 0);                              // differences
+  std::unordered_map<const Node*, size_t> last_use;                              // in the run
+  for (size_t i = run.first; i < run.last; ++i) {
+    for (const Value& operand : sequence.node(i).operands) last_use[operand.node.get()] = i;
+  }
+  for (size_t i = run.first; i < run.last; ++i) {
+    const auto used = last_use.find(&sequence.node(i));
+    if (used == last_use.end()) continue;
+    // It crosses the cuts before i + 1 … the last use.
+    const size_t from = std::max(i + 1, middle), to = std::min(used->second + 1, middle + run.period);
+    if (from >= to) continue;
+    int64_t nbytes = 0;
+    for (const graph::TypePtr type : sequence.call(i)->results)
+      nbytes += type ? static_cast<int64_t>(type->nbytes()) : 0;
+    crossing[from - middle] += nbytes;
+    crossing[to - middle] -= nbytes;
+  }
+  size_t best = 0;
+  for (size_t k = 1; k < run.period; ++k) {
+    crossing[k] += crossing[k - 1];
+    // Of equal cuts the one before the same call, wherever the run begins.
+    const auto rank = [&](size_t cut) {
+      return std::pair(crossing[cut], std::hash<std::string>()(sequence.call(run.first + cut)->name));
+    };
+    if (rank(k) < rank(best)) best = k;
+  }
+  return best;
+}
+
+class Cutter {
+ public:
+  Cutter(const Sequence& sequence, graph::PartOfNode& part) : sequence_(sequence), part_(part) {}
+
+  // Runs that don't overlap, in order.
+  void cut(const std::vector<Run>& runs) {
+    for (const Run& run : runs) cut(run);
+    rest_until(sequence_.all.size());
+  }
+  bool any() const { return any_; }
+
+ private:
+  void rest_until(size_t end) {
+    for (; next_ < end; ++next_) put(next_, now_);
+  }
+  void put(size_t place, uint32_t part) { part_[sequence_.all[place]->local] = part; }
+
+  void cut(const Run& run) {
+    const size_t first = run.first + best_cut(sequence_, run);
+    const size_t begin = sequence_.frequent[first], end = sequence_.frequent[run.last - 1] + 1;
+    // Rare calls within the run: those that need nothing of it can be done before.
+    std::vector<bool> inner(end - begin, true);
+    size_t cuts = 0;
+    for (size_t i = begin, k = first; i < end; ++i) {
+      if (i == sequence_.frequent[k]) {
+        ++k;
+        continue;
+      }
+      const auto& operands = sequence_.all[i]->operands;
+      inner[i - begin] = std::any_of(operands.begin(), operands.end(), [&](const Value& operand) {
+        if (operand.is_leaf()) return false;
+        const size_t place = sequence_.place[operand.node->local];
+        return place != Sequence::kElsewhere && place >= begin && inner[place - begin];
+      });
+      cuts += inner[i - begin];
+    }
+    if (cuts * kWorthACut > run.saved()) return;
+    any_ = true;
+    rest_until(begin);
+    const uint32_t before = now_++;
+    const size_t segment = cuts > 0 ? run.period : run.segment();
+    const size_t last = first + (run.last - first) / segment * segment;
+    bool between = false;
+    for (size_t k = first; k < last; ++next_) {
+      const bool rare = next_ != sequence_.frequent[k];
+      if (rare && !inner[next_ - begin]) {
+        put(next_, before);
+        continue;
+      }
+      if (rare != between || (!rare && k > first && (k - first) % segment == 0)) ++now_;
+      between = rare;
+      put(next_, now_);
+      k += !rare;
+    }
+    ++now_;
+    for (; next_ < end; ++next_) put(next_, now_);
+  }
+
+  const Sequence& sequence_;
+  graph::PartOfNode& part_;
+  size_t next_ = 0;  // the first place without a part
+  uint32_t now_ = 0;
+  bool any_ = false;
+};
+
+// In order. Long runs first, then shorter ones between them.
+void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
+  if (last - first < sequence.search.saved) return;
+  Run run;
+  for (size_t i = 0; i < kRounds.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kRounds[i]);
+  if (run.length() == 0) return;
+  find_runs(sequence, first, run.first, runs);
+  runs.push_back(run);
+  find_runs(sequence, run.last, last, runs);
+}
+
+// The part of each of these nodes; those of others stay 0.
+graph::PartOfNode find(const graph::Walk& walk, const std::vector<const Node*>& nodes, const Search& search) {
+  for (const size_t least : kRounds) {
+    const Sequence sequence(walk, nodes, search, least);
+    std::vector<Run> runs;
+    find_runs(sequence, 0, sequence.frequent.size(), runs);
+    graph::PartOfNode part(walk.nodes.size(), 0);
+    Cutter cutter(sequence, part);
+    cutter.cut(runs);
+    if (cutter.any()) return part;
+  }
+  return {};
+}
+
+}  // namespace
+
+graph::PartOfNode find_repeats(const graph::Walk& walk) { return find(walk, graph::in_recording_order(walk), kLoops); }
+
+graph::PartOfNode find_layers(const graph::Walk& walk, const std::vector<const Node*>& nodes) {
+  return find(walk, nodes, kLayers);
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,40 @@
+// Counting syncs by their causes.
+#include "engine/log/metrics.h"
+
+#include <chrono>
+#include <string_view>
+
+namespace tpjrt::engine {
+
+void Metrics::reset() {
+  graphs_compiled = graphs_loaded_from_disk = executions = graphs_interpreted = nodes_executed = 0;
+  compile_ns = prepare_ns = execute_ns = 0;
+  std::lock_guard guard(lock_);
+  causes_.clear();
+}
+
+void Metrics::count_sync(const char* cause) {
+  std::lock_guard guard(lock_);
+  auto it = causes_.find(std::string_view(cause));
+  if (it == causes_.end()) it = causes_.emplace(cause, 0).first;
+  it->second++;
+}
+
+uint64_t Metrics::syncs() const {
+  std::lock_guard guard(lock_);
+  uint64_t total = 0;
+  for (const auto& [cause, count] : causes_) total += count;
+  return total;
+}
+
+std::map<std::string, uint64_t> Metrics::syncs_by_cause() const {
+  std::lock_guard guard(lock_);
+  return {causes_.begin(), causes_.end()};
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace tpjrt::engine

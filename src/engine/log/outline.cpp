@@ -1,0 +1,160 @@
+// Programs in words, from their tapes.
+#include "engine/log/outline.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+
+#include "graph/print.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Parameter;
+using Field = Outline::Field;
+
+class Describer {
+ public:
+  Describer(const Program& program, const graph::TapeGraph& tape) : program_(program), tape_(tape) {}
+
+  Outline outline() {
+    Outline result;
+    result.graph = program_.serial;
+    for (const graph::TypePtr type : tape_.leaves) result.arguments.push_back(to_string(*type));
+    for (const graph::TapeGraph::Source& source : tape_.results) result.results.push_back(place(source));
+    for (const graph::Walk::Alias& alias : program_.aliases) result.reused.emplace_back(alias.leaf, alias.result);
+    for (const graph::TapeGraph::Call& call : tape_.calls) {
+      const graph::Signature& signature = *call.signature;
+      Outline::Call& described = result.calls.emplace_back();
+      described.op = signature.name;
+      described.file = signature.file;
+      described.line = signature.line;
+      for (size_t i = 0; i < signature.parameters.size(); ++i) add(call, i, described.fields);
+      first_slot_ += signature.numbers;
+    }
+    return result;
+  }
+
+ private:
+  static Outline::Source place(const graph::TapeGraph::Source& source) {
+    const auto number = static_cast<int64_t>(source.number);
+    return {source.leaf ? -1 - number : number, source.index};
+  }
+
+  void add(const graph::TapeGraph::Call& call, size_t parameter_index, std::vector<Field>& fields) const {
+    const Parameter& parameter = call.signature->parameters[parameter_index];
+    const auto name = [&](size_t i, bool list) {
+      return list ? parameter.name + "[" + std::to_string(i) + "]" : parameter.name;
+    };
+    switch (parameter.kind) {
+      case Parameter::Kind::kConstant:
+        fields.push_back({parameter.name, Field::Kind::kAttribute, constant(*call.signature, parameter_index), {}});
+        break;
+      case Parameter::Kind::kTensor:
+      case Parameter::Kind::kTensorList:
+        for (size_t i = 0; i < parameter.entries.size(); ++i) {
+          add(call, name(i, parameter.kind == Parameter::Kind::kTensorList), parameter.entries[i], fields);
+        }
+        break;
+      case Parameter::Kind::kNumber:
+      case Parameter::Kind::kNumberList:
+        for (uint32_t i = 0; i < parameter.count; ++i) {
+          fields.push_back(number(name(i, parameter.kind == Parameter::Kind::kNumberList), parameter.first + i));
+        }
+        break;
+    }
+  }
+
+  void add(const graph::TapeGraph::Call& call, const std::string& name, const Parameter::Entry& entry,
+           std::vector<Field>& fields) const {
+    switch (entry.source) {
+      case Parameter::Entry::Source::kUndefined: fields.push_back({name, Field::Kind::kTensor, "none", {}}); break;
+      case Parameter::Entry::Source::kNumber: fields.push_back(number(name, entry.index)); break;
+      case Parameter::Entry::Source::kOperand:
+        fields.push_back({name, Field::Kind::kTensor, to_string(*call.signature->operands[entry.index]),
+                          place(call.operands[entry.index])});
+        break;
+    }
+  }
+
+  Field number(const std::string& name, uint32_t index) const {
+    const NumberSlot& slot = program_.slots[first_slot_ + index];
+    const auto kind = slot.promoted ? Field::Kind::kInput : slot.pinned ? Field::Kind::kPinned : Field::Kind::kNumber;
+    return {name, kind, graph::to_string(slot.constant), {}};
+  }
+
+  static std::string constant(const graph::Signature& signature, size_t index) {
+    const c10::IValue& value = signature.parameters[index].constant;
+    // A dtype travels as an int.
+    if (value.isInt() && signature.op) {
+      const c10::Type* type = signature.op->schema().arguments()[index].real_type().get();
+      if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
+      if (type->kind() == c10::TypeKind::ScalarTypeType) return c10::toString(value.toScalarType());
+    }
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  }
+
+  const Program& program_;
+  const graph::TapeGraph& tape_;
+  size_t first_slot_ = 0;
+};
+
+// How often each thing occurs.
+template <class Key>
+using Counts = std::unordered_map<Key, int64_t>;
+
+struct Content {
+  Counts<std::string_view> ops;
+  Counts<graph::SignaturePtr> calls;
+  Counts<graph::TypePtr> arguments;
+  int64_t num_calls = 0;
+
+  explicit Content(const Program& program) {
+    const graph::TapeGraph tape = graph::read_tape(program.tape);
+    for (const graph::TapeGraph::Call& call : tape.calls) {
+      ops[call.signature->name]++;
+      calls[call.signature]++;
+    }
+    for (const graph::TypePtr type : tape.leaves) arguments[type]++;
+    num_calls = static_cast<int64_t>(tape.calls.size());
+  }
+};
+
+template <class Key>
+int64_t in_common(const Counts<Key>& a, const Counts<Key>& b) {
+  int64_t count = 0;
+  for (const auto& [key, times] : a) {
+    if (const auto it = b.find(key); it != b.end()) count += std::min(times, it->second);
+  }
+  return count;
+}
+
+}  // namespace
+
+Outline outline_of(const Program& program) { return Describer(program, graph::read_tape(program.tape)).outline(); }
+
+std::shared_ptr<const Program> most_similar(const Program& fresh,
+                                            const std::vector<std::shared_ptr<Program>>& programs) {
+  const Content content(fresh);
+  std::shared_ptr<const Program> best;
+  int64_t most = 0;
+  for (const auto& program : programs) {
+    const Content other(*program);
+    const int64_t ops = in_common(content.ops, other.ops);
+    if (2 * ops < std::max(content.num_calls, other.num_calls)) continue;
+    const int64_t different = std::abs(content.num_calls - other.num_calls);
+    const int64_t score = 2 * ops + in_common(content.calls, other.calls) +
+                          in_common(content.arguments, other.arguments) - different +
+                          (fresh.tape == program->tape ? 1 : 0);
+    // Of equals, the latest.
+    if (best && (score < most || (score == most && program->serial < best->serial))) continue;
+    best = program;
+    most = score;
+  }
+  return best;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,308 @@
+// Choosing a lowering: rule, functional partner, elements of a list, decomposition.
+#include "engine/lower/call_lowering.h"
+
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <unordered_map>
+
+#include "device/call/meta.h"
+#include "device/services/interrupt.h"
+#include "device/services/modes.h"
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+#include "engine/lower/emit_call.h"
+#include "graph/errors.h"
+#include "graph/partner.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using graph::Parameter;
+using graph::Signature;
+using graph::TypePtr;
+using Entry = Parameter::Entry;
+using Part = CallLowering::Part;
+
+std::atomic<Decomposer> python_decomposer{nullptr};
+
+// Rewrites the outer call's parameters for another operator. `element` picks one entry of each list; -1 keeps lists.
+class PartBuilder {
+ public:
+  PartBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
+      : outer_(outer), partner_(partner), element_(element) {}
+
+  Part build(c10::ArrayRef<Number> numbers) {
+    part_.signature = std::make_unique<Signature>();
+    Signature& inner = *part_.signature;
+    inner.name = graph::full_name(partner_.op);
+    inner.op = partner_.op;
+    inner.device = outer_.device;
+    inner.random = outer_.random;
+    inner.file = outer_.file;
+    inner.line = outer_.line;
+    const auto& declared = partner_.op.schema().arguments();
+    for (size_t i = 0; i < declared.size(); ++i) {
+      const int64_t source = partner_.arguments[i];
+      Parameter parameter =
+          source < 0 ? default_of(declared[i]) : moved(outer_.parameters[static_cast<size_t>(source)]);
+      parameter.name = declared[i].name();
+      inner.parameters.push_back(std::move(parameter));
+    }
+    inner.numbers = static_cast<uint32_t>(part_.numbers.size());
+    infer_results(inner, numbers);
+    if (inner.random) inner.numbers += 2;
+    return std::move(part_);
+  }
+
+ private:
+  // A factory's options come from what it writes to; Meta then needs no memory.
+  Parameter default_of(const c10::Argument& declared) const {
+    Parameter parameter;
+    if (declared.name() == "dtype" && outer_.mutated.size() == 1) {
+      parameter.constant = static_cast<int64_t>(outer_.results.back()->dtype);
+    } else if (declared.name() == "device") {
+      parameter.constant = c10::Device(c10::kMeta);
+    } else {
+      parameter.constant = declared.default_value().value_or(c10::IValue());
+    }
+    return parameter;
+  }
+
+  Entry moved(Entry entry) {
+    if (entry.source == Entry::Source::kOperand) {
+      part_.operands.push_back(entry.index);
+      part_.signature->operands.push_back(entry.type);
+      entry.index = static_cast<uint32_t>(part_.operands.size() - 1);
+    } else if (entry.source == Entry::Source::kNumber) {
+      part_.numbers.push_back(entry.index);
+      entry.index = static_cast<uint32_t>(part_.numbers.size() - 1);
+    }
+    return entry;
+  }
+
+  Parameter moved(const Parameter& outer) {
+    Parameter inner = outer;
+    if (element_ >= 0 && inner.kind == Parameter::Kind::kTensorList) {
+      inner.kind = Parameter::Kind::kTensor;
+      inner.entries = {inner.entries.at(static_cast<size_t>(element_))};
+    }
+    for (Entry& entry : inner.entries) entry = moved(entry);
+    if (inner.kind == Parameter::Kind::kNumber || inner.kind == Parameter::Kind::kNumberList) {
+      uint32_t first = inner.first;
+      uint32_t count = inner.count;
+      if (element_ >= 0 && inner.kind == Parameter::Kind::kNumberList) {
+        first += static_cast<uint32_t>(element_);
+        count = 1;
+        inner.kind = Parameter::Kind::kNumber;
+      }
+      inner.first = static_cast<uint32_t>(part_.numbers.size());
+      inner.count = count;
+      for (uint32_t k = 0; k < count; ++k) part_.numbers.push_back(first + k);
+    }
+    return inner;
+  }
+
+  void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
+    std::vector<Number> mine;
+    for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
+    for (const at::Tensor& meta : device::tensors_of(device::outline(inner, mine).results)) {
+      inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
+    }
+  }
+
+  const Signature& outer_;
+  const graph::Partner& partner_;
+  int64_t element_;
+  Part part_;
+};
+
+// Every part's results, one after the other, are the outer results.
+bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers,
+              uint32_t first_result, std::string& reason) {
+  const auto count = static_cast<uint32_t>(part.signature->results.size());
+  if (first_result + count > outer.results.size()) return false;
+  for (uint32_t i = 0; i < count; ++i) part.results.push_back(first_result + i);
+  std::vector<Number> mine;
+  for (const uint32_t index : part.numbers) mine.push_back(numbers[index]);
+  if (!find_lowering(*part.signature, mine, reason)) return false;
+  outer.lowering_holds_numbers |= part.signature->lowering_holds_numbers;
+  lowering.parts.push_back(std::move(part));
+  return true;
+}
+
+// Not every in-place or out= op's shape function checks that the result fits into what it is written to.
+void refuse_impossible_writes(const Signature& outer, const Signature& inner, c10::ArrayRef<Number> numbers) {
+  if (inner.results.size() != outer.results.size() || outer.mutated.size() != outer.results.size()) return;
+  const bool in_place = outer.op->schema().name().ends_with('_');
+  std::vector<c10::ScalarType> dtypes;
+  bool same = true;
+  for (size_t i = 0; i < outer.results.size(); ++i) {
+    if (!outer.results[i] || !inner.results[i]) return;
+    dtypes.push_back(inner.results[i]->dtype);
+    same &= dtypes.back() == outer.results[i]->dtype;
+    if (!c10::canCast(inner.results[i]->dtype, outer.results[i]->dtype) && in_place) {
+      throw ops::Mistake("its result can't be cast to the dtype of what it is written to");
+    }
+    if (in_place && inner.results[i]->sizes != outer.results[i]->sizes) {
+      throw ops::Mistake("its result has another shape than what it is written to");
+    }
+  }
+  if (!same && !in_place && !outer.random) device::check_out_dtypes(outer, numbers, dtypes);
+}
+
+bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                      std::string& reason) {
+  const auto partner = graph::functional_partner(*signature.op);
+  if (!partner) return false;
+  Part part = PartBuilder(signature, *partner, -1).build(numbers);
+  refuse_impossible_writes(signature, *part.signature, numbers);
+  return part.signature->results.size() == signature.results.size() &&
+         add_part(lowering, signature, std::move(part), numbers, 0, reason);
+}
+
+bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                      std::string& reason) {
+  const auto partner = graph::element_partner(*signature.op);
+  if (!partner) return false;
+  for (uint32_t i = 0; i < signature.results.size(); ++i) {
+    Part part = PartBuilder(signature, *partner, i).build(numbers);
+    if (part.signature->results.size() != 1 || !add_part(lowering, signature, std::move(part), numbers, i, reason)) {
+      lowering.parts.clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+// What a decomposition is made of: PyTorch's Python one, or the kernel that any backend without its own gets.
+enum class Source : uint8_t { kPython, kComposite };
+
+bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (source == Source::kPython) {
+    const Decomposer decomposer = python_decomposer;
+    return decomposer && decomposer(op, stack);
+  }
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+    return false;
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &stack);
+  return true;
+}
+
+// Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
+bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
+           std::string& reason) {
+  graph.placeholders.clear();
+  graph.results.clear();
+  std::vector<at::Tensor> tensors;
+  for (const TypePtr type : signature.operands) tensors.push_back(graph.add_placeholder(type, signature.device));
+  torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) { return tensors[operand]; });
+  forget_wrong_rule();
+  try {
+    device::BelowEverything below;
+    device::StaysLazy lazy;
+    if (!decompose(source, *signature.op, stack)) {
+      if (reason.empty()) reason = "it has no lowering rule and no decomposition";
+      return false;
+    }
+  } catch (const std::exception& error) {
+    device::let_interrupts_pass();
+    rethrow_wrong_rule();
+    const std::string what = error.what();
+    reason = "its decomposition can't be traced: " + what.substr(0, what.find('\n'));
+    return false;
+  }
+  std::lock_guard lock(graph::graph_lock());
+  const size_t fresh = signature.results.size() - signature.mutated.size();
+  for (const at::Tensor& tensor : device::tensors_of(stack)) {
+    if (graph.results.size() == fresh) break;  // returned as well as written
+    graph.results.push_back(tensor.defined() && device::is_pjrt(tensor) ? device::read(tensor) : graph::Value{});
+  }
+  for (const uint32_t operand : signature.mutated) graph.results.push_back(device::read(tensors[operand]));
+  for (size_t i = 0; i < graph.results.size(); ++i) {
+    if (static_cast<bool>(graph.results[i]) != (signature.results[i] != nullptr)) {
+      reason = "its decomposition gives other results than its Meta kernel";
+      return false;
+    }
+  }
+  if (graph.results.size() != signature.results.size()) {
+    reason = "its decomposition gives another number of results";
+    return false;
+  }
+  return true;
+}
+
+bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
+                            std::string& reason) {
+  // A decomposition that comes back to the same call would never end. Thrown, so that no plan says that the call can't be
+  // lowered: the outer one, which is the same, may have another way.
+  static thread_local std::vector<const Signature*> under_way;
+  for (const Signature* outer : under_way) {
+    if (outer->name == signature.name && outer->operands == signature.operands) {
+      throw graph::DependsOnData("its decomposition ends in itself");
+    }
+  }
+  struct UnderWay {
+    explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
+    ~UnderWay() { under_way.pop_back(); }
+  } guard(&signature);
+  return trace(Source::kPython, lowering.decomposition, signature, numbers, reason) ||
+         trace(Source::kComposite, lowering.decomposition, signature, numbers, reason);
+}
+
+}  // namespace
+
+at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
+  at::Tensor tensor = device::make_tensor(type, device);
+  if (!tensor.is_non_overlapping_and_dense()) {  // what a view with gaps (x[::2]) shows is read by a node, and dense
+    type = graph::intern_contiguous(type->dtype, type->sizes);
+    tensor = device::make_tensor(type, device);
+  }
+  placeholders.push_back(graph::make_leaf(type, nullptr));
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(tensor)->cell.bind({placeholders.back(), 0});
+  return tensor;
+}
+
+void install_decomposer(Decomposer decomposer) { python_decomposer = decomposer; }
+
+const CallLowering& lowering_of(const Signature& signature) {
+  if (!signature.lowering) {  // this project's own nodes are not asked for when they are recorded
+    auto lowering = std::make_shared<CallLowering>();
+    lowering->rule = ops::RuleTable::instance().find(signature.name);
+    if (!lowering->rule) throw graph::InternalError("no lowering for " + signature.name);
+    signature.lowering = lowering;
+  }
+  return *static_cast<const CallLowering*>(signature.lowering.get());
+}
+
+bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+  auto lowering = std::make_shared<CallLowering>();
+  std::string why;
+  lowering->rule = ops::RuleTable::instance().find(signature.name);
+  if (lowering->rule) {
+    signature.lowering = lowering;
+    if (try_emit(signature, numbers, why)) return true;
+    lowering->rule = nullptr;
+  }
+  if (lower_by_partner(*lowering, signature, numbers, why) || lower_by_element(*lowering, signature, numbers, why)) {
+    signature.lowering = lowering;
+    return true;
+  }
+  lowering->parts.clear();
+  std::string second;
+  if (lower_by_decomposition(*lowering, signature, numbers, second)) {
+    signature.lowering = lowering;
+    signature.lowering_holds_numbers = !numbers.empty();
+    if (try_emit(signature, numbers, second)) return true;
+  }
+  signature.lowering = nullptr;
+  signature.lowering_holds_numbers = false;
+  reason = why.empty() ? second : why;
+  return false;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,50 @@
+// How one signature is lowered: by a rule, through other calls, or by its decomposition. Decided once, when the call is
+// first recorded, so that an op that can't be lowered is known at the user's line and not at the sync.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/node.h"
+#include "ops/rule/rules.h"
+
+namespace tpjrt::engine {
+
+// Nodes over placeholders (leaves without data), one an operand.
+struct Subgraph {
+  std::vector<graph::NodePtr> placeholders;
+  std::vector<graph::Value> results;
+
+  // One more placeholder; the tensor to trace with.
+  at::Tensor add_placeholder(graph::TypePtr type, c10::DeviceIndex device);
+};
+
+struct CallLowering {
+  // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
+  // and numbers are the outer call's, its results are converted to the outer results' types.
+  struct Part {
+    std::unique_ptr<graph::Signature> signature;
+    std::vector<uint32_t> operands, numbers, results;
+  };
+  ops::Rule rule = nullptr;
+  std::vector<Part> parts;
+  Subgraph decomposition;
+  // A loop or a branch (engine/lower/control_flow.h): its condition and body, or what is done when true and when false.
+  enum class Control : uint8_t { kNone, kWhile, kIf };
+  Control control = Control::kNone;
+  std::vector<Subgraph> regions;
+};
+
+// Finds the way and stores it in signature.lowering; false with the reason if there is none.
+bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
+const CallLowering& lowering_of(const graph::Signature& signature);
+
+// PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.
+using Decomposer = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+void install_decomposer(Decomposer decomposer);
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,261 @@
+// Emitting calls.
+#include "engine/lower/emit_call.h"
+
+#include "device/services/modes.h"
+#include "engine/lower/call_lowering.h"
+#include "engine/lower/control_flow.h"
+#include "graph/errors.h"
+#include "graph/order.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using graph::Parameter;
+using graph::Signature;
+using hlo::ElementType;
+using hlo::Type;
+using hlo::Value;
+using hlo::Values;
+using ops::Argument;
+using ops::Call;
+using ops::Emit;
+using Entry = Parameter::Entry;
+
+void set_constant(Argument& argument, const c10::IValue& value) {
+  using Kind = Argument::Kind;
+  if (value.isNone()) {
+    argument.kind = Kind::kNone;
+  } else if (value.isBool()) {
+    argument.kind = Kind::kBool;
+    argument.ints = {value.toBool() ? 1 : 0};
+  } else if (value.isInt()) {
+    argument.kind = Kind::kInt;
+    argument.ints = {value.toInt()};
+  } else if (value.isDouble()) {
+    argument.kind = Kind::kDouble;
+    argument.doubles = {value.toDouble()};
+  } else if (value.isString()) {
+    argument.kind = Kind::kString;
+    argument.text = value.toStringRef();
+  } else if (value.isComplexDouble()) {
+    argument.kind = Kind::kScalar;
+    argument.scalars = {value.toScalar()};
+  } else if (value.isList()) {
+    argument.kind = Kind::kIntList;
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isInt()) {
+        argument.ints.push_back(element.toInt());
+      } else if (element.isBool()) {
+        argument.kind = Kind::kBoolList;
+        argument.ints.push_back(element.toBool() ? 1 : 0);
+      } else if (element.isDouble()) {
+        argument.kind = Kind::kDoubleList;
+        argument.doubles.push_back(element.toDouble());
+      } else {
+        throw ops::Unsupported("argument " + argument.name + " is a list of " + element.tagKind());
+      }
+    }
+  } else {
+    argument.kind = Kind::kNone;  // devices, layouts and the like: nothing a rule would ask for
+  }
+}
+
+// A call being put together for a rule. Owns what the arguments point to.
+class RuleCall {
+ public:
+  RuleCall(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+           const Value& key)
+      : e_(e), operands_(operands), numbers_(numbers) {
+    call.name = signature.name;
+    call.results = signature.results;
+    call.rng_key = key;
+    pins_.resize(signature.parameters.size());
+    for (size_t i = 0; i < signature.parameters.size(); ++i) {
+      add(signature.parameters[i], signature.op ? &signature.op->schema().arguments()[i] : nullptr, pins_[i]);
+    }
+  }
+
+  // Tells the numbers which of them the rule pinned.
+  void report_pins(const Signature& signature) {
+    for (size_t i = 0; i < pins_.size(); ++i) {
+      for (size_t k = 0; k < pins_[i].size(); ++k) {
+        if (!pins_[i][k]) continue;
+        const LoweredNumber& number = numbers_[signature.parameters[i].first + k];
+        if (number.pinned) *number.pinned = true;
+      }
+    }
+  }
+
+  Call call;
+
+ private:
+  void add(const Parameter& parameter, const c10::Argument* declared, std::vector<bool>& pins) {
+    Argument argument;
+    argument.name = parameter.name;
+    switch (parameter.kind) {
+      case Parameter::Kind::kConstant:
+        set_constant(argument, parameter.constant);
+        // A default of a Scalar argument of a partner is a constant here.
+        if (declared && argument.kind != Argument::Kind::kNone &&
+            declared->type()->kind() == c10::TypeKind::NumberType) {
+          argument.kind = Argument::Kind::kScalar;
+          argument.scalars = {parameter.constant.toScalar()};
+          argument.scalar_values = {constant_of(e_, Number::of(argument.scalars[0]))};
+        }
+        break;
+      case Parameter::Kind::kTensor:
+      case Parameter::Kind::kTensorList:
+        argument.kind =
+            parameter.kind == Parameter::Kind::kTensor ? Argument::Kind::kTensor : Argument::Kind::kTensorList;
+        for (const Entry& entry : parameter.entries) {
+          argument.tensors.push_back(tensor(entry));
+          argument.types.push_back(entry.source == Entry::Source::kUndefined ? nullptr : entry.type);
+          argument.wrapped_number.push_back(entry.wrapped_number);
+        }
+        if (parameter.kind == Parameter::Kind::kTensor && !argument.tensors[0]) argument.kind = Argument::Kind::kNone;
+        break;
+      case Parameter::Kind::kNumber:
+      case Parameter::Kind::kNumberList:
+        argument.kind =
+            parameter.kind == Parameter::Kind::kNumber ? Argument::Kind::kScalar : Argument::Kind::kScalarList;
+        for (uint32_t k = 0; k < parameter.count; ++k) {
+          const LoweredNumber& number = numbers_[parameter.first + k];
+          argument.scalars.push_back(number.number.scalar());
+          argument.scalar_values.push_back(number.value);
+          argument.varies |= number.varies;
+        }
+        argument.pinned = &pins;
+        break;
+    }
+    call.arguments.push_back(std::move(argument));
+  }
+
+  Value tensor(const Entry& entry) {
+    switch (entry.source) {
+      case Entry::Source::kUndefined: return {};
+      case Entry::Source::kOperand: return operands_[entry.index];
+      case Entry::Source::kNumber: break;
+    }
+    return e_.to(numbers_[entry.index].value, ops::element_of(entry.type->dtype));
+  }
+
+  Emit& e_;
+  const Values& operands_;
+  const std::vector<LoweredNumber>& numbers_;
+  std::vector<std::vector<bool>> pins_;
+};
+
+thread_local std::string wrong_rule;
+
+// A key of its own for each random node of a decomposition.
+Value derived_key(Emit& e, const Value& key, int64_t index) {
+  return e.add(key, e.constant((index + 1) << 40, key.type));
+}
+
+}  // namespace
+
+Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
+  std::unordered_map<const graph::Node*, Values> done;
+  for (size_t i = 0; i < operands.size(); ++i) done[graph.placeholders[i].get()] = {operands[i]};
+  int64_t random_nodes = 0;
+  for (const graph::Node* node : graph::topological_order(graph.results)) {
+    if (node->is_leaf()) {
+      if (!done.contains(node)) throw ops::Unsupported("its decomposition uses a tensor of its own");
+      continue;
+    }
+    Values inputs;
+    for (const graph::Value& operand : node->operands) inputs.push_back(done.at(operand.node.get())[operand.index]);
+    std::vector<LoweredNumber> numbers;
+    for (const Number& number : node->numbers) {
+      if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
+    }
+    Value inner_key;
+    if (node->signature->random) {
+      if (!key) throw ops::Unsupported("its decomposition draws random numbers, which its schema doesn't say");
+      inner_key = derived_key(e, key, random_nodes++);
+    }
+    done[node] = emit_call(e, *node->signature, inputs, numbers, inner_key);
+  }
+  Values results;
+  for (const graph::Value& value : graph.results) {
+    results.push_back(value ? done.at(value.node.get())[value.index] : Value{});
+  }
+  return results;
+}
+
+Value constant_of(Emit& e, const Number& number) {
+  switch (number.kind) {
+    case Number::Kind::kDouble: return e.constant(number.as_double(), Type{ElementType::kF64, {}});
+    case Number::Kind::kBool: return e.constant(number.as_int(), Type{ElementType::kPred, {}});
+    case Number::Kind::kComplex:
+      return e.constant_complex(number.as_double(), number.imaginary, {ElementType::kC128, {}});
+    default: return e.constant(number.as_int(), Type{ElementType::kS64, {}});
+  }
+}
+
+Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+                 const Value& key) {
+  const CallLowering& lowering = lowering_of(signature);
+  if (lowering.rule) {
+    RuleCall call(e, signature, operands, numbers, key);
+    Values results = ops::RuleTable::emit(lowering.rule, e, call.call);
+    call.report_pins(signature);
+    return results;
+  }
+  if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
+  if (lowering.parts.empty()) {
+    Values results = emit_subgraph(e, lowering.decomposition, operands, key);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i]) results[i] = e.as(results[i], *signature.results[i]);
+    }
+    return results;
+  }
+  Values results(signature.results.size());
+  int64_t index = 0;
+  for (const CallLowering::Part& part : lowering.parts) {
+    Values inner;
+    for (const uint32_t operand : part.operands) inner.push_back(operands[operand]);
+    std::vector<LoweredNumber> inner_numbers;
+    for (const uint32_t number : part.numbers) inner_numbers.push_back(numbers[number]);
+    Value inner_key = key;
+    if (key && lowering.parts.size() > 1) inner_key = derived_key(e, key, index++);
+    Values values = emit_call(e, *part.signature, inner, inner_numbers, inner_key);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint32_t to = part.results[i];
+      if (signature.results[to]) results[to] = e.as(values[i], *signature.results[to]);
+    }
+  }
+  return results;
+}
+
+void forget_wrong_rule() { wrong_rule.clear(); }
+void rethrow_wrong_rule() {
+  if (!wrong_rule.empty()) throw graph::InternalError(std::exchange(wrong_rule, {}));
+}
+
+bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+  try {
+    Emit e("check");
+    Values operands;
+    for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
+    std::vector<LoweredNumber> lowered;
+    for (const Number& number : numbers) lowered.push_back({number, constant_of(e, number), false, nullptr});
+    Value key;
+    if (signature.random) key = e.parameter({ElementType::kU64, {2}});
+    emit_call(e, signature, operands, lowered, key);
+    return true;
+  } catch (const ops::Unsupported& error) {
+    reason = error.what();
+    return false;
+  } catch (const graph::InternalError&) {
+    throw;
+  } catch (const std::logic_error& error) {
+    reason = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
+    if (!device::strict()) return false;  // the host has the right result, or the words for the user's mistake
+    wrong_rule = reason;
+    throw graph::InternalError(wrong_rule);
+  }
+}
+
+}  // namespace tpjrt::engine

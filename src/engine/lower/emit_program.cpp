@@ -1,0 +1,207 @@
+// Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
+#include "engine/lower/emit_program.h"
+
+#include <unordered_map>
+
+#include "engine/lower/emit_call.h"
+#include "engine/lower/overwrites.h"
+#include "graph/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using hlo::Dims;
+using hlo::ElementType;
+using hlo::Type;
+using hlo::Value;
+using hlo::Values;
+using ops::Emit;
+
+// Note [Buffers]: a buffer is the storage's memory as torch lays it out: dense, its dimensions in memory order.
+struct MemoryForm {
+  Type type;                    // of the buffer
+  Dims to_memory, from_memory;  // permutations
+};
+
+MemoryForm memory_form(const graph::TensorType& type) {
+  const auto order = type.memory_order();
+  MemoryForm form;
+  form.type.element = ops::element_of(type.dtype);
+  form.to_memory.assign(order.begin(), order.end());
+  form.from_memory.resize(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    form.type.dims.push_back(type.sizes[static_cast<size_t>(order[i])]);
+    form.from_memory[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return form;
+}
+
+// The promoted numbers, from the packed arguments (NumberArguments).
+class PackedNumbers {
+ public:
+  PackedNumbers(Emit& e, const std::vector<NumberSlot>& slots) : e_(e) {
+    size_t doubles = 0, integers = 0;
+    for (const NumberSlot& slot : slots) {
+      if (!slot.promoted) continue;
+      doubles += slot.constant.kind == Number::Kind::kComplex ? 2 : slot.constant.kind == Number::Kind::kDouble ? 1 : 0;
+      integers += slot.constant.kind != Number::Kind::kComplex && slot.constant.kind != Number::Kind::kDouble;
+    }
+    doubles_.pieces = pieces(ElementType::kF64, doubles);
+    integers_.pieces = pieces(ElementType::kS64, integers);
+  }
+
+  Value value(const NumberSlot& slot) {
+    if (!slot.promoted) return constant_of(e_, slot.constant);
+    switch (slot.constant.kind) {
+      case Number::Kind::kDouble: return next(doubles_);
+      case Number::Kind::kComplex: {
+        Value real = next(doubles_);
+        return e_.complex(real, next(doubles_));
+      }
+      case Number::Kind::kBool: return e_.to(next(integers_), ElementType::kPred);
+      default: return next(integers_);
+    }
+  }
+
+ private:
+  struct Packed {
+    Values pieces;
+    size_t next = 0;
+  };
+
+  Values pieces(ElementType element, size_t count) {
+    Values values;
+    for (size_t first = 0; first < count; first += kNumbersInPack) {
+      values.push_back(e_.parameter({element, {static_cast<int64_t>(std::min(kNumbersInPack, count - first))}}));
+    }
+    return values;
+  }
+
+  Value next(Packed& packed) {
+    const size_t at = packed.next++;
+    const auto i = static_cast<int64_t>(at % kNumbersInPack);
+    return e_.reshape(e_.slice(packed.pieces[at / kNumbersInPack], {i}, {i + 1}, {1}), {});
+  }
+
+  Emit& e_;
+  Packed doubles_, integers_;
+};
+
+// The state of a draw: an own key for each (seed, offset), by SplitMix64, and a counter that begins at 0. Were the offset
+// the counter, successive draws would show the same numbers, shifted.
+Value random_key(Emit& e, const Value& seed, const Value& offset) {
+  const Type word{ElementType::kU64, {}};
+  const auto mixed = [&](const Value& x, int64_t shift, uint64_t factor) {
+    Value y = e.binary("xor", x, e.binary("shift_right_logical", x, e.constant(shift, word)));
+    return factor ? e.mul(y, e.constant_u64(factor, word)) : y;
+  };
+  Value step = e.mul(e.bitcast_convert(offset, word), e.constant_u64(0x9E3779B97F4A7C15, word));
+  Value key = e.add(e.bitcast_convert(seed, word), step);
+  key = mixed(mixed(mixed(key, 30, 0xBF58476D1CE4E5B9), 27, 0x94D049BB133111EB), 31, 0);
+  return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
+}
+
+// The pieces of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
+void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
+  for (const graph::Pack& pack : walk.packs) {
+    const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
+    for (const graph::Pack::Piece& piece : pack.pieces) {
+      const Type type = memory_form(*walk.leaves[piece.leaf]->leaf_type).type;
+      const Value flat = e.slice(whole, {piece.first}, {piece.first + type.elements()}, {1});
+      leaves[piece.leaf] = e.reshape(flat, type.dims);
+    }
+  }
+}
+
+Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
+  Values pieces;
+  for (const graph::Pack::Piece& piece : pack.pieces) {
+    const Value& result = results[piece.result];
+    pieces.push_back(e.reshape(result, {result.type.elements()}));
+  }
+  return e.concatenate(pieces, 0);
+}
+
+Value extremes(Emit& e) {
+  Values words;
+  for (const ops::Requirement& requirement : e.requirements()) {
+    words.push_back(e.reshape(requirement.least, {1}));
+    words.push_back(e.reshape(requirement.greatest, {1}));
+  }
+  return e.concatenate(words, 0);
+}
+
+}  // namespace
+
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
+                            bool for_cpu) {
+  Emit e("graph");
+  if (!with_requirements) e.without_requirements();
+  if (for_cpu) e.set_for_cpu();
+  const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
+  Values leaves(walk.leaves.size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (arguments[i] >= 0) leaves[i] = e.parameter(memory_form(*walk.leaves[i]->leaf_type).type);
+  }
+  unpack(e, walk, leaves);
+  PackedNumbers promoted(e, slots);
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type).from_memory);
+  }
+  std::vector<Values> done(walk.nodes.size());
+  const auto lowered = [&](const graph::Value& value) -> const Value& {
+    return value.node->is_leaf() ? leaves[value.node->local] : done[value.node->local][value.index];
+  };
+  std::vector<ProgramRequirement> requirements;
+  size_t slot = 0;
+  std::vector<char> pins(slots.size(), 0);
+  const std::vector<char> apart =
+      for_cpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
+  for (const graph::Node* node : walk.nodes) {
+    e.set_writes_apart(apart[node->local]);
+    const graph::Signature& signature = *node->signature;
+    if (!signature.file.empty()) e.set_location(signature.file, signature.line);
+    Values operands;
+    for (const graph::Value& operand : node->operands) operands.push_back(lowered(operand));
+    std::vector<LoweredNumber> numbers;
+    for (size_t i = 0; i < node->numbers.size(); ++i, ++slot) {
+      numbers.push_back(
+          {node->numbers[i], promoted.value(slots[slot]), slots[slot].promoted, reinterpret_cast<bool*>(&pins[slot])});
+    }
+    Value key;
+    if (signature.random) {
+      key = random_key(e, numbers[numbers.size() - 2].value, numbers.back().value);
+      numbers.resize(numbers.size() - 2);
+    }
+    done[node->local] = emit_call(e, signature, operands, numbers, key);
+    for (size_t i = requirements.size(); i < e.requirements().size(); ++i) {
+      requirements.push_back(program_requirement(e.requirements()[i], signature));
+    }
+    e.set_location("", 0);
+  }
+  bool again = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!pins[i]) continue;
+    again |= slots[i].promoted;
+    slots[i].pinned = true;
+    slots[i].promoted = false;
+  }
+  if (again) return emit_program(walk, slots, with_requirements, for_cpu);
+  Values values, results;
+  for (size_t i = 0; i < walk.results.size(); ++i) {
+    const graph::Value& value = walk.results[i];
+    values.push_back(e.transpose(lowered(value), memory_form(*value.type()).to_memory));
+    if (places[i] >= 0) results.push_back(values.back());
+  }
+  for (const graph::Walk::Alias& alias : walk.aliases) e.alias(arguments[alias.leaf], places[alias.result]);
+  int64_t next = graph::count_of_own(arguments);
+  for (const graph::Pack& pack : walk.packs) {
+    e.alias(next++, static_cast<int64_t>(results.size()));
+    results.push_back(packed(e, pack, values));
+  }
+  if (!requirements.empty()) results.push_back(extremes(e));
+  return {e.finish(results), std::move(requirements)};
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,24 @@
+// From a walk to the text of a StableHLO module.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/lower/number_slot.h"
+#include "engine/lower/requirements.h"
+#include "graph/tape/walk.h"
+
+namespace tpjrt::engine {
+
+struct EmittedProgram {
+  std::string text;
+  std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes
+};
+
+// `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
+// text is emitted again without). Without requirements, the module is what the user's function says and no more.
+// `for_cpu`: it will be compiled by XLA:CPU, some of whose gaps rules work around.
+EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
+                            bool for_cpu);
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,72 @@
+// Looking at what programs found out.
+#include "engine/lower/requirements.h"
+
+#include <c10/util/Exception.h>
+
+namespace tpjrt::engine {
+namespace {
+
+// A loop without a read keeps no more than this; the oldest are done long since.
+constexpr size_t kMostPending = 1024;
+
+[[noreturn]] void raise_unmet(const ProgramRequirement& unmet, int64_t value) {
+  std::string text = unmet.message;
+  if (const size_t at = text.find("{}"); at != text.npos) text.replace(at, 2, std::to_string(value));
+  text += " ([" + unmet.op + "]";
+  if (!unmet.file.empty()) text += ", first recorded at " + unmet.file + ":" + std::to_string(unmet.line);
+  text += "; found when the program ran)";
+  if (unmet.index_error) TORCH_CHECK_INDEX(false, text);
+  TORCH_CHECK(false, text);
+}
+
+}  // namespace
+
+ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Signature& signature) {
+  return {requirement.low, requirement.high, requirement.message, requirement.index_error,
+          signature.name,  signature.file,   signature.line};
+}
+
+void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes) {
+  std::lock_guard guard(lock_);
+  pending_.emplace_back(std::move(list), std::move(extremes));
+  if (pending_.size() > kMostPending) {
+    try {
+      pending_.front().second->await();
+    } catch (const pjrt::Error&) {  // see raise()
+      pending_.pop_front();
+    }
+  }
+  any_ = true;
+}
+
+void Requirements::raise() {
+  if (!any_) return;
+  for (;;) {
+    decltype(pending_)::value_type done;
+    {
+      std::lock_guard guard(lock_);
+      if (pending_.empty()) {
+        any_ = false;
+        return;
+      }
+      if (!pending_.front().second->is_ready()) return;  // programs end in the order of their start
+      done = std::move(pending_.front());
+      pending_.pop_front();
+    }
+    const auto& [list, buffer] = done;
+    std::vector<int64_t> extremes(2 * list->size());
+    try {
+      buffer->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
+    } catch (const pjrt::Error&) {
+      continue;  // the program failed, which is told to whoever reads its results or waits for the device
+    }
+    for (size_t i = 0; i < list->size(); ++i) {
+      const ProgramRequirement& requirement = (*list)[i];
+      const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
+      if (greatest >= requirement.high) raise_unmet(requirement, greatest);
+      if (least < requirement.low) raise_unmet(requirement, least);
+    }
+  }
+}
+
+}  // namespace tpjrt::engine

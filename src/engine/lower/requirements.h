@@ -1,0 +1,49 @@
+// What programs found out about their data that the user has to know: an index out of range.
+//
+// Note [Requirements]: eager CPU looks at an index before it uses it. A program can't stop, and to look first would be a sync
+// for every index. So a rule states what it requires (ops::Requirement), the program gives the least and the greatest of
+// the integers in question as one more result, and the error is raised as soon as somebody waits for results: at the
+// read, with the op and the user's line, as CUDA's device asserts do, but the device works on. Until then reads out of
+// range were clamped into it, and writes dropped.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "graph/signature.h"
+#include "ops/rule/emit.h"
+#include "pjrt/buffer.h"
+
+namespace tpjrt::engine {
+
+// One requirement of a program. Its two integers are at the same place in the program's last result.
+struct ProgramRequirement {
+  int64_t low = 0, high = 0;
+  std::string message;
+  bool index_error = false;
+  std::string op, file;
+  int line = 0;
+};
+
+ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Signature& signature);
+
+// The programs under way whose requirements nobody has looked at. Thread-safe.
+class Requirements {
+ public:
+  using List = std::shared_ptr<const std::vector<ProgramRequirement>>;
+  // `extremes`: least and greatest of each, s64.
+  void started(List list, std::shared_ptr<pjrt::Buffer> extremes);
+  // Raises the first that is not met by a program that is done; forgets those that are. Never waits for a program.
+  void raise();
+
+ private:
+  std::mutex lock_;
+  std::atomic<bool> any_{false};
+  std::deque<std::pair<List, std::shared_ptr<pjrt::Buffer>>> pending_;
+};
+
+}  // namespace tpjrt::engine

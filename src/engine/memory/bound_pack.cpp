@@ -1,0 +1,50 @@
+// Copying small state into packs and out of them.
+#include "engine/memory/bound_pack.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+#include "engine/memory/device_data.h"
+
+namespace tpjrt::engine {
+
+BoundPack::BoundPack(const graph::Pack& pack, uint32_t result) : result_(result) {
+  const size_t width = elementSize(pack.dtype);
+  for (size_t i = 0; i < pack.pieces.size(); ++i) {
+    const int64_t end = i + 1 < pack.pieces.size() ? pack.pieces[i + 1].first : pack.elements;
+    const int64_t first = pack.pieces[i].first;
+    spans_.push_back({static_cast<size_t>(first) * width, static_cast<size_t>(end - first) * width});
+  }
+  type_ = std::make_shared<const pjrt::BufferType>(buffer_type(pack.dtype), std::vector<int64_t>{pack.elements});
+  memory_ = c10::GetCPUAllocator()->allocate(type_->size_in_bytes);
+}
+
+void BoundPack::put(size_t piece, const at::Tensor& tensor) {
+  const auto [first, nbytes] = spans_[piece];
+  std::memcpy(static_cast<char*>(memory_.mutable_get()) + first, tensor.const_data_ptr(), nbytes);
+}
+
+PJRT_Buffer* BoundPack::bind(pjrt::Client& client, size_t device_index) {
+  if (!buffer_) {
+    buffer_ =
+        client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
+    buffer_->set_counted(false);  // the host's memory
+  }
+  return buffer_->handle();
+}
+
+void BoundPack::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) {
+  buffer_ = outputs[result_];
+  const void* memory = buffer_->host_pointer();
+  if (memory == memory_.get()) return;
+  std::memcpy(memory_.mutable_get(), memory, type_->size_in_bytes);
+  buffer_.reset();
+}
+
+void BoundPack::get(size_t piece, const at::Tensor& tensor) const {
+  const auto [first, nbytes] = spans_[piece];
+  std::memcpy(tensor.mutable_data_ptr(), static_cast<const char*>(memory_.get()) + first, nbytes);
+}
+
+}  // namespace tpjrt::engine

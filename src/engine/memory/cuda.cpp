@@ -1,0 +1,114 @@
+// Order between PyTorch's streams and the plugin's, and the way back of memory.
+#include "engine/memory/cuda.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace tpjrt::engine::cuda {
+namespace {
+
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+// torch 2.11 can't tell without CUDA's own headers.
+bool is_captured(const auto& stream) {
+  if constexpr (requires { stream.is_capturing(); }) return stream.is_capturing();
+  return false;
+}
+
+// What a storage over a result's memory owns.
+struct Lent {
+  std::shared_ptr<pjrt::Buffer> buffer;
+  c10::Stream stream;
+};
+
+// Memory that nobody holds and a stream may still use.
+class Returned {
+ public:
+  static Returned& instance() {
+    static auto* all = new Returned;  // leaked: storages may die while the process exits
+    return *all;
+  }
+  void add(Lent lent) {
+    c10::Event used(lent.stream.device_type());
+    used.record(lent.stream);
+    std::lock_guard guard(lock_);
+    waiting_.emplace_back(std::move(used), std::move(lent.buffer));
+  }
+  // Gives the plugin what is no longer used.
+  void sweep() {
+    std::lock_guard guard(lock_);
+    while (!waiting_.empty() && waiting_.front().first.query()) waiting_.pop_front();
+  }
+
+ private:
+  std::mutex lock_;
+  std::deque<std::pair<c10::Event, std::shared_ptr<pjrt::Buffer>>> waiting_;
+};
+
+void give_back(void* context) {
+  auto* lent = static_cast<Lent*>(context);
+  try {
+    Returned::instance().add(*lent);
+    Returned::instance().sweep();
+    delete lent;
+  } catch (const std::exception& error) {  // the platform is gone, as at the process's end: so is the memory
+    TORCH_WARN("memory of a compiled function's result is not given back: ", error.what());
+  }
+}
+
+}  // namespace
+
+bool is_shared(const pjrt::Client& client, c10::DeviceType type) {
+  return type == c10::kCUDA && (client.platform_name() == "cuda" || client.platform_name() == "rocm");
+}
+
+size_t device_index(const pjrt::Client& client, c10::Device device) {
+  const auto& devices = client.devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].local_hardware_id == device.index()) return i;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "the plugin has no device for '", device, "'; it has ", devices.size(), ", ",
+                              devices.empty() ? "" : devices.front().debug_string, " the first");
+}
+
+pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device) {
+  Returned::instance().sweep();
+  const c10::Stream current = current_stream(device);
+  TORCH_CHECK(!is_captured(current),
+              "a function compiled by backend 'pjrt' can't be part of a CUDA graph: the plugin has streams of its own. "
+              "Call it outside of torch.cuda.graph");
+  const auto stream = pjrt::plugin_stream(client, device_index);
+  if (!stream) {
+    current.synchronize();
+    return 0;
+  }
+  c10::Event queued(device.type());
+  queued.record(current);
+  queued.block(c10::Stream(c10::Stream::UNSAFE, device, *stream));  // the id of a stream from outside is its handle
+  return *stream;
+}
+
+void current_stream_waits(const pjrt::Buffer& buffer, c10::Device device) {
+  const auto stream = reinterpret_cast<pjrt::StreamHandle>(current_stream(device).native_handle());
+  if (!pjrt::wait_on_stream(buffer, stream)) buffer.await();
+}
+
+c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, size_t nbytes, c10::Device device) {
+  void* data = nbytes > 0 ? buffer->device_pointer() : nullptr;
+  auto lent = std::make_unique<Lent>(Lent{std::move(buffer), current_stream(device)});
+  c10::DataPtr memory(data, lent.get(), &give_back, device);
+  (void)lent.release();
+  return {c10::Storage::use_byte_size_t(), nbytes, std::move(memory), nullptr, /*resizable=*/false};
+}
+
+std::shared_ptr<pjrt::Buffer> buffer_under(const c10::DataPtr& memory) {
+  return memory.get_deleter() == &give_back ? static_cast<Lent*>(memory.get_context())->buffer : nullptr;
+}
+
+}  // namespace tpjrt::engine::cuda

@@ -1,0 +1,178 @@
+// Matching graphs to programs.
+#include "engine/program/program.h"
+
+#include <algorithm>
+
+#include "device/start/optimizer_step.h"
+
+namespace tpjrt::engine {
+
+using graph::Number;
+
+std::shared_ptr<Program> Program::on_host(const graph::Walk& walk) {
+  auto program = std::make_shared<Program>();
+  program->tape = walk.tape;
+  program->num_calls = walk.nodes.size();
+  for (const Number& number : walk.numbers) program->slots.push_back({number, /*promoted=*/true, /*pinned=*/false});
+  for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
+  return program;
+}
+
+bool Program::accepts(const std::vector<Number>& numbers) const {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].promoted && !(slots[i].constant == numbers[i])) return false;
+  }
+  return true;
+}
+
+void NumberArguments::make(pjrt::Client& client, const Program& program, const std::vector<Number>& numbers) {
+  clear();
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    if (!program.slots[i].promoted) continue;
+    const Number& number = numbers[i];
+    if (number.kind == Number::Kind::kDouble || number.kind == Number::Kind::kComplex) {
+      doubles_.push_back(number.as_double());
+      if (number.kind == Number::Kind::kComplex) doubles_.push_back(number.imaginary);
+    } else {
+      integers_.push_back(number.as_int());
+    }
+  }
+  const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
+    for (size_t first = 0; first < values.size(); first += kNumbersInPack) {
+      const int64_t dims[] = {static_cast<int64_t>(std::min(kNumbersInPack, values.size() - first))};
+      buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,
+                                                 program.executable->device_index(), {}));
+    }
+  };
+  upload(doubles_, PJRT_Buffer_Type_F64);
+  upload(integers_, PJRT_Buffer_Type_S64);
+  made_ = true;
+}
+
+void NumberArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
+  for (const auto& buffer : buffers_) arguments.push_back(buffer->handle());
+}
+
+void NumberArguments::clear() {
+  made_ = false;
+  doubles_.clear();
+  integers_.clear();
+  buffers_.clear();
+}
+
+std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
+  const auto it = programs_.find(walk.hash);
+  if (it == programs_.end()) return nullptr;
+  for (const auto& program : it->second) {
+    if (program->tape != walk.tape || !program->accepts(walk.numbers)) continue;
+    program->last_used = ++used_;
+    program->found_again = true;
+    return program;
+  }
+  return nullptr;
+}
+
+std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
+  std::vector<NumberSlot> slots;
+  std::unordered_map<graph::SignaturePtr, size_t> occurrences;
+  for (const graph::Node* node : walk.nodes) {
+    const size_t occurrence = occurrences[node->signature]++;
+    const auto last = last_numbers_.find(node->signature);
+    const bool known = last != last_numbers_.end() && occurrence < last->second.size();
+    // The learning rate may stay for an epoch, a bias correction is another one with the second step: seen to differ only
+    // then, they would cost a compile of every program that trains (Note [Values that vary]).
+    // (A normal_() writes, too, but mostly standard normal numbers.)
+    const bool writes = !node->signature->mutated.empty() && !node->signature->random;
+    const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
+    for (size_t i = 0; i < node->numbers.size(); ++i) {
+      const Number& number = node->numbers[i];
+      const bool changed = known && !(last->second[occurrence][i] == number);
+      const bool varies = number.kind == Number::Kind::kKey || changed;
+      slots.push_back({number, varies || (updates && number.kind == Number::Kind::kDouble), false});
+    }
+  }
+  const auto it = programs_.find(walk.hash);
+  if (it == programs_.end()) return slots;
+  for (const auto& program : it->second) {
+    if (program->tape != walk.tape || !program->executable) continue;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const NumberSlot& seen = program->slots[i];
+      const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
+      // A number of another kind has another signature, so kinds agree here.
+      slots[i].promoted |= seen.promoted || (changed && !seen.pinned);
+      slots[i].pinned |= seen.pinned;
+    }
+  }
+  return slots;
+}
+
+void ProgramCache::remember(const graph::Walk& walk) {
+  std::unordered_map<graph::SignaturePtr, size_t> occurrences;
+  for (const graph::Node* node : walk.nodes) {
+    // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
+    if (node->numbers.empty() || !node->signature->op) continue;
+    auto& seen = last_numbers_[node->signature];
+    const size_t occurrence = occurrences[node->signature]++;
+    if (occurrence == seen.size()) seen.emplace_back();
+    seen[occurrence].assign(node->numbers.begin(), node->numbers.end());
+  }
+}
+
+void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
+  auto& bucket = programs_[hash];
+  program->serial = ++inserted_;
+  program->last_used = ++used_;
+  // The new program serves every graph that a narrower one serves.
+  const auto narrower = [&](const std::shared_ptr<Program>& other) {
+    if (other->tape != program->tape) return false;
+    if (!other->executable) return true;
+    for (size_t i = 0; i < other->slots.size(); ++i) {
+      const bool wider = program->slots[i].promoted ||
+                         (!other->slots[i].promoted && other->slots[i].constant == program->slots[i].constant);
+      if (!wider) return false;
+    }
+    return true;
+  };
+  count_ -= static_cast<size_t>(std::count_if(bucket.begin(), bucket.end(), narrower));
+  bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
+  bucket.push_back(std::move(program));
+  ++count_;
+}
+
+bool ProgramCache::is_found_again(uint64_t hash) const {
+  const auto it = programs_.find(hash);
+  return it != programs_.end() &&
+         std::any_of(it->second.begin(), it->second.end(), [](const auto& program) { return program->found_again; });
+}
+
+void ProgramCache::drop_older_half() {
+  const auto is_free = [](const std::shared_ptr<Program>& program) { return program.use_count() == 1; };
+  std::vector<uint64_t> uses;
+  for (const auto& [hash, bucket] : programs_) {
+    for (const auto& program : bucket) {
+      if (is_free(program)) uses.push_back(program->last_used);
+    }
+  }
+  if (uses.empty()) return;
+  const auto middle = uses.begin() + static_cast<int64_t>(uses.size() / 2);
+  std::nth_element(uses.begin(), middle, uses.end());
+  for (auto& [hash, bucket] : programs_) {
+    count_ -= std::erase_if(bucket, [&](const std::shared_ptr<Program>& program) {
+      return program->last_used < *middle && is_free(program);
+    });
+  }
+  std::erase_if(programs_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+std::vector<std::shared_ptr<Program>> ProgramCache::all() const {
+  std::vector<std::shared_ptr<Program>> programs;
+  for (const auto& [hash, bucket] : programs_) programs.insert(programs.end(), bucket.begin(), bucket.end());
+  return programs;
+}
+
+void ProgramCache::clear() {
+  programs_.clear();
+  count_ = 0;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,88 @@
+// A compiled graph, and the cache of them.
+//
+// Note [Values that vary]: a program is found by its tape, then by its numbers. Each number of the graph is either a
+// constant of the program or, once it was seen to change, an element of a packed argument (NumberArguments). A graph
+// that differs in constants only is compiled once more with exactly those numbers promoted, and that program replaces
+// the narrower one. A number of an ATen call that differs from what the same call held in the last program compiled with
+// it is promoted at once: an optimizer's first step, which also makes its state, is another graph than its second, and the
+// third must not compile. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/lower/number_slot.h"
+#include "engine/lower/requirements.h"
+#include "graph/tape/walk.h"
+#include "pjrt/client.h"
+#include "pjrt/executable.h"
+
+namespace tpjrt::engine {
+
+struct LargestResult;  // engine/session/out_of_memory.h
+
+struct Program {
+  // For these numbers, and any others: to be run on the host.
+  static std::shared_ptr<Program> on_host(const graph::Walk& walk);
+
+  uint64_t serial = 0;     // counts the programs of this process, from 1; given by the cache
+  uint64_t last_used = 0;  // grows with each use of any program of the cache
+  bool found_again = false;
+  std::vector<uint64_t> tape;
+  size_t num_calls = 0;
+  std::vector<NumberSlot> slots;
+  std::vector<graph::TypePtr> result_types;  // dense
+  std::vector<graph::Walk::Alias> aliases;
+  std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/run/interpret.h)
+  uint32_t runs_on_host = 0;
+  Requirements::List requirements;  // null: none
+  size_t memory_size = 0;           // pjrt::Executable::memory_size
+  std::shared_ptr<const LargestResult> largest;
+
+  bool accepts(const std::vector<graph::Number>& numbers) const;
+};
+
+// The promoted numbers of a graph as its program's last arguments (kNumbersInPack).
+class NumberArguments {
+ public:
+  void make(pjrt::Client& client, const Program& program, const std::vector<graph::Number>& numbers);
+  void append_to(std::vector<PJRT_Buffer*>& arguments) const;
+  bool made() const { return made_; }
+  void clear();
+
+ private:
+  bool made_ = false;
+  std::vector<double> doubles_;
+  std::vector<int64_t> integers_;
+  std::vector<std::shared_ptr<pjrt::Buffer>> buffers_;
+};
+
+class ProgramCache {
+ public:
+  // Under the engine's lock.
+  std::shared_ptr<Program> find(const graph::Walk& walk);
+  // Which numbers the next program for this tape should take as arguments.
+  std::vector<NumberSlot> slots_for(const graph::Walk& walk) const;
+  // Takes down the numbers of a graph that is being compiled.
+  void remember(const graph::Walk& walk);
+  void insert(uint64_t hash, std::shared_ptr<Program> program);
+  // Was a program of such a graph used more than once?
+  bool is_found_again(uint64_t hash) const;
+  // Of the programs that nobody else holds, lets go of the half that was not used for longest.
+  void drop_older_half();
+  size_t size() const { return count_; }
+  std::vector<std::shared_ptr<Program>> all() const;
+  void clear();
+
+ private:
+  std::unordered_map<uint64_t, std::vector<std::shared_ptr<Program>>> programs_;
+  // By call and by its how-manieth occurrence in the graph.
+  std::unordered_map<graph::SignaturePtr, std::vector<std::vector<graph::Number>>> last_numbers_;
+  size_t count_ = 0;
+  uint64_t inserted_ = 0, used_ = 0;
+};
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,71 @@
+// The progress line, written by a thread of its own.
+#include "engine/program/progress.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace tpjrt::engine {
+namespace {
+
+// Seconds until the line appears; 0: it never does.
+double delay() {
+  static const double seconds = [] {
+    const char* value = std::getenv("TORCH_PJRT_PROGRESS");
+    return value && *value ? std::atof(value) : 2.0;
+  }();
+  return seconds;
+}
+
+void show(const std::string& text) {
+  // A terminal that takes nothing is no reason to do anything else.
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
+
+}  // namespace
+
+struct CompileProgress::Line {
+  explicit Line(size_t ops) : ops(ops), thread([this] { run(); }) {}
+  ~Line() {
+    {
+      std::lock_guard guard(lock);
+      done = true;
+    }
+    ended.notify_one();
+    thread.join();
+  }
+
+  void run() {
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_lock guard(lock);
+    auto wait = std::chrono::duration<double>(delay());
+    bool shown = false;
+    while (!ended.wait_for(guard, wait, [this] { return done; })) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+      show("\r\033[Ktorch_pjrt: compiling a graph of " + std::to_string(ops) + " ops, " +
+           std::to_string(static_cast<int>(spent.count())) + " s");
+      shown = true;
+      wait = std::chrono::seconds(1);
+    }
+    if (shown) show("\r\033[K");
+  }
+
+  const size_t ops;
+  std::mutex lock;
+  std::condition_variable ended;
+  bool done = false;
+  std::thread thread;
+};
+
+CompileProgress::CompileProgress(size_t ops) {
+  if (delay() > 0 && ::isatty(STDERR_FILENO)) line_ = std::make_unique<Line>(ops);
+}
+
+CompileProgress::~CompileProgress() = default;
+
+}  // namespace tpjrt::engine

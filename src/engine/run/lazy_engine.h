@@ -1,0 +1,79 @@
+// The engine behind the device: runs the graphs that were recorded, when their values are read.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "device/services/engine.h"
+#include "engine/cut/cuts.h"
+#include "engine/session/launch.h"
+#include "engine/session/session.h"
+
+namespace tpjrt::engine {
+
+class LazyEngine final : public device::Engine {
+ public:
+  static LazyEngine& instance();
+  // Makes it the device's engine.
+  void install();
+
+  bool started() const override { return session_.started_client() != nullptr; }
+  c10::DeviceIndex device_count() override { return session_.device_count(); }
+  c10::DeviceIndex most_devices() override { return session_.most_devices(); }
+  void sync(c10::ArrayRef<graph::Cell*> cells, const char* cause) override;
+  graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
+  graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
+  bool is_host_memory() override { return session_.client().is_host_memory(); }
+  at::Tensor host_view(const graph::Value& leaf) override;
+  void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
+  bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
+  void sync_all(const char* cause) override;
+  void sync_large(const char* cause, uint64_t until) override;
+  void sync_rest(const char* cause, uint64_t since, graph::Amount least) override;
+  std::shared_ptr<device::Moment> now(c10::DeviceIndex device) override { return session_.now(device); }
+  void wait(const device::Moment& moment) override { session_.wait(moment); }
+  device::MemoryUse memory(c10::DeviceIndex device) override;
+  void reset_peak_memory(c10::DeviceIndex device) override;
+  std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device) override {
+    return session_.memory_info(device);
+  }
+  void check_capacity(size_t nbytes, c10::DeviceIndex device) override;
+
+  // For the benchmarks: all of a sync up to the call of execute.
+  int64_t prepare_only(c10::ArrayRef<graph::Cell*> cells);
+
+ private:
+  // What one sync works with. A sync within a sync (a lowering that records and reads) has its own.
+  struct Sync {
+    graph::Walk walk;
+    NumberArguments numbers;
+    Launch launch;
+  };
+
+  explicit LazyEngine(Session& session) : session_(session) {}
+  void run_large(const char* cause, uint64_t until, const device::Location& where);
+  void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
+  // `program`: null where it isn't known yet.
+  void run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where,
+           Sync& sync);
+  // Runs all but the last part of a graph that is cut in parts, if it is one.
+  bool run_parts(const device::Location& where, Sync& sync);
+  std::shared_ptr<Program> for_host(const graph::Walk& walk, std::shared_ptr<Program> program);
+  std::optional<int64_t> interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results);
+  void bind(const graph::Walk& walk, const Program& program, Sync& sync);
+  static void settle(const graph::Walk& walk, const Program& program,
+                     std::vector<std::shared_ptr<pjrt::Buffer>>& results);
+
+  std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
+  // What host_view gives, of a leaf that is ready.
+  at::Tensor host_tensor(const graph::Node& leaf);
+
+  Session& session_;
+  // Under the session's lock:
+  Cuts cuts_;
+  int running_ = 0;  // syncs within each other
+  Sync sync_;        // reused, so that a known graph allocates nothing here
+};
+
+}  // namespace tpjrt::engine

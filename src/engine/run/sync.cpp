@@ -1,0 +1,279 @@
+// Running what is pending: walk, find or compile the program, bind, launch, settle.
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "device/call/meta.h"
+#include "device/services/interrupt.h"
+#include "device/services/modes.h"
+#include "engine/cut/bookkeeping.h"
+#include "engine/memory/device_data.h"
+#include "engine/run/interpret.h"
+#include "engine/run/lazy_engine.h"
+#include "graph/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Cell;
+using graph::Link;
+using graph::Node;
+
+bool any_pending(c10::ArrayRef<Cell*> cells) {
+  bool any = false;
+  for (const Cell* cell : cells) {
+    const graph::Value& value = cell->value();
+    if (!value) continue;
+    any |= !value.is_leaf();
+    if (value.is_leaf() && !value.node->data) {
+      throw graph::DependsOnData("its result depends on data, which is not there while a graph is traced");
+    }
+  }
+  return any;
+}
+
+// A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
+class Held {
+ public:
+  Held() = default;
+  explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // under graph_lock()
+  ~Held() { let_go(); }
+  // Gives whether there was something to hold.
+  bool hold(const std::function<graph::Value()>& choice) {
+    let_go();
+    std::lock_guard lock(graph::graph_lock());
+    cell_.bind(choice());
+    return static_cast<bool>(cell_.value());
+  }
+  Cell* cell() { return &cell_; }
+
+ private:
+  void let_go() {
+    graph::Value released;  // freed after the lock
+    std::lock_guard lock(graph::graph_lock());
+    released = cell_.value();
+    cell_.bind({});
+  }
+
+  Cell cell_;
+};
+
+}  // namespace
+
+void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    if (!any_pending(cells)) return;
+  }
+  const device::Location where = session_.logged_location();
+  session_.exclusively([&] {
+    run(cause, cells, where);
+    // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
+    if (running_ == 0) run_large("a large graph beside what was read", UINT64_MAX, where);
+  });
+}
+
+void LazyEngine::run_large(const char* cause, uint64_t until, const device::Location& where) {
+  Held large;
+  while (large.hold([&] { return graph::Component::any_large(until); })) run(cause, {large.cell()}, where);
+}
+
+void LazyEngine::sync_large(const char* cause, uint64_t until) {
+  const device::Location where = session_.logged_location();
+  session_.exclusively([&] { run_large(cause, until, where); });
+}
+
+void LazyEngine::sync_all(const char* cause) {
+  const device::Location where = session_.logged_location();
+  session_.exclusively([&] {
+    Held pending;
+    while (pending.hold(&Cell::any_pending)) run(cause, {pending.cell()}, where);
+  });
+}
+
+void LazyEngine::sync_rest(const char* cause, uint64_t since, graph::Amount least) {
+  std::deque<Held> rest;
+  std::vector<Cell*> cells;
+  {
+    std::lock_guard graph_guard(graph::graph_lock());
+    for (const graph::Value& value : Cell::pending_since(since, least))
+      cells.push_back(rest.emplace_back(value).cell());
+  }
+  if (cells.empty()) return;
+  const device::Location where = session_.logged_location();
+  session_.exclusively([&] { run(cause, cells, where); });
+}
+
+void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
+  ++running_;
+  const auto ran = c10::make_scope_exit([this] { --running_; });
+  Sync sync;
+  std::swap(sync, sync_);
+  graph::Walk& walk = sync.walk;
+  const auto find = [&] {
+    const int64_t start = now_ns();
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      graph::walk(cells, walk);
+    }
+    std::shared_ptr<Program> program = walk.empty() ? nullptr : session_.programs.find(walk);
+    session_.metrics.prepare_ns += now_ns() - start;
+    return program;
+  };
+  std::shared_ptr<Program> program = find();
+  if (!program && !walk.empty() && run_parts(where, sync)) program = find();
+  if (!walk.empty()) run(walk, program, cause, where, sync);
+  walk.clear();
+  std::swap(sync, sync_);
+}
+
+void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause,
+                     const device::Location& where, Sync& sync) {
+  session_.metrics.count_sync(cause);
+  std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
+  std::optional<int64_t> spent;
+  if (!program || !program->executable) {
+    program = for_host(walk, std::move(program));
+    if (program) spent = interpret(walk, results);
+    if (!spent) program = nullptr;
+  }
+  if (!program) program = session_.programs.compile(walk);
+  if (program->executable) {
+    const int64_t bound = now_ns();
+    bind(walk, *program, sync);
+    const int64_t start = now_ns();
+    launch(session_, *program, sync.launch, Until::kStarted, "Nothing was changed: tensors keep their pending values.");
+    spent = now_ns() - start;
+    session_.metrics.prepare_ns += start - bound;
+    session_.metrics.execute_ns += *spent;
+  }
+  if (session_.run_log.is_on()) session_.run_log.ran(*program, cause, where, *spent);
+  settle(walk, *program, results);
+  sync.numbers.clear();
+}
+
+// The program for a graph that is run on the host for now: `program`, if that is what it is, or a new one. Null: it is to be
+// compiled.
+std::shared_ptr<Program> LazyEngine::for_host(const graph::Walk& walk, std::shared_ptr<Program> program) {
+  constexpr uint32_t kMostRuns = 1000;  // compiling costs more than these can save
+  if (device::strict()) return nullptr;
+  if (program) return ++program->runs_on_host < kMostRuns ? program : nullptr;
+  if (cuts_.is_batch(walk)) return Program::on_host(walk);  // not kept: it will hardly come again
+  if (!is_bookkeeping(walk)) return nullptr;
+  program = Program::on_host(walk);
+  session_.programs.insert(walk.hash, program);
+  return program;
+}
+
+// How long it took, in ns. Nothing where a call raised: then the compiled program will tell of it as programs do (Note
+// [Requirements]).
+std::optional<int64_t> LazyEngine::interpret(const graph::Walk& walk,
+                                             std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+  RECORD_FUNCTION("pjrt::interpret", {});
+  const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
+  const int64_t start = now_ns();
+  try {
+    const auto device = walk.nodes.back()->signature->device;
+    const auto values = engine::interpret(walk, [&](const Node& leaf) {
+      data_of(leaf).buffer->await();
+      return host_tensor(leaf);
+    });
+    for (const at::Tensor& value : values) {
+      results.push_back(to_device(value, device, /*owned=*/true));
+    }
+  } catch (const std::exception&) {
+    device::let_interrupts_pass();
+    results.clear();
+    return std::nullopt;
+  }
+  session_.metrics.executions++;
+  session_.metrics.graphs_interpreted++;
+  session_.metrics.nodes_executed += walk.nodes.size();
+  const int64_t spent = now_ns() - start;
+  session_.metrics.execute_ns += spent;
+  return spent;
+}
+
+bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
+  const auto is_found_again = [&](uint64_t hash) { return session_.programs.is_found_again(hash); };
+  const std::optional<Cut> cut = cuts_.find(sync.walk, /*may_interpret=*/!device::strict(), is_found_again);
+  if (!cut) return false;
+  graph::Parts parts(sync.walk, cut->part);
+  for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left
+    graph::Walk part;
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      parts.walk(i, part);
+    }
+    if (!part.empty()) run(part, session_.programs.find(part), cut->cause, where, sync);
+  }
+  return true;
+}
+
+void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& sync) {
+  Launch& launch = sync.launch;
+  launch.clear();
+  for (const graph::NodePtr& leaf : walk.leaves) launch.arguments.push_back(data_of(*leaf).buffer->handle());
+  for (const graph::Walk::Alias& alias : program.aliases) {
+    const graph::NodePtr& leaf = walk.leaves[alias.leaf];
+    // Only this graph and the walk itself hold it: nobody can read it afterwards.
+    const bool free = leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
+    if (free) {
+      launch.donated.push_back(data_of(*leaf).buffer.get());
+    } else {
+      launch.kept.push_back(alias.leaf);
+    }
+  }
+  sync.numbers.make(session_.client(), program, walk.numbers);
+  sync.numbers.append_to(launch.arguments);
+}
+
+// The results become leaves; cells that held them hold those, and the nodes are let go.
+void LazyEngine::settle(const graph::Walk& walk, const Program& program,
+                        std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+  std::vector<graph::Value> released;  // freed after the lock
+  std::lock_guard graph_guard(graph::graph_lock());
+  for (size_t i = 0; i < walk.results.size(); ++i) {
+    Node& node = *walk.results[i].node;
+    if (node.leaves.empty()) node.leaves.resize(node.signature->results.size());
+    node.leaves[walk.results[i].index] =
+        graph::make_leaf(program.result_types[i], std::make_shared<DeviceData>(std::move(results[i])));
+  }
+  results.clear();
+  for (const graph::Value& result : walk.results) {
+    graph::Component* root = graph::Component::root(result.node->component.get());
+    for (Link* link = root->cells.next; link != &root->cells;) {
+      auto* cell = static_cast<Cell*>(link);
+      link = link->next;
+      const graph::Value& value = cell->value();
+      if (value.node->leaves.empty() || !value.node->leaves[value.index]) continue;
+      released.push_back(value);
+      cell->bind({value.node->leaves[value.index], 0});
+    }
+  }
+}
+
+int64_t LazyEngine::prepare_only(c10::ArrayRef<Cell*> cells) {
+  int64_t spent = 0;
+  session_.exclusively([&] {
+    const int64_t start = now_ns();
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      graph::walk(cells, sync_.walk);
+    }
+    const std::shared_ptr<Program> program = session_.programs.find(sync_.walk);
+    TORCH_CHECK(program && program->executable, "the graph is not known yet: sync it once first");
+    bind(sync_.walk, *program, sync_);
+    spent = now_ns() - start;
+    sync_.numbers.clear();
+    sync_.launch.clear();
+    sync_.walk.clear();
+  });
+  return spent;
+}
+
+}  // namespace tpjrt::engine

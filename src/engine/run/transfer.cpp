@@ -1,0 +1,137 @@
+// Between host memory and device buffers.
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+#include "engine/memory/device_data.h"
+#include "engine/memory/host_memory.h"
+#include "engine/run/lazy_engine.h"
+
+namespace tpjrt::engine {
+
+PJRT_Buffer_Type buffer_type(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kBool: return PJRT_Buffer_Type_PRED;
+    case c10::kChar: return PJRT_Buffer_Type_S8;
+    case c10::kShort: return PJRT_Buffer_Type_S16;
+    case c10::kInt: return PJRT_Buffer_Type_S32;
+    case c10::kLong: return PJRT_Buffer_Type_S64;
+    case c10::kByte: return PJRT_Buffer_Type_U8;
+    case c10::kUInt16: return PJRT_Buffer_Type_U16;
+    case c10::kUInt32: return PJRT_Buffer_Type_U32;
+    case c10::kUInt64: return PJRT_Buffer_Type_U64;
+    case c10::kHalf: return PJRT_Buffer_Type_F16;
+    case c10::kBFloat16: return PJRT_Buffer_Type_BF16;
+    case c10::kFloat: return PJRT_Buffer_Type_F32;
+    case c10::kDouble: return PJRT_Buffer_Type_F64;
+    case c10::kComplexFloat: return PJRT_Buffer_Type_C64;
+    case c10::kComplexDouble: return PJRT_Buffer_Type_C128;
+    case c10::kFloat8_e4m3fn: return PJRT_Buffer_Type_F8E4M3FN;
+    case c10::kFloat8_e4m3fnuz: return PJRT_Buffer_Type_F8E4M3FNUZ;
+    case c10::kFloat8_e5m2: return PJRT_Buffer_Type_F8E5M2;
+    case c10::kFloat8_e5m2fnuz: return PJRT_Buffer_Type_F8E5M2FNUZ;
+    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "pjrt: dtype ", dtype, " is not supported by XLA");
+  }
+}
+
+std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type) {
+  std::vector<int64_t> dims;
+  for (const int64_t axis : type.memory_order()) dims.push_back(type.sizes[static_cast<size_t>(axis)]);
+  return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
+}
+
+graph::Value LazyEngine::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  return {graph::make_leaf(form, std::make_shared<DeviceData>(to_device(dense, device, owned))), 0};
+}
+
+std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
+  check_process();
+  RECORD_FUNCTION("pjrt::copy_to_device", {});
+  TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
+  const auto type = buffer_type(*graph::intern(dense.scalar_type(), dense.sizes(), dense.strides()));
+  at::Tensor source = dense;
+  c10::Storage storage = source.storage();
+  owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
+  if (session_.client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
+    // A copy of our own, which the runtime then uses in place.
+    try {
+      source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
+    } catch (const c10::Error& error) {
+      throw_out_of_memory(dense.nbytes(), device, error.what_without_backtrace());
+    }
+    std::memcpy(source.mutable_data_ptr(), dense.const_data_ptr(), dense.nbytes());
+    storage = source.storage();
+  }
+  if (session_.client().is_host_memory() && source.nbytes() > 0) {
+    // Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
+    void* data = source.mutable_data_ptr();
+    auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+    return session_.client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
+                                              static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+  }
+  try {
+    return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
+                                              static_cast<size_t>(device), {});
+  } catch (const pjrt::Error& error) {
+    raise_out_of_memory(error, device, nullptr);
+    throw;
+  }
+}
+
+graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
+  TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
+  if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
+  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  const void* data = dense.const_data_ptr();
+  auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
+  auto buffer =
+      session_.client().buffer_from_host(data, buffer_type(*form), pjrt::HostBufferSemantics::kZeroCopyImmutable,
+                                         static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+  return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0};
+}
+
+at::Tensor LazyEngine::host_view(const graph::Value& leaf) {
+  check_process();
+  at::Tensor view;
+  session_.without_gil([&] {
+    session_.await(*data_of(*leaf.node).buffer);
+    session_.requirements.raise();
+    view = host_tensor(*leaf.node);
+  });
+  return view;
+}
+
+at::Tensor LazyEngine::host_tensor(const graph::Node& leaf) {
+  const graph::TensorType& form = *leaf.leaf_type;
+  const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
+  std::shared_ptr<pjrt::Buffer> buffer = data_of(leaf).buffer;
+  RECORD_FUNCTION("pjrt::copy_to_host", {});
+  if (session_.client().is_host_memory() && form.numel() > 0) {
+    void* data = const_cast<void*>(buffer->host_pointer());
+    return at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
+  }
+  at::Tensor copy = at::empty_strided(form.sizes, form.strides, options);
+  if (form.numel() > 0) buffer->copy_to_host(copy.mutable_data_ptr(), copy.nbytes());
+  return copy;
+}
+
+void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
+  check_process();
+  std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
+  session_.without_gil([&] {
+    session_.await(*buffer);
+    session_.requirements.raise();
+    RECORD_FUNCTION("pjrt::copy_to_host", {});
+    if (session_.client().is_host_memory()) {
+      std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
+    } else {
+      buffer->copy_raw_to_host(to, static_cast<size_t>(offset), static_cast<size_t>(nbytes));
+    }
+  });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,46 @@
+// Starting executables.
+#include "engine/session/launch.h"
+
+#include <ATen/record_function.h>
+
+#include <utility>
+
+#include "engine/session/refusal.h"
+#include "engine/session/session.h"
+
+namespace tpjrt::engine {
+
+void Launch::clear() {
+  arguments.clear();
+  kept.clear();
+  donated.clear();
+  results.clear();
+}
+
+void launch(Session& session, const Program& program, Launch& launch, Until until, std::string_view consequence) {
+  RECORD_FUNCTION("pjrt::execute", {});
+  const pjrt::Executable& executable = *program.executable;
+  const auto device = static_cast<c10::DeviceIndex>(executable.device_index());
+  if (program.memory_size > session.capacity(device)) {
+    throw_out_of_memory(program.memory_size, device,
+                        program.largest->told() + " Nothing was changed: tensors keep their pending values.");
+  }
+  for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
+  try {
+    if (until == Until::kReady) {
+      executable.execute_and_wait(launch.arguments, launch.kept, launch.results);
+    } else {
+      pjrt::Event done(executable.client().api(), nullptr);
+      executable.execute(launch.arguments, launch.kept, launch.results, &done);
+      session.enqueue(executable.device_index(), std::move(done), program.largest);
+    }
+  } catch (const pjrt::Error& error) {
+    for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());
+    throw_failure(program, error, consequence);
+  }
+  if (program.requirements) session.requirements.started(program.requirements, launch.results.back());
+  session.metrics.executions++;
+  session.metrics.nodes_executed += program.num_calls;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,30 @@
+// Running a program once: the one place where an executable is started, by syncs and by compiled calls.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "engine/program/program.h"
+
+namespace tpjrt::engine {
+
+class Session;
+
+// What one run of a program is given, and gives. Filled by who runs it, for one thread.
+struct Launch {
+  std::vector<PJRT_Buffer*> arguments;
+  std::vector<int64_t> kept;                 // arguments that must not be donated
+  std::vector<const pjrt::Buffer*> donated;  // memory of the device that the program takes over
+  std::vector<std::shared_ptr<pjrt::Buffer>> results;
+
+  void clear();
+};
+
+// Ready: the results are there, and what fails while the program runs is thrown.
+enum class Until : uint8_t { kStarted, kReady };
+
+// What can't be run throws with the op and the user's line that need the most memory, and `consequence`, a sentence. Then
+// arguments may be gone.
+void launch(Session& session, const Program& program, Launch& launch, Until until, std::string_view consequence);
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,123 @@
+// From a walk to a program.
+#include "engine/session/programs.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "engine/lower/emit_program.h"
+#include "engine/memory/mappings.h"
+#include "engine/session/refusal.h"
+#include "engine/session/session.h"
+#include "graph/print.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+
+// No operand or result of more elements than this: a product of such matrices takes tens of microseconds.
+bool is_small(const graph::Walk& walk) {
+  constexpr int64_t kElements = 128 * 128;
+  for (const Node* node : walk.nodes) {
+    for (const graph::TypePtr type : node->signature->operands) {
+      if (type->numel() > kElements) return false;
+    }
+    for (const graph::TypePtr type : node->signature->results) {
+      if (type && type->numel() > kElements) return false;
+    }
+  }
+  return true;
+}
+
+// Does it write element after element, or row after row, as a loop in Python does?
+bool writes(const graph::Walk& walk) {
+  constexpr size_t kFew = 16, kShare = 8;
+  const auto count = std::count_if(walk.nodes.begin(), walk.nodes.end(),
+                                   [](const Node* node) { return node->signature->name == "pjrt::write"; });
+  return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
+}
+
+}  // namespace
+
+// Lets go of programs where they take up too much (Note [Mappings]).
+void Programs::make_room() {
+  constexpr uint32_t kBetweenLooks = 16;
+  if (++compiles_since_look_ < kBetweenLooks) return;
+  compiles_since_look_ = 0;
+  if (are_mappings_scarce()) drop_older();
+}
+
+void Programs::drop_older() {
+  session_.exclusively([&] {
+    session_.await_all();
+    cache_.drop_older_half();
+  });
+}
+
+std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
+  make_room();
+  const int64_t start = now_ns();
+  auto program = std::make_shared<Program>();
+  program->tape = walk.tape;
+  program->num_calls = walk.nodes.size();
+  program->slots = cache_.slots_for(walk);
+  cache_.remember(walk);
+  pjrt::Client& client = session_.client();
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, is_xla_cpu(client));
+  if (listener_) listener_(graph::print(walk.results), emitted.text);
+  if (!emitted.requirements.empty()) {
+    program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+  }
+  program->aliases = walk.aliases;
+  for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
+  Making making;
+  const pjrt::CompileOptions options = compile_options(
+      client, walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, {is_small(walk), writes(walk)});
+  try {
+    const CompiledText compiled = session_.compile_text(emitted.text, options, walk.nodes.size());
+    program->executable = compiled.executable;
+    making.from_disk = compiled.from_disk;
+  } catch (const pjrt::Error& error) {
+    throw_refusal(client, walk, error);
+  }
+  program->memory_size = program->executable->memory_size();
+  program->largest = LargestResult::of(walk, program->memory_size);
+  const int64_t spent = now_ns() - start;
+  session_.metrics.compile_ns += spent;
+  RunLog& log = session_.run_log;
+  const auto before = log.is_on() ? cache_.all() : std::vector<std::shared_ptr<Program>>{};
+  cache_.insert(walk.hash, program);
+  if (log.is_on()) {
+    making.seconds = static_cast<double>(spent) * 1e-9;
+    making.outline = outline_of(*program);
+    if (const auto similar = most_similar(*program, before)) making.resembles = outline_of(*similar);
+    log.made(*program, std::move(making));
+  }
+  return program;
+}
+
+std::shared_ptr<Program> Programs::find_or_compile(const graph::Walk& walk) {
+  std::shared_ptr<Program> program = find(walk);
+  return program && program->executable ? program : compile(walk);
+}
+
+std::string Programs::stablehlo(const std::vector<graph::Value>& results, bool for_cpu) {
+  std::string text;
+  session_.exclusively([&] {
+    graph::Walk walk;
+    {
+      std::lock_guard graph_guard(graph::graph_lock());
+      graph::walk_values(results, walk);
+    }
+    std::vector<NumberSlot> slots = cache_.slots_for(walk);
+    text = emit_program(walk, slots, /*with_requirements=*/false, for_cpu).text;
+  });
+  return text;
+}
+
+void Programs::set_listener(ProgramListener listener) {
+  session_.exclusively([&] { std::swap(listener_, listener); });
+}
+
+}  // namespace tpjrt::engine

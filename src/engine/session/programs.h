@@ -1,0 +1,49 @@
+// All programs of the process: found by their graphs, or made of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/program/program.h"
+
+namespace tpjrt::engine {
+
+class Session;
+
+// Is told of each program before it is compiled. Called under the session's lock: it must not sync.
+using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
+
+class Programs {
+ public:
+  explicit Programs(Session& session) : session_(session) {}
+
+  // Under the session's lock. A program that was found may be one that is run on the host so far.
+  std::shared_ptr<Program> find(const graph::Walk& walk) { return cache_.find(walk); }
+  // Throws, with the op and the user's line, what XLA refuses.
+  std::shared_ptr<Program> compile(const graph::Walk& walk);
+  std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
+  void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
+  // Was a program of such a graph used more than once?
+  bool is_found_again(uint64_t hash) const { return cache_.is_found_again(hash); }
+
+  // These take the lock.
+  // Lets go of the half of all programs that was not used for longest, when what is under way is done.
+  void drop_older();
+  // The module that these values are; for XLA:CPU: with what is worked around there.
+  std::string stablehlo(const std::vector<graph::Value>& results, bool for_cpu);
+  // One at a time; an empty one ends it.
+  void set_listener(ProgramListener listener);
+
+ private:
+  void make_room();
+
+  Session& session_;
+  ProgramCache cache_;
+  ProgramListener listener_;
+  uint32_t compiles_since_look_ = 0;
+};
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,67 @@
+// Naming the op that XLA refuses.
+#include "engine/session/refusal.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <unordered_set>
+
+#include "engine/lower/emit_call.h"
+
+namespace tpjrt::engine {
+namespace {
+
+bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
+  ops::Emit e("check");
+  hlo::Values operands;
+  for (const graph::TypePtr type : node.signature->operands) operands.push_back(e.parameter(e.type_of(*type)));
+  std::vector<LoweredNumber> numbers;
+  for (const graph::Number& number : node.numbers) {
+    if (number.kind != graph::Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
+  }
+  hlo::Value key;
+  if (node.signature->random) key = e.parameter({hlo::ElementType::kU64, {2}});
+  hlo::Values results;
+  for (hlo::Value& value : emit_call(e, *node.signature, operands, numbers, key)) {
+    if (value) results.push_back(std::move(value));
+  }
+  try {
+    (void)client.compile(e.finish(results));
+    return true;
+  } catch (const pjrt::Error&) {
+    return false;
+  }
+}
+
+// Equal calls share a signature, whose line is the first of theirs.
+std::string at_line(const graph::Signature& signature) {
+  return signature.file.empty() ? ""
+                                : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";
+}
+
+}  // namespace
+
+void throw_failure(const Program& program, const pjrt::Error& error, std::string_view consequence) {
+  const std::string largest = program.largest ? program.largest->told() + " " : "";
+  if (error.is_out_of_memory()) {
+    const auto device = static_cast<c10::DeviceIndex>(program.executable->device_index());
+    throw_out_of_memory(error.bytes_lacking().value_or(0), device, largest + std::string(consequence));
+  }
+  TORCH_CHECK(false, "a graph of ", program.num_calls, " ops can't be run: ", error.what(), "\n", largest, consequence);
+}
+
+void throw_refusal(pjrt::Client& client, const graph::Walk& walk, const pjrt::Error& error) {
+  raise_out_of_memory(error, walk.nodes.back()->signature->device, LargestResult::of(walk).get());
+  std::unordered_set<graph::SignaturePtr> tried;
+  for (const graph::Node* node : walk.nodes) {
+    if (!tried.insert(node->signature).second || compiles_alone(client, *node)) continue;
+    const graph::Signature& signature = *node->signature;
+    TORCH_CHECK(false, "[", signature.name, "] XLA refuses this op", at_line(signature), ": ", error.what(),
+                "\nNothing was changed: tensors keep their pending values.");
+  }
+  TORCH_CHECK(false, "XLA refuses a graph of ", walk.nodes.size(), " ops, the last one [",
+              walk.nodes.back()->signature->name, "]", at_line(*walk.nodes.back()->signature), ": ", error.what(),
+              "\nEach op compiles alone. Nothing was changed: tensors keep their pending values.");
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,208 @@
+// Starting the client, and the small services around it.
+#include "engine/session/session.h"
+
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "device/backend/accelerator.h"
+#include "device/start/eager.h"
+#include "pjrt/api/fork.h"
+#include "pjrt/host_memory.h"
+
+namespace tpjrt::engine {
+namespace {
+
+std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
+  // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
+  const pjrt::Api& api = pjrt::Api::load(plugin.path);
+  return pjrt::Client::create(api, client_options(plugin));
+}
+
+// What is free and what there is in all, where it is known.
+std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client, size_t device) {
+  if (client.is_host_memory()) {
+    const pjrt::HostMemory memory = pjrt::host_memory();
+    return std::pair(memory.available, memory.total);
+  }
+  const auto told = client.memory_stats(device);
+  const auto limit = told.find("bytes_limit");
+  if (limit == told.end() || limit->second <= 0) return std::nullopt;
+  const int64_t free = std::max<int64_t>(limit->second - told.at("bytes_in_use"), 0);
+  return std::pair(static_cast<size_t>(free), static_cast<size_t>(limit->second));
+}
+
+}  // namespace
+
+bool in_forked_child() { return pjrt::in_forked_child(); }
+
+// Before any lock: in a forked child another thread of the parent's may seem to hold it for ever.
+void check_process() { TORCH_CHECK(!pjrt::in_forked_child(), "pjrt: ", pjrt::kForked); }
+
+Session& Session::instance() {
+  static auto* session = new Session;  // leaked: plugins' threads outlive static destructors
+  return *session;
+}
+
+void Session::install(PluginSource plugins, GilRelease gil, SignalCheck signals) {
+  plugin_source_ = plugins;
+  gil_release_ = gil;
+  pjrt::install_wait_hook(signals);
+}
+
+void Session::without_gil(const std::function<void()>& work) {
+  if (gil_release_) {
+    gil_release_(work);
+  } else {
+    work();
+  }
+}
+
+void Session::exclusively(const std::function<void()>& work) {
+  check_process();
+  without_gil([&] {
+    std::lock_guard guard(lock_);
+    work();
+  });
+}
+
+void Session::init(const PluginChoice& plugin) {
+  check_process();
+  without_gil([&] {
+    std::lock_guard guard(start_lock_);
+    TORCH_CHECK(!client_ || plugin_.path == plugin.path, "torch_pjrt.init: the plugin '", plugin_.name, "' (",
+                plugin_.path,
+                ") is running already, and a process has one; choose the plugin before the first use of the device");
+    if (client_) return;
+    // A forked child cuts every graph at once, and so is told at its first call that it can't run any.
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
+    std::shared_ptr<pjrt::Client> client = create_client(plugin);
+    queues_.clear();
+    capacities_.clear();
+    for (size_t i = 0; i < client->devices().size(); ++i) {
+      queues_.push_back(std::make_unique<Queue>(static_cast<c10::DeviceIndex>(i)));
+      const auto sizes = memory_sizes(*client, i);
+      capacities_.push_back(sizes ? sizes->second : SIZE_MAX);
+    }
+    plugin_ = plugin;
+    client_ = std::move(client);
+  });
+}
+
+pjrt::Client& Session::client() {
+  check_process();
+  if (client_) return *client_;
+  TORCH_INTERNAL_ASSERT(plugin_source_, "torch_pjrt: no plugin source");
+  std::string failures;
+  for (const PluginChoice& choice : plugin_source_()) {
+    try {
+      init(choice);
+      if (!client_->devices().empty()) return *client_;
+      failures += "\n  " + choice.name + ": no device";
+      client_.reset();
+    } catch (const std::exception& error) {
+      failures += "\n  " + choice.name + " (" + choice.path + "): " + error.what();
+    }
+  }
+  start_failed_ = true;
+  TORCH_CHECK(false, "torch_pjrt: no PJRT plugin could be started:", failures);
+}
+
+const PluginChoice& Session::plugin() {
+  client();
+  return plugin_;
+}
+
+c10::DeviceIndex Session::device_count() {
+  if (!client_) client();  // a forked child may count
+  return static_cast<c10::DeviceIndex>(client_->devices().size());
+}
+
+c10::DeviceIndex Session::most_devices() {
+  if (client_ || start_failed_) return device_count();
+  if (most_devices_ > 0) return most_devices_;
+  const std::vector<PluginChoice> choices = plugin_source_();
+  if (choices.empty()) return 0;
+  c10::DeviceIndex most = 1;
+  if (is_cpu_plugin(choices.front())) {
+    const pjrt::Options options = client_options(choices.front());
+    const auto* count = std::get_if<int64_t>(&options.at("cpu_device_count"));
+    if (!count) return device_count();
+    most = static_cast<c10::DeviceIndex>(*count);
+  } else if (!device::has_other_accelerator()) {
+    return device_count();
+  }
+  return most_devices_ = most;
+}
+
+CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops) {
+  RECORD_FUNCTION("pjrt::compile", {});
+  CompiledText compiled = compiler_.compile(client(), stablehlo, options, ops);
+  (compiled.from_disk ? metrics.graphs_loaded_from_disk : metrics.graphs_compiled)++;
+  return compiled;
+}
+
+void Session::enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin) {
+  queues_[device]->push(std::move(done), std::move(origin));
+}
+
+std::shared_ptr<device::Moment> Session::now(c10::DeviceIndex device) {
+  check_process();
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  return client_ && index < queues_.size() ? queues_[index]->now() : Queue(device).now();
+}
+
+void Session::await_all() {
+  for (const auto& queue : queues_) {
+    try {
+      queue->now()->wait();
+    } catch (const pjrt::Error&) {
+      // What failed is over, too; whoever reads its results is told.
+    } catch (const c10::OutOfMemoryError&) {
+      // As well.
+    }
+  }
+}
+
+void Session::await(const pjrt::Buffer& buffer) {
+  RECORD_FUNCTION("pjrt::wait", {});
+  try {
+    buffer.await();
+  } catch (const pjrt::Error& error) {
+    if (!error.is_out_of_memory()) throw;
+    const auto origin = queues_[buffer.device_index()]->tell_of_lacking();
+    raise_out_of_memory(error, static_cast<c10::DeviceIndex>(buffer.device_index()), origin.get());
+  }
+}
+
+std::optional<std::pair<size_t, size_t>> Session::memory_info(c10::DeviceIndex device) {
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  if (index >= client().devices().size()) return std::nullopt;
+  return memory_sizes(client(), index);
+}
+
+size_t Session::capacity(c10::DeviceIndex device) {
+  (void)client();
+  const auto index = static_cast<size_t>(std::max<int>(device, 0));
+  return index < capacities_.size() ? capacities_[index] : SIZE_MAX;
+}
+
+void Session::wait(const device::Moment& moment) {
+  without_gil([&] {
+    try {
+      moment.wait();
+    } catch (const c10::OutOfMemoryError&) {
+      for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // of which some ran on when `moment` was made
+      throw;
+    }
+    requirements.raise();
+  });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,106 @@
+// What runs programs: the client of one plugin, its programs, and what is counted and told of them.
+//
+// The lazy engine and compiled calls stand on it, side by side. Nothing here knows of storages and pending work.
+//
+// Locks: exclusively() serialises what makes and looks up programs (recursive: a lowering may record, and recording may
+// sync); graph_lock() is taken inside it for moments. The GIL is never waited for while the lock is held by a thread
+// that did not have it before: exclusively() lets go of the GIL first.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/services/engine.h"
+#include "device/services/location.h"
+#include "engine/log/metrics.h"
+#include "engine/log/run_log.h"
+#include "engine/lower/requirements.h"
+#include "engine/program/compiler.h"
+#include "engine/program/xla_options.h"
+#include "engine/session/programs.h"
+#include "engine/session/queue.h"
+#include "pjrt/client.h"
+
+namespace tpjrt::engine {
+
+// Finds plugins, in order of preference; throws with the cure when there are none. Installed by the Python room.
+using PluginSource = std::vector<PluginChoice> (*)();
+// Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
+using GilRelease = void (*)(const std::function<void()>& work);
+// Throws where a signal's handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
+// waits for the device.
+using SignalCheck = void (*)();
+
+// Was this process forked from one that used the device? Then it can't use it, and check_process throws.
+bool in_forked_child();
+void check_process();
+
+class Session {
+ public:
+  static Session& instance();
+
+  void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
+  // Starts the client now, with this plugin. Throws when one is running already from another plugin.
+  void init(const PluginChoice& plugin);
+  // Null before it is started. A forked child may ask it what needs no plugin.
+  pjrt::Client* started_client() const { return client_.get(); }
+  // These start it.
+  pjrt::Client& client();
+  const PluginChoice& plugin();
+  c10::DeviceIndex device_count();
+  // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
+  c10::DeviceIndex most_devices();
+
+  // Work for one thread at a time, without the GIL.
+  void exclusively(const std::function<void()>& work);
+  void without_gil(const std::function<void()>& work);
+
+  // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
+  // pjrt::Error where the plugin refuses the program. From any thread.
+  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
+  // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
+  void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
+  // After everything that was started on the device so far.
+  std::shared_ptr<device::Moment> now(c10::DeviceIndex device);
+  // Until what is under way on all devices is over, well or badly.
+  void await_all();
+  // Until the buffer's value is there; where that lacked memory, tells which program it was.
+  void await(const pjrt::Buffer& buffer);
+  // moment.wait() without the GIL; then raises what programs required in vain.
+  void wait(const device::Moment& moment);
+
+  // A device's memory: bytes that are free and bytes in all; nothing where the plugin doesn't tell. Starts the client.
+  std::optional<std::pair<size_t, size_t>> memory_info(c10::DeviceIndex device);
+  // Bytes of it in all, as they were when the client was started; SIZE_MAX where that isn't known.
+  size_t capacity(c10::DeviceIndex device);
+
+  Programs programs{*this};  // under the lock
+  Metrics metrics;
+  Requirements requirements;
+  RunLog run_log;
+  // The user's line, if the run log is on: before the GIL is let go.
+  device::Location logged_location() const { return run_log.is_on() ? device::user_location() : device::Location{}; }
+
+ private:
+  Session() = default;
+
+  std::recursive_mutex lock_;
+  std::mutex start_lock_;
+  PluginSource plugin_source_ = nullptr;
+  GilRelease gil_release_ = nullptr;
+  PluginChoice plugin_;
+  std::shared_ptr<pjrt::Client> client_;
+  std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
+  std::atomic<bool> start_failed_ = false;
+  Compiler compiler_;
+  std::vector<std::unique_ptr<Queue>> queues_;  // by device
+  std::vector<size_t> capacities_;              // by device
+};
+
+}  // namespace tpjrt::engine

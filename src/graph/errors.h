@@ -1,0 +1,17 @@
+// The engine's own error: a bug in torch-pjrt, never the user's fault. Carries the graph where there is one.
+#pragma once
+
+#include <stdexcept>
+
+namespace tpjrt::graph {
+
+struct InternalError : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+// Thrown when the value of a placeholder is asked for: a decomposition or a trace depends on data.
+struct DependsOnData : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace tpjrt::graph

@@ -1,0 +1,71 @@
+// Which tensors share a pack, and what that does to a program's signature.
+#include "graph/tape/packs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/tape/walk.h"
+
+namespace tpjrt::graph {
+namespace {
+
+constexpr int64_t kMostBytes = 512;
+constexpr size_t kFewest = 16;     // fewer tensors are better off on their own
+constexpr size_t kLookedBack = 8;  // packs that may have room left
+
+std::vector<int64_t> numbered(size_t count, const std::vector<Pack>& packs, uint32_t Pack::Piece::* member) {
+  std::vector<int64_t> places(count, 0);
+  for (const Pack& pack : packs) {
+    for (const Pack::Piece& piece : pack.pieces) places[piece.*member] = -1;
+  }
+  int64_t next = 0;
+  for (int64_t& place : places) {
+    if (place == 0) place = next++;
+  }
+  return places;
+}
+
+}  // namespace
+
+void pack(Walk& walk, const std::vector<char>& may_be_packed) {
+  const auto bytes = [](const Pack& pack) { return pack.elements * static_cast<int64_t>(elementSize(pack.dtype)); };
+  const auto fits = [&](size_t alias) {
+    const auto size = static_cast<int64_t>(walk.leaves[walk.aliases[alias].leaf]->leaf_type->nbytes());
+    return may_be_packed[alias] && size > 0 && 2 * size <= kMostBytes;  // with another one of its size
+  };
+  std::vector<char> chosen(walk.aliases.size());
+  for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<char>(fits(i));
+  if (static_cast<size_t>(std::count(chosen.begin(), chosen.end(), 1)) < kFewest) return;
+  std::vector<Walk::Alias> others;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const Walk::Alias& alias = walk.aliases[i];
+    if (!chosen[i]) {
+      others.push_back(alias);
+      continue;
+    }
+    const TensorType& type = *walk.leaves[alias.leaf]->leaf_type;
+    const auto size = static_cast<int64_t>(type.nbytes());
+    const auto newest = walk.packs.end() - static_cast<int64_t>(std::min(walk.packs.size(), kLookedBack));
+    auto with_room = std::find_if(newest, walk.packs.end(), [&](const Pack& pack) {
+      return pack.dtype == type.dtype && bytes(pack) + size <= kMostBytes;
+    });
+    if (with_room == walk.packs.end()) with_room = walk.packs.insert(with_room, {type.dtype, 0, {}});
+    with_room->pieces.push_back({alias.leaf, alias.result, with_room->elements});
+    with_room->elements += type.numel();
+  }
+  walk.aliases = std::move(others);
+}
+
+std::vector<int64_t> argument_places(const Walk& walk) {
+  return numbered(walk.leaves.size(), walk.packs, &Pack::Piece::leaf);
+}
+
+std::vector<int64_t> result_places(const Walk& walk) {
+  return numbered(walk.results.size(), walk.packs, &Pack::Piece::result);
+}
+
+int64_t count_of_own(const std::vector<int64_t>& places) {
+  return std::count_if(places.begin(), places.end(), [](int64_t place) { return place >= 0; });
+}
+
+}  // namespace tpjrt::graph

@@ -1,0 +1,32 @@
+// A graph that is run in parts: which node is in which, and the walk of each.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "graph/tape/walk.h"
+
+namespace tpjrt::graph {
+
+// By Node::local. A node's operands are in the same part or in earlier ones. Empty: the graph is not cut.
+using PartOfNode = std::vector<uint32_t>;
+
+std::vector<const Node*> in_recording_order(const Walk& walk);
+
+class Parts {
+ public:
+  // The walk's nodes must be those of the last walk.
+  Parts(const Walk& walk, const PartOfNode& part);
+
+  uint32_t count() const { return static_cast<uint32_t>(needed_.size()); }
+  // The walk of one part, whose results are what cells hold and what later parts need. Under graph_lock() and the engine's
+  // lock, in order, after the earlier parts were run, once for each. May be empty.
+  void walk(uint32_t part, Walk& out);
+
+ private:
+  std::unordered_map<uint64_t, uint32_t> part_of_;  // by Node::id
+  std::vector<std::vector<Value>> needed_;          // by later parts
+  std::vector<Value> results_;                      // of the whole walk: keeps the nodes alive
+};
+
+}  // namespace tpjrt::graph

@@ -1,0 +1,74 @@
+// One look at everything a sync has to run: the nodes in order, the leaves they read, and a tape that says it all in words.
+//
+// Note [Tape]: the tape states the graph exactly (signatures by address, operands by position, leaf types, results,
+// buffers to reuse, packs) except for numbers. Two graphs have equal tapes if and only if one program serves both, up to numbers
+// that the program holds as constants. Hashing the tape is the graph's hash, comparing it is the structural equality.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "graph/node.h"
+#include "graph/tape/packs.h"
+
+namespace tpjrt::graph {
+
+// The hash of a sequence, word by word.
+inline uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ hash >> 32;
+}
+
+struct Walk {
+  std::vector<Node*> nodes;     // pending, operands first
+  std::vector<NodePtr> leaves;  // the program's arguments
+  std::vector<Value> results;   // kept alive; what cells hold, in recording order
+  std::vector<Number> numbers;  // of all nodes, in order
+  struct Alias {
+    uint32_t leaf, result;  // the result may be written over the leaf's memory
+  };
+  std::vector<Alias> aliases;
+  std::vector<Pack> packs;  // of traces only
+  std::vector<uint64_t> tape;
+  uint64_t hash = 0;
+
+  bool empty() const { return results.empty(); }
+  void clear();
+};
+
+// A tape, read back. Cold.
+struct TapeGraph {
+  struct Source {  // a value: a result of a call, or a leaf
+    bool leaf = false;
+    uint32_t number = 0, index = 0;
+  };
+  struct Call {
+    SignaturePtr signature = nullptr;
+    std::vector<Source> operands;
+  };
+  std::vector<TypePtr> leaves;
+  std::vector<Call> calls;
+  std::vector<Source> results;
+};
+TapeGraph read_tape(const std::vector<uint64_t>& tape);
+
+// Collects the components of these cells. Under graph_lock() and the engine's lock. Throws DependsOnData when the value
+// rests on a placeholder.
+void walk(c10::ArrayRef<Cell*> cells, Walk& out);
+// The same for those values in the components of `within` whose node is `chosen`: what cells hold, and `needed` besides.
+void walk_some(const std::vector<Value>& within, const std::function<bool(const Node&)>& chosen,
+               const std::vector<Value>& needed, Walk& out);
+// The same for the graph below `results` alone, whatever else their components hold.
+void walk_values(const std::vector<Value>& results, Walk& out);
+// The same for a trace, whose placeholders are arguments like other leaves. `updates`: leaves that a result replaces.
+struct Update {
+  const Node* leaf;
+  uint32_t result;
+  bool may_be_packed = false;  // Note [Packs]
+};
+// `supplied`: results whose memory the caller gives, each as one more leaf (Note [Supplied results]).
+void walk_trace(const std::vector<Value>& results, c10::ArrayRef<Update> updates, c10::ArrayRef<uint32_t> supplied,
+                Walk& out);
+
+}  // namespace tpjrt::graph

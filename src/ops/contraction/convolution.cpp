@@ -1,0 +1,153 @@
+// Convolutions of 1, 2 and 3 spatial dimensions, transposed ones, and their backward.
+//
+// All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
+// gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
+// the first and the third. ops/contraction/correlation.h decides what executes them.
+#include <algorithm>
+
+#include "ops/contraction/correlation.h"
+#include "ops/rule/dims.h"
+#include "ops/rule/rules.h"
+
+namespace tpjrt::ops {
+namespace {
+
+struct Geometry {
+  size_t spatial;  // how many spatial dimensions
+  Dims stride, padding, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+};
+
+Geometry geometry_of(const Call& c) {
+  Geometry g;
+  g.spatial = c.type("input").sizes.size() - 2;
+  auto list = [&](std::string_view name) {
+    Dims values = c.ints(name);
+    return values.size() == 1 ? Dims(g.spatial, values[0]) : values;
+  };
+  g.stride = list("stride");
+  g.padding = list("padding");
+  g.dilation = list("dilation");
+  g.output_padding = list("output_padding");
+  g.groups = c.integer("groups");
+  if (g.groups <= 0) throw Mistake("groups are counted from 1");
+  g.transposed = c.boolean("transposed");
+  for (const int64_t padding : g.padding) {
+    if (padding < 0) throw Mistake("negative padding");
+  }
+  return g;
+}
+
+// Result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
+Value forward(Emit& e, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
+  return correlate(e, x, w, false, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, out);
+}
+
+// The weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I, k...].
+Value swap_features(Emit& e, const Value& w, int64_t groups) {
+  if (groups == 1) return w;
+  const int64_t per_group = w.dim(0) / groups, inputs = w.dim(1);
+  Dims split = w.dims(), joined = w.dims();
+  split[0] = per_group;
+  split.insert(split.begin(), groups);
+  Dims order = range(0, w.rank() + 1);
+  std::swap(order[0], order[1]);
+  joined[0] = per_group;
+  joined[1] = groups * inputs;
+  return e.reshape(e.transpose(e.reshape(w, split), order), joined);
+}
+
+// Gradient [N, I, in...] of the input, from y [N, O, ...] and w [O, I / groups, k...]: y is spread by the stride and
+// convolved with the reversed kernel.
+Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g, const Dims& in) {
+  Motion m{Dims(g.spatial, 1), g.dilation, g.stride, {}, g.groups};
+  for (size_t i = 0; i < g.spatial; ++i) m.low.push_back(g.dilation[i] * (w.dims()[i + 2] - 1) - g.padding[i]);
+  return correlate(e, y, e.reverse(swap_features(e, w, g.groups), range(2, w.rank())), true, m, in);
+}
+
+// Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...].
+Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g, const Dims& kernel) {
+  return correlate_kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
+}
+
+// What the CPU's kernels refuse and the Meta kernel lets pass.
+void check(const Call& c, const Value& x, const Value& w, const Geometry& g, const Type& out) {
+  const auto of_another_dtype = [&](std::string_view name) { return c.type(name).dtype != c.type("input").dtype; };
+  if (of_another_dtype("weight")) throw Mistake("a weight of another dtype");
+  if (c.has("bias")) {
+    if (of_another_dtype("bias")) throw Mistake("a bias of another dtype");
+    if (c.tensor("bias").dims() != Dims{out.dims[1]}) throw Mistake("a bias of another size");
+  }
+  if (x.dim(1) != (g.transposed ? w.dim(0) : w.dim(1) * g.groups)) throw Mistake("other channels than the weight's");
+  if (x.type.elements() == 0 && x.dim(0) != 0 && x.dim(1) != 0) throw Mistake("there is nothing to convolve");
+  for (size_t i = 0; i < g.spatial && g.transposed; ++i) {
+    const int64_t more = g.output_padding[i];
+    if (more < 0 || (more >= g.stride[i] && more >= g.dilation[i])) throw Mistake("the output's padding is too large");
+  }
+  if (w.dim(0) < g.groups || std::ranges::count(range(2, w.rank()), 0, [&](int64_t i) { return w.dim(i); }) > 0)
+    throw Mistake("there is no kernel");
+}
+
+bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
+
+// aten::convolution: the weight of a transposed one is [I, O / groups, k...], that of the convolution it reverses.
+Values convolution(Emit& e, const Call& c) {
+  Value x = c.tensor("input"), w = c.tensor("weight");
+  const Geometry g = geometry_of(c);
+  const Type out = e.type_of(c.result());
+  check(c, x, w, g, out);
+  Value y;
+  if (empty(x, w)) {
+    y = e.zeros(out);
+  } else {
+    y = g.transposed ? input_gradient(e, x, w, g, out.dims) : forward(e, x, w, g, out.dims);
+  }
+  if (auto bias = c.optional_tensor("bias")) {
+    ElementType wide = Emit::compute_element(out.element);
+    y = e.add(e.to(y, wide), e.broadcast_in_dim(e.to(*bias, wide), out.dims, {1}));
+  }
+  return {e.as(y, c.result())};
+}
+
+// aten::convolution_backward: gradients of input, weight and bias, those that output_mask asks for.
+Values convolution_backward(Emit& e, const Call& c) {
+  Value dy = c.tensor("grad_output"), x = c.tensor("input"), w = c.tensor("weight");
+  const Geometry g = geometry_of(c);
+  auto wanted = [&](size_t i) { return c.results.at(i) != nullptr; };
+  Values grads(3);
+  if (wanted(0)) {
+    if (empty(dy, w))
+      grads[0] = e.zeros(x.type);
+    else if (g.transposed)
+      grads[0] = forward(e, dy, w, g, x.dims());
+    else
+      grads[0] = input_gradient(e, dy, w, g, x.dims());
+  }
+  if (wanted(1)) {
+    if (empty(dy, x))
+      grads[1] = e.zeros(w.type);
+    else if (g.transposed)
+      grads[1] = weight_gradient(e, dy, x, g, w.dims());
+    else
+      grads[1] = weight_gradient(e, x, dy, g, w.dims());
+  }
+  if (wanted(2)) {
+    Dims all_but_features = range(1, dy.rank());
+    all_but_features[0] = 0;
+    grads[2] = e.sum(dy, all_but_features);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    if (wanted(i)) grads[i] = e.as(grads[i], c.result(i));
+  }
+  return grads;
+}
+
+}  // namespace
+
+void add_convolution_rules(RuleTable& rules) {
+  rules.add("aten::convolution", convolution, kNotBools);
+  rules.add("aten::convolution_backward", convolution_backward, kNotBools);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,30 @@
+// A choice that XLA leaves one.
+#include "ops/pointwise/choice.h"
+
+#include <algorithm>
+
+#include "ops/pointwise/pointwise.h"
+
+namespace tpjrt::ops {
+
+bool has_fast_way(const Expression& x) { return x.e->is_for_cpu() && x.value.element() == ElementType::kF32; }
+
+Expression usually(const Expression& rare, const std::vector<Expression>& operands,
+                   const std::function<Expression(const std::vector<Expression>&)>& slow,
+                   const std::function<Expression()>& fast) {
+  constexpr int64_t kFewest = 4096;
+  if (rare.value.type.elements() < kFewest) return slow(operands);
+  Emit& e = *rare.e;
+  const Dims& dims = rare.value.dims();
+  const Dims longest{std::max_element(dims.begin(), dims.end()) - dims.begin()};
+  const auto reversed = [&](const Expression& x) { return x.with(e.reverse(x.value, longest)); };
+  // Where both ways are elementwise, XLA computes both and selects. So the slow one is turned around, and back.
+  const auto otherwise = [&](const Values&) {
+    std::vector<Expression> turned;
+    for (const Expression& x : operands) turned.push_back(reversed(x));
+    return Values{reversed(slow(turned)).value};
+  };
+  return rare.with(e.if_else(any(rare), otherwise, [&](const Values&) { return Values{fast().value}; })[0]);
+}
+
+}  // namespace tpjrt::ops

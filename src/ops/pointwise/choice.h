@@ -1,0 +1,23 @@
+// A choice between a fast way, which is right for nearly all data, and a slow one for the rest.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ops/rule/expression.h"
+
+namespace tpjrt::ops {
+
+// Is there a fast way? XLA:CPU vectorizes float32 arithmetic, but calls libm, element by element, for what it has no
+// polynomial of. Other platforms get the plain op.
+bool has_fast_way(const Expression& x);
+
+inline Expression converted(const Expression& x, ElementType element) { return x.with(x.e->convert(x.value, element)); }
+
+// `fast`, where `rare` is true of no element, else `slow` of the operands, which are of its shape. Of few elements it is
+// always `slow`: the choice would take longer.
+Expression usually(const Expression& rare, const std::vector<Expression>& operands,
+                   const std::function<Expression(const std::vector<Expression>&)>& slow,
+                   const std::function<Expression()>& fast);
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,110 @@
+// Sines, cosines and angles as polynomials: the argument less the nearest multiple of pi / 2 is within pi / 4.
+#include "ops/pointwise/trigonometry.h"
+
+#include <cmath>
+#include <functional>
+
+#include "ops/pointwise/choice.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace tpjrt::ops {
+namespace {
+
+// Below this a float's quotient by pi / 2 has 22 bits, so that its product with the 31 bits of kHigh is exact in float64.
+constexpr double kLargest = 1 << 22;
+constexpr double kHigh = 0x1.921fb544p+0, kLow = 0x1.0b4611a626331p-34;  // pi / 2
+
+// Within pi / 4; coefficients of Cephes' sinf.c, good to a unit in the last place.
+CosineAndSine near_zero(const Expression& x) {
+  const Expression z = x * x;
+  const Expression sine = ((z * -1.9515295891e-4 + 8.3321608736e-3) * z - 1.6666654611e-1) * z * x + x;
+  const Expression cosine =
+      ((z * 2.443315711809948e-5 - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - z * 0.5 + 1;
+  return {cosine, sine};
+}
+
+// Of `rest` and `quarters` quarter turns (s32).
+CosineAndSine turned(const Expression& rest, const Expression& quarters) {
+  const auto [c, s] = near_zero(rest);
+  const auto bit = [&](const Expression& x, double mask) { return x.apply("and", x.number(mask)) != 0; };
+  const Expression odd = bit(quarters, 1);
+  const Expression cosine = where(odd, s, c), sine = where(odd, c, s);
+  return {where(bit(quarters + 1, 2), -cosine, cosine), where(bit(quarters, 2), -sine, sine)};
+}
+
+// Of x in [0, 1]; coefficients of Cephes' atanf.c.
+Expression arctangent_within_one(const Expression& x) {
+  const Expression far = x > M_SQRT2 - 1;  // then it is pi / 4 and what is left
+  const Expression near = where(far, (x - 1) / (x + 1), x), z = near * near;
+  const Expression result =
+      (((z * 8.05374449538e-2 - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1) * z * near + near;
+  return where(far, result + M_PI_4, result);
+}
+
+CosineAndSine of_radians(const Expression& x) {
+  const Expression wide = converted(x, ElementType::kF64);
+  const Expression quarters = (wide * M_2_PI).unary("round_nearest_even");
+  const Expression rest = wide - quarters * kHigh - quarters * kLow;
+  return turned(converted(rest, ElementType::kF32), converted(quarters, ElementType::kS32));
+}
+
+// `fast` where no element is too large for it, else XLA's own.
+Expression chosen(const Expression& x, std::string_view op, const std::function<Expression()>& fast) {
+  if (!has_fast_way(x)) return x.unary(op);
+  const auto slow = [&](const std::vector<Expression>& operands) { return operands[0].unary(op); };
+  return usually(abs(x) > kLargest, {x}, slow, fast);
+}
+
+}  // namespace
+
+CosineAndSine of_turns(const Expression& x) {
+  if (!has_fast_way(x)) {
+    const Expression angle = x * (2 * M_PI);
+    return {angle.unary("cosine"), angle.unary("sine")};
+  }
+  const Expression quarters = (x * 4).unary("round_nearest_even");
+  return turned((x - quarters * 0.25) * (2 * M_PI), converted(quarters, ElementType::kS32));
+}
+
+Expression cosine(const Expression& x) {
+  return chosen(x, "cosine", [&] { return of_radians(x).cosine; });
+}
+
+Expression sine(const Expression& x) {
+  return chosen(x, "sine", [&] { return where(x == 0, x, of_radians(x).sine); });  // -0.0 stays what it is
+}
+
+Expression tangent(const Expression& x) {
+  return chosen(x, "tan", [&] {
+    const auto [c, s] = of_radians(x);
+    return where(x == 0, x, s / c);
+  });
+}
+
+Expression angle_of(const Expression& y, const Expression& x) {
+  if (!has_fast_way(x)) {
+    const Expression angle = y.apply("atan2", x);
+    if (!x.e->is_for_cpu()) return angle;
+    // Of two zeros that are constants LLVM makes NaN.
+    return where((x == 0) & (y == 0), copysign(where(signbit(x), M_PI, x.number(0)), y), angle);
+  }
+  const Expression across = abs(x), up = abs(y), larger = maximum(across, up);
+  // Of (0, 0) and of two infinities, whose quotients are none.
+  const Expression slope = where(across == up, where(larger == 0, 0, x.number(1)), minimum(across, up) / larger);
+  const Expression octant = arctangent_within_one(slope);
+  const Expression quadrant = where(up > across, M_PI_2 - octant, octant);
+  const Expression half = where(signbit(x), M_PI - quadrant, quadrant);
+  return where(signbit(y), -half, half);
+}
+
+Expression arcsine(const Expression& x) {
+  return has_fast_way(x) ? angle_of(x, ((1 - x) * (1 + x)).unary("sqrt")) : x.unary("chlo.asin");
+}
+
+Expression arccosine(const Expression& x) {
+  return has_fast_way(x) ? angle_of(((1 - x) * (1 + x)).unary("sqrt"), x) : x.unary("chlo.acos");
+}
+
+Expression arctangent(const Expression& x) { return has_fast_way(x) ? angle_of(x, x.number(1)) : x.unary("chlo.atan"); }
+
+}  // namespace tpjrt::ops

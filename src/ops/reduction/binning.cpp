@@ -1,0 +1,143 @@
+// Into which of ordered bins numbers fall: bucketize, searchsorted, histc.
+#include <cmath>
+
+#include "ops/movement/scatter.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+// Above this many boundaries a binary search is cheaper than comparing with all of them (XLA:CPU: a million numbers and 64
+// boundaries take 168 ms so, 25 with a search).
+constexpr int64_t kCompareAll = 32;
+
+// Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
+// not above it). Rows go together when `sequence` has more than one dimension. NaN is above all.
+Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
+  const int64_t n = sequence.dims().back();
+  const hlo::Comparison stops = right ? hlo::Comparison::kGt : hlo::Comparison::kGe;
+  Value flat = values, rows = sequence;
+  if (sequence.rank() == 1) {
+    flat = e.reshape(values, {1, values.type.elements()});
+    rows = e.reshape(sequence, {1, n});
+  } else {
+    const int64_t last = values.dims().back();
+    const int64_t count = last == 0 ? 0 : values.type.elements() / last;
+    flat = e.reshape(values, {count, last});
+    rows = e.reshape(sequence, {count, n});
+  }
+  const int64_t batch = flat.dim(0), width = flat.dim(1);
+  Value gap;
+  if (n <= kCompareAll) {
+    const Dims all{batch, width, n};
+    Value passed =
+        e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}), e.broadcast_in_dim(flat, all, {0, 1})));
+    gap = e.sum(e.convert(passed, ElementType::kS32), {2});
+  } else {
+    // The invariant: the answer lies in [low, low + remaining].
+    gap = e.zeros({ElementType::kS32, {batch, width}});
+    for (int64_t remaining = n; remaining > 0; remaining /= 2) {
+      const int64_t half = remaining - remaining / 2 - 1;
+      Value middle = e.add(gap, e.constant(half, gap.type));
+      Value inside = e.compare(hlo::Comparison::kLt, middle, e.constant(n, gap.type));
+      Value met = e.gather_along(rows, e.minimum(middle, e.constant(n - 1, gap.type)), 1);
+      Value passed = e.binary("and", inside, e.logical_not(e.compare(stops, met, flat)));
+      gap = e.select(passed, e.add(middle, e.ones(gap.type)), gap);
+    }
+  }
+  return e.reshape(gap, values.dims());
+}
+
+Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
+  if (sequence.element() == ElementType::kPred) throw Mistake("a sequence of bools");
+  const Type result = e.type_of(c.result());
+  if (result.elements() == 0 || sequence.type.elements() == 0) return {e.zeros(result)};
+  c10::ScalarType common = c10::promoteTypes(dtype_of(sequence.element()), dtype_of(values.element()));
+  Value gap = search(e, e.to(sequence, element_of(common)), e.to(values, element_of(common)), right);
+  return {e.convert(e.reshape(gap, result.dims), result.element)};
+}
+
+// The argument "self", which may be a Scalar: then in the sequence's dtype, but a float keeps its fraction.
+Value sought(Emit& e, const Call& c, ElementType sequence) {
+  const Argument& self = c.argument("self");
+  if (self.kind == Argument::Kind::kTensor) return c.tensor("self");
+  const bool fraction = self.scalars.at(0).isFloatingPoint() && !hlo::is_float(sequence);
+  return c.scalar(e, "self", fraction ? ElementType::kF32 : sequence);
+}
+
+// aten::bucketize.Tensor, aten::bucketize.Scalar
+Values bucketize(Emit& e, const Call& c) {
+  Value boundaries = c.tensor("boundaries");
+  if (boundaries.rank() != 1) throw Mistake("the boundaries don't have one dimension");
+  return search_result(e, c, boundaries, sought(e, c, boundaries.element()), c.boolean("right"));
+}
+
+// aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
+Values searchsorted(Emit& e, const Call& c) {
+  Value sequence = c.tensor("sorted_sequence");
+  const std::string side = c.string("side");
+  if (!side.empty() && side != "left" && side != "right") throw Mistake("the side is neither left nor right");
+  if (side == "left" && c.boolean("right")) throw Mistake("the sides are opposites");
+  if (auto sorter = c.optional_tensor("sorter")) {
+    sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
+  }
+  const Value values = sought(e, c, sequence.element());
+  if (sequence.rank() != 1) {
+    Dims rows = sequence.dims(), sought_rows = values.dims();
+    rows.back() = sought_rows.back() = 0;
+    if (rows != sought_rows) throw Mistake("the values have other dimensions before the last than the sequence");
+  }
+  return search_result(e, c, sequence, values, c.boolean("right") || side == "right");
+}
+
+// The ends of a histogram: min and max, or where these are equal the least and the greatest element; one more on each side
+// where those are equal too.
+std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
+  const double min = c.constant_scalar("min").toDouble(), max = c.constant_scalar("max").toDouble();
+  const Type type{x.element(), {}};
+  if (!std::isfinite(min) || !std::isfinite(max)) throw Mistake("torch.histc: range of the bins is not finite");
+  if (min > max) throw Mistake("torch.histc: max must be larger than min");
+  if (min != max) return {e.splat(min, type), e.splat(max, type)};
+  Value low = e.reshape(e.min(x, {0}), {}), high = e.reshape(e.max(x, {0}), {});
+  if (hlo::is_float(x.element())) {
+    e.require_all(e.binary("and", e.unary("is_finite", low), e.unary("is_finite", high)),
+                  "torch.histc: the range of the elements is not finite");
+  }
+  Value margin = e.convert(e.compare(hlo::Comparison::kEq, low, high), x.element());
+  return {e.sub(low, margin), e.add(high, margin)};
+}
+
+// aten::histc: bins of one width from min to max, which is in the last one; what lies outside is left out. Integers, which
+// CUDA counts too, divide without rounding.
+Values histc(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  const int64_t n = c.tensor("self").type.elements(), bins = result.dims[0];
+  if (n == 0) return {e.zeros(result)};
+  const bool integral = hlo::is_integer(result.element);
+  Value x = e.reshape(c.tensor("self"), {n});
+  x = e.convert(x, integral ? ElementType::kS64 : Emit::compute_element(result.element));
+  const auto [low, high] = histogram_ends(e, c, x);
+  const auto all = [&](const Value& value) { return e.broadcast_to(value, x.dims()); };
+  Value along = e.sub(x, all(low)), span = all(e.sub(high, low)), count = e.splat(static_cast<double>(bins), x.type);
+  Value position = integral ? e.div(e.mul(along, count), span) : e.mul(e.div(along, span), count);
+  const Type index{ElementType::kS64, {n}};
+  Value bin = e.minimum(e.convert(position, index.element), e.constant(bins - 1, index));
+  Value inside = e.binary("and", e.compare(hlo::Comparison::kGe, x, all(low)),
+                          e.compare(hlo::Comparison::kLe, x, all(high)));  // not of NaN
+  bin = e.select(inside, bin, e.constant(bins, index));                    // out of range: dropped
+  const Type counts{integral ? ElementType::kS64 : result.element, {bins}};
+  Value ones = e.ones({counts.element, {n}});
+  return {e.convert(scatter_slices(e, e.zeros(counts), 0, bin, ones, Combine::kAdd), result.element)};
+}
+
+}  // namespace
+
+void add_binning_rules(RuleTable& rules) {
+  rules.add("aten::bucketize.Tensor", bucketize);
+  rules.add("aten::bucketize.Scalar", bucketize);
+  rules.add("aten::searchsorted.Tensor", searchsorted);
+  rules.add("aten::searchsorted.Scalar", searchsorted);
+  rules.add("aten::histc", histc);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,282 @@
+// Batch, layer and group normalization, and their backwards.
+//
+// Statistics of half types are computed in f32 from a mean that is subtracted first (two passes), as PyTorch's are.
+// Weights and statistics may have a wider dtype than the input.
+#include "ops/rule/dims.h"
+#include "ops/rule/expression.h"
+#include "ops/rule/rules.h"
+
+namespace tpjrt::ops {
+namespace {
+
+// A tensor seen as groups that share a mean: statistics have the dimensions that are not in `over`.
+struct Groups {
+  Emit& e;
+  Dims dims, over;
+
+  double count() const {
+    double n = 1;
+    for (int64_t d : over) n *= static_cast<double>(dims[static_cast<size_t>(d)]);
+    return n;
+  }
+  Expression sum(const Expression& x) const { return x.with(e.sum(x.value, over)); }
+  Expression mean(const Expression& x) const { return sum(x) / count(); }
+  Expression full(const Expression& s) const { return s.with(e.broadcast_reduced(s.value, over, dims)); }
+};
+
+// As PyTorch's kernels have it: parameters and running statistics are of the input's dtype, or all f32 where that is a half.
+void check_dtypes(const Call& c) {
+  const c10::ScalarType input = c.type("input").dtype;
+  const bool half = input == c10::kHalf || input == c10::kBFloat16;
+  bool same = true, wide = half;
+  for (const std::string_view name : {"weight", "bias", "running_mean", "running_var"}) {
+    if (!c.has(name)) continue;
+    same &= c.type(name).dtype == input;
+    wide &= c.type(name).dtype == c10::kFloat;
+  }
+  if (!same && !wide) throw Mistake("parameters of another dtype than the input's");
+}
+
+struct Moments {
+  Expression mean, variance;
+};
+
+Moments moments(const Groups& g, const Expression& x) {
+  Expression mean = g.mean(x), centered = x - g.full(mean);
+  return {mean, g.mean(centered * centered)};
+}
+
+Expression inverse_deviation(const Expression& variance, double eps) { return (variance + eps).unary("rsqrt"); }
+
+// The gradient of (x - mean) * rstd with mean and rstd functions of x: `hat` is that result, `dy` its gradient.
+Expression normalized_gradient(const Groups& g, const Expression& dy, const Expression& hat, const Expression& rstd) {
+  return (dy - g.full(g.mean(dy)) - hat * g.full(g.mean(dy * hat))) * rstd;
+}
+
+// --- batch norm -----------------------------------------------------------------------------------------------------
+
+// The arguments of one batch norm call, in the dtype it is computed in; per-channel vectors stay 1-d.
+struct BatchNorm {
+  Emit& e;
+  const Call& c;
+  Value input;
+  ElementType element;
+  Groups groups;
+  double eps;
+
+  BatchNorm(Emit& emit, const Call& call)
+      : e(emit),
+        c(call),
+        input(call.tensor("input")),
+        element(Emit::compute_element(input.element())),
+        groups{emit, input.dims(), {}},
+        eps(call.real("eps")) {
+    for (int64_t d = 0; d < input.rank(); ++d) {
+      if (d != 1) groups.over.push_back(d);
+    }
+  }
+  Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), element)}; }
+  // `missing` in every channel when the argument is not given.
+  Expression vector(std::string_view name, double missing) const {
+    if (c.has(name)) return tensor(name);
+    return {&e, e.constant(missing, {element, {input.dim(1)}})};
+  }
+  Value give(const Expression& x, size_t i) const { return e.as(x.value, c.result(i)); }
+};
+
+// All forward batch norms: output, mean, 1 / deviation, and with running statistics their new values, which PyTorch
+// writes in place. The running variance is the unbiased one.
+Values batch_norm(const BatchNorm& b, bool training) {
+  const Call& c = b.c;
+  check_dtypes(c);
+  const bool running = c.has("running_mean");
+  training |= !running;
+  Expression x = b.tensor("input"), weight = b.vector("weight", 1), bias = b.vector("bias", 0);
+  Moments m = training ? moments(b.groups, x) : Moments{b.tensor("running_mean"), b.tensor("running_var")};
+  Expression rstd = inverse_deviation(m.variance, b.eps);
+  Expression y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
+  Values values{b.give(y, 0)};
+  // In evaluation nothing is saved: size 0.
+  for (size_t i : {1, 2}) {
+    const bool saved = c.result(i).numel() != 0;
+    values.push_back(saved ? b.give(i == 1 ? m.mean : rstd, i) : b.e.zeros(b.e.type_of(c.result(i))));
+  }
+  if (!running) return values;
+  if (!training) {
+    values.insert(values.end(), {c.tensor("running_mean"), c.tensor("running_var")});
+    return values;
+  }
+  const double n = b.groups.count();
+  const Expression momentum{&b.e, c.scalar(b.e, "momentum", ElementType::kF64)};
+  const auto factor = [&](const Expression& x) {
+    return x.with(b.e.broadcast_to(b.e.convert(x.value, b.element), m.mean.value.dims()));
+  };
+  auto moved = [&](std::string_view name, const Expression& now) {
+    Expression next = b.tensor(name) * factor(1 - momentum) + now * factor(momentum);
+    values.push_back(b.e.as(next.value, c.type(name)));
+  };
+  moved("running_mean", m.mean);
+  moved("running_var", m.variance * (n / (n - 1)));
+  return values;
+}
+
+// aten::native_batch_norm moves its running statistics without saying so in its schema: they are results 3 and 4 here.
+// aten::_native_batch_norm_legit_functional and .no_stats say what they do.
+Values native_batch_norm(Emit& e, const Call& c) {
+  Values values = batch_norm(BatchNorm(e, c), c.boolean("training"));
+  values.resize(c.results.size());
+  return values;
+}
+
+// aten::_native_batch_norm_legit_no_training; _batch_norm_no_update, whose `reserve` is scratch for other backends.
+Values native_batch_norm_no_training(Emit& e, const Call& c) {
+  Values values = batch_norm(BatchNorm(e, c), false);
+  values.resize(3);
+  if (c.results.size() > 3) values.push_back(e.zeros(e.type_of(c.result(3))));
+  return values;
+}
+
+// aten::_batch_norm_with_update_functional: `reserve` again.
+Values batch_norm_with_update(Emit& e, const Call& c) {
+  Values values = batch_norm(BatchNorm(e, c), true);
+  values.insert(values.begin() + 3, e.zeros(e.type_of(c.result(3))));
+  return values;
+}
+
+Values batch_norm_gradients(const BatchNorm& b, bool training, std::string_view saved_deviation) {
+  const Call& c = b.c;
+  Expression x = b.tensor("input"), dy = b.tensor("grad_out"), weight = b.vector("weight", 1);
+  Expression mean = b.tensor(training ? "save_mean" : "running_mean");
+  Expression rstd = training ? b.tensor(saved_deviation) : inverse_deviation(b.tensor("running_var"), b.eps);
+  Expression hat = (x - b.groups.full(mean)) * b.groups.full(rstd), scale = b.groups.full(rstd * weight);
+  Values grads(3);
+  if (c.results[0]) grads[0] = b.give(training ? normalized_gradient(b.groups, dy, hat, scale) : dy * scale, 0);
+  if (c.results[1]) grads[1] = b.give(b.groups.sum(dy * hat), 1);
+  if (c.results[2]) grads[2] = b.give(b.groups.sum(dy), 2);
+  return grads;
+}
+
+// aten::native_batch_norm_backward
+Values native_batch_norm_backward(Emit& e, const Call& c) {
+  return batch_norm_gradients(BatchNorm(e, c), c.boolean("train"), "save_invstd");
+}
+
+// aten::batch_norm_backward: save_var is 1 / deviation here too.
+Values batch_norm_backward(Emit& e, const Call& c) {
+  return batch_norm_gradients(BatchNorm(e, c), c.boolean("update"), "save_var");
+}
+
+// --- layer norm -----------------------------------------------------------------------------------------------------
+
+// aten::native_layer_norm: over the last dimensions; mean and rstd keep them as 1.
+Values native_layer_norm(Emit& e, const Call& c) {
+  check_dtypes(c);
+  Elementwise k(e, c);
+  Expression x = k("input");
+  const int64_t rank = x.value.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
+  Groups g{e, x.value.dims(), range(outer, rank)};
+  Moments m = moments(g, x);
+  Expression rstd = inverse_deviation(m.variance, c.real("eps"));
+  Expression y = (x - g.full(m.mean)) * g.full(rstd);
+  if (c.has("weight")) y = y * k("weight");
+  if (c.has("bias")) y = y + k("bias");
+  auto statistic = [&](const Expression& s, size_t i) {
+    return e.as(e.reshape(s.value, dims_of(c.result(i))), c.result(i));
+  };
+  return {e.as(y.value, c.result()), statistic(m.mean, 1), statistic(rstd, 2)};
+}
+
+// aten::native_layer_norm_backward
+Values native_layer_norm_backward(Emit& e, const Call& c) {
+  Value input = c.tensor("input");
+  Elementwise k(e, c, {Emit::compute_element(input.element()), input.dims()});
+  const int64_t rank = input.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
+  Groups inner{e, input.dims(), range(outer, rank)}, rows{e, input.dims(), range(0, outer)};
+  Expression dy = k("grad_out"), rstd = k("rstd"), hat = (k("input") - k("mean")) * rstd;
+  Values grads(3);
+  if (c.results[0]) {
+    Expression weighted = c.has("weight") ? dy * k("weight") : dy;
+    grads[0] = e.as(normalized_gradient(inner, weighted, hat, rstd).value, c.result(0));
+  }
+  if (c.results[1]) grads[1] = e.as(rows.sum(dy * hat).value, c.result(1));
+  if (c.results[2]) grads[2] = e.as(rows.sum(dy).value, c.result(2));
+  return grads;
+}
+
+// --- group norm -----------------------------------------------------------------------------------------------------
+
+// A group norm's input [N, C, ...] and the same elements as [N, group, rest].
+struct GroupNorm {
+  Emit& e;
+  const Call& c;
+  Type channels;
+  Groups groups;
+
+  GroupNorm(Emit& emit, const Call& call)
+      : e(emit), c(call), channels(call.tensor("input").type), groups{emit, {}, {2}} {
+    channels.element = Emit::compute_element(channels.element);
+    const int64_t n = c.integer("N"), count = c.integer("group");
+    groups.dims = {n, count, count == 0 ? 0 : c.integer("C") / count * c.integer("HxW")};
+  }
+  Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), channels.element)}; }
+  Expression grouped(const Expression& x) const { return x.with(e.reshape(x.value, groups.dims)); }
+  Expression by_channel(const Expression& x) const { return x.with(e.reshape(x.value, channels.dims)); }
+  // A per-channel vector in every position.
+  Expression vector(std::string_view name) const {
+    Expression v = tensor(name);
+    return v.with(e.broadcast_in_dim(v.value, channels.dims, {1}));
+  }
+  Expression statistic(std::string_view name) const {
+    Expression s = tensor(name);
+    return groups.full(s.with(e.reshape(s.value, {groups.dims[0], groups.dims[1]})));
+  }
+};
+
+// aten::native_group_norm: mean and rstd are [N, group].
+Values native_group_norm(Emit& e, const Call& c) {
+  check_dtypes(c);
+  GroupNorm n(e, c);
+  Expression x = n.grouped(n.tensor("input"));
+  Moments m = moments(n.groups, x);
+  Expression rstd = inverse_deviation(m.variance, c.real("eps"));
+  Expression y = n.by_channel((x - n.groups.full(m.mean)) * n.groups.full(rstd));
+  if (c.has("weight")) y = y * n.vector("weight");
+  if (c.has("bias")) y = y + n.vector("bias");
+  return {e.as(y.value, c.result()), e.as(m.mean.value, c.result(1)), e.as(rstd.value, c.result(2))};
+}
+
+// aten::native_group_norm_backward
+Values native_group_norm_backward(Emit& e, const Call& c) {
+  GroupNorm n(e, c);
+  Expression dy = n.tensor("grad_out"), rstd = n.statistic("rstd");
+  Expression hat = (n.grouped(n.tensor("input")) - n.statistic("mean")) * rstd;
+  Groups channels{e, n.channels.dims, range(2, n.channels.rank())};
+  channels.over.insert(channels.over.begin(), 0);
+  Values grads(3);
+  if (c.results[0]) {
+    Expression weighted = n.grouped(c.has("weight") ? dy * n.vector("weight") : dy);
+    grads[0] = e.as(n.by_channel(normalized_gradient(n.groups, weighted, hat, rstd)).value, c.result(0));
+  }
+  if (c.results[1]) grads[1] = e.as(channels.sum(dy * n.by_channel(hat)).value, c.result(1));
+  if (c.results[2]) grads[2] = e.as(channels.sum(dy).value, c.result(2));
+  return grads;
+}
+
+}  // namespace
+
+void add_normalization_rules(RuleTable& rules) {
+  rules.add("aten::native_batch_norm", native_batch_norm, kFloats);
+  rules.add("aten::_native_batch_norm_legit_functional", native_batch_norm, kFloats);
+  rules.add("aten::_native_batch_norm_legit.no_stats", native_batch_norm, kFloats);
+  rules.add("aten::_native_batch_norm_legit_no_training", native_batch_norm_no_training, kFloats);
+  rules.add("aten::_batch_norm_no_update", native_batch_norm_no_training, kFloats);
+  rules.add("aten::_batch_norm_with_update_functional", batch_norm_with_update, kFloats);
+  rules.add("aten::native_batch_norm_backward", native_batch_norm_backward, kFloats);
+  rules.add("aten::batch_norm_backward", batch_norm_backward, kFloats);
+  rules.add("aten::native_layer_norm", native_layer_norm, kFloats);
+  rules.add("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
+  rules.add("aten::native_group_norm", native_group_norm, kFloats);
+  rules.add("aten::native_group_norm_backward", native_group_norm_backward, kFloats);
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,130 @@
+// The builder with what every lowering rule needs: torch's dtypes, broadcasting, and a few idioms.
+//
+// Idioms (not ops) that two families share live here; what only one op needs stays in that op's rule.
+#pragma once
+
+#include <functional>
+
+#include "ops/rule/call.h"
+
+namespace tpjrt::ops {
+
+// What must hold of data that only the program sees (Note [Requirements], engine/lower/requirements.h): the integers of
+// a value lie in [low, high).
+struct Requirement {
+  Value least, greatest;  // 0-d, s64
+  int64_t low = 0, high = 0;
+  std::string message;       // as the CPU words it, with {} for the integer outside
+  bool index_error = false;  // an IndexError, else a RuntimeError
+};
+
+class Emit : public hlo::Builder {
+ public:
+  using hlo::Builder::Builder;
+  using hlo::Builder::constant;
+
+  ElementType element(const graph::TensorType& type) const { return element_of(type.dtype); }
+  Type type_of(const graph::TensorType& type) const;
+
+  // --- broadcasting and conversion ----------------------------------------------------------------------------------
+  Value broadcast_to(const Value& x, const Dims& dims);  // torch's rules: trailing dimensions align, 1 expands
+  Value splat(double value, const Type& like);           // a constant of that type
+  Value zeros(const Type& type);
+  Value ones(const Type& type);
+  // x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to its sizes.
+  Value as(const Value& x, const graph::TensorType& result);
+  Value convert(const Value& x, ElementType element);  // no-op when equal; to float8_e4m3fn as this torch rounds
+  Value to(const Value& x, ElementType element);       // the conversion alone, with torch's meaning of bool
+  // The dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
+  static ElementType compute_element(ElementType element);
+  // compute on `x` in compute_element, and back: e.upcast(x, [&](Value y) { ... }).
+  template <class F>
+  Value upcast(const Value& x, F&& f) {
+    return to(f(to(x, compute_element(x.element()))), x.element());
+  }
+  // x, in memory. XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which
+  // barriers don't stop. It does not look into a choice.
+  Value computed_once(const Value& x);
+  Value unsqueeze(const Value& x, int64_t dim);
+  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/overwrites.h).
+  Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
+  void set_writes_apart(bool apart) { writes_apart_ = apart; }
+  Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
+  // XLA:CPU chooses between a library's kernel for a product of bf16 and its own before it is done with its operands: later it
+  // leaves out batch dimensions of 1, and makes a transpose before the product part of it (a sum over a transposed tensor has
+  // one). For what comes of it neither has a kernel, and the run fails. So there are no such dimensions, and a barrier keeps
+  // transposes apart from an operand that contracts its last dimension, which is what the library takes.
+  Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
+                    std::string_view precision);
+  // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
+  Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
+  // Puts back reduced dimensions as 1 and broadcasts to `dims`.
+  Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
+
+  // --- arithmetic ---------------------------------------------------------------------------------------------------
+  Value add(const Value& a, const Value& b) { return binary("add", a, b); }
+  Value sub(const Value& a, const Value& b) { return binary("subtract", a, b); }
+  Value mul(const Value& a, const Value& b) { return binary("multiply", a, b); }
+  Value div(const Value& a, const Value& b) { return binary("divide", a, b); }
+  Value maximum(const Value& a, const Value& b) { return binary("maximum", a, b); }
+  Value minimum(const Value& a, const Value& b) { return binary("minimum", a, b); }
+  Value neg(const Value& a) { return unary("negate", a); }
+  Value logical_not(const Value& a) { return unary("not", a); }
+  Value exp(const Value& a) { return unary("exponential", a); }
+  Value log(const Value& a) { return unary("log", a); }
+  Value sqrt(const Value& a) { return unary("sqrt", a); }
+  Value rsqrt(const Value& a) { return unary("rsqrt", a); }
+  Value tanh(const Value& a) { return unary("tanh", a); }
+  Value isnan(const Value& a);
+  Value lowest(ElementType element);   // 0-d: the identity of max (-inf for floats)
+  Value highest(ElementType element);  // 0-d: the identity of min (+inf for floats)
+
+  // x, which is nowhere above `max`, for exp(x - max). XLA:CPU contracts a product and a difference to one fused multiply-add,
+  // and where the exact product exceeds the rounded maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum,
+  // which is x, keeps it rounded.
+  Value rounded_below(const Value& x, const Value& max);
+
+  // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
+  Value sum(const Value& x, const Dims& dims);
+  Value mean(const Value& x, const Dims& dims);
+  Value max(const Value& x, const Dims& dims);  // NaN propagates, as in torch
+  Value min(const Value& x, const Dims& dims);
+  // Running op ("add", "multiply", "maximum", …) along dim. `initial` is the op's identity; for maximum and minimum of
+  // integers any infinity will do.
+  Value cumulative(const Value& x, int64_t dim, std::string_view op, double initial);
+
+  // --- indexing -----------------------------------------------------------------------------------------------------
+  // index_select: rows of x along dim; indices is 1-d, already in range.
+  Value take(const Value& x, const Value& indices, int64_t dim);
+  // torch.gather: result has indices' sizes.
+  Value gather_along(const Value& x, const Value& indices, int64_t dim);
+
+  // --- requirements -------------------------------------------------------------------------------------------------
+  // Only for what the user gives and the CPU's kernel checks too.
+  void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
+  // A RuntimeError where one of these predicates is false.
+  void require_all(const Value& predicates, std::string message);
+  // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
+  void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
+  void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }
+  const std::vector<Requirement>& requirements() const { return requirements_; }
+  void without_requirements() { requires_ = false; }
+  bool has_requirements() const { return requires_; }
+  // What `emit` requires, which this emitter forgets: for regions, whose values mean nothing outside.
+  std::vector<Requirement> requiring(const std::function<void()>& emit);
+
+  // --- the target ---------------------------------------------------------------------------------------------------
+  // Will XLA:CPU compile this? Some rules work around what it is slow at.
+  bool is_for_cpu() const { return for_cpu_; }
+  void set_for_cpu() { for_cpu_ = true; }
+
+  // The state of a random key after what was drawn from it so far: the key itself at first.
+  Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
+
+ private:
+  std::vector<Requirement> requirements_;
+  bool requires_ = true, for_cpu_ = false, writes_apart_ = false;
+  std::map<int32_t, Value> drawn_;  // by the key's id
+};
+
+}  // namespace tpjrt::ops

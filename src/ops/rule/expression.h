@@ -1,0 +1,125 @@
+// Elementwise rules that read like their formula: `return k.give(x * tanh(log1p(exp(x))))`.
+//
+// An Expression is a Value with arithmetic; both operands of an operator have the same type, and a plain number becomes a
+// constant of the other operand's type. An Elementwise gives a call's arguments as Expressions, all in one dtype (that in
+// which torch computes the result) and all of one shape (the result's).
+#pragma once
+
+#include <limits>
+
+#include "ops/rule/emit.h"
+
+namespace tpjrt::ops {
+
+struct Expression {
+  Emit* e = nullptr;
+  Value value;
+
+  Expression with(Value v) const { return {e, std::move(v)}; }
+  Expression number(double x) const {  // a constant of this type
+    const hlo::Type& type = value.type;
+    if (hlo::is_complex(type.element)) return with(e->constant_complex(x, 0, type));
+    if (hlo::is_float(type.element)) return with(e->constant(x, type));
+    return with(e->constant(static_cast<int64_t>(x), type));
+  }
+  Expression unary(std::string_view op) const { return with(e->unary(op, value)); }
+  Expression apply(std::string_view op, const Expression& b) const { return with(e->binary(op, value, b.value)); }
+  Expression apply(hlo::Comparison c, const Expression& b) const { return with(e->compare(c, value, b.value)); }
+};
+
+#define TPJRT_OPERATOR(symbol, op)                                                                       \
+  inline Expression operator symbol(const Expression& a, const Expression& b) { return a.apply(op, b); } \
+  inline Expression operator symbol(const Expression& a, double b) { return a.apply(op, a.number(b)); }  \
+  inline Expression operator symbol(double a, const Expression& b) { return b.number(a).apply(op, b); }
+TPJRT_OPERATOR(+, "add")
+TPJRT_OPERATOR(-, "subtract")
+TPJRT_OPERATOR(*, "multiply")
+TPJRT_OPERATOR(/, "divide")
+TPJRT_OPERATOR(<, hlo::Comparison::kLt)
+TPJRT_OPERATOR(<=, hlo::Comparison::kLe)
+TPJRT_OPERATOR(>, hlo::Comparison::kGt)
+TPJRT_OPERATOR(>=, hlo::Comparison::kGe)
+TPJRT_OPERATOR(==, hlo::Comparison::kEq)
+TPJRT_OPERATOR(!=, hlo::Comparison::kNe)
+#undef TPJRT_OPERATOR
+
+inline Expression operator-(const Expression& a) { return a.unary("negate"); }
+// Of predicates.
+inline Expression operator&(const Expression& a, const Expression& b) { return a.apply("and", b); }
+inline Expression operator|(const Expression& a, const Expression& b) { return a.apply("or", b); }
+
+inline Expression exp(const Expression& a) { return a.unary("exponential"); }
+inline Expression expm1(const Expression& a) { return a.unary("exponential_minus_one"); }
+inline Expression log(const Expression& a) { return a.unary("log"); }
+inline Expression tanh(const Expression& a) { return a.unary("tanh"); }
+inline Expression logistic(const Expression& a) { return a.unary("logistic"); }
+inline Expression abs(const Expression& a) { return a.unary("abs"); }
+// NaN propagates.
+inline Expression maximum(const Expression& a, const Expression& b) { return a.apply("maximum", b); }
+inline Expression minimum(const Expression& a, const Expression& b) { return a.apply("minimum", b); }
+inline Expression maximum(const Expression& a, double b) { return maximum(a, a.number(b)); }
+inline Expression minimum(const Expression& a, double b) { return minimum(a, a.number(b)); }
+inline Expression where(const Expression& p, const Expression& a, const Expression& b) {
+  return a.with(a.e->select(p.value, a.value, b.value));
+}
+inline Expression where(const Expression& p, const Expression& a, double b) { return where(p, a, a.number(b)); }
+inline Expression where(const Expression& p, double a, const Expression& b) { return where(p, b.number(a), b); }
+
+// a, or b where b is larger: of zeros a, whatever their signs, as torch has it on the CPU, and XLA has not. NaN propagates.
+// GPU plugins look for a maximum beside a convolution.
+inline Expression larger_of(const Expression& a, const Expression& b) {
+  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return maximum(a, b);
+  return where((b > a) | (b != b), b, a);
+}
+// The same with the smaller one.
+inline Expression smaller_of(const Expression& a, const Expression& b) {
+  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return minimum(a, b);
+  return where((b < a) | (b != b), b, a);
+}
+
+// XLA's of f32 ends at 1 - 2^-23, so that 1 + erf(x) would never be 0; from 3.92 on 1 is the closest number.
+inline Expression erf(const Expression& a) {
+  const Expression value = a.unary("chlo.erf");
+  return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
+}
+
+// XLA:CPU has a vectorized log but calls libm for log1p. What is lost of a in 1 + a is lost twice, and made good (Kahan).
+inline Expression log1p(const Expression& a) {
+  if (!a.e->is_for_cpu() || a.value.element() != ElementType::kF32) return a.unary("log_plus_one");
+  const Expression sum = a + 1;
+  return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
+}
+
+// x - top for exp(), where no x is above its top: see Emit::rounded_below.
+inline Expression below(const Expression& x, const Expression& top) {
+  return x.with(x.e->rounded_below(x.value, top.value)) - top;
+}
+
+inline Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
+
+class Elementwise {
+ public:
+  // In the shape of result 0 and the dtype torch computes it in.
+  Elementwise(Emit& e, const Call& c)
+      : Elementwise(e, c, {Emit::compute_element(e.element(c.result())), dims_of(c.result())}) {}
+  Elementwise(Emit& e, const Call& c, hlo::Type type) : e_(e), c_(c), type_(std::move(type)) {}
+
+  Expression operator()(std::string_view tensor) const { return lift(c_.tensor(tensor)); }
+  Expression lift(const Value& x) const { return {&e_, e_.broadcast_to(e_.to(x, type_.element), type_.dims)}; }
+  // A Scalar argument; a new value never recompiles.
+  Expression scalar(std::string_view name) const {
+    return {&e_, e_.broadcast_to(c_.scalar(e_, name, type_.element), type_.dims)};
+  }
+  // The rule's results: these, in the results' dtypes.
+  Values give(const Expression& x) const { return {e_.as(x.value, c_.result())}; }
+  Values give(const Expression& x, const Expression& y) const {
+    return {e_.as(x.value, c_.result()), e_.as(y.value, c_.result(1))};
+  }
+
+ private:
+  Emit& e_;
+  const Call& c_;
+  hlo::Type type_;
+};
+
+}  // namespace tpjrt::ops

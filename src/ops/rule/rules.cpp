@@ -1,0 +1,87 @@
+// The table, and the list of families.
+#include "ops/rule/rules.h"
+
+namespace tpjrt::ops {
+
+namespace {
+
+Numbers kind_of(ElementType element) {
+  if (element == ElementType::kPred) return kBools;
+  if (hlo::is_integer(element)) return kIntegers;
+  return hlo::is_complex(element) ? kComplexes : kFloats;
+}
+
+}  // namespace
+
+void RuleTable::add(std::string_view name, Rule rule, uint8_t numbers) {
+  if (!rules_.emplace(name, Entry{rule, numbers}).second) {
+    throw std::logic_error("two lowering rules for " + std::string(name));
+  }
+}
+
+Rule RuleTable::find(std::string_view name) const {
+  auto found = rules_.find(std::string(name));
+  return found == rules_.end() ? nullptr : found->second.rule;
+}
+
+Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
+  const uint8_t numbers = instance().rules_.at(c.name).numbers;
+  for (const graph::TypePtr result : c.results) {
+    if (!result) continue;
+    if (!(numbers & kind_of(e.element(*result)))) {
+      throw Mistake("[" + c.name + "] there is no kernel for " + to_string(*result));
+    }
+    break;
+  }
+  Values values = rule(e, c);
+  auto wrong = [&](const std::string& what) { throw hlo::Error("[" + c.name + "] the lowering rule gives " + what); };
+  if (values.size() != c.results.size()) {
+    wrong(std::to_string(values.size()) + " results, expected " + std::to_string(c.results.size()));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!c.results[i] || !values[i]) {
+      if (c.results[i]) wrong("nothing for result " + std::to_string(i) + ", expected " + to_string(*c.results[i]));
+      values[i] = Value{};
+      continue;
+    }
+    if (values[i].type != e.type_of(*c.results[i])) {
+      wrong(hlo::to_string(values[i].type) + " for result " + std::to_string(i) + ", expected " +
+            hlo::to_string(e.type_of(*c.results[i])));
+    }
+  }
+  return values;
+}
+
+const RuleTable& RuleTable::instance() {
+  static const RuleTable table = [] {
+    RuleTable rules;
+    add_view_rules(rules);
+    add_pointwise_rules(rules);
+    add_activation_rules(rules);
+    add_special_rules(rules);
+    add_reduction_rules(rules);
+    add_matmul_rules(rules);
+    add_linalg_rules(rules);
+    add_fft_rules(rules);
+    add_convolution_rules(rules);
+    add_pooling_rules(rules);
+    add_normalization_rules(rules);
+    add_indexing_rules(rules);
+    add_binning_rules(rules);
+    add_embedding_rules(rules);
+    add_shape_rules(rules);
+    add_padding_rules(rules);
+    add_sorting_rules(rules);
+    add_factory_rules(rules);
+    add_random_rules(rules);
+    add_loss_rules(rules);
+    add_attention_rules(rules);
+    add_assertion_rules(rules);
+    add_scaling_rules(rules);
+    add_resampling_rules(rules);
+    return rules;
+  }();
+  return table;
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,76 @@
+// The table of lowering rules: ATen name to the function that emits it. Filled once, then only read.
+//
+// Each family is one file (pointwise.cpp, reduction.cpp, …) with the rules and, at its end, one function that adds them:
+//
+//   void add_reduction_rules(RuleTable& rules) {
+//     rules.add("aten::cumsum", cumsum, kNotBools);
+//   }
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "ops/rule/call.h"
+#include "ops/rule/emit.h"
+
+namespace tpjrt::ops {
+
+// Gives one value a result of the functional schema, in order; an undefined result has id -1. Values have the HLO type of
+// c.results[i]; the table checks that.
+using Rule = Values (*)(Emit& e, const Call& c);
+
+// Sets of numbers, by kind.
+enum Numbers : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
+constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
+constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
+
+class RuleTable {
+ public:
+  // `numbers` are those that PyTorch has a kernel of the op for: a first result of others is a Mistake.
+  // Throws std::logic_error when the name is taken: an op lives in one place.
+  void add(std::string_view name, Rule rule, uint8_t numbers = kEveryNumber);
+  Rule find(std::string_view name) const;  // null: no rule
+  size_t size() const { return rules_.size(); }
+  // Runs the call's rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they
+  // differ.
+  static Values emit(Rule rule, Emit& e, const Call& c);
+
+  // All rules of this library.
+  static const RuleTable& instance();
+
+ private:
+  struct Entry {
+    Rule rule;
+    uint8_t numbers;
+  };
+  std::unordered_map<std::string, Entry> rules_;
+};
+
+// One function a family, each at the end of its file.
+void add_view_rules(RuleTable& rules);           // this project's own nodes: pjrt::view, pjrt::write, …
+void add_pointwise_rules(RuleTable& rules);      // pointwise_arithmetic.cpp, … arithmetic, comparison, logic, bits
+void add_activation_rules(RuleTable& rules);     // relu, gelu, softmax, … and their backwards
+void add_special_rules(RuleTable& rules);        // erf, lgamma, digamma, bessel, …
+void add_reduction_rules(RuleTable& rules);      // sum, mean, var, max, argmax, any, logsumexp, cumsum, …
+void add_matmul_rules(RuleTable& rules);         // mm, bmm, addmm, baddbmm, dot, …
+void add_linalg_rules(RuleTable& rules);         // cholesky, triangular_solve, …
+void add_fft_rules(RuleTable& rules);            // Fourier transforms
+void add_convolution_rules(RuleTable& rules);    // convolution and its backward
+void add_pooling_rules(RuleTable& rules);        // max_pool, avg_pool, adaptive, and backwards
+void add_normalization_rules(RuleTable& rules);  // batch, layer, group norm, and backwards
+void add_indexing_rules(RuleTable& rules);       // index, index_put, gather, scatter, masked_fill, where, …
+void add_binning_rules(RuleTable& rules);        // bucketize, searchsorted, histc
+void add_embedding_rules(RuleTable& rules);      // embedding, embedding_bag, and backwards
+void add_shape_rules(RuleTable& rules);          // cat, stack, flip, roll, repeat, tril, triu, …
+void add_padding_rules(RuleTable& rules);        // constant, reflection and replication padding, and backwards
+void add_sorting_rules(RuleTable& rules);        // sort, topk, kthvalue, …
+void add_factory_rules(RuleTable& rules);        // arange, fill, eye, linspace, …
+void add_random_rules(RuleTable& rules);         // uniform_, normal_, bernoulli, dropout, randint, randperm, …
+void add_loss_rules(RuleTable& rules);           // nll_loss, mse_loss, bce, … and their backwards
+void add_attention_rules(RuleTable& rules);      // scaled dot product attention, forward and backward
+void add_assertion_rules(RuleTable& rules);
+void add_scaling_rules(RuleTable& rules);     // what GradScaler does
+void add_resampling_rules(RuleTable& rules);  // upsample_*, grid_sampler, and backwards
+
+}  // namespace tpjrt::ops

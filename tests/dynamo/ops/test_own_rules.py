@@ -1,0 +1,81 @@
+"""A compiled function has the formulas of the device's rules where PyTorch's own decompositions have others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_pjrt
+
+ENTRIES = torch.ops.aten.multilabel_margin_loss_forward.default.py_kernels
+
+
+def gradients(function: Callable[..., torch.Tensor], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    leaves = [value.detach().clone().requires_grad_() for value in values]
+    result = function(*leaves)
+    weights = torch.linspace(0.5, 1.5, result.numel(), device=result.device).reshape(result.shape)
+    return result.detach(), *torch.autograd.grad((result * weights).sum(), leaves)
+
+
+def test_multilabel_margin_loss_whose_rows_end_early() -> None:
+    before = dict(ENTRIES)
+    x = torch.tensor([[0.1, 0.2, 0.4, 0.8], [0.5, -0.5, 0.25, 0.0]])
+    target = torch.tensor([[3, 0, -1, 1], [-1, 2, 1, 0]])
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return F.multilabel_margin_loss(x, target, reduction="none")
+
+    torch.testing.assert_close(gradients(torch.compile(loss, backend="pjrt"), x), gradients(loss, x))
+    assert before == ENTRIES  # PyTorch's are back, for other backends
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 3)])
+@pytest.mark.filterwarnings("ignore:.*linalg_pinv.* is not compiled")
+def test_pinv_of_a_complex_matrix(shape: tuple[int, ...]) -> None:
+    """In the very first call, too, which AOTAutograd watches by a mode."""
+    x = torch.randn(shape, dtype=torch.complex64)
+    result = torch.compile(torch.linalg.pinv, backend="pjrt")(x.clone().requires_grad_())
+    torch.testing.assert_close(result.detach(), torch.linalg.pinv(x), rtol=1e-3, atol=1e-4)
+
+
+MODES = {"nearest": 2, "nearest-exact": 3, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_resampling(mode: str, dynamic: bool) -> None:
+    """By sizes and by factors, one program each, with the rules' op in the graph."""
+    x = torch.randn(2, 3, *(5, 6, 7)[: MODES[mode]])
+    for options in ({"size": 4}, {"scale_factor": 1.7}, {"scale_factor": 0.6, "recompute_scale_factor": True}):
+
+        def resample(x: torch.Tensor, options: Any = options) -> torch.Tensor:
+            return F.interpolate(x, mode=mode, **options)
+
+        torch._dynamo.reset()
+        torch_pjrt.reset_metrics()
+        fast = torch.compile(resample, backend="pjrt", dynamic=dynamic)
+        torch.testing.assert_close(gradients(fast, x), gradients(resample, x), rtol=1e-4, atol=1e-5)
+        assert not torch_pjrt.metrics()["host_fallbacks"]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_attention_with_rows_that_are_masked_by_a_large_number(rows: int) -> None:
+    """Such a row looks at all keys alike. Eager's kernel for the CPU makes its gradient as many times too large as
+    there are keys; its math doesn't."""
+    query, key, value = (torch.randn(1, 2, n, 8) for n in (4, 5, 5))
+    mask = torch.zeros(4, 5)
+    mask[:rows] = torch.finfo(torch.float32).min
+
+    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask.to(query.device))
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        expected = gradients(attention, query, key, value)
+    compiled = gradients(torch.compile(attention, backend="pjrt"), query, key, value)
+    on_device = gradients(attention, *(x.to("pjrt") for x in (query, key, value)))
+    torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(tuple(x.cpu() for x in on_device), expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,338 @@
+"""CUDA tensors in compiled functions, and programs on CUDA beside "pjrt", without a GPU.
+
+PyTorch's half of CUDA is emulated by emulated_cuda.cpp, the plugin's by tests/pjrt/cuda.c: the memory is the host's,
+the kernels and the programs are the CPU's, and both write down what they are asked about streams.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_pjrt.plugins
+from tests.plugin_library import plugin_library
+
+ROOT = Path(__file__).parents[3]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is; our package comes after torch.
+START = """
+import ctypes, os
+ctypes.CDLL(os.environ["EMULATED_CUDA"])
+import torch
+torch.cuda._lazy_init = lambda: None
+torch.cuda.device_count = lambda: 1
+import torch_pjrt
+
+def log():
+    with open(os.environ["EMULATED_CUDA_LOG"], "r+") as file:
+        lines = file.read().split("\\n")[:-1]
+        file.truncate(0)
+    return lines
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
+    folder = tmp_path_factory.mktemp("cuda")
+    plugin = plugin_library(ROOT / "tests/pjrt/cuda.c", folder / "plugin_cpu.so", f"-I{Path(host).parent / 'include'}")
+    home = Path(torch.__file__).parent
+    headers = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
+    libraries = [f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10", "-lstdc++"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    library = folder / "emulated_cuda.so"
+    plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", abi, *headers, *libraries)
+    (folder / "log").touch()
+    return {
+        **os.environ, "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
+        "TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0",
+        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("PyTorch has CUDA of its own, and beside it none can be emulated")
+
+    def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "program.py").write_text(START + textwrap.dedent(program))
+        result = subprocess.run([sys.executable, tmp_path / "program.py"], env={**environment, **variables}, text=True,
+                                capture_output=True, timeout=300)  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        return result
+
+    return run
+
+
+def test_cuda_stays_as_it_was(run: Run) -> None:
+    """With a backend beside it, PyTorch's engine has no stream for CUDA's gradients (pytorch/pytorch#161129)."""
+    run("""
+    from torch_pjrt import _C
+
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+
+    def gradients(device):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).to(device)
+        model(torch.arange(12.0).view(4, 3).to(device)).square().mean().backward()
+        return [p.grad.cpu() for p in model.parameters()]
+
+    expected = gradients("cpu")
+    torch.testing.assert_close(gradients("cuda"), expected)
+    assert not _C.is_initialized()  # CUDA's client would take its share of the GPU's memory
+    torch.testing.assert_close(gradients("pjrt"), expected)
+
+    for here, there in (("cuda", "pjrt"), ("pjrt", "cuda")):
+        x = torch.ones(3, device=here, requires_grad=True)
+        ((x * 2).to(there) * 3).sum().backward()
+        assert x.grad.tolist() == [6, 6, 6] and x.grad.device.type == here
+    """)
+
+
+def test_the_device_beside_cuda(run: Run, tmp_path: Path) -> None:
+    """What goes by PyTorch's accelerator elsewhere."""
+    run(f"""
+    import safetensors.torch
+
+    x = torch.ones(1000, device="pjrt")
+    assert torch.pjrt.memory_allocated() == 0
+    torch_pjrt.sync()
+    assert torch.pjrt.memory_allocated() == 4000 and torch.pjrt.max_memory_allocated() >= 4000
+    torch.pjrt.reset_peak_memory_stats()
+    assert torch.accelerator.current_accelerator().type == "cuda"
+
+    safetensors.torch.save_file({{"x": x}}, "{tmp_path}/x.safetensors")
+    assert safetensors.torch.load_file("{tmp_path}/x.safetensors", device="pjrt")["x"].device.type == "pjrt"
+
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    torch.compile(lambda x: x + 1, backend="pjrt")(x)
+    assert get_interface_for_device("pjrt").is_dtype_supported(torch.bfloat16)
+    """)
+
+
+def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
+    run("""
+    double = torch.compile(lambda x, y: (x * 2 + y, x - y), backend="pjrt")
+    x, y = torch.arange(6.0, device="cuda"), torch.ones(6, device="cuda")
+    double(x, y)
+    log()
+    results = double(x, y)
+    # The plugin's stream waits for PyTorch's; one argument is bound anew, the other is at hand; then the other way.
+    calls = [line for line in log() if not line.startswith("destroy")]
+    assert calls == ["record 10", "block 1000", "view 1000", "execute 0", "results on 10"], calls
+    assert all(r.device == torch.device("cuda", 0) for r in results)
+    assert results[0].tolist() == [1, 3, 5, 7, 9, 11] and results[1].tolist() == [-1, 0, 1, 2, 3, 4]
+
+    log()
+    with torch.Stream(stream_id=0x20, device_index=0, device_type=1):
+        double(x, y)
+        calls = log()
+    assert "record 20" in calls and "results on 20" in calls, calls
+    assert not any(line.endswith(" 10") for line in calls[:5]), calls
+
+    with torch.Stream(stream_id=0x30, device_index=0, device_type=1):  # says that it is being captured
+        try:
+            double(x, y)
+        except RuntimeError as error:
+            assert "can't be part of a CUDA graph" in str(error), error
+        else:
+            raise AssertionError("no error")
+    assert double(x, y)[0].tolist() == results[0].tolist()
+    """)
+
+
+def test_a_plugin_without_streams_is_waited_for(run: Run) -> None:
+    program = """
+    f = torch.compile(lambda x: x + 1, backend="pjrt")
+    x = torch.arange(3.0, device="cuda")
+    f(x)
+    log()
+    result = f(x)
+    calls = [line for line in log() if not line.startswith(("destroy", "record"))]
+    assert calls == ["synchronize 10", "view 0", "execute 0"], calls
+    assert result.tolist() == [1, 2, 3]
+    """
+    run(program, EMULATED_CUDA_NO_STREAMS="1")
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_memory_goes_back_when_the_stream_is_past_it(run: Run, busy: bool) -> None:
+    program = """
+    f = torch.compile(lambda x: x + 1, backend="pjrt")
+    x = torch.arange(3.0, device="cuda")
+    f(x)
+    result = f(x)
+    log()
+    view = result[1:]
+    del result
+    assert log() == []
+    del view
+    assert log() == ["record 10"] + BACK, "an event follows the last use"
+    """
+    back = [] if busy else ["destroy 0"]
+    run(textwrap.dedent(program).replace("BACK", str(back)), **({"EMULATED_CUDA_BUSY": "1"} if busy else {}))
+
+
+def test_arguments_of_all_kinds(run: Run) -> None:
+    run("""
+
+    f = torch.compile(lambda x, y: x * 2 + y, backend="pjrt")
+    wide = torch.arange(320.0, device="cuda").view(10, 32)
+    torch_pjrt.reset_metrics()
+    for x in (wide, wide.t(), wide[:, 16:20], wide[4:], wide[::2], wide.as_strided((3, 4), (4, 1), 32)):
+        torch.testing.assert_close(f(x, x).cpu(), x.cpu() * 3)
+    y = torch.full((), 0.5)  # a number on the CPU
+    torch.testing.assert_close(f(wide, y).cpu(), wide.cpu() * 2 + 0.5)
+    assert f(wide[:0], wide[:0]).shape == (0, 32)
+    assert torch_pjrt.metrics()["host_transfer_bytes"] <= 4, torch_pjrt.metrics()
+
+    odd = torch.arange(100.0, device="cuda")[1:50]  # XLA can't take it where it lies
+    torch.testing.assert_close(f(odd, odd).cpu(), odd.cpu() * 3)
+    large = torch.arange(2000.0, device="cuda")[1:]
+    try:
+        f(large, large)
+    except RuntimeError as error:
+        assert "of a compiled graph, f32[1999], would be copied in each call" in str(error), error
+        assert "multiples of 16 bytes" in str(error), error
+    else:
+        raise AssertionError("no error in strict mode")
+    """)
+
+
+def test_updates(run: Run) -> None:
+    run("""
+    @lambda f: torch.compile(f, backend="pjrt")
+    def f(x, cache, position):
+        cache[position] = x
+        x.add_(1)
+        return cache.sum(), x
+
+    x, cache = torch.ones(4, device="cuda"), torch.zeros(3, 4, device="cuda")
+    address, version = x.data_ptr(), x._version
+    for i in range(3):
+        total, same = f(x, cache, torch.tensor([i], device="cuda"))
+    assert same is x and x.data_ptr() == address and x._version > version
+    assert x.tolist() == [4] * 4 and cache.tolist() == [[1.0] * 4, [2.0] * 4, [3.0] * 4] and total.item() == 24
+    """)
+
+
+TRAINING = """
+import torch_pjrt
+
+def trained(device, wrap=lambda step: step, **options):
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(3, 8), torch.nn.LayerNorm(8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
+    model = torch.nn.Sequential(*layers).to(device)
+    forward = torch.compile(model, backend="pjrt", **options) if options else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = forward(x).square().mean() + torch.ones(2, device=device).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step, x = wrap(step), torch.randn(16, 3).to(device)
+    losses = [step(x) for _ in range(4)]
+    assert all(loss.device.type == device for loss in losses)
+    return [loss.cpu() for loss in losses], {k: v.cpu() for k, v in model.state_dict().items()}
+
+expected = trained("cpu")
+"""
+
+
+@pytest.mark.parametrize("options", ["fullgraph=True", "options={'retrace': True}", "options={'verify': True}"])
+def test_training(run: Run, options: str) -> None:
+    program = f"torch.testing.assert_close(trained('cuda', {options}), expected, rtol=1e-3, atol=1e-4)"
+    run(TRAINING + program, TORCH_PJRT_STRICT="0")  # retrace moves arguments
+
+
+def test_a_whole_step(run: Run) -> None:
+    run(
+        TRAINING
+        + textwrap.dedent("""
+    torch.testing.assert_close(trained("cuda", torch_pjrt.compile_step), expected, rtol=1e-3, atol=1e-4)
+    model, x = torch.nn.Linear(3, 2).to("cuda"), torch.randn(4, 3, device="cuda")
+    result = torch_pjrt.jit(lambda x: model(x.cuda()) + torch.ones(2, device="cuda"), (x,))(x)
+    torch.testing.assert_close(result.cpu(), model(x).detach().cpu() + 1)
+    assert result.device.type == "cuda"
+    """)
+    )
+
+
+def test_random_numbers_come_from_cuda(run: Run) -> None:
+    run("""
+    drop = torch.compile(torch.nn.Dropout(0.5), backend="pjrt", fullgraph=True)
+    x = torch.ones(10_000, device="cuda")
+    one, other = drop(x), drop(x)
+    assert (one != other).float().mean().item() > 0.4 and abs(one.mean().item() - 1) < 0.1
+    """)
+
+
+def test_what_is_cut_out_stays_on_cuda(run: Run) -> None:
+    program = """
+
+    @torch.library.custom_op("here::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        assert x.device.type == "cuda"
+        return x * 2
+
+    @twice.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    f = torch.compile(lambda x: twice(x + 1) - 1, backend="pjrt", fullgraph=True)
+    result = f(torch.ones(3, device="cuda"))
+    assert result.tolist() == [3, 3, 3] and result.device.type == "cuda"
+    assert list(torch_pjrt.metrics()["host_fallbacks"].values()) == [1], torch_pjrt.metrics()
+    """
+    run(program, TORCH_PJRT_STRICT="0")
+
+
+def test_a_plugin_for_something_else(run: Run, environment: dict[str, str]) -> None:
+    program = """
+
+    x = torch.ones(3, device="cuda")
+    for call, words in (
+        (lambda: torch.compile(lambda x: x + 1, backend="pjrt")(x), "plugin computes on 'cpu': move it and the module"),
+        (lambda: torch_pjrt.jit(lambda x: x + 1, (x,)), "argument 0 is on 'cuda:0'; a captured function's tensors"),
+    ):
+        try:
+            call()
+        except Exception as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError("no error")
+    """
+    run(program, TORCH_PJRT_PLUGIN=environment["TORCH_PJRT_TEST_PLUGIN"])
+
+
+def test_models(run: Run) -> None:
+    run("""
+    from models.catalogue import CATALOGUE
+
+    for name in ("resnet18", "llama"):
+        results = []
+        for device in ("cpu", "cuda"):
+            torch.manual_seed(0)
+            case = CATALOGUE[name](True, 2)
+            model, target = case.model.eval().to(device), case.target.to(device)
+            compiled = model if device == "cpu" else torch.compile(model, backend="pjrt", fullgraph=True)
+            output = case.output(compiled, tuple(x.to(device) for x in case.inputs))
+            case.loss(output, target).backward()
+            gradients = {k: p.grad.cpu() for k, p in model.named_parameters() if p.grad is not None}
+            results.append((output.detach().cpu(), gradients))
+        torch.testing.assert_close(*results, rtol=1e-2, atol=1e-3)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+    """)

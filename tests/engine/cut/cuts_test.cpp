@@ -1,0 +1,121 @@
+// Which graphs are run in parts, and that the parts are in an order in which they can run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "../../graph/recording.h"
+#include "engine/cut/bookkeeping.h"
+#include "engine/cut/cuts.h"
+
+namespace tpjrt::engine::test {
+namespace {
+
+using graph::Value;
+using graph::test::call;
+using graph::test::f32;
+using graph::test::leaf;
+using graph::test::Tensor;
+
+graph::Walk walked(const Tensor& tensor) {
+  graph::Walk out;
+  graph::Cell* cell = tensor.cell();
+  graph::walk(cell, out);
+  return out;
+}
+
+std::optional<Cut> find(Cuts& cuts, const graph::Walk& walk) {
+  return cuts.find(walk, /*may_interpret=*/false, [](uint64_t) { return false; });
+}
+
+std::vector<size_t> sizes_of(const Cut& cut) {
+  std::vector<size_t> sizes(*std::max_element(cut.part.begin(), cut.part.end()) + 1);
+  for (const uint32_t part : cut.part) ++sizes[part];
+  return sizes;
+}
+
+void expect_in_order(const graph::Walk& walk, const Cut& cut) {
+  for (const graph::Node* node : walk.nodes) {
+    for (const Value& operand : node->operands) {
+      if (operand.is_leaf()) continue;
+      EXPECT_LE(cut.part[operand.node->local], cut.part[node->local]);
+    }
+  }
+}
+
+// Calls of which no run repeats itself.
+Tensor straight(size_t calls) {
+  Value x = leaf(f32({2}));
+  uint64_t state = 1;
+  for (size_t i = 0; i < calls; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    x = call("op" + std::to_string(state >> 48), {x});
+  }
+  return Tensor(x);
+}
+
+TEST(Cuts, AFewCallsAreOneProgram) {
+  Cuts cuts;
+  const Tensor tensor = straight(40);
+  EXPECT_FALSE(find(cuts, walked(tensor)));
+}
+
+TEST(Cuts, ANetworkThatIsMetFirstIsOneProgram) {
+  Cuts cuts;
+  const Tensor tensor = straight(400);
+  EXPECT_FALSE(find(cuts, walked(tensor)));
+}
+
+TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
+  Cuts cuts;
+  const Value matrix = leaf(f32({4, 4}));
+  Value x = leaf(f32({4}));
+  constexpr size_t kRounds = 200;
+  for (size_t i = 0; i < kRounds; ++i) x = call("div", {call("mv", {matrix, x}, f32({4})), call("norm", {x})});
+  const Tensor tensor(x);
+  const graph::Walk walk = walked(tensor);
+  const std::optional<Cut> cut = find(cuts, walk);
+  ASSERT_TRUE(cut);
+  EXPECT_STREQ(cut->cause, "rounds of a loop");
+  expect_in_order(walk, *cut);
+  const std::vector<size_t> sizes = sizes_of(*cut);
+  ASSERT_GE(sizes.size(), 4U);
+  std::vector<size_t> sorted = sizes;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t usual = sorted[sorted.size() / 2];
+  EXPECT_GE(std::count(sizes.begin(), sizes.end(), usual), static_cast<int64_t>(sizes.size()) - 2);
+  EXPECT_EQ(usual % 3, 0U) << "whole rounds";
+}
+
+TEST(Cuts, LayersWithParametersOfTheirOwnAreNoRounds) {
+  Cuts cuts;
+  Value x = leaf(f32({4}));
+  for (size_t i = 0; i < 60; ++i) x = call("relu", {call("mv", {leaf(f32({4, 4})), x}, f32({4}))});
+  const Tensor tensor(x);
+  EXPECT_FALSE(find(cuts, walked(tensor)));
+}
+
+TEST(Cuts, NoProgramHasMoreThanFourThousandCalls) {
+  Cuts cuts;
+  const Tensor tensor = straight(9000);
+  const graph::Walk walk = walked(tensor);
+  const std::optional<Cut> cut = find(cuts, walk);
+  ASSERT_TRUE(cut);
+  expect_in_order(walk, *cut);
+  for (const size_t size : sizes_of(*cut)) EXPECT_LE(size, 4000U);
+}
+
+TEST(Bookkeeping, IsOfSmallIntegers) {
+  const auto is_one = [](c10::ScalarType dtype, c10::IntArrayRef sizes, const char* name) {
+    const graph::TypePtr type = graph::intern_contiguous(dtype, sizes);
+    return is_bookkeeping(*call(name, {leaf(type)}).node);
+  };
+  EXPECT_TRUE(is_one(c10::kLong, {16}, "aten::neg"));
+  EXPECT_TRUE(is_one(c10::kBool, {16}, "pjrt::convert"));
+  EXPECT_FALSE(is_one(c10::kFloat, {16}, "aten::neg"));
+  EXPECT_FALSE(is_one(c10::kLong, {2048}, "aten::neg"));
+  EXPECT_FALSE(is_one(c10::kLong, {16}, "pjrt::loop"));
+}
+
+}  // namespace
+}  // namespace tpjrt::engine::test

@@ -1,0 +1,74 @@
+// Graphs as the recorder makes them, for tests: leaves, calls, and cells that hold values.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "graph/node.h"
+
+namespace tpjrt::graph::test {
+
+struct Filled final : Data {};
+
+inline TypePtr f32(c10::IntArrayRef sizes) { return intern_contiguous(c10::kFloat, sizes); }
+
+inline Value leaf(TypePtr type) { return {make_leaf(type, std::make_shared<Filled>()), 0}; }
+// A leaf whose value only a run has.
+inline Value placeholder(TypePtr type) { return {make_leaf(type, nullptr), 0}; }
+
+// One for all calls of that name and these types. With `op`, of that name: "aten::neg".
+inline SignaturePtr signature(const std::string& name, const std::vector<TypePtr>& operands, TypePtr result,
+                              uint32_t numbers = 0, const std::vector<Parameter>& parameters = {}) {
+  static std::map<std::tuple<std::string, std::vector<TypePtr>, TypePtr, std::string>, std::unique_ptr<Signature>> all;
+  std::string attributes;
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.constant.isIntList()) continue;
+    for (const int64_t value : parameter.constant.toIntVector()) attributes += std::to_string(value) + " ";
+    attributes += ";";
+  }
+  auto& known = all[{name, operands, result, attributes}];
+  if (known) return known.get();
+  known = std::make_unique<Signature>();
+  known->name = name;
+  known->operands = operands;
+  known->results = {result};
+  known->numbers = numbers;
+  known->parameters = parameters;
+  if (name.starts_with("aten::")) known->op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "");
+  return known.get();
+}
+
+inline Value call(const std::string& name, const std::vector<Value>& operands, TypePtr result,
+                  const std::vector<Number>& numbers = {}, const std::vector<Parameter>& parameters = {}) {
+  std::vector<TypePtr> types;
+  c10::SmallVector<Value, 3> values;
+  for (const Value& operand : operands) {
+    types.push_back(operand.type());
+    values.push_back(operand);
+  }
+  c10::SmallVector<Number, 2> own(numbers.begin(), numbers.end());
+  const SignaturePtr known = signature(name, types, result, static_cast<uint32_t>(numbers.size()), parameters);
+  return {make_node(known, values, own), 0};
+}
+// The same with the first operand's type as the result's.
+inline Value call(const std::string& name, const std::vector<Value>& operands) {
+  return call(name, operands, operands.at(0).type());
+}
+
+// What a storage is to the graph.
+class Tensor {
+ public:
+  explicit Tensor(Value value) { cell_->bind(std::move(value)); }
+  void bind(Value value) { cell_->bind(std::move(value)); }
+  Cell* cell() const { return cell_.get(); }
+  const Value& value() const { return cell_->value(); }
+
+ private:
+  std::unique_ptr<Cell> cell_ = std::make_unique<Cell>();
+};
+
+}  // namespace tpjrt::graph::test
