@@ -192,6 +192,17 @@ def test_roi_align(ratio: int, aligned: bool, dtype: torch.dtype) -> None:
     torch.testing.assert_close(back.cpu(), expected_grad.to(dtype))
 
 
+def test_what_no_sample_reads_may_be_infinite() -> None:
+    """Regions of 1 and of 25 samples a bin go together; what only the second has, the first doesn't read."""
+    image = torch.full((1, 2, 12, 12), torch.inf)
+    image[:, :, 6:, 6:] = torch.randn(6, 6)
+    rois = torch.tensor([[0, 7, 7, 9.0, 9.0], [0, 0, 0, 10, 10], [0, 8.0, 8, 10, 10]])
+    expected = roi_align(image, rois, 1.0, 2, 2, 0, False)
+    aligned = ops.roi_align(image.to("pjrt"), rois.to("pjrt"), 1.0, 2, 2, 0, False)
+    torch.testing.assert_close(aligned.cpu(), expected)
+    assert expected[[0, 2]].isfinite().all()
+
+
 def test_how_many_samples_is_decided_as_on_the_cpu() -> None:
     """14 / 7 is 2 and nothing above it, though 14 * (1 / 7) is."""
     rois = torch.tensor([[0, 0, 0, size, size] for size in (7.0, 14.0, 21.0, 28.0, 35.0)])

@@ -46,7 +46,7 @@ class Axis(NamedTuple):
         """Two pixels of each bin (regions, bins) and their weights: for one sample of each bin, a number or (1)."""
         bins = torch.arange(self.bins, device=self.start.device, dtype=self.start.dtype)
         x = self.start + bins * self.bin + (sample + 0.5) * self.bin / self.samples.clamp(min=1)
-        counts = (x >= -1) & (x <= self.size) & (sample < self.samples)
+        counts = (x >= -1) & (x <= self.size)
         x = x.clamp(min=0)
         low = x.to(torch.int32).clamp(0, self.size - 1)
         fraction = torch.where(low >= self.size - 1, 0, x - low)
@@ -85,6 +85,12 @@ def _taps(first: Tensor, axes: Axes, iy: Tensor | int, ix: Tensor | int) -> list
         for y, wy in rows
         for x, wx in columns
     ]
+
+
+def _is_sample(axes: Axes, iy: Tensor | int, ix: Tensor | int) -> Tensor:
+    """Which bins (regions * bins * bins, 1) have the sample: what others would read, infinite perhaps, is nothing."""
+    has = (iy < axes[0].samples) & (ix < axes[1].samples)
+    return has.expand(-1, axes[0].bins * axes[1].bins).reshape(-1, 1)
 
 
 def _first_rows(rois: Tensor, n: int, height: int, width: int) -> Tensor:
@@ -138,12 +144,14 @@ def _sampled(step: Step, value: Tensor, first: Tensor, axes: Axes, given: list[T
 
 
 def _read_step(value: Tensor, first: Tensor, axes: Axes, iy: Tensor, ix: Tensor, given: list[Tensor]) -> Tensor:
-    return value + sum(given[0][index] * weight.unsqueeze(1) for index, weight in _taps(first, axes, iy, ix))
+    read = sum(given[0][index] * weight.unsqueeze(1) for index, weight in _taps(first, axes, iy, ix))
+    return value + torch.where(_is_sample(axes, iy, ix), read, 0)
 
 
 def _write_step(value: Tensor, first: Tensor, axes: Axes, iy: Tensor, ix: Tensor, given: list[Tensor]) -> Tensor:
+    is_sample = _is_sample(axes, iy, ix)
     for index, weight in _taps(first, axes, iy, ix):
-        value = value.index_add(0, index, given[0] * weight.unsqueeze(1))
+        value = value.index_add(0, index, torch.where(is_sample, given[0] * weight.unsqueeze(1), 0))
     return value
 
 
