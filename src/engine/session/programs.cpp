@@ -1,6 +1,8 @@
 // From a walk to a program.
 #include "engine/session/programs.h"
 
+#include "engine/session/out_of_memory.h"
+
 #include <algorithm>
 #include <mutex>
 #include <utility>

@@ -1,6 +1,8 @@
 // Moments: waiting for several executions, and when the last of them ended.
 #include "engine/session/queue.h"
 
+#include "engine/session/out_of_memory.h"
+
 #include <c10/util/Exception.h>
 
 #include <atomic>

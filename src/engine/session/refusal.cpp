@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/lower/emit_call.h"
+#include "engine/session/out_of_memory.h"
 
 namespace tpjrt::engine {
 namespace {
