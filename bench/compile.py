@@ -29,7 +29,7 @@ def nearly_nothing(count: int) -> tuple[Callable[[], object], Callable[[], float
     total = torch.cat([a[:1, :1] for a in arguments]).sum() if count > 1 else arguments[0] + 1
     program = trace.compile([total], [CPU], CPU)
     _C.set_program_listener(None)
-    function = _C.Function(lambda arguments: program)
+    function = _C.Function(lambda arguments: program, list)
     tensors = [torch.ones(2, 2) for _ in range(count)]
     bare = _C.BareProgram(texts[-1])
     return lambda: function(list(tensors)), lambda: bare.call(tensors, 200) * 1e-9

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_convolution.h>
 #include <ATen/ops/convolution.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 namespace tpjrt::device {
@@ -38,7 +39,19 @@ at::Tensor traced_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_convolution", TORCH_FN(_convolution)); }
-TORCH_LIBRARY_IMPL(aten, Tracer, m) { m.impl("convolution", TORCH_FN(traced_convolution)); }
+
+// PyTorch warns of whoever takes the place of a kernel of its own. Here that is meant.
+class Unheard final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+[[maybe_unused]] const bool registered = [] {
+  Unheard unheard;
+  const c10::WarningUtils::WarningHandlerGuard guard(&unheard);
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Tracer, __FILE__, __LINE__);
+  library->impl("convolution", TORCH_FN(traced_convolution));
+  return true;
+}();
 
 }  // namespace
 }  // namespace tpjrt::device
