@@ -15,10 +15,9 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.dynamo import comparing, layouts
 from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
-from torch_pjrt.dynamo.composites import taken_apart
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
-from torch_pjrt.dynamo.own_rules import own_rules
+from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
@@ -168,6 +167,6 @@ def pjrt(
     )
     forget_current_stream(module)
     rewrite(module)
-    with taken_apart(), own_rules():
+    with own_kernels():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled
