@@ -160,6 +160,26 @@ def _count(axes: Axes) -> Tensor:
     return (axes[0].samples * axes[1].samples).clamp(min=1).unsqueeze(2)
 
 
+# See _in_chunks: state, chunk, the regions' places, their first rows, their axes, what else there is; the next state.
+Turn = Callable[[Tensor, Tensor, Tensor, Tensor, Axes, Sequence[Tensor]], Tensor]
+
+
+def _in_chunks(turn: Turn, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]) -> Tensor:
+    """``state = turn(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
+
+    def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:
+        return [chunk < len(order)]
+
+    def next_chunk(chunk: Tensor, state: Tensor, first: Tensor, order: Tensor, *rest: Tensor) -> list[Tensor]:
+        here = order.index_select(0, chunk).flatten()
+        rows, columns = _axes_of(rest, axes)
+        own = rows.of(here), columns.of(here)
+        return [chunk + 1, turn(state, chunk, here, first.index_select(0, here), own, rest[6:])]
+
+    start = torch.zeros(1, dtype=torch.int64, device=state.device)
+    return loops.while_loop(loops.apply, goes_on, next_chunk, [start, state], [first, order, *_flat(axes), *more])[1]
+
+
 def _read(rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
     """(regions, bins, bins, C): the mean of each bin's samples."""
     bins = (axes[0].bins, axes[1].bins)
@@ -167,22 +187,12 @@ def _read(rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
     padded, (firsts,), order = _regions(axes, [first])
     pixels = bins[0] * bins[1] * CHUNK
 
-    def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:
-        return [chunk < len(order)]
-
-    def next_chunk(
-        chunk: Tensor, out: Tensor, rows: Tensor, firsts: Tensor, order: Tensor, *flat: Tensor
-    ) -> list[Tensor]:
-        here = order.index_select(0, chunk).flatten()
-        rows_of, columns_of = _axes_of(flat, axes)
-        own = rows_of.of(here), columns_of.of(here)
-        value = _sampled(_read_step, rows.new_zeros(pixels, channels), firsts.index_select(0, here), own, [rows])
+    def turn(out: Tensor, chunk: Tensor, _: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
+        value = _sampled(_read_step, more[0].new_zeros(pixels, channels), first, own, [more[0]])
         value = value.reshape(CHUNK, -1, channels) / _count(own)
-        return [chunk + 1, out.index_copy(0, chunk, value.reshape(1, pixels, channels))]
+        return out.index_copy(0, chunk, value.reshape(1, pixels, channels))
 
-    start = torch.zeros(1, dtype=torch.int64, device=rows.device)
-    out = rows.new_zeros(len(order), pixels, channels)
-    out = loops.while_loop(loops.apply, goes_on, next_chunk, [start, out], [rows, firsts, order, *_flat(padded)])[1]
+    out = _in_chunks(turn, rows.new_zeros(len(order), pixels, channels), firsts, order, padded, [rows])
     place = order.flatten().sort().indices[:regions]
     return out.reshape(-1, *bins, channels).index_select(0, place)
 
@@ -193,21 +203,10 @@ def _write(grad: Tensor, rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
     grad = (grad / _count(axes).unsqueeze(3)).reshape(len(first), -1, channels)
     padded, (firsts, grads), order = _regions(axes, [first, grad])
 
-    def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:
-        return [chunk < len(order)]
+    def turn(rows: Tensor, _: Tensor, here: Tensor, first: Tensor, own: Axes, more: Sequence[Tensor]) -> Tensor:
+        return _sampled(_write_step, rows, first, own, [more[0].index_select(0, here).reshape(-1, channels)])
 
-    def next_chunk(
-        chunk: Tensor, rows: Tensor, grads: Tensor, firsts: Tensor, order: Tensor, *flat: Tensor
-    ) -> list[Tensor]:
-        here = order.index_select(0, chunk).flatten()
-        rows_of, columns_of = _axes_of(flat, axes)
-        own = rows_of.of(here), columns_of.of(here)
-        given = grads.index_select(0, here).reshape(-1, channels)
-        return [chunk + 1, _sampled(_write_step, rows, firsts.index_select(0, here), own, [given])]
-
-    start = torch.zeros(1, dtype=torch.int64, device=rows.device)
-    additional = [computed_once(grads), firsts, order, *_flat(padded)]
-    return loops.while_loop(loops.apply, goes_on, next_chunk, [start, rows], additional)[1]
+    return _in_chunks(turn, rows, firsts, order, padded, [computed_once(grads)])
 
 
 def _align_axes(
