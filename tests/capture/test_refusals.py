@@ -11,21 +11,8 @@ import torch
 from torch import nn
 
 import torch_pjrt
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    torch_pjrt.reset_metrics()
-    torch.manual_seed(0)
-
-
-def same(a: Any, b: Any, **tolerances: float) -> None:
-    torch.testing.assert_close(a, b, check_device=False, **tolerances)
-
-
-def same_state(model: nn.Module, other: nn.Module, **tolerances: float) -> None:
-    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
-        same(a.cpu(), b, **tolerances)
+from tests.capture.test_capture import fresh as fresh
+from tests.capture.test_capture import same, same_state
 
 
 class Regularised(nn.Module):

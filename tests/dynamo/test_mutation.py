@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-DEVICES = ("cpu", "pjrt")
-
-
-def compiled(fn: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
-    return torch.compile(fn, backend="pjrt", **kwargs)
-
-
-def same(a: Any, b: Any) -> None:
-    torch.testing.assert_close(a, b, check_stride=True, check_device=False)
+from tests.dynamo.test_backend import DEVICES, compiled, same
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -9,20 +9,9 @@ import pytest
 import torch
 
 import torch_pjrt
-from tests.engine.run.test_sync import counted
+from tests.engine.run.test_sync import counted, ready
 
 DEVICE = "pjrt"
-
-
-class Counted:
-    compiles = executions = nodes = recorded = 0
-
-
-def ready(*values: float) -> torch.Tensor:
-    """A tensor whose value exists."""
-    x = torch.tensor(values, device=DEVICE)
-    torch_pjrt.sync(x)
-    return x
 
 
 def compiles(step: Callable[[int], Any], first: int, then: int) -> None:

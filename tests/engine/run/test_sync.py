@@ -177,21 +177,6 @@ def test_numpy_is_refused_as_for_cuda() -> None:
     assert ready(1).cpu().numpy()[0] == 1
 
 
-# --- compiles ---------------------------------------------------------------------------------------------------------
-
-
-def compiles(step: Callable[[int], Any], first: int, then: int) -> None:
-    """At most `first` compiles in two steps, exactly `then` in the next six."""
-    with counted() as c:
-        for i in range(2):
-            step(i)
-    assert c.compiles <= first
-    with counted() as c:
-        for i in range(2, 8):
-            step(i)
-    assert c.compiles == then
-
-
 # --- memory that is reused --------------------------------------------------------------------------------------------
 
 
