@@ -2,6 +2,7 @@
 #include "hlo/builder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hlo/builder_text.h"
 
@@ -105,6 +106,8 @@ Value Builder::Impl::name_value(const Type& type, std::string name) {
 
 const std::string& Builder::Impl::use(std::string_view op, const Value& value) const {
   check(value.id >= 0 && static_cast<size_t>(value.id) < names.size(), op, "operand is not a value of this builder");
+  of_numbers_only = of_numbers_only && numbers.contains(value.id);
+  ++operands_used;
   return names[static_cast<size_t>(value.id)];
 }
 
@@ -125,6 +128,11 @@ Values Builder::Impl::emit(const std::string& body, const std::vector<Type>& res
     text += cat(base, ":", results.size(), " = ");
     for (size_t i = 0; i < results.size(); ++i) values.push_back(name_value(results[i], cat(base, "#", i)));
   }
+  if (operands_used > 0 && of_numbers_only) {
+    for (const Value& value : values) numbers[value.id] = std::nan("");
+  }
+  of_numbers_only = true;
+  operands_used = 0;
   ++ops;
   text += body;
   text += location;

@@ -129,14 +129,14 @@ Value Builder::constant(double value, const Type& type) {
     return constant(static_cast<int64_t>(value), type);
   }
   Value splat = impl_->emit(dense(float_text(value, type.element), type), type);
-  if (value == 0 && !std::signbit(value)) impl_->zeros.insert(splat.id);
+  impl_->numbers[splat.id] = value;
   return splat;
 }
 
 Value Builder::constant(int64_t value, const Type& type) {
   if (is_complex(type.element) || is_float(type.element)) return constant(static_cast<double>(value), type);
   Value splat = impl_->emit(dense(integer_text(value, type.element), type), type);
-  if (value == 0) impl_->zeros.insert(splat.id);
+  impl_->numbers[splat.id] = static_cast<double>(value);
   return splat;
 }
 
@@ -150,7 +150,7 @@ Value Builder::constant_complex(double real, double imag, const Type& type) {
   check(is_complex(type.element), "constant", "a complex value for ", to_string(type));
   ElementType part = real_element(type.element);
   Value splat = impl_->emit(dense(cat("(", float_text(real, part), ", ", float_text(imag, part), ")"), type), type);
-  if (real == 0 && imag == 0 && !std::signbit(real) && !std::signbit(imag)) impl_->zeros.insert(splat.id);
+  impl_->numbers[splat.id] = real == 0 && imag == 0 ? (std::signbit(real) && std::signbit(imag) ? -0.0 : 0.0) : 1.0;
   return splat;
 }
 

@@ -1,5 +1,6 @@
 // Elementwise ops. One table says which element types each op takes.
 #include <algorithm>
+#include <cmath>
 
 #include "hlo/builder_text.h"
 
@@ -95,6 +96,14 @@ Value Builder::unary(std::string_view op, const Value& x) {
   return impl_->emit(cat("stablehlo.", op, " ", impl_->use(op, x), " : ", types), result);
 }
 
+Value Builder::Impl::opaque_zero(const Value& x, bool only_negative) {
+  const auto found = numbers.find(x.id);
+  if (found == numbers.end()) return x;
+  const double number = found->second;
+  if (!std::isnan(number) && (number != 0 || (only_negative && !std::signbit(number)))) return x;
+  return emit(cat("stablehlo.optimization_barrier ", use("add", x), " : ", to_string(x.type)), x.type);
+}
+
 Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
   check_same_type(op, a, b);
   if (op.starts_with("chlo.")) {
@@ -103,13 +112,12 @@ Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
   check_operand(kBinary, op, a);
   // The sum of bools is or, by StableHLO's definition; XLA's constant folding takes it for exclusive or.
   if (op == "add" && a.element() == ElementType::kPred) op = "or";
-  // XLA's import of StableHLO takes x + 0.0 for x, and so keeps the sign of -0.0. x - (-0.0) is the same sum, and stays.
-  if (op == "add" && set_of(a.element()) & (kFloat | kComplex)) {
-    const bool zero_first = impl_->zeros.contains(a.id);
-    if (zero_first || impl_->zeros.contains(b.id)) {
-      const Value zero = is_complex(a.element()) ? constant_complex(-0.0, -0.0, a.type) : constant(-0.0, a.type);
-      return binary("subtract", zero_first ? b : a, zero);
-    }
+  // XLA's import of StableHLO takes x + 0.0 and x - (-0.0) for x, which keeps the sign of -0.0, and computes with
+  // constants before it looks: behind a barrier it sees none.
+  if ((op == "add" || op == "subtract") && set_of(a.element()) & (kFloat | kComplex)) {
+    const bool negative = op == "subtract";
+    const Value left = negative ? a : impl_->opaque_zero(a, false), right = impl_->opaque_zero(b, negative);
+    return impl_->emit(cat("stablehlo.", op, " ", impl_->uses(op, {left, right}), " : ", to_string(a.type)), a.type);
   }
   return impl_->emit(cat("stablehlo.", op, " ", impl_->uses(op, {a, b}), " : ", to_string(a.type)), a.type);
 }
@@ -159,8 +167,14 @@ Value Builder::complex(const Value& real, const Value& imag) {
 Value Builder::convert(const Value& x, ElementType element) {
   if (x.element() == element) return x;
   Type result{element, x.dims()};
-  return impl_->emit_moved(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result,
-                           x);
+  Value converted =
+      impl_->emit(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result);
+  // A small number may become 0 in a narrower type.
+  const auto number = impl_->numbers.find(x.id);
+  if (number != impl_->numbers.end() && (number->second == 0 || std::abs(number->second) > 0x1p-7)) {
+    impl_->numbers[converted.id] = number->second;
+  }
+  return converted;
 }
 
 Value Builder::reduce_precision(const Value& x, ElementType element) {

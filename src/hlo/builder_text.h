@@ -49,10 +49,13 @@ struct Builder::Impl {
   std::vector<Parameter> parameters;
   std::vector<std::string> names;       // by Value::id
   std::map<int32_t, Value> transposes;  // of matrices: what each was made of
-  std::set<int32_t> zeros;              // constants that are 0 everywhere; of floats not -0.0
-  std::string text;                     // of the block being written
-  std::string location;                 // " loc(…)" or ""
-  int64_t indent = 2;                   // levels
+  // Values that are one number everywhere, known before the program runs: that number, or NaN for one that is computed.
+  std::map<int32_t, double> numbers;
+  mutable bool of_numbers_only = true;  // of the operands used since the last op
+  mutable int64_t operands_used = 0;
+  std::string text;      // of the block being written
+  std::string location;  // " loc(…)" or ""
+  int64_t indent = 2;    // levels
   int64_t ops = 0;
 
   Value name_value(const Type& type, std::string name);
@@ -65,10 +68,13 @@ struct Builder::Impl {
   Value emit(const std::string& body, const Type& result) { return emit(body, std::vector<Type>{result})[0]; }
   // The same for an op that moves or repeats the elements of x.
   Value emit_moved(const std::string& body, const Type& result, const Value& x) {
+    const auto number = numbers.find(x.id);
     Value moved = emit(body, result);
-    if (zeros.contains(x.id)) zeros.insert(moved.id);
+    if (number != numbers.end()) numbers[moved.id] = number->second;
     return moved;
   }
+  // x, unless it is a number that may be 0 (either 0, or -0.0 alone): then the same behind a barrier.
+  Value opaque_zero(const Value& x, bool only_negative);
 
   // Runs `region` with block arguments of these types and gives the text of "{ ^bb0(…): … return … }".
   // check_results sees the region's results.

@@ -20,8 +20,8 @@ import torch_pjrt
 
 Unary = Callable[[Tensor], Tensor]
 Binary = Callable[[Tensor, Tensor], Tensor]
-# By name: a program's value, and what computes it in steps. Nothing may be read while a program is recorded.
-Results = dict[str, tuple[Tensor, Callable[[], Tensor]]]
+# By name: what computes a value in a program, and what computes it in steps.
+Results = dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]]
 
 # Transcendental functions are others in vectors than in single elements, by a unit in the last place.
 TOLERANCE = 8
@@ -123,16 +123,22 @@ class Sweep:
     def both(self, op: Binary, left: Tensor, f: Unary, right: Tensor) -> Tensor:
         return self.alone(op, left, self.alone(f, right))
 
-    def together(self, *operands: Tensor) -> list[Tensor]:
-        """Operands of a program that none had before."""
+    def compare(self, label: str, operands: tuple[Tensor, ...], results: Callable[..., Results]) -> None:
+        """One program (what the lazy device records would be started in parts) of a size that none had before."""
         self.programs += 1
-        return [resized(t, 3000 + self.programs).to("pjrt") for t in operands]
+        order: list[str] = []
 
-    def compare(self, label: str, operands: tuple[Tensor, ...], results: Results) -> None:
-        torch_pjrt.sync([program for program, _ in results.values()])
-        for name, (program, in_steps) in results.items():
-            wanted = in_steps()
-            got = program.cpu()[: wanted.numel()]
+        def program(*tensors: Tensor) -> list[Tensor]:
+            table = results(*tensors)
+            order[:] = table
+            return [value() for value, _ in table.values()]
+
+        given = [resized(t, 3000 + self.programs).to("pjrt") for t in operands]
+        values = torch_pjrt.jit(program, given)(*given)
+        steps = {name: in_steps for name, (_, in_steps) in results(*operands).items()}
+        for name, value in zip(order, values, strict=True):
+            wanted = steps[name]()
+            got = value.cpu()[: wanted.numel()]
             close = torch.isclose(got, wanted, rtol=self.tolerance, atol=0) & (got.signbit() == wanted.signbit())
             close |= got.isnan() & wanted.isnan()
             self.compared += 1
@@ -142,42 +148,60 @@ class Sweep:
 
     def after(self, first: list[str], label: str = "{}") -> None:
         """Each op of what a row of ops gives."""
-        (program,), steps = self.together(self.x), self.x
+        steps = self.x
         for name in first:
             steps = self.alone(UNARY[name], steps)
-        for name in first:
-            program = UNARY[name](program)
-        results: Results = {name: (op(program), partial(self.alone, op, steps)) for name, op in UNARY.items()}
+
+        def results(x: Tensor) -> Results:
+            for name in first:
+                x = UNARY[name](x)
+            return {name: (partial(op, x), partial(self.alone, op, steps)) for name, op in UNARY.items()}
+
         self.compare(" -> ".join([*first, label]), (self.x,), results)
 
     def after_binary(self, name: str) -> None:
         """Each op of what a binary one gives, and binary ones of that and an operand."""
-        op, (a, b) = BINARY[name], self.together(self.a, self.b)
+        op = BINARY[name]
         steps = self.alone(op, self.a, self.b)
-        program = op(a, b)
-        results: Results = {other: (f(program), partial(self.alone, f, steps)) for other, f in UNARY.items()}
-        for other, g in BINARY.items():
-            results[f"{other} with a"] = g(program, a), partial(self.alone, g, steps, self.a)
-            results[f"{other} with b before"] = g(b, program), partial(self.alone, g, self.b, steps)
+
+        def results(a: Tensor, b: Tensor) -> Results:
+            x = op(a, b)
+            table: Results = {other: (partial(f, x), partial(self.alone, f, steps)) for other, f in UNARY.items()}
+            for other, g in BINARY.items():
+                table[f"{other} with a"] = partial(g, x, a), partial(self.alone, g, steps, self.a)
+                table[f"{other} with b before"] = partial(g, b, x), partial(self.alone, g, self.b, steps)
+            return table
+
         self.compare(name + " -> {}", (self.a, self.b), results)
 
     def operands(self, name: str, left: str) -> None:
         """A binary op of f(a) and each g(b), and of f(a) and each g(a)."""
-        op, (a, b) = BINARY[name], self.together(self.a, self.b)
+        op = BINARY[name]
         steps = self.alone(UNARY[left], self.a)
-        program = UNARY[left](a)
-        results: Results = {}
-        for right in OPERANDS:
-            f = UNARY[right]
-            for which, x, t in (("a", a, self.a), ("b", b, self.b)):
-                results[f"{right} of {which}"] = op(program, f(x)), partial(self.both, op, steps, f, t)
+
+        def results(a: Tensor, b: Tensor) -> Results:
+            x = UNARY[left](a)
+            table: Results = {}
+            for right in OPERANDS:
+                f = UNARY[right]
+                for which, y, t in (("a", a, self.a), ("b", b, self.b)):
+                    table[f"{right} of {which}"] = (
+                        lambda f=f, y=y: op(x, f(y)),
+                        partial(self.both, op, steps, f, t),
+                    )
+            return table
+
         self.compare(f"{name} of {left} and {{}}", (self.a, self.b), results)
 
 
-def main(dtype: str, share: float) -> None:
-    """Tries `share` of all compositions, always the same ones, and prints those that differ."""
+def main(dtype: str, share: float, first: str = "") -> None:
+    """Tries `share` of all compositions, always the same ones, or those of one op, and prints those that differ."""
     sweep, chosen = Sweep(getattr(torch, dtype)), random.Random(0)
     names = list(UNARY)
+    if first:
+        sweep.after([first])
+        print(f"compared {sweep.compared}", *sweep.wrong, sep="\n")
+        return
     for name in chosen.sample(names, max(1, round(len(names) * share))):
         sweep.after([name])
     for name in chosen.sample(list(BINARY), max(1, round(len(BINARY) * share))):
@@ -191,4 +215,4 @@ def main(dtype: str, share: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])

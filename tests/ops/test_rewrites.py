@@ -50,10 +50,10 @@ def test_a_program_gives_what_its_steps_give(server: Server, dtype: str) -> None
 
 
 def test_the_sweep_sees_rewrites(server: Server) -> None:
-    """With XLA's simplifier it finds some."""
+    """With XLA's simplifier it finds one."""
     rewritten = {"TORCH_PJRT_XLA_OPTIONS": "xla_cpu_max_isa=AVX,xla_disable_hlo_passes=none", "TORCH_PJRT_CACHE": "0"}
-    (result,) = server.run(Job(SWEEP, ("float32", 0.01), rewritten))
-    assert len(result.out.splitlines()) > 2
+    (result,) = server.run(Job(SWEEP, ("float32", 0.01, "x + 12582912.0"), rewritten))
+    assert "x + 12582912.0 -> x - 12582912.0" in result.out
 
 
 def rounded_by_a_large_number(x: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def test_the_least_number_that_one_sees(run: Run) -> None:
     same(run(halved, torch.ones(1)), halved(torch.ones(1)))
 
 
-ZEROS = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.nan]).repeat(16)
+ZEROS = torch.tensor([0.0, -0.0, 1.0, -1.0, torch.nan]).repeat(64)
 OF_ZEROS: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp(min=0.)": lambda x: x.clamp(min=0.0),
     "clamp(min=-0.)": lambda x: x.clamp(min=-0.0),
@@ -133,8 +133,15 @@ OF_ZEROS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", OF_ZEROS)
 def test_signs_of_zeros(name: str, dtype: torch.dtype, run: Run) -> None:
-    x = ZEROS.to(dtype)
-    same(run(OF_ZEROS[name], x), OF_ZEROS[name](x))
+    """PyTorch's kernel of single elements differs from that of vectors in some ops, and one machine's from another's,
+    more so in the short dtypes: where they agree, there is something to keep."""
+    f, x = OF_ZEROS[name], ZEROS.to(dtype)
+    actual = run(f, x)
+    torch.testing.assert_close(actual, f(x), rtol=0, atol=0, equal_nan=True)
+    signs = {tuple(f(t).signbit()[:5].tolist()) for t in (x, x[:5], ZEROS, ZEROS[:5])}
+    for i, told in enumerate(zip(*signs, strict=True)):
+        if i != 4:  # NaN
+            assert set(actual.signbit()[i::5].tolist()) <= set(told), (i, actual, signs)
 
 
 def test_an_exponent_that_varies() -> None:
