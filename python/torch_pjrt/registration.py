@@ -16,6 +16,7 @@ from torch_pjrt.adapt import (
     autocast,
     data_parallel,
     default_backend,
+    detection,
     distributed,
     files,
     flex_attention,
@@ -105,6 +106,7 @@ def register(module: ModuleType) -> None:
     autocast.install()
     data_parallel.install()
     default_backend.install()
+    detection.install()
     distributed.install()
     flex_attention.install()
     nested.install()
