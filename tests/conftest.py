@@ -4,9 +4,16 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 import torch_pjrt
 from tests import fresh
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """A test that fails does so in each run: what it draws does not depend on the tests before it."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
