@@ -1,5 +1,5 @@
-"""torchvision's losses of boxes (giou, diou, ciou) choose the pairs that overlap by an index with a mask, whose size only
-the data tells. The area that a pair shares is a plain expression: zero where the pair doesn't overlap."""
+"""torchvision's losses of boxes (giou, diou, ciou) choose the pairs that overlap by an index with a mask, whose size
+only the data tells. The area that a pair shares is a plain expression: zero where the pair doesn't overlap."""
 
 from __future__ import annotations
 
