@@ -145,7 +145,7 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "stablehlo",
       [&session](const std::vector<at::Tensor>& tensors, bool for_cpu) {
-        return session.programs.stablehlo(values_of(tensors), for_cpu);
+        return session.programs.stablehlo(values_of(tensors), for_cpu ? ops::Target::kCpu : ops::Target::kAny);
       },
       py::arg("tensors"), py::arg("for_cpu") = false);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });

@@ -30,7 +30,7 @@ struct CallLowering {
     std::unique_ptr<graph::Signature> signature;
     std::vector<uint32_t> operands, numbers, results;
   };
-  ops::Rule rule = nullptr;
+  const ops::RuleTable::Entry* rule = nullptr;
   std::vector<Part> parts;
   Subgraph decomposition;
   // A loop or a branch (engine/lower/control_flow.h): its condition and body, or what is done when true and when false.

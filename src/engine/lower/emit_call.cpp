@@ -199,7 +199,7 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   const CallLowering& lowering = lowering_of(signature);
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
-    Values results = ops::RuleTable::emit(lowering.rule, e, call.call);
+    Values results = ops::RuleTable::emit(*lowering.rule, e, call.call);
     call.report_pins(signature);
     return results;
   }
@@ -236,7 +236,7 @@ void rethrow_wrong_rule() {
 
 bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
   try {
-    Emit e("check");
+    Emit e("check", ops::Target::kAny);
     Values operands;
     for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
     std::vector<LoweredNumber> lowered;

@@ -135,10 +135,9 @@ Value extremes(Emit& e) {
 }  // namespace
 
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            bool for_cpu) {
-  Emit e("graph");
+                            ops::Target target) {
+  Emit e("graph", target);
   if (!with_requirements) e.without_requirements();
-  if (for_cpu) e.set_for_cpu();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -157,7 +156,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
   const std::vector<char> apart =
-      for_cpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
+      target == ops::Target::kCpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
   for (const graph::Node* node : walk.nodes) {
     e.set_writes_apart(apart[node->local]);
     const graph::Signature& signature = *node->signature;
@@ -187,7 +186,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements, for_cpu);
+  if (again) return emit_program(walk, slots, with_requirements, target);
   Values values, results;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];

@@ -13,7 +13,7 @@ namespace tpjrt::engine {
 namespace {
 
 bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
-  ops::Emit e("check");
+  ops::Emit e("check", ops::Target::kAny);
   hlo::Values operands;
   for (const graph::TypePtr type : node.signature->operands) operands.push_back(e.parameter(e.type_of(*type)));
   std::vector<LoweredNumber> numbers;
