@@ -120,13 +120,13 @@ class PartBuilder {
 
 // Every part's results, one after the other, are the outer results.
 bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers,
-              uint32_t first_result, std::string& reason) {
+              uint32_t first_result, ops::Target target, std::string& reason) {
   const auto count = static_cast<uint32_t>(part.signature->results.size());
   if (first_result + count > outer.results.size()) return false;
   for (uint32_t i = 0; i < count; ++i) part.results.push_back(first_result + i);
   std::vector<Number> mine;
   for (const uint32_t index : part.numbers) mine.push_back(numbers[index]);
-  if (!find_lowering(*part.signature, mine, reason)) return false;
+  if (!find_lowering(*part.signature, mine, target, reason)) return false;
   outer.lowering_holds_numbers |= part.signature->lowering_holds_numbers;
   lowering.parts.push_back(std::move(part));
   return true;
@@ -153,22 +153,23 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
 }
 
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
-                      std::string& reason) {
+                      ops::Target target, std::string& reason) {
   const auto partner = graph::functional_partner(*signature.op);
   if (!partner) return false;
   Part part = PartBuilder(signature, *partner, -1).build(numbers);
   refuse_impossible_writes(signature, *part.signature, numbers);
   return part.signature->results.size() == signature.results.size() &&
-         add_part(lowering, signature, std::move(part), numbers, 0, reason);
+         add_part(lowering, signature, std::move(part), numbers, 0, target, reason);
 }
 
 bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
-                      std::string& reason) {
+                      ops::Target target, std::string& reason) {
   const auto partner = graph::element_partner(*signature.op);
   if (!partner) return false;
   for (uint32_t i = 0; i < signature.results.size(); ++i) {
     Part part = PartBuilder(signature, *partner, i).build(numbers);
-    if (part.signature->results.size() != 1 || !add_part(lowering, signature, std::move(part), numbers, i, reason)) {
+    if (part.signature->results.size() != 1 ||
+        !add_part(lowering, signature, std::move(part), numbers, i, target, reason)) {
       lowering.parts.clear();
       return false;
     }
@@ -279,16 +280,17 @@ const CallLowering& lowering_of(const Signature& signature) {
   return *static_cast<const CallLowering*>(signature.lowering.get());
 }
 
-bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;
-    if (try_emit(signature, numbers, why)) return true;
+    if (try_emit(signature, numbers, target, why)) return true;
     lowering->rule = nullptr;
   }
-  if (lower_by_partner(*lowering, signature, numbers, why) || lower_by_element(*lowering, signature, numbers, why)) {
+  if (lower_by_partner(*lowering, signature, numbers, target, why) ||
+      lower_by_element(*lowering, signature, numbers, target, why)) {
     signature.lowering = lowering;
     return true;
   }
@@ -297,7 +299,7 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, st
   if (lower_by_decomposition(*lowering, signature, numbers, second)) {
     signature.lowering = lowering;
     signature.lowering_holds_numbers = !numbers.empty();
-    if (try_emit(signature, numbers, second)) return true;
+    if (try_emit(signature, numbers, target, second)) return true;
   }
   signature.lowering = nullptr;
   signature.lowering_holds_numbers = false;

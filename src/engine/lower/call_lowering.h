@@ -39,8 +39,9 @@ struct CallLowering {
   std::vector<Subgraph> regions;
 };
 
-// Finds the way and stores it in signature.lowering; false with the reason if there is none.
-bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
+// Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.
+bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
+                   std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
 
 // PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.

@@ -153,6 +153,15 @@ Value derived_key(Emit& e, const Value& key, int64_t index) {
   return e.add(key, e.constant((index + 1) << 40, key.type));
 }
 
+// As they are now; without keys, which are operands.
+std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
+  std::vector<LoweredNumber> lowered;
+  for (const Number& number : numbers) {
+    if (number.kind != Number::Kind::kKey) lowered.push_back({number, constant_of(e, number), false, nullptr});
+  }
+  return lowered;
+}
+
 }  // namespace
 
 Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
@@ -166,16 +175,12 @@ Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, con
     }
     Values inputs;
     for (const graph::Value& operand : node->operands) inputs.push_back(done.at(operand.node.get())[operand.index]);
-    std::vector<LoweredNumber> numbers;
-    for (const Number& number : node->numbers) {
-      if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
-    }
     Value inner_key;
     if (node->signature->random) {
       if (!key) throw ops::Unsupported("its decomposition draws random numbers, which its schema doesn't say");
       inner_key = derived_key(e, key, random_nodes++);
     }
-    done[node] = emit_call(e, *node->signature, inputs, numbers, inner_key);
+    done[node] = emit_call(e, *node->signature, inputs, constants(e, node->numbers), inner_key);
   }
   Values results;
   for (const graph::Value& value : graph.results) {
@@ -234,16 +239,20 @@ void rethrow_wrong_rule() {
   if (!wrong_rule.empty()) throw graph::InternalError(std::exchange(wrong_rule, {}));
 }
 
-bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
+  Emit e("alone", target);
+  Values operands;
+  for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
+  Value key;
+  if (signature.random) key = e.parameter({ElementType::kU64, {2}});
+  Values results = emit_call(e, signature, operands, constants(e, numbers), key);
+  std::erase_if(results, [](const Value& value) { return !value; });
+  return e.finish(results);
+}
+
+bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   try {
-    Emit e("check", ops::Target::kAny);
-    Values operands;
-    for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
-    std::vector<LoweredNumber> lowered;
-    for (const Number& number : numbers) lowered.push_back({number, constant_of(e, number), false, nullptr});
-    Value key;
-    if (signature.random) key = e.parameter({ElementType::kU64, {2}});
-    emit_call(e, signature, operands, lowered, key);
+    (void)emit_alone(signature, numbers, target);
     return true;
   } catch (const ops::Unsupported& error) {
     reason = error.what();

@@ -119,6 +119,16 @@ const PluginChoice& Session::plugin() {
   return plugin_;
 }
 
+ops::Target Session::target() {
+  if (client_) return target_of(*client_);
+  if (const auto expected = expected_target_.load()) return *expected;
+  const std::vector<PluginChoice> choices = plugin_source_();
+  const bool is_cpu = !choices.empty() && is_cpu_plugin(choices.front());
+  const ops::Target target = is_cpu ? ops::Target::kCpu : ops::Target::kAny;
+  expected_target_ = target;
+  return target;
+}
+
 c10::DeviceIndex Session::device_count() {
   if (!client_) client();  // a forked child may count
   return static_cast<c10::DeviceIndex>(client_->devices().size());
