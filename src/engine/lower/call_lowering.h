@@ -26,12 +26,12 @@ struct Subgraph {
 struct CallLowering {
   // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
   // and numbers are the outer call's, its results are converted to the outer results' types.
-  struct Part {
+  struct InnerCall {
     std::unique_ptr<graph::Signature> signature;
     std::vector<uint32_t> operands, numbers, results;
   };
   const ops::RuleTable::Entry* rule = nullptr;
-  std::vector<Part> parts;
+  std::vector<InnerCall> inner_calls;
   Subgraph decomposition;
   // A loop or a branch (engine/lower/control_flow.h): its condition and body, or what is done when true and when false.
   enum class Control : uint8_t { kNone, kWhile, kIf };

@@ -209,7 +209,7 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
     return results;
   }
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
-  if (lowering.parts.empty()) {
+  if (lowering.inner_calls.empty()) {
     Values results = emit_subgraph(e, lowering.decomposition, operands, key);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i]) results[i] = e.as(results[i], *signature.results[i]);
@@ -218,16 +218,16 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   }
   Values results(signature.results.size());
   int64_t index = 0;
-  for (const CallLowering::Part& part : lowering.parts) {
+  for (const CallLowering::InnerCall& inner_call : lowering.inner_calls) {
     Values inner;
-    for (const uint32_t operand : part.operands) inner.push_back(operands[operand]);
+    for (const uint32_t operand : inner_call.operands) inner.push_back(operands[operand]);
     std::vector<LoweredNumber> inner_numbers;
-    for (const uint32_t number : part.numbers) inner_numbers.push_back(numbers[number]);
+    for (const uint32_t number : inner_call.numbers) inner_numbers.push_back(numbers[number]);
     Value inner_key = key;
-    if (key && lowering.parts.size() > 1) inner_key = derived_key(e, key, index++);
-    Values values = emit_call(e, *part.signature, inner, inner_numbers, inner_key);
+    if (key && lowering.inner_calls.size() > 1) inner_key = derived_key(e, key, index++);
+    Values values = emit_call(e, *inner_call.signature, inner, inner_numbers, inner_key);
     for (size_t i = 0; i < values.size(); ++i) {
-      const uint32_t to = part.results[i];
+      const uint32_t to = inner_call.results[i];
       if (signature.results[to]) results[to] = e.as(values[i], *signature.results[to]);
     }
   }

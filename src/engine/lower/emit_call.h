@@ -1,4 +1,4 @@
-// From signatures and lowered operands to StableHLO: rules, parts and decompositions alike.
+// From signatures and lowered operands to StableHLO: rules, inner calls and decompositions alike.
 #pragma once
 
 #include <c10/util/ArrayRef.h>

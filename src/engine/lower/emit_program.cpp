@@ -102,25 +102,25 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
-// The pieces of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
+// The members of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   for (const graph::Pack& pack : walk.packs) {
     const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
-    for (const graph::Pack::Piece& piece : pack.pieces) {
-      const Type type = memory_form(*walk.leaves[piece.leaf]->leaf_type).type;
-      const Value flat = e.slice(whole, {piece.first}, {piece.first + type.elements()}, {1});
-      leaves[piece.leaf] = e.reshape(flat, type.dims);
+    for (const graph::Pack::Member& member : pack.members) {
+      const Type type = memory_form(*walk.leaves[member.leaf]->leaf_type).type;
+      const Value flat = e.slice(whole, {member.first}, {member.first + type.elements()}, {1});
+      leaves[member.leaf] = e.reshape(flat, type.dims);
     }
   }
 }
 
 Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
-  Values pieces;
-  for (const graph::Pack::Piece& piece : pack.pieces) {
-    const Value& result = results[piece.result];
-    pieces.push_back(e.reshape(result, {result.type.elements()}));
+  Values members;
+  for (const graph::Pack::Member& member : pack.members) {
+    const Value& result = results[member.result];
+    members.push_back(e.reshape(result, {result.type.elements()}));
   }
-  return e.concatenate(pieces, 0);
+  return e.concatenate(members, 0);
 }
 
 Value extremes(Emit& e) {

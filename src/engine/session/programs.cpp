@@ -92,8 +92,8 @@ std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
   cache_.insert(walk.hash, program);
   if (log.is_on()) {
     making.seconds = static_cast<double>(spent) * 1e-9;
-    making.outline = outline_of(*program);
-    if (const auto similar = most_similar(*program, before)) making.resembles = outline_of(*similar);
+    making.description = description_of(*program);
+    if (const auto similar = most_similar(*program, before)) making.resembles = description_of(*similar);
     log.made(*program, std::move(making));
   }
   return program;

@@ -83,7 +83,7 @@ Value sum_over_taps(Emit& e, const Value& x, const Value& w, bool swapped, const
   const Value weights = e.reshape(e.transpose(e.to(w, taps[0].element()), order), {m.groups, each, terms});
   Value sum;
   for (int64_t i = 0; i < terms; ++i) {
-    const Value weight = e.reshape(e.cut(weights, 2, i, i + 1), {m.groups, each});
+    const Value weight = e.reshape(e.slice_dim(weights, 2, i, i + 1), {m.groups, each});
     const Value tap = for_each_feature(e, taps[static_cast<size_t>(i)], grouped);
     const Value term = e.mul(tap, e.broadcast_in_dim(weight, grouped, {1, 2}));
     sum = i == 0 ? term : e.add(sum, term);

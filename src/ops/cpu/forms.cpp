@@ -74,7 +74,7 @@ Value folded(Emit& e, Value x, const Dims& dims) {
   for (int64_t d : dims) {
     for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
       const int64_t half = x.dim(d) / 2;
-      x = e.add(e.cut(x, d, 0, half), e.cut(x, d, half, 2 * half));
+      x = e.add(e.slice_dim(x, d, 0, half), e.slice_dim(x, d, half, 2 * half));
     }
   }
   return x;
@@ -84,7 +84,7 @@ Value halved(Emit& e, std::string_view op, Value x) {
   const int64_t last = x.rank() - 1;
   for (int i = 0; i < kHalvings && x.dim(last) >= kLeastHalved; ++i) {
     const int64_t n = x.dim(last), half = (n + 1) / 2;
-    x = e.binary(op, e.cut(x, last, 0, half), e.cut(x, last, n - half, n));
+    x = e.binary(op, e.slice_dim(x, last, 0, half), e.slice_dim(x, last, n - half, n));
   }
   return x;
 }

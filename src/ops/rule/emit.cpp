@@ -75,7 +75,7 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
-Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
+Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   if (begin == 0 && end == x.dim(dim)) return x;
   Dims start(x.dims().size(), 0), limit = x.dims();
   start[static_cast<size_t>(dim)] = begin;

@@ -53,7 +53,7 @@ class Emit : public hlo::Builder {
   // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
-  Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
+  Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
   Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
                     std::string_view precision) {
     return forms_->dot_general(*this, lhs, rhs, dimensions, result, precision);

@@ -5,7 +5,7 @@ namespace tpjrt::ops {
 
 namespace {
 
-Numbers kind_of(ElementType element) {
+Kinds kind_of(ElementType element) {
   if (element == ElementType::kPred) return kBools;
   if (hlo::is_integer(element)) return kIntegers;
   return hlo::is_complex(element) ? kComplexes : kFloats;
@@ -13,8 +13,8 @@ Numbers kind_of(ElementType element) {
 
 }  // namespace
 
-void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8_t numbers) {
-  if (!rules_.emplace(name, Entry{rule, platforms, numbers}).second) {
+void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds) {
+  if (!rules_.emplace(name, Entry{rule, platforms, kinds}).second) {
     throw std::logic_error("two lowering rules for " + std::string(name));
   }
 }
@@ -27,7 +27,7 @@ const RuleTable::Entry* RuleTable::find(std::string_view name) const {
 Values RuleTable::emit(const Entry& entry, Emit& e, const Call& c) {
   for (const graph::TypePtr result : c.results) {
     if (!result) continue;
-    if (!(entry.numbers & kind_of(e.element(*result)))) {
+    if (!(entry.kinds & kind_of(e.element(*result)))) {
       throw Mistake("[" + c.name + "] there is no kernel for " + to_string(*result));
     }
     break;

@@ -26,8 +26,8 @@ struct Platforms {
   Rule cpu = nullptr;
 };
 
-// Sets of numbers, by kind.
-enum Numbers : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
+// Sets of kinds of numbers.
+enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
 constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
 constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
 
@@ -36,15 +36,15 @@ class RuleTable {
   struct Entry {
     Rule rule = nullptr;
     Platforms platforms;
-    uint8_t numbers = kEveryNumber;
+    uint8_t kinds = kEveryNumber;
 
     Rule on(Target target) const { return target == Target::kCpu && platforms.cpu ? platforms.cpu : rule; }
   };
 
-  // `numbers` are those that PyTorch has a kernel of the op for: a first result of others is a Mistake.
+  // `kinds` are those of the numbers that PyTorch has a kernel of the op for: a first result of others is a Mistake.
   // Throws std::logic_error when the name is taken: an op lives in one place.
-  void add(std::string_view name, Rule rule, Platforms platforms, uint8_t numbers = kEveryNumber);
-  void add(std::string_view name, Rule rule, uint8_t numbers = kEveryNumber) { add(name, rule, Platforms(), numbers); }
+  void add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber);
+  void add(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) { add(name, rule, Platforms(), kinds); }
   const Entry* find(std::string_view name) const;  // null: no rule; lives as long as the table
   size_t size() const { return rules_.size(); }
   // Runs the call's rule for the emitter's target and checks its results: one for each of c.results, of that type. Throws
