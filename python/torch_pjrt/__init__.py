@@ -91,7 +91,7 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
         RuntimeError: a tensor is on another device, or a program can't be compiled or started.
     """
     if tensors is None:
-        _C.sync_all("torch_pjrt.sync")
+        _C.start_all("torch_pjrt.sync")
     else:
         _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors), "torch_pjrt.sync")
 

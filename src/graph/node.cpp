@@ -47,17 +47,19 @@ Component* Component::join(Component* a, Component* b) {
   return a;
 }
 
-std::vector<ComponentPtr>& Component::large() {
+std::vector<ComponentPtr>& Component::listed() {
   static auto* components = new std::vector<ComponentPtr>;
   return *components;
 }
 
-Value Component::any_large(uint64_t until) {
+std::vector<Value> Component::large() {
   // Gone is what was run, whose tensors are gone, or what is part of another one by now.
-  std::erase_if(large(), [](const ComponentPtr& one) { return one->parent || !one->cells.listed() || one->traced; });
-  const auto found =
-      std::find_if(large().rbegin(), large().rend(), [&](const ComponentPtr& one) { return one->oldest <= until; });
-  return found == large().rend() ? Value{} : static_cast<Cell*>((*found)->cells.next)->value();
+  std::erase_if(listed(), [](const ComponentPtr& one) { return one->parent || !one->cells.listed() || one->traced; });
+  std::vector<Value> values;
+  for (size_t i = listed().size(); i-- > 0;) {
+    values.push_back(static_cast<Cell*>(listed()[i]->cells.next)->value());
+  }
+  return values;
 }
 
 Component::~Component() {
@@ -96,60 +98,6 @@ Cell::Everywhere& Cell::all() {
   return *ring;
 }
 
-Value Cell::any_pending() {
-  for (Link* link = all().next; link != &all(); link = link->next) {
-    const Value& value = static_cast<Everywhere*>(link)->cell->value();
-    if (!Component::root(value.node->component.get())->traced) return value;
-  }
-  return {};
-}
-
-namespace {
-
-// Pending nodes that were recorded after `since`: those that one value needs, and what all of them take, until there is
-// enough of either.
-class NewWork {
- public:
-  NewWork(uint64_t since, Amount enough) : since_(since), enough_(enough) {}
-
-  bool is_new(const Node& node) const { return !node.is_leaf() && node.leaves.empty() && node.id > since_; }
-  bool is_enough() const { return nodes_.size() >= enough_.nodes || nbytes_ >= enough_.nbytes; }
-  void look_at(const Node& node) {
-    nodes_.assign(1, &node);
-    for (size_t i = 0; i < nodes_.size() && !is_enough(); ++i) {
-      for (const Value& operand : nodes_[i]->operands) {
-        const Node* one = operand.node.get();
-        if (is_new(*one) && std::find(nodes_.begin(), nodes_.end(), one) == nodes_.end()) nodes_.push_back(one);
-        if (one->is_leaf()) nbytes_ += one->leaf_type->nbytes();
-      }
-    }
-  }
-
- private:
-  uint64_t since_;
-  Amount enough_;
-  c10::SmallVector<const Node*, 16> nodes_;
-  size_t nbytes_ = 0;
-};
-
-}  // namespace
-
-std::vector<Value> Cell::pending_since(uint64_t since, Amount least) {
-  NewWork work(since, least);
-  std::vector<Value> values;
-  std::unordered_set<const Component*> components;
-  for (Link* link = all().next; link != &all(); link = link->next) {
-    const Value& value = static_cast<Everywhere*>(link)->cell->value();
-    if (!work.is_new(*value.node)) continue;
-    const Component* component = Component::root(value.node->component.get());
-    if (component->traced) continue;
-    if (!work.is_enough()) work.look_at(*value.node);
-    if (components.insert(component).second) values.push_back(value);
-  }
-  if (!work.is_enough()) values.clear();
-  return values;
-}
-
 void Cell::unlist() {
   if (!listed()) return;
   unlink();
@@ -177,7 +125,7 @@ const Value& settle(Value& value) {
 }
 
 namespace {
-uint64_t newest = 0;  // under graph_lock()
+uint64_t newest = 1;  // under graph_lock(); 0 is before all nodes (kEver)
 }  // namespace
 
 uint64_t newest_id() { return newest; }
@@ -209,7 +157,7 @@ NodePtr make_node(SignaturePtr signature, c10::SmallVectorImpl<Value>& operands,
   root->traced |= traced;
   if (root->nodes >= Component::kLarge && !root->listed_as_large_) {
     root->listed_as_large_ = true;
-    Component::large().push_back(ComponentPtr::reclaim_copy(root));
+    Component::listed().push_back(ComponentPtr::reclaim_copy(root));
   }
   return node;
 }

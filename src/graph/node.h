@@ -75,15 +75,14 @@ class Component final : public c10::intrusive_ptr_target {
   static Component* root(Component* component);
   // Joins two roots and gives the surviving one.
   static Component* join(Component* a, Component* b);
-  // A value of some component of kLarge nodes or more that can be run, the oldest of them not newer than `until`; or
-  // none. Under graph_lock().
-  static Value any_large(uint64_t until = UINT64_MAX);
+  // A value of each component of kLarge nodes or more that can be run, the last that grew so large first. Under graph_lock().
+  static std::vector<Value> large();
   static constexpr uint32_t kLarge = 100;
   ~Component() override;
 
  private:
   friend NodePtr make_node(SignaturePtr, c10::SmallVectorImpl<Value>&, c10::SmallVectorImpl<Number>&);
-  static std::vector<c10::intrusive_ptr<Component>>& large();
+  static std::vector<c10::intrusive_ptr<Component>>& listed();
   bool listed_as_large_ = false;
 };
 using ComponentPtr = c10::intrusive_ptr<Component>;
@@ -112,10 +111,6 @@ class Node final : public c10::intrusive_ptr_target {
   uint32_t uses = 0;   // of a leaf: operands seen in that walk
 };
 
-struct Amount {
-  size_t nodes = 0, nbytes = 0;
-};
-
 // Holds a storage's value. Not movable: while the value is pending it is a member of two rings, its component's and
 // that of all pending cells.
 class Cell : public Link {
@@ -127,11 +122,13 @@ class Cell : public Link {
   void bind(Value value);
   // The leaf this cell held before its pending value: what an in-place update may overwrite. Compared, never followed.
   const Node* previous_leaf() const { return previous_leaf_; }
-  // The value of some cell that is pending and can be run, or none. Under graph_lock().
-  static Value any_pending();
-  // A value of each component whose tensors got pending values after the node `since`. None where this is little: no
-  // tensor needs as many such nodes as `least`, and all together take smaller leaves. Under graph_lock().
-  static std::vector<Value> pending_since(uint64_t since, Amount least);
+  // Calls f with each pending value, until it gives false. Under graph_lock(). See graph/pending.h.
+  template <class F>
+  static void for_each_pending(F&& f) {
+    for (const Link* link = all().next; link != &all(); link = link->next) {
+      if (!f(static_cast<const Everywhere*>(link)->cell->value())) return;
+    }
+  }
 
  private:
   struct Everywhere : Link {

@@ -141,11 +141,11 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("end_round_before_backward", &device::end_round_before_backward);
   m.def("drop_older_programs", [&session] { session.programs.drop_older(); });
-  m.def("sync_all", [&engine](const std::string& cause) { engine.sync_all(cause.c_str()); });
+  m.def("start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); });
   m.def(
       "stablehlo",
       [&session](const std::vector<at::Tensor>& tensors, bool for_cpu) {
-        return session.programs.stablehlo(values_of(tensors), for_cpu);
+        return session.programs.stablehlo(values_of(tensors), for_cpu ? ops::Target::kCpu : ops::Target::kAny);
       },
       py::arg("tensors"), py::arg("for_cpu") = false);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });

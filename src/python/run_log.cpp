@@ -11,23 +11,23 @@ using namespace pybind11::literals;
 namespace tpjrt::python {
 namespace {
 
-py::dict to_python(const engine::Outline& outline) {
+py::dict to_python(const engine::Description& description) {
   static constexpr const char* kKinds[] = {"tensor", "attribute", "number", "input", "pinned"};
-  const auto source = [](const engine::Outline::Source& s) { return py::make_tuple(s.call, s.index); };
+  const auto source = [](const engine::Description::Source& s) { return py::make_tuple(s.call, s.index); };
   py::list calls, results;
-  for (const auto& call : outline.calls) {
+  for (const auto& call : description.calls) {
     py::list fields;
     for (const auto& field : call.fields) {
       fields.append(py::make_tuple(field.name, kKinds[static_cast<size_t>(field.kind)], field.text,
-                                   field.kind == engine::Outline::Field::Kind::kTensor && field.text != "none"
+                                   field.kind == engine::Description::Field::Kind::kTensor && field.text != "none"
                                        ? py::object(source(field.source))
                                        : py::none()));
     }
     calls.append(py::dict("op"_a = call.op, "file"_a = call.file, "line"_a = call.line, "fields"_a = fields));
   }
-  for (const auto& result : outline.results) results.append(source(result));
-  return py::dict("graph"_a = outline.graph, "calls"_a = calls, "arguments"_a = outline.arguments,
-                  "results"_a = results, "reused"_a = outline.reused);
+  for (const auto& result : description.results) results.append(source(result));
+  return py::dict("graph"_a = description.graph, "calls"_a = calls, "arguments"_a = description.arguments,
+                  "results"_a = results, "reused"_a = description.reused);
 }
 
 py::dict to_python(const engine::GraphRun& run) {
@@ -39,7 +39,7 @@ py::dict to_python(const engine::GraphRun& run) {
   if (run.making) {
     entry["from_disk"] = run.making->from_disk;
     entry["compile_seconds"] = run.making->seconds;
-    entry["outline"] = to_python(run.making->outline);
+    entry["description"] = to_python(run.making->description);
     entry["resembles"] = run.making->resembles ? py::object(to_python(*run.making->resembles)) : py::none();
   }
   return entry;

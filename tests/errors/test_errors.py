@@ -357,6 +357,20 @@ def test_temporary_memory_that_there_is_not() -> None:
     assert f"[aten::mm] (first recorded at {__file__}:{line})" in str(caught.value)
 
 
+def test_calls_are_tried_alone_in_the_form_that_the_program_has(tmp_path: Path) -> None:
+    """Else a call that XLA refuses in its plain form only would be blamed for another."""
+    error = error_of(
+        'import torch; torch.ones(3).to("pjrt").log1p().cpu()',
+        TORCH_PJRT_XLA_OPTIONS="xla_no_such_option=true",
+        XLA_FLAGS=f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
+    )
+    assert "XLA refuses a graph of 1 ops, the last one [aten::log1p]" in error
+    assert "Each op compiles alone" in error
+    (tried,) = tmp_path.glob("*.alone.before_optimizations.txt")
+    assert "log-plus-one" not in tried.read_text(), "which is a call of libm to XLA:CPU"
+    assert " log(" in tried.read_text()
+
+
 # --- processes --------------------------------------------------------------------------------------------------------
 
 

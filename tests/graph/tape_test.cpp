@@ -121,7 +121,7 @@ TEST(Walk, SmallStateGoesInPacks) {
   size_t pieces = 0;
   for (const Pack& pack : many.packs) {
     EXPECT_LE(pack.elements * 4, 512);
-    pieces += pack.pieces.size();
+    pieces += pack.members.size();
   }
   EXPECT_EQ(pieces, 40U);
   EXPECT_EQ(count_of_own(argument_places(many)), 0);

@@ -23,9 +23,16 @@ from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, re
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.effects import has_effects, is_custom
+from torch_pjrt.program.placeholders import (
+    DEVICE,
+    has_memory_of,
+    make_placeholder,
+    naming_device,
+    reaches,
+    reaches_beside,
+)
 from torch_pjrt.program.tracing_scope import tracing
 
-DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
 CPU = torch.device("cpu")
 
 T = torch.Tensor
@@ -101,15 +108,10 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
             "it inside"
         )
     with torch.no_grad():
-        placeholder: torch.Tensor = trace.tensor(real.device, real.dtype, list(real.shape), list(real.stride()))
+        result = make_placeholder(trace, real)
     if isinstance(real, torch.nn.Parameter):
-        return torch.Tensor._make_subclass(type(real), placeholder, real.requires_grad)
-    return placeholder.requires_grad_() if real.requires_grad else placeholder
-
-
-def _fills_its_memory(tensor: torch.Tensor) -> bool:
-    nbytes = tensor.numel() * tensor.itemsize
-    return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == nbytes
+        return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
+    return result.requires_grad_() if real.requires_grad else result
 
 
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -157,11 +159,11 @@ class Recording(TorchFunctionMode):
 
     def stand_in(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """A placeholder whose memory the function must keep."""
-        placeholder = like(self.trace, real, name)
-        self.memory.append((name, placeholder, _memory(placeholder)))
-        if not _fills_its_memory(real):
-            self.partial[placeholder.untyped_storage().data_ptr()] = name
-        return placeholder
+        result = like(self.trace, real, name)
+        self.memory.append((name, result, _memory(result)))
+        if not has_memory_of(result, real):
+            self.partial[result.untyped_storage().data_ptr()] = name
+        return result
 
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         known = self.by_id.get(id(real))
@@ -242,24 +244,23 @@ class Recording(TorchFunctionMode):
     def moved(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """A function on the CPU says 'cpu', and one on CUDA 'cuda', where the program says its device."""
 
-        def device(value: Any) -> Any:
-            kind = torch.device(value).type if isinstance(value, (str, torch.device)) else ""
-            if kind == self.home.type:
+        makes = func in _device_constructors()  # on 'cpu' too: an optimizer's step count, which may be anywhere
+
+        def means(device: torch.device) -> torch.device:
+            if device.type == self.home.type or (makes and device.type == "cpu"):
                 return DEVICE
-            if kind == "cpu":
+            if device.type == "cpu":
                 raise CaptureError("a tensor can't be moved to 'cpu' within a program: return it, and move it then")
-            return value
+            return device
 
         if func in MOVES:
-            device(MOVES[func])
+            means(torch.device(MOVES[func]))
             return args, kwargs
         if func is T.to:
-            args = (args[0], *(device(a) if isinstance(a, (str, torch.device)) else a for a in args[1:]))
-        if func in _device_constructors():  # on 'cpu' too: an optimizer's step count, which may be anywhere
-            given = torch.device(kwargs.get("device") or CPU)
-            kwargs = {**kwargs, "device": DEVICE if given.type in ("cpu", self.home.type) else given}
-        elif kwargs.get("device") is not None:
-            kwargs = {**kwargs, "device": device(kwargs["device"])}
+            args = naming_device(tuple(torch.device(a) if isinstance(a, str) else a for a in args), means)
+        given = kwargs.get("device") or (CPU if makes else None)
+        if given is not None:
+            kwargs = {**kwargs, "device": means(torch.device(given))}
         return args, kwargs
 
     def mirror_autocast(self) -> None:
@@ -289,11 +290,11 @@ class Recording(TorchFunctionMode):
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
             )
-        if func.__name__.startswith("as_strided") and args[0].untyped_storage().data_ptr() in self.partial:
+        if reaches(func) and args[0].untyped_storage().data_ptr() in self.partial:
             name = self.partial[args[0].untyped_storage().data_ptr()]
             raise CaptureError(
-                f"{func.__name__} reaches memory beside the elements of {name}, which a program is not given: use "
-                "slices and indices, or pass the tensor that the memory belongs to"
+                f"{reaches_beside(func.__name__, name)}: use slices and indices, or pass the tensor that the memory "
+                "belongs to"
             )
         args, kwargs = read_numbers(func.__name__, args, kwargs)
         if holds_number((args, kwargs)):

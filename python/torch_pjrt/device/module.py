@@ -178,7 +178,7 @@ def synchronize(device: Any = None) -> None:
         RuntimeError: a program failed, now or while nobody waited for it.
     """
     index = _device(device).index
-    _C.sync_all("torch.pjrt.synchronize")
+    _C.start_all("torch.pjrt.synchronize")
     _C.wait(index)
 
 

@@ -12,7 +12,8 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo.splitting import outputs_of, writes
-from torch_pjrt.dynamo.tracing import DEVICE, device_drawn_on, random_device, reaches, result_devices
+from torch_pjrt.dynamo.tracing import device_drawn_on, random_device, result_devices
+from torch_pjrt.program.placeholders import naming_device, on_device, reaches
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -85,9 +86,9 @@ def _moved(tensor: torch.Tensor, memory: bool) -> torch.Tensor:
     """A copy on the device, with the ``memory`` around its elements if that may be reached."""
     tensor = tensor.detach()
     if tensor.device.type == "pjrt" or not memory:
-        return tensor.to(DEVICE)
+        return on_device(tensor)
     whole = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
-    return whole.to(DEVICE).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return on_device(whole).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def retraced(graph: fx.GraphModule) -> Function:
@@ -99,12 +100,11 @@ def retraced(graph: fx.GraphModule) -> Function:
 
     class Recorded(fx.Interpreter):
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
+            args, kwargs = naming_device((args, kwargs))
             return target(*args, **kwargs)
 
         def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-            value = super().get_attr(target, args, kwargs)
-            return value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+            return on_device(super().get_attr(target, args, kwargs))
 
     def run(arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)

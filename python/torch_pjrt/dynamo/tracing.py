@@ -16,9 +16,18 @@ from torch_pjrt.dynamo import control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
 from torch_pjrt.program.effects import has_effects, is_custom
+from torch_pjrt.program.placeholders import (
+    DEVICE,
+    has_memory_of,
+    make_placeholder,
+    naming_device,
+    on_device,
+    reaches,
+    reaches_beside,
+    same_strides,
+)
 from torch_pjrt.program.tracing_scope import tracing
 
-DEVICE = torch.device("pjrt")
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS
 
 
@@ -43,11 +52,6 @@ def user_line(node: fx.Node) -> tuple[str, int]:
     return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
 
 
-def same_strides(sizes: Sequence[int], some: Sequence[int], others: Sequence[int]) -> bool:
-    """Is every element in the same place? A dimension of one element may have any stride."""
-    return all(a == b for size, a, b in zip(sizes, some, others, strict=True) if size != 1)
-
-
 def returns_views(target: Any) -> bool:
     schema = getattr(target, "_schema", None)
     return schema is None or any(result.alias_info is not None for result in schema.returns)
@@ -61,35 +65,10 @@ def makes_from_nothing(target: Any, kwargs: dict[str, Any]) -> bool:
     return any(a.name == "device" for a in arguments) and not any("Tensor" in str(a.type) for a in arguments)
 
 
-def on_device(result: Any) -> Any:
-    """What was computed of numbers alone lies on the CPU."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(DEVICE), result)
-
-
 def rebinds(target: Any) -> bool:
     """Does the call give its first argument other memory, where a program can only write into what it is given?"""
     name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
     return name.startswith(("aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"))
-
-
-def reaches(target: Any) -> bool:
-    """Does the call place a view of its own on a tensor's memory, which may be wider than the tensor?"""
-    return isinstance(target, torch._ops.OpOverload) and target.name().startswith("aten::as_strided")
-
-
-def has_memory_of(placeholder: torch.Tensor, captured: torch.Tensor, symbols: Symbols) -> bool:
-    """Does the placeholder begin at the same place in as much memory? An argument's begins with its own elements."""
-    try:
-        sizes, strides = symbols.layout(captured)
-        offset = symbols.value(captured.storage_offset())
-        memory = symbols.value(captured.untyped_storage().nbytes())
-    except ValueError:  # only a run can tell
-        return False
-    return (
-        placeholder.storage_offset() == offset
-        and same_strides(sizes, placeholder.stride(), strides)
-        and placeholder.untyped_storage().nbytes() == memory
-    )
 
 
 def up_to_memory(node: fx.Node) -> list[fx.Node]:
@@ -174,11 +153,11 @@ class Placeholders(fx.Interpreter):
             )
         if reaches(n.target):
             *views, root = up_to_memory(n.args[0])
-            if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"], self.symbols):
-                reason = "it reaches memory beside its tensor's elements, which a program is not given"
+            if root in self.refused or not has_memory_of(args[0], n.args[0].meta["val"], self.symbols.value):
+                reason = reaches_beside("it", "its tensor")
                 self.refused |= dict.fromkeys(views, reason)
                 return self.refuse(n, reason)
-        args, kwargs = pytree.tree_map_only(torch.device, lambda _: DEVICE, (args, kwargs))
+        args, kwargs = naming_device((args, kwargs))
         if makes_from_nothing(n.target, kwargs):
             kwargs = {**kwargs, "device": DEVICE}
         _C.set_location(*user_line(n))
@@ -216,8 +195,7 @@ class Placeholders(fx.Interpreter):
     def constant(self, n: fx.Node) -> Any:
         name = str(n.target)
         if name not in self.constants:
-            value = self.fetch_attr(name)
-            self.constants[name] = value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+            self.constants[name] = on_device(self.fetch_attr(name))
         return self.constants[name]
 
     def refuse(self, n: fx.Node, reason: str) -> Any:
@@ -226,7 +204,7 @@ class Placeholders(fx.Interpreter):
 
         def stand_in(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                return scratch.tensor(torch.device("cpu"), value.dtype, *self.symbols.layout(value))
+                return make_placeholder(scratch, value, self.symbols.layout(value), torch.device("cpu"))
             return value if isinstance(value, (int, float, bool)) or value is None else UNKNOWN
 
         try:
@@ -278,9 +256,9 @@ class Tracer:
         with tracing_calls():
             for value in arguments:
                 if isinstance(value, torch.Tensor):
-                    layout = [[size_now(size) for size in sizes] for sizes in (value.shape, value.stride())]
-                    inputs.append(trace.tensor(value.device, value.dtype, *layout, value.is_conj(), value.is_neg()))
-                    sizes.append(layout[0])
+                    shape, strides = ([size_now(size) for size in each] for each in (value.shape, value.stride()))
+                    inputs.append(make_placeholder(trace, value, (shape, strides)))
+                    sizes.append(shape)
                     continue
                 number = size_now(value) if isinstance(value, torch.SymInt) else value
                 trace.number(number)

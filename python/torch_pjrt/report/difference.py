@@ -10,9 +10,9 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
-# An outline is what the core gives (src/python/run_log.cpp): "calls", each with "op", "file", "line" and "fields"
+# A description is what the core gives (src/python/run_log.cpp): "calls", each with "op", "file", "line" and "fields"
 # (name, kind, text, source), the types of the "arguments", the sources of the "results", and which are "reused".
-Outline = dict[str, Any]
+Description = dict[str, Any]
 Call = dict[str, Any]
 Source = tuple[int, int]  # (call, which of its results), or (-1 - argument, 0)
 
@@ -44,7 +44,7 @@ class Difference:
         return f"{self.kind}: {of}{place}: {self.before} → {self.after}"
 
 
-def differences(before: Outline, after: Outline) -> list[Difference]:
+def differences(before: Description, after: Description) -> list[Difference]:
     """What the graph ``after`` has otherwise than ``before``; most telling first. Empty: only the order differs."""
     pairs, removed, added = aligned(before["calls"], after["calls"])
     found = [*in_fields(before, after, pairs), *in_ops(before["calls"], removed, after["calls"], added)]
@@ -74,7 +74,7 @@ def aligned(before: list[Call], after: list[Call]) -> tuple[list[tuple[int, int]
     return pairs, [i for i in range(len(a)) if i not in known_a], [j for j in range(len(b)) if j not in known_b]
 
 
-def in_fields(before: Outline, after: Outline, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
+def in_fields(before: Description, after: Description, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
     """Of calls that both have. What an operand brings along is told of at the call that it comes from."""
     changed: set[int] = set()  # calls of `after`
     for i, j in pairs:
@@ -121,7 +121,7 @@ def in_ops(before: list[Call], removed: list[int], after: list[Call], added: lis
             yield Difference("op", op, file, line, "", *(f"{n} calls" if n != 1 else "1 call" for n in counts))
 
 
-def in_operands(before: Outline, after: Outline, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
+def in_operands(before: Description, after: Description, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
     for i, j in pairs:
         call = after["calls"][j]
         for (_, _, _, source_a), (name, _, _, source_b) in zip(
@@ -132,7 +132,7 @@ def in_operands(before: Outline, after: Outline, pairs: list[tuple[int, int]]) -
                 yield Difference("operand", call["op"], call["file"], call["line"], name, *values)
 
 
-def in_results(before: Outline, after: Outline, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
+def in_results(before: Description, after: Description, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
     """Values that a tensor holds afterwards in one of them only."""
     moved = dict(pairs)
     held_a = {(moved.get(call, call), index): (call, index) for call, index in before["results"]}
@@ -143,9 +143,9 @@ def in_results(before: Outline, after: Outline, pairs: list[tuple[int, int]]) ->
         yield Difference("result", call["op"], call["file"], call["line"], f"result {key[1]}", *kept)
 
 
-def named(outline: Outline, source: Source) -> str:
+def named(description: Description, source: Source) -> str:
     call, index = source
     if call < 0:
-        return f"argument {-1 - call}, {outline['arguments'][-1 - call]}"
-    op, line = outline["calls"][call]["op"], outline["calls"][call]["line"]
+        return f"argument {-1 - call}, {description['arguments'][-1 - call]}"
+    op, line = description["calls"][call]["op"], description["calls"][call]["line"]
     return f"result {index} of call {call}, {op}" + (f" in line {line}" if line else "")

@@ -109,7 +109,7 @@ def _collect() -> None:
 
 
 def _run(raw: dict[str, Any]) -> GraphRun:
-    outline, other = raw.pop("outline", None), raw.pop("resembles", None)
+    description, other = raw.pop("description", None), raw.pop("resembles", None)
     from_disk = raw.pop("from_disk", None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
     if raw.pop("on_host"):
@@ -118,5 +118,5 @@ def _run(raw: dict[str, Any]) -> GraphRun:
         **{"compile_seconds": 0.0, **raw},
         source=source,
         resembles=other["graph"] if other else None,
-        differences=tuple(differences(other, outline)) if other else (),
+        differences=tuple(differences(other, description)) if other else (),
     )

@@ -42,7 +42,7 @@ struct Plan {
   // Numbers that PyTorch converts to this dtype: one that doesn't fit is an error.
   std::vector<uint32_t> fitted;
   c10::ScalarType fitted_to = c10::ScalarType::Undefined;
-  bool on_host = false;  // the op can't be lowered: the graph is cut and the host runs it
+  bool on_host = false;  // the op can't be lowered: what it needs is run, and the host runs it
   std::string host_reason;
 
   // Calls of this key have a plan for each value of their numbers; nothing else is filled in here.

@@ -65,7 +65,7 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
     counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
     write(self, std::move(value));
   }
-  if (C10_UNLIKELY(eager())) cut(self, "aten::copy_");
+  if (C10_UNLIKELY(eager())) start_long_graph(self, "aten::copy_");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ops that XLA can't do: the graph is cut, the op runs on the CPU in eager, and the graph goes on.
+// Ops that XLA can't do: what they need is run, then the op on the CPU in eager.
 //
 // Never silent: each case is counted by op, warned of once with the user's line, and an error under
 // TORCH_PJRT_STRICT=1.

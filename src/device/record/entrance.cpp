@@ -146,7 +146,7 @@ Makers all_entrances() {
   using Written = at::Tensor&;
   using Number = const c10::Scalar&;
   using List = at::TensorList;
-  using Numbers = at::ArrayRef<c10::Scalar>;
+  using Scalars = at::ArrayRef<c10::Scalar>;
   using Ints = c10::IntArrayRef;
   using Two = std::tuple<at::Tensor, at::Tensor>;
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -194,12 +194,12 @@ Makers all_entrances() {
   add<void, List>(m);
   add<void, List, Number>(m);
   add<void, List, Tensor>(m);
-  add<void, List, Numbers>(m);
+  add<void, List, Scalars>(m);
   add<void, List, List>(m);
   add<void, List, List, Number>(m);
-  add<void, List, List, Numbers>(m);
+  add<void, List, List, Scalars>(m);
   add<void, List, List, List, Number>(m);
-  add<void, List, List, List, Numbers>(m);
+  add<void, List, List, List, Scalars>(m);
   add<std::vector<at::Tensor>, List>(m);
   add<std::vector<at::Tensor>, List, Number>(m);
   add<std::vector<at::Tensor>, List, Tensor>(m);

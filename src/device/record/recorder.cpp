@@ -188,7 +188,7 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
-// Makes the node, counts it, and cuts the graph where it has become too long.
+// Makes the node, counts it, and starts the graph where it has become too long.
 void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
             std::unique_lock<std::mutex> lock) {
   const uint32_t nodes = emit(plan, arguments, results);
@@ -196,7 +196,7 @@ void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Re
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
   if (C10_LIKELY(nodes <= most_nodes.load(std::memory_order_relaxed))) return;
   timer.drop();
-  if (const at::Tensor tensor = holder(plan, arguments, results); tensor.defined()) cut(tensor, op.name);
+  if (const at::Tensor tensor = holder(plan, arguments, results); tensor.defined()) start_long_graph(tensor, op.name);
 }
 
 // The plan of a call. If its lowering holds the numbers, the numbers become part of the key. Under graph_lock().

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph/node.h"
+#include "graph/pending.h"
 
 namespace tpjrt::device {
 
@@ -62,12 +62,9 @@ class Engine {
   // Whether the call can be lowered; if not, why. Fills signature.lowering. `numbers` are those of the first such call,
   // without the random key. May take the GIL.
   virtual bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) = 0;
-  // Starts everything that is pending anywhere.
-  virtual void sync_all(const char* cause) = 0;
-  // Starts what Component::any_large(until) gives.
-  virtual void sync_large(const char* cause, uint64_t until) = 0;
-  // Starts, as one program, what Cell::pending_since(since, least) gives.
-  virtual void sync_rest(const char* cause, uint64_t since, graph::Amount least) = 0;
+  // Starts what graph::pending(since, least) gives: since ever, all of it. What came since a node is one round of a loop, and
+  // one program; otherwise each component is.
+  virtual void start(const char* cause, uint64_t since, const graph::Least& least) = 0;
   // After everything that was started on the device so far.
   virtual std::shared_ptr<Moment> now(c10::DeviceIndex device) = 0;
   // moment.wait() without the GIL.

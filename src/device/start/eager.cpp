@@ -1,4 +1,4 @@
-// Where graphs are cut that nobody reads.
+// Starting long graphs that nobody reads.
 #include "device/start/eager.h"
 
 #include <c10/util/Exception.h>
@@ -28,7 +28,7 @@ std::atomic<uint32_t> most_nodes{initial()};
 bool eager() { return most_nodes.load(std::memory_order_relaxed) == 0; }
 void set_eager(bool on) { most_nodes = on ? 0 : kMostNodes; }
 
-void cut(const at::Tensor& tensor, const std::string& op) {
+void start_long_graph(const at::Tensor& tensor, const std::string& op) {
   if (stays_lazy() || tracing()) return;
   if (!eager()) {
     engine().sync({&storage_of(tensor)->cell}, "a graph long without a read");

@@ -13,8 +13,8 @@
 namespace tpjrt::device {
 namespace {
 
-constexpr size_t kLeastBytes = 256;                             // of a batch
-constexpr graph::Amount kMuch{.nodes = 8, .nbytes = 1U << 20};  // for one tensor, and for all
+constexpr size_t kLeastBytes = 256;                            // of a batch
+constexpr graph::Least kMuch{.nodes = 8, .nbytes = 1U << 20};  // for one tensor, and for all
 
 constexpr auto kCause = "a new round of a loop";
 
@@ -41,7 +41,7 @@ void end_round_at_transfer() {
   const Place place = place_source();
   if (place.in_module) return;
   const auto since = pass(place);
-  if (since) engine().sync_rest(kCause, *since, kMuch);
+  if (since) engine().start(kCause, *since, kMuch);
 }
 
 }  // namespace
@@ -56,25 +56,29 @@ void end_round_before_read(const graph::Cell& cell) {
   if (!may_end_round()) return;
   {
     std::lock_guard lock(graph::graph_lock());
-    if (!cell.value().is_leaf() || !graph::Cell::any_pending()) return;  // what is not there yet, its read runs
+    if (!cell.value().is_leaf() || !graph::any_pending()) return;  // what is not there yet, its read runs
   }
   end_round_at_transfer();
 }
 
 void end_round_before_backward() {
   if (!may_end_round()) return;
+  std::vector<graph::Value> large;
   {
     std::lock_guard lock(graph::graph_lock());
-    if (!graph::Component::any_large()) return;
+    large = graph::pending(graph::kEver, graph::kLarge);
   }
-  if (const auto last = pass(place_source())) engine().sync_large(kCause, *last);
+  if (large.empty()) return;
+  if (const auto last = pass(place_source())) {
+    engine().start(kCause, graph::kEver, {.nodes = graph::kLarge.nodes, .begun = *last});
+  }
 }
 
 void end_round_after_step() {
   if (!may_end_round()) return;
   static uint64_t last = 0;
   const uint64_t since = std::exchange(last, newest_id());
-  if (since != 0) engine().sync_rest("pending beside an optimizer step", since, kMuch);
+  if (since != 0) engine().start("pending beside an optimizer step", since, kMuch);
 }
 
 }  // namespace tpjrt::device

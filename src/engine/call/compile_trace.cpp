@@ -98,8 +98,8 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
   auto next = static_cast<uint32_t>(graph::count_of_own(places));
   for (const graph::Pack& pack : walk.packs) {
     BoundPack bound(pack, next++);
-    for (const graph::Pack::Piece& piece : pack.pieces)
-      bound.arguments.push_back(by_leaf.at(walk.leaves[piece.leaf].get()));
+    for (const graph::Pack::Member& member : pack.members)
+      bound.arguments.push_back(by_leaf.at(walk.leaves[member.leaf].get()));
     packs_.push_back(std::move(bound));
   }
 }

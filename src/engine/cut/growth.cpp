@@ -25,7 +25,7 @@ constexpr size_t kLeastTurn = 6;      // calls of a turn, on average: running a 
 constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 // What is equal for two graphs of the same calls in the same order, whatever their shapes and dtypes.
-uint64_t outline_hash(const graph::Walk& walk) {
+uint64_t shapeless_hash(const graph::Walk& walk) {
   uint64_t hash = walk.nodes.size();
   const auto mix = [&](uint64_t word) { hash = graph::mixed(hash, word); };
   for (const Node* node : walk.nodes) {
@@ -165,7 +165,7 @@ size_t to_compile(const graph::Walk& walk, const graph::PartOfNode& part, const 
 }  // namespace
 
 graph::PartOfNode Growth::find(const graph::Walk& walk, bool may_interpret) {
-  const Calls before = std::exchange(by_outline_[outline_hash(walk)], calls_of(walk));
+  const Calls before = std::exchange(by_shapeless_hash_[shapeless_hash(walk)], calls_of(walk));
   graph::PartOfNode part = around_bookkeeping(walk);
   const bool known = !part.empty() && !middles_.insert(middle_hash(walk, part)).second;
   if (known && may_interpret) return part;

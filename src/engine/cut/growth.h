@@ -35,8 +35,8 @@ class Growth {
  private:
   using Calls = std::vector<graph::SignaturePtr>;
 
-  std::unordered_map<uint64_t, Calls> by_outline_;  // the last graph of each
-  std::unordered_set<uint64_t> middles_;            // of all large graphs, between their bookkeeping
+  std::unordered_map<uint64_t, Calls> by_shapeless_hash_;  // the last graph of each
+  std::unordered_set<uint64_t> middles_;                   // of all large graphs, between their bookkeeping
 };
 
 }  // namespace tpjrt::engine

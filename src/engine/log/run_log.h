@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "device/services/location.h"
-#include "engine/log/outline.h"
+#include "engine/log/description.h"
 
 namespace tpjrt::engine {
 
 // How a program came to be, if it was not there before. Times are in seconds.
 struct Making {
   bool from_disk = false;
-  double seconds = 0;                // from the recorded graph to the executable
-  Outline outline;                   // of the new program
-  std::optional<Outline> resembles;  // of the most similar one before
+  double seconds = 0;                    // from the recorded graph to the executable
+  Description description;               // of the new program
+  std::optional<Description> resembles;  // of the most similar one before
 };
 
 struct GraphRun {

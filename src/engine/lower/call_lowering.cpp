@@ -23,19 +23,19 @@ using graph::Parameter;
 using graph::Signature;
 using graph::TypePtr;
 using Entry = Parameter::Entry;
-using Part = CallLowering::Part;
+using InnerCall = CallLowering::InnerCall;
 
 std::atomic<Decomposer> python_decomposer{nullptr};
 
 // Rewrites the outer call's parameters for another operator. `element` picks one entry of each list; -1 keeps lists.
-class PartBuilder {
+class InnerCallBuilder {
  public:
-  PartBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
+  InnerCallBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
       : outer_(outer), partner_(partner), element_(element) {}
 
-  Part build(c10::ArrayRef<Number> numbers) {
-    part_.signature = std::make_unique<Signature>();
-    Signature& inner = *part_.signature;
+  InnerCall build(c10::ArrayRef<Number> numbers) {
+    call_.signature = std::make_unique<Signature>();
+    Signature& inner = *call_.signature;
     inner.name = graph::full_name(partner_.op);
     inner.op = partner_.op;
     inner.device = outer_.device;
@@ -50,10 +50,10 @@ class PartBuilder {
       parameter.name = declared[i].name();
       inner.parameters.push_back(std::move(parameter));
     }
-    inner.numbers = static_cast<uint32_t>(part_.numbers.size());
+    inner.numbers = static_cast<uint32_t>(call_.numbers.size());
     infer_results(inner, numbers);
     if (inner.random) inner.numbers += 2;
-    return std::move(part_);
+    return std::move(call_);
   }
 
  private:
@@ -72,12 +72,12 @@ class PartBuilder {
 
   Entry moved(Entry entry) {
     if (entry.source == Entry::Source::kOperand) {
-      part_.operands.push_back(entry.index);
-      part_.signature->operands.push_back(entry.type);
-      entry.index = static_cast<uint32_t>(part_.operands.size() - 1);
+      call_.operands.push_back(entry.index);
+      call_.signature->operands.push_back(entry.type);
+      entry.index = static_cast<uint32_t>(call_.operands.size() - 1);
     } else if (entry.source == Entry::Source::kNumber) {
-      part_.numbers.push_back(entry.index);
-      entry.index = static_cast<uint32_t>(part_.numbers.size() - 1);
+      call_.numbers.push_back(entry.index);
+      entry.index = static_cast<uint32_t>(call_.numbers.size() - 1);
     }
     return entry;
   }
@@ -97,16 +97,16 @@ class PartBuilder {
         count = 1;
         inner.kind = Parameter::Kind::kNumber;
       }
-      inner.first = static_cast<uint32_t>(part_.numbers.size());
+      inner.first = static_cast<uint32_t>(call_.numbers.size());
       inner.count = count;
-      for (uint32_t k = 0; k < count; ++k) part_.numbers.push_back(first + k);
+      for (uint32_t k = 0; k < count; ++k) call_.numbers.push_back(first + k);
     }
     return inner;
   }
 
   void infer_results(Signature& inner, c10::ArrayRef<Number> numbers) {
     std::vector<Number> mine;
-    for (const uint32_t index : part_.numbers) mine.push_back(numbers[index]);
+    for (const uint32_t index : call_.numbers) mine.push_back(numbers[index]);
     for (const at::Tensor& meta : device::tensors_of(device::outline(inner, mine).results)) {
       inner.results.push_back(!meta.defined() ? nullptr : graph::intern_contiguous(meta.scalar_type(), meta.sizes()));
     }
@@ -115,20 +115,20 @@ class PartBuilder {
   const Signature& outer_;
   const graph::Partner& partner_;
   int64_t element_;
-  Part part_;
+  InnerCall call_;
 };
 
-// Every part's results, one after the other, are the outer results.
-bool add_part(CallLowering& lowering, const Signature& outer, Part part, c10::ArrayRef<Number> numbers,
-              uint32_t first_result, std::string& reason) {
-  const auto count = static_cast<uint32_t>(part.signature->results.size());
+// Every inner call's results, one after the other, are the outer results.
+bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call, c10::ArrayRef<Number> numbers,
+                    uint32_t first_result, ops::Target target, std::string& reason) {
+  const auto count = static_cast<uint32_t>(inner_call.signature->results.size());
   if (first_result + count > outer.results.size()) return false;
-  for (uint32_t i = 0; i < count; ++i) part.results.push_back(first_result + i);
+  for (uint32_t i = 0; i < count; ++i) inner_call.results.push_back(first_result + i);
   std::vector<Number> mine;
-  for (const uint32_t index : part.numbers) mine.push_back(numbers[index]);
-  if (!find_lowering(*part.signature, mine, reason)) return false;
-  outer.lowering_holds_numbers |= part.signature->lowering_holds_numbers;
-  lowering.parts.push_back(std::move(part));
+  for (const uint32_t index : inner_call.numbers) mine.push_back(numbers[index]);
+  if (!find_lowering(*inner_call.signature, mine, target, reason)) return false;
+  outer.lowering_holds_numbers |= inner_call.signature->lowering_holds_numbers;
+  lowering.inner_calls.push_back(std::move(inner_call));
   return true;
 }
 
@@ -153,23 +153,24 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
 }
 
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
-                      std::string& reason) {
+                      ops::Target target, std::string& reason) {
   const auto partner = graph::functional_partner(*signature.op);
   if (!partner) return false;
-  Part part = PartBuilder(signature, *partner, -1).build(numbers);
-  refuse_impossible_writes(signature, *part.signature, numbers);
-  return part.signature->results.size() == signature.results.size() &&
-         add_part(lowering, signature, std::move(part), numbers, 0, reason);
+  InnerCall inner_call = InnerCallBuilder(signature, *partner, -1).build(numbers);
+  refuse_impossible_writes(signature, *inner_call.signature, numbers);
+  return inner_call.signature->results.size() == signature.results.size() &&
+         add_inner_call(lowering, signature, std::move(inner_call), numbers, 0, target, reason);
 }
 
 bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
-                      std::string& reason) {
+                      ops::Target target, std::string& reason) {
   const auto partner = graph::element_partner(*signature.op);
   if (!partner) return false;
   for (uint32_t i = 0; i < signature.results.size(); ++i) {
-    Part part = PartBuilder(signature, *partner, i).build(numbers);
-    if (part.signature->results.size() != 1 || !add_part(lowering, signature, std::move(part), numbers, i, reason)) {
-      lowering.parts.clear();
+    InnerCall inner_call = InnerCallBuilder(signature, *partner, i).build(numbers);
+    if (inner_call.signature->results.size() != 1 ||
+        !add_inner_call(lowering, signature, std::move(inner_call), numbers, i, target, reason)) {
+      lowering.inner_calls.clear();
       return false;
     }
   }
@@ -279,25 +280,26 @@ const CallLowering& lowering_of(const Signature& signature) {
   return *static_cast<const CallLowering*>(signature.lowering.get());
 }
 
-bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;
-    if (try_emit(signature, numbers, why)) return true;
+    if (try_emit(signature, numbers, target, why)) return true;
     lowering->rule = nullptr;
   }
-  if (lower_by_partner(*lowering, signature, numbers, why) || lower_by_element(*lowering, signature, numbers, why)) {
+  if (lower_by_partner(*lowering, signature, numbers, target, why) ||
+      lower_by_element(*lowering, signature, numbers, target, why)) {
     signature.lowering = lowering;
     return true;
   }
-  lowering->parts.clear();
+  lowering->inner_calls.clear();
   std::string second;
   if (lower_by_decomposition(*lowering, signature, numbers, second)) {
     signature.lowering = lowering;
     signature.lowering_holds_numbers = !numbers.empty();
-    if (try_emit(signature, numbers, second)) return true;
+    if (try_emit(signature, numbers, target, second)) return true;
   }
   signature.lowering = nullptr;
   signature.lowering_holds_numbers = false;

@@ -26,12 +26,12 @@ struct Subgraph {
 struct CallLowering {
   // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
   // and numbers are the outer call's, its results are converted to the outer results' types.
-  struct Part {
+  struct InnerCall {
     std::unique_ptr<graph::Signature> signature;
     std::vector<uint32_t> operands, numbers, results;
   };
-  ops::Rule rule = nullptr;
-  std::vector<Part> parts;
+  const ops::RuleTable::Entry* rule = nullptr;
+  std::vector<InnerCall> inner_calls;
   Subgraph decomposition;
   // A loop or a branch (engine/lower/control_flow.h): its condition and body, or what is done when true and when false.
   enum class Control : uint8_t { kNone, kWhile, kIf };
@@ -39,8 +39,9 @@ struct CallLowering {
   std::vector<Subgraph> regions;
 };
 
-// Finds the way and stores it in signature.lowering; false with the reason if there is none.
-bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
+// Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.
+bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
+                   std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
 
 // PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.

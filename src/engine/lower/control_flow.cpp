@@ -137,7 +137,7 @@ void require_outside(Emit& e, std::vector<Requirement> required, Values& results
 
 // What a region requires; its values are of no use here.
 std::vector<Requirement> requirements_of(const Emit& e, const Subgraph& graph, const Values& operands) {
-  Emit scratch("region");
+  Emit scratch("region", e.target());
   if (!e.has_requirements()) return {};
   Values parameters;
   for (const hlo::Value& operand : operands) parameters.push_back(scratch.parameter(operand.type));

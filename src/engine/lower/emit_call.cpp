@@ -153,6 +153,15 @@ Value derived_key(Emit& e, const Value& key, int64_t index) {
   return e.add(key, e.constant((index + 1) << 40, key.type));
 }
 
+// As they are now; without keys, which are operands.
+std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
+  std::vector<LoweredNumber> lowered;
+  for (const Number& number : numbers) {
+    if (number.kind != Number::Kind::kKey) lowered.push_back({number, constant_of(e, number), false, nullptr});
+  }
+  return lowered;
+}
+
 }  // namespace
 
 Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
@@ -166,16 +175,12 @@ Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, con
     }
     Values inputs;
     for (const graph::Value& operand : node->operands) inputs.push_back(done.at(operand.node.get())[operand.index]);
-    std::vector<LoweredNumber> numbers;
-    for (const Number& number : node->numbers) {
-      if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
-    }
     Value inner_key;
     if (node->signature->random) {
       if (!key) throw ops::Unsupported("its decomposition draws random numbers, which its schema doesn't say");
       inner_key = derived_key(e, key, random_nodes++);
     }
-    done[node] = emit_call(e, *node->signature, inputs, numbers, inner_key);
+    done[node] = emit_call(e, *node->signature, inputs, constants(e, node->numbers), inner_key);
   }
   Values results;
   for (const graph::Value& value : graph.results) {
@@ -199,12 +204,12 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   const CallLowering& lowering = lowering_of(signature);
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
-    Values results = ops::RuleTable::emit(lowering.rule, e, call.call);
+    Values results = ops::RuleTable::emit(*lowering.rule, e, call.call);
     call.report_pins(signature);
     return results;
   }
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
-  if (lowering.parts.empty()) {
+  if (lowering.inner_calls.empty()) {
     Values results = emit_subgraph(e, lowering.decomposition, operands, key);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i]) results[i] = e.as(results[i], *signature.results[i]);
@@ -213,16 +218,16 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   }
   Values results(signature.results.size());
   int64_t index = 0;
-  for (const CallLowering::Part& part : lowering.parts) {
+  for (const CallLowering::InnerCall& inner_call : lowering.inner_calls) {
     Values inner;
-    for (const uint32_t operand : part.operands) inner.push_back(operands[operand]);
+    for (const uint32_t operand : inner_call.operands) inner.push_back(operands[operand]);
     std::vector<LoweredNumber> inner_numbers;
-    for (const uint32_t number : part.numbers) inner_numbers.push_back(numbers[number]);
+    for (const uint32_t number : inner_call.numbers) inner_numbers.push_back(numbers[number]);
     Value inner_key = key;
-    if (key && lowering.parts.size() > 1) inner_key = derived_key(e, key, index++);
-    Values values = emit_call(e, *part.signature, inner, inner_numbers, inner_key);
+    if (key && lowering.inner_calls.size() > 1) inner_key = derived_key(e, key, index++);
+    Values values = emit_call(e, *inner_call.signature, inner, inner_numbers, inner_key);
     for (size_t i = 0; i < values.size(); ++i) {
-      const uint32_t to = part.results[i];
+      const uint32_t to = inner_call.results[i];
       if (signature.results[to]) results[to] = e.as(values[i], *signature.results[to]);
     }
   }
@@ -234,16 +239,20 @@ void rethrow_wrong_rule() {
   if (!wrong_rule.empty()) throw graph::InternalError(std::exchange(wrong_rule, {}));
 }
 
-bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, std::string& reason) {
+std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
+  Emit e("alone", target);
+  Values operands;
+  for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
+  Value key;
+  if (signature.random) key = e.parameter({ElementType::kU64, {2}});
+  Values results = emit_call(e, signature, operands, constants(e, numbers), key);
+  std::erase_if(results, [](const Value& value) { return !value; });
+  return e.finish(results);
+}
+
+bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   try {
-    Emit e("check");
-    Values operands;
-    for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
-    std::vector<LoweredNumber> lowered;
-    for (const Number& number : numbers) lowered.push_back({number, constant_of(e, number), false, nullptr});
-    Value key;
-    if (signature.random) key = e.parameter({ElementType::kU64, {2}});
-    emit_call(e, signature, operands, lowered, key);
+    (void)emit_alone(signature, numbers, target);
     return true;
   } catch (const ops::Unsupported& error) {
     reason = error.what();

@@ -1,4 +1,4 @@
-// From signatures and lowered operands to StableHLO: rules, parts and decompositions alike.
+// From signatures and lowered operands to StableHLO: rules, inner calls and decompositions alike.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -28,9 +28,15 @@ hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo
 // The nodes of a decomposition or a region, the operands in its placeholders' places.
 hlo::Values emit_subgraph(ops::Emit& e, const Subgraph& graph, const hlo::Values& operands, const hlo::Value& key);
 
-// Whether the call can be emitted: tries it in a builder of its own. False, with the reason, where a rule says Unsupported
-// or emits what doesn't fit; the latter throws InternalError in strict mode.
-bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason);
+// The module of this call alone, on parameters in its operands' places; numbers are constants, and keys among them are left
+// out. What can be said of a call is tried on it: by rules while it is recorded, by XLA where that refuses a graph. Throws
+// what its rule throws.
+std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target);
+
+// Whether that can be emitted. False, with the reason, where a rule says Unsupported or emits what doesn't fit; the latter
+// throws InternalError in strict mode.
+bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
+              std::string& reason);
 
 // For code that tries rules through Python, where an InternalError becomes another exception: forgets the last one of this
 // thread, and throws it again if there was one since.

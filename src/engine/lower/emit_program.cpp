@@ -102,25 +102,25 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
-// The pieces of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
+// The members of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   for (const graph::Pack& pack : walk.packs) {
     const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
-    for (const graph::Pack::Piece& piece : pack.pieces) {
-      const Type type = memory_form(*walk.leaves[piece.leaf]->leaf_type).type;
-      const Value flat = e.slice(whole, {piece.first}, {piece.first + type.elements()}, {1});
-      leaves[piece.leaf] = e.reshape(flat, type.dims);
+    for (const graph::Pack::Member& member : pack.members) {
+      const Type type = memory_form(*walk.leaves[member.leaf]->leaf_type).type;
+      const Value flat = e.slice(whole, {member.first}, {member.first + type.elements()}, {1});
+      leaves[member.leaf] = e.reshape(flat, type.dims);
     }
   }
 }
 
 Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
-  Values pieces;
-  for (const graph::Pack::Piece& piece : pack.pieces) {
-    const Value& result = results[piece.result];
-    pieces.push_back(e.reshape(result, {result.type.elements()}));
+  Values members;
+  for (const graph::Pack::Member& member : pack.members) {
+    const Value& result = results[member.result];
+    members.push_back(e.reshape(result, {result.type.elements()}));
   }
-  return e.concatenate(pieces, 0);
+  return e.concatenate(members, 0);
 }
 
 Value extremes(Emit& e) {
@@ -135,10 +135,9 @@ Value extremes(Emit& e) {
 }  // namespace
 
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            bool for_cpu) {
-  Emit e("graph");
+                            ops::Target target) {
+  Emit e("graph", target);
   if (!with_requirements) e.without_requirements();
-  if (for_cpu) e.set_for_cpu();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -157,7 +156,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
   const std::vector<char> apart =
-      for_cpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
+      target == ops::Target::kCpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
   for (const graph::Node* node : walk.nodes) {
     e.set_writes_apart(apart[node->local]);
     const graph::Signature& signature = *node->signature;
@@ -187,7 +186,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements, for_cpu);
+  if (again) return emit_program(walk, slots, with_requirements, target);
   Values values, results;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];

@@ -7,6 +7,7 @@
 #include "engine/lower/number_slot.h"
 #include "engine/lower/requirements.h"
 #include "graph/tape/walk.h"
+#include "ops/rule/target.h"
 
 namespace tpjrt::engine {
 
@@ -17,8 +18,7 @@ struct EmittedProgram {
 
 // `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
 // text is emitted again without). Without requirements, the module is what the user's function says and no more.
-// `for_cpu`: it will be compiled by XLA:CPU, some of whose gaps rules work around.
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            bool for_cpu);
+                            ops::Target target);
 
 }  // namespace tpjrt::engine

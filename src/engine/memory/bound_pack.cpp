@@ -11,17 +11,17 @@ namespace tpjrt::engine {
 
 BoundPack::BoundPack(const graph::Pack& pack, uint32_t result) : result_(result) {
   const size_t width = elementSize(pack.dtype);
-  for (size_t i = 0; i < pack.pieces.size(); ++i) {
-    const int64_t end = i + 1 < pack.pieces.size() ? pack.pieces[i + 1].first : pack.elements;
-    const int64_t first = pack.pieces[i].first;
+  for (size_t i = 0; i < pack.members.size(); ++i) {
+    const int64_t end = i + 1 < pack.members.size() ? pack.members[i + 1].first : pack.elements;
+    const int64_t first = pack.members[i].first;
     spans_.push_back({static_cast<size_t>(first) * width, static_cast<size_t>(end - first) * width});
   }
   type_ = std::make_shared<const pjrt::BufferType>(buffer_type(pack.dtype), std::vector<int64_t>{pack.elements});
   memory_ = c10::GetCPUAllocator()->allocate(type_->size_in_bytes);
 }
 
-void BoundPack::put(size_t piece, const at::Tensor& tensor) {
-  const auto [first, nbytes] = spans_[piece];
+void BoundPack::put(size_t member, const at::Tensor& tensor) {
+  const auto [first, nbytes] = spans_[member];
   std::memcpy(static_cast<char*>(memory_.mutable_get()) + first, tensor.const_data_ptr(), nbytes);
 }
 
@@ -42,8 +42,8 @@ void BoundPack::take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs) 
   buffer_.reset();
 }
 
-void BoundPack::get(size_t piece, const at::Tensor& tensor) const {
-  const auto [first, nbytes] = spans_[piece];
+void BoundPack::get(size_t member, const at::Tensor& tensor) const {
+  const auto [first, nbytes] = spans_[member];
   std::memcpy(tensor.mutable_data_ptr(), static_cast<const char*>(memory_.get()) + first, nbytes);
 }
 

@@ -18,18 +18,18 @@ class BoundPack {
   // `result`: the program's, with the new values.
   BoundPack(const graph::Pack& pack, uint32_t result);
 
-  // Copies a piece from the memory of its tensor on the CPU.
-  void put(size_t piece, const at::Tensor& tensor);
+  // Copies a member from the memory of its tensor on the CPU.
+  void put(size_t member, const at::Tensor& tensor);
   // What the program takes.
   PJRT_Buffer* bind(pjrt::Client& client, size_t device_index);
   // The program has run.
   void take(const std::vector<std::shared_ptr<pjrt::Buffer>>& outputs);
-  // Copies a new value to where the piece came from.
-  void get(size_t piece, const at::Tensor& tensor) const;
+  // Copies a new value to where the member came from.
+  void get(size_t member, const at::Tensor& tensor) const;
   // The buffer may have been donated to a program that failed.
   void let_go() { buffer_.reset(); }
 
-  std::vector<uint32_t> arguments;  // of the call: where each piece comes from
+  std::vector<uint32_t> arguments;  // of the call: where each member comes from
 
  private:
   struct Span {

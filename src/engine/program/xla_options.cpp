@@ -56,7 +56,9 @@ pjrt::Options client_options(const PluginChoice& plugin) {
   return options;
 }
 
-bool is_xla_cpu(const pjrt::Client& client) { return client.platform_name() == "cpu"; }
+ops::Target target_of(const pjrt::Client& client) {
+  return client.platform_name() == "cpu" ? ops::Target::kCpu : ops::Target::kAny;
+}
 
 namespace {
 
@@ -77,7 +79,7 @@ std::string passes_left_out(std::string passes) {
 pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordinal, Traits traits) {
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
-  const bool is_cpu = is_xla_cpu(client);
+  const bool is_cpu = target_of(client) == ops::Target::kCpu;
   // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
   if (is_cpu) options.overrides["xla_cpu_enable_fast_min_max"] = false;
   // XLA's algebraic simplifier takes floats for real numbers: (x + c) - c is x to it, and x / c is x * (1 / c). What remains of

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "ops/rule/target.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -15,8 +16,8 @@ struct PluginChoice {
 bool is_cpu_plugin(const PluginChoice& plugin);
 pjrt::Options client_options(const PluginChoice& plugin);
 
-// XLA for the CPU, whose gaps rules and options work around.
-bool is_xla_cpu(const pjrt::Client& client);
+// Whose forms its programs have.
+ops::Target target_of(const pjrt::Client& client);
 
 struct Traits {         // of a program, which XLA:CPU is told of
   bool small = false;   // no kernel of it is worth several threads

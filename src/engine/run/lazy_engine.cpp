@@ -23,7 +23,7 @@ void LazyEngine::install() {
 }
 
 bool LazyEngine::lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) {
-  return find_lowering(signature, numbers, reason);
+  return find_lowering(signature, numbers, session_.target(), reason);
 }
 
 device::MemoryUse LazyEngine::memory(c10::DeviceIndex device) {

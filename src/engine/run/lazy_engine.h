@@ -28,9 +28,9 @@ class LazyEngine final : public device::Engine {
   at::Tensor host_view(const graph::Value& leaf) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
-  void sync_all(const char* cause) override;
-  void sync_large(const char* cause, uint64_t until) override;
-  void sync_rest(const char* cause, uint64_t since, graph::Amount least) override;
+  void start(const char* cause, uint64_t since, const graph::Least& least) override {
+    start(cause, since, least, session_.logged_location());
+  }
   std::shared_ptr<device::Moment> now(c10::DeviceIndex device) override { return session_.now(device); }
   void wait(const device::Moment& moment) override { session_.wait(moment); }
   device::MemoryUse memory(c10::DeviceIndex device) override;
@@ -52,7 +52,7 @@ class LazyEngine final : public device::Engine {
   };
 
   explicit LazyEngine(Session& session) : session_(session) {}
-  void run_large(const char* cause, uint64_t until, const device::Location& where);
+  void start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where);
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   // `program`: null where it isn't known yet.
   void run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where,

@@ -39,26 +39,16 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
 class Held {
  public:
-  Held() = default;
   explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // under graph_lock()
-  ~Held() { let_go(); }
-  // Gives whether there was something to hold.
-  bool hold(const std::function<graph::Value()>& choice) {
-    let_go();
-    std::lock_guard lock(graph::graph_lock());
-    cell_.bind(choice());
-    return static_cast<bool>(cell_.value());
-  }
-  Cell* cell() { return &cell_; }
-
- private:
-  void let_go() {
+  ~Held() {
     graph::Value released;  // freed after the lock
     std::lock_guard lock(graph::graph_lock());
     released = cell_.value();
     cell_.bind({});
   }
+  Cell* cell() { return &cell_; }
 
+ private:
   Cell cell_;
 };
 
@@ -73,39 +63,24 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
   session_.exclusively([&] {
     run(cause, cells, where);
     // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
-    if (running_ == 0) run_large("a large graph beside what was read", UINT64_MAX, where);
+    if (running_ == 0) start("a large graph beside what was read", graph::kEver, graph::kLarge, where);
   });
 }
 
-void LazyEngine::run_large(const char* cause, uint64_t until, const device::Location& where) {
-  Held large;
-  while (large.hold([&] { return graph::Component::any_large(until); })) run(cause, {large.cell()}, where);
-}
-
-void LazyEngine::sync_large(const char* cause, uint64_t until) {
-  const device::Location where = session_.logged_location();
-  session_.exclusively([&] { run_large(cause, until, where); });
-}
-
-void LazyEngine::sync_all(const char* cause) {
-  const device::Location where = session_.logged_location();
-  session_.exclusively([&] {
-    Held pending;
-    while (pending.hold(&Cell::any_pending)) run(cause, {pending.cell()}, where);
-  });
-}
-
-void LazyEngine::sync_rest(const char* cause, uint64_t since, graph::Amount least) {
-  std::deque<Held> rest;
+void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where) {
+  std::vector<graph::Value> chosen;
+  std::deque<Held> held;
   std::vector<Cell*> cells;
   {
     std::lock_guard graph_guard(graph::graph_lock());
-    for (const graph::Value& value : Cell::pending_since(since, least))
-      cells.push_back(rest.emplace_back(value).cell());
+    chosen = graph::pending(since, least);
+    for (const graph::Value& value : chosen) cells.push_back(held.emplace_back(value).cell());
   }
   if (cells.empty()) return;
-  const device::Location where = session_.logged_location();
-  session_.exclusively([&] { run(cause, cells, where); });
+  session_.exclusively([&] {
+    if (since != graph::kEver) return run(cause, cells, where);
+    for (Cell* cell : cells) run(cause, cell, where);
+  });
 }
 
 void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {

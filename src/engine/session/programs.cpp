@@ -66,7 +66,7 @@ std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
   program->slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
-  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, is_xla_cpu(client));
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client));
   if (listener_) listener_(graph::print(walk.results), emitted.text);
   if (!emitted.requirements.empty()) {
     program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
@@ -92,8 +92,8 @@ std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
   cache_.insert(walk.hash, program);
   if (log.is_on()) {
     making.seconds = static_cast<double>(spent) * 1e-9;
-    making.outline = outline_of(*program);
-    if (const auto similar = most_similar(*program, before)) making.resembles = outline_of(*similar);
+    making.description = description_of(*program);
+    if (const auto similar = most_similar(*program, before)) making.resembles = description_of(*similar);
     log.made(*program, std::move(making));
   }
   return program;
@@ -104,7 +104,7 @@ std::shared_ptr<Program> Programs::find_or_compile(const graph::Walk& walk) {
   return program && program->executable ? program : compile(walk);
 }
 
-std::string Programs::stablehlo(const std::vector<graph::Value>& results, bool for_cpu) {
+std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::Target target) {
   std::string text;
   session_.exclusively([&] {
     graph::Walk walk;
@@ -113,7 +113,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, bool f
       graph::walk_values(results, walk);
     }
     std::vector<NumberSlot> slots = cache_.slots_for(walk);
-    text = emit_program(walk, slots, /*with_requirements=*/false, for_cpu).text;
+    text = emit_program(walk, slots, /*with_requirements=*/false, target).text;
   });
   return text;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/program/program.h"
+#include "ops/rule/target.h"
 
 namespace tpjrt::engine {
 
@@ -32,8 +33,8 @@ class Programs {
   // These take the lock.
   // Lets go of the half of all programs that was not used for longest, when what is under way is done.
   void drop_older();
-  // The module that these values are; for XLA:CPU: with what is worked around there.
-  std::string stablehlo(const std::vector<graph::Value>& results, bool for_cpu);
+  // The module that these values are.
+  std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target);
   // One at a time; an empty one ends it.
   void set_listener(ProgramListener listener);
 

@@ -7,27 +7,16 @@
 #include <unordered_set>
 
 #include "engine/lower/emit_call.h"
+#include "engine/program/xla_options.h"
 #include "engine/session/out_of_memory.h"
 
 namespace tpjrt::engine {
 namespace {
 
 bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
-  ops::Emit e("check");
-  hlo::Values operands;
-  for (const graph::TypePtr type : node.signature->operands) operands.push_back(e.parameter(e.type_of(*type)));
-  std::vector<LoweredNumber> numbers;
-  for (const graph::Number& number : node.numbers) {
-    if (number.kind != graph::Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
-  }
-  hlo::Value key;
-  if (node.signature->random) key = e.parameter({hlo::ElementType::kU64, {2}});
-  hlo::Values results;
-  for (hlo::Value& value : emit_call(e, *node.signature, operands, numbers, key)) {
-    if (value) results.push_back(std::move(value));
-  }
+  const std::string text = emit_alone(*node.signature, node.numbers, target_of(client));
   try {
-    (void)client.compile(e.finish(results));
+    (void)client.compile(text);
     return true;
   } catch (const pjrt::Error&) {
     return false;

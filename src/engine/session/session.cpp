@@ -79,7 +79,7 @@ void Session::init(const PluginChoice& plugin) {
                 plugin_.path,
                 ") is running already, and a process has one; choose the plugin before the first use of the device");
     if (client_) return;
-    // A forked child cuts every graph at once, and so is told at its first call that it can't run any.
+    // A forked child starts every graph at once, and so is told at its first call that it can't run any.
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
     std::shared_ptr<pjrt::Client> client = create_client(plugin);
@@ -117,6 +117,16 @@ pjrt::Client& Session::client() {
 const PluginChoice& Session::plugin() {
   client();
   return plugin_;
+}
+
+ops::Target Session::target() {
+  if (client_) return target_of(*client_);
+  if (const auto expected = expected_target_.load()) return *expected;
+  const std::vector<PluginChoice> choices = plugin_source_();
+  const bool is_cpu = !choices.empty() && is_cpu_plugin(choices.front());
+  const ops::Target target = is_cpu ? ops::Target::kCpu : ops::Target::kAny;
+  expected_target_ = target;
+  return target;
 }
 
 c10::DeviceIndex Session::device_count() {

@@ -53,6 +53,8 @@ class Session {
   // These start it.
   pjrt::Client& client();
   const PluginChoice& plugin();
+  // Whose forms programs will have: before a client is started, as the first plugin's name says.
+  ops::Target target();
   c10::DeviceIndex device_count();
   // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
   c10::DeviceIndex most_devices();
@@ -97,6 +99,7 @@ class Session {
   PluginChoice plugin_;
   std::shared_ptr<pjrt::Client> client_;
   std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
+  std::atomic<std::optional<ops::Target>> expected_target_;
   std::atomic<bool> start_failed_ = false;
   Compiler compiler_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by device

@@ -13,10 +13,10 @@ constexpr int64_t kMostBytes = 512;
 constexpr size_t kFewest = 16;     // fewer tensors are better off on their own
 constexpr size_t kLookedBack = 8;  // packs that may have room left
 
-std::vector<int64_t> numbered(size_t count, const std::vector<Pack>& packs, uint32_t Pack::Piece::* member) {
+std::vector<int64_t> numbered(size_t count, const std::vector<Pack>& packs, uint32_t Pack::Member::* which) {
   std::vector<int64_t> places(count, 0);
   for (const Pack& pack : packs) {
-    for (const Pack::Piece& piece : pack.pieces) places[piece.*member] = -1;
+    for (const Pack::Member& member : pack.members) places[member.*which] = -1;
   }
   int64_t next = 0;
   for (int64_t& place : places) {
@@ -50,18 +50,18 @@ void pack(Walk& walk, const std::vector<char>& may_be_packed) {
       return pack.dtype == type.dtype && bytes(pack) + size <= kMostBytes;
     });
     if (with_room == walk.packs.end()) with_room = walk.packs.insert(with_room, {type.dtype, 0, {}});
-    with_room->pieces.push_back({alias.leaf, alias.result, with_room->elements});
+    with_room->members.push_back({alias.leaf, alias.result, with_room->elements});
     with_room->elements += type.numel();
   }
   walk.aliases = std::move(others);
 }
 
 std::vector<int64_t> argument_places(const Walk& walk) {
-  return numbered(walk.leaves.size(), walk.packs, &Pack::Piece::leaf);
+  return numbered(walk.leaves.size(), walk.packs, &Pack::Member::leaf);
 }
 
 std::vector<int64_t> result_places(const Walk& walk) {
-  return numbered(walk.results.size(), walk.packs, &Pack::Piece::result);
+  return numbered(walk.results.size(), walk.packs, &Pack::Member::result);
 }
 
 int64_t count_of_own(const std::vector<int64_t>& places) {

@@ -100,7 +100,7 @@ void finish(Walk& out) {
   for (const Walk::Alias& alias : out.aliases) add(alias);
   for (const Pack& pack : out.packs) {
     out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias: there are not so many leaves
-    for (const Pack::Piece& piece : pack.pieces) add(piece);
+    for (const Pack::Member& member : pack.members) add(member);
   }
   uint64_t hash = out.tape.size();
   for (const uint64_t word : out.tape) hash = mixed(hash, word);
@@ -153,7 +153,7 @@ TapeGraph read_tape(const std::vector<uint64_t>& tape) {
       case kNode: graph.calls.push_back({reinterpret_cast<SignaturePtr>(content), {}}); break;
       case kOperand: graph.calls.back().operands.push_back(source(content)); break;
       case kResult: graph.results.push_back(source(content)); break;
-      case kLeaf:  // after the results: a buffer to reuse, or a piece of a pack
+      case kLeaf:  // after the results: a buffer to reuse, or a member of a pack
         if (graph.results.empty()) graph.leaves.push_back(reinterpret_cast<TypePtr>(content));
         break;
     }

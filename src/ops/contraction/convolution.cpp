@@ -2,7 +2,7 @@
 //
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
-// the first and the third. ops/contraction/correlation.h decides what executes them.
+// the first and the third. What executes them is chosen by platform: ops/contraction/correlation.h.
 #include <algorithm>
 
 #include "ops/contraction/correlation.h"
@@ -40,8 +40,8 @@ Geometry geometry_of(const Call& c) {
 }
 
 // Result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
-Value forward(Emit& e, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
-  return correlate(e, x, w, false, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, out);
+Value forward(Emit& e, const Correlation& by, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
+  return by.result(e, x, w, false, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, out);
 }
 
 // The weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I, k...].
@@ -60,15 +60,17 @@ Value swap_features(Emit& e, const Value& w, int64_t groups) {
 
 // Gradient [N, I, in...] of the input, from y [N, O, ...] and w [O, I / groups, k...]: y is spread by the stride and
 // convolved with the reversed kernel.
-Value input_gradient(Emit& e, const Value& y, const Value& w, const Geometry& g, const Dims& in) {
+Value input_gradient(Emit& e, const Correlation& by, const Value& y, const Value& w, const Geometry& g,
+                     const Dims& in) {
   Motion m{Dims(g.spatial, 1), g.dilation, g.stride, {}, g.groups};
   for (size_t i = 0; i < g.spatial; ++i) m.low.push_back(g.dilation[i] * (w.dims()[i + 2] - 1) - g.padding[i]);
-  return correlate(e, y, e.reverse(swap_features(e, w, g.groups), range(2, w.rank())), true, m, in);
+  return by.result(e, y, e.reverse(swap_features(e, w, g.groups), range(2, w.rank())), true, m, in);
 }
 
 // Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...].
-Value weight_gradient(Emit& e, const Value& x, const Value& y, const Geometry& g, const Dims& kernel) {
-  return correlate_kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
+Value weight_gradient(Emit& e, const Correlation& by, const Value& x, const Value& y, const Geometry& g,
+                      const Dims& kernel) {
+  return by.kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
 }
 
 // What the CPU's kernels refuse and the Meta kernel lets pass.
@@ -92,6 +94,7 @@ void check(const Call& c, const Value& x, const Value& w, const Geometry& g, con
 bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
 
 // aten::convolution: the weight of a transposed one is [I, O / groups, k...], that of the convolution it reverses.
+template <const Correlation& by>
 Values convolution(Emit& e, const Call& c) {
   Value x = c.tensor("input"), w = c.tensor("weight");
   const Geometry g = geometry_of(c);
@@ -101,7 +104,7 @@ Values convolution(Emit& e, const Call& c) {
   if (empty(x, w)) {
     y = e.zeros(out);
   } else {
-    y = g.transposed ? input_gradient(e, x, w, g, out.dims) : forward(e, x, w, g, out.dims);
+    y = g.transposed ? input_gradient(e, by, x, w, g, out.dims) : forward(e, by, x, w, g, out.dims);
   }
   if (auto bias = c.optional_tensor("bias")) {
     ElementType wide = Emit::compute_element(out.element);
@@ -111,6 +114,7 @@ Values convolution(Emit& e, const Call& c) {
 }
 
 // aten::convolution_backward: gradients of input, weight and bias, those that output_mask asks for.
+template <const Correlation& by>
 Values convolution_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output"), x = c.tensor("input"), w = c.tensor("weight");
   const Geometry g = geometry_of(c);
@@ -120,17 +124,17 @@ Values convolution_backward(Emit& e, const Call& c) {
     if (empty(dy, w))
       grads[0] = e.zeros(x.type);
     else if (g.transposed)
-      grads[0] = forward(e, dy, w, g, x.dims());
+      grads[0] = forward(e, by, dy, w, g, x.dims());
     else
-      grads[0] = input_gradient(e, dy, w, g, x.dims());
+      grads[0] = input_gradient(e, by, dy, w, g, x.dims());
   }
   if (wanted(1)) {
     if (empty(dy, x))
       grads[1] = e.zeros(w.type);
     else if (g.transposed)
-      grads[1] = weight_gradient(e, dy, x, g, w.dims());
+      grads[1] = weight_gradient(e, by, dy, x, g, w.dims());
     else
-      grads[1] = weight_gradient(e, x, dy, g, w.dims());
+      grads[1] = weight_gradient(e, by, x, dy, g, w.dims());
   }
   if (wanted(2)) {
     Dims all_but_features = range(1, dy.rank());
@@ -146,8 +150,9 @@ Values convolution_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_convolution_rules(RuleTable& rules) {
-  rules.add("aten::convolution", convolution, kNotBools);
-  rules.add("aten::convolution_backward", convolution_backward, kNotBools);
+  rules.add("aten::convolution", convolution<kWhole>, {.cpu = convolution<kCorrelationOnCpu>}, kNotBools);
+  rules.add("aten::convolution_backward", convolution_backward<kWhole>,
+            {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
 }
 
 }  // namespace tpjrt::ops

@@ -1,7 +1,6 @@
 // The two contractions that convolutions and their gradients are made of, and what executes them.
 //
-// Everything is logically NCHW: batch 0, feature 1. On most platforms a contraction is one stablehlo.convolution; XLA:CPU
-// is a hundred times slower than the CPU's own kernels at some of them, which are stated otherwise there.
+// Everything is logically NCHW: batch 0, feature 1.
 #pragma once
 
 #include "ops/rule/emit.h"
@@ -16,11 +15,27 @@ struct Motion {
   int64_t groups = 1;
 };
 
-// x [N, C, in...] with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if `swapped`: [N, O, out...].
-// Of half types it may be f32 yet, so that a bias is added before the result is rounded.
-Value correlate(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
+struct Correlation {
+  // x [N, C, in...] with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if `swapped`: [N, O, out...].
+  // Of half types it may be f32 yet, so that a bias is added before the result is rounded.
+  Value (*result)(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
+  // The kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...]; m.spread is 1.
+  Value (*kernel)(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel);
+};
+extern const Correlation kWhole;             // one stablehlo.convolution each
+extern const Correlation kCorrelationOnCpu;  // ops/cpu/correlation.cpp
 
-// The kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...]; m.spread is 1.
-Value correlate_kernel(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel);
+// The parts of kWhole.
+Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
+// What is contracted is the batch: the groups are of it, or of features, for which x is [C / groups, groups · N, in...].
+enum class Groups : uint8_t { kOfBatch, kOfFeatures };
+Value correlate_kernel_whole(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel,
+                             Groups groups);
+
+// The dimensions after batch and feature.
+Dims spatial_of(const Dims& dims);
+// How far behind the input's dimension i of size `in` the kernel's size `kernel` ends after `out` positions; negative: what it
+// doesn't reach.
+int64_t high_of(const Motion& m, size_t i, int64_t in, int64_t kernel, int64_t out);
 
 }  // namespace tpjrt::ops

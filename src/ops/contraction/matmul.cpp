@@ -2,8 +2,7 @@
 //
 // Half types are multiplied with f32 accumulation and rounded once, after alpha, beta and the added tensor, as on the
 // CPU. alpha and beta are pinned: programs don't vary them, and most are 0 or 1, which cost nothing then.
-#include <optional>
-
+#include "ops/contraction/product.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/precision.h"
 #include "ops/rule/rules.h"
@@ -11,82 +10,23 @@
 namespace tpjrt::ops {
 namespace {
 
-// A few rows times the transpose of a large matrix, as a linear layer of a small batch is: a [m, k], w [n, k]. XLA:CPU takes
-// ten to forty times as long for that product as for w times a's transpose, and would turn that one into this one but for
-// the barrier. bf16 has kernels of its own, which are as fast either way; and the transpose, which XLA moves into a product that
-// follows once the barrier is gone, makes one of it that they don't compute. Nothing if the product is not of this kind.
-std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                              ElementType out) {
-  constexpr int64_t kFew = 64, kLarge = 1 << 16;
-  if (!e.is_for_cpu() || a.element() == ElementType::kBF16) return {};
-  if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
-  const Value* w = dims.rhs_contracting == Dims{1} ? &b : e.transposed_from(b);
-  if (!w || w->type.elements() < kLarge || a.dim(0) > kFew || 4 * a.dim(0) > w->dim(0)) return {};
-  Value columns = e.dot_general(*w, a, {{}, {}, {1}, {1}}, out, precision_of(a.element()));
-  return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
-}
-
-// The products that XLA:CPU's own matrix kernel computes, without a wider dtype to accumulate in.
-bool is_of_float_matrices(const Emit& e, const Value& a, const Value& b, ElementType out) {
-  return e.is_for_cpu() && a.rank() == 2 && b.rank() == 2 && a.element() == out &&
-         (out == ElementType::kF32 || out == ElementType::kF64);
-}
-
-// A product of a few thousand multiplications: XLA:CPU calls its matrix kernel for it, which costs more than the product,
-// and fuses nothing into that call. Elementwise products and their sum become one loop with what is around them. Products
-// with a vector are such loops already. Nothing if the product is not of this kind.
-std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
-  constexpr int64_t kTiny = 4096;
-  if (!is_of_float_matrices(e, a, b, out) || !dims.lhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
-  const int64_t a_contracted = dims.lhs_contracting[0], b_contracted = dims.rhs_contracting[0];
-  const Dims full{a.dim(1 - a_contracted), b.dim(1 - b_contracted), a.dim(a_contracted)};  // rows, columns, contracted
-  if (full[0] < 2 || full[1] < 2 || full[0] * full[1] * full[2] > kTiny) return {};
-  auto spread = [&](const Value& x, int64_t contracted, int64_t free) {
-    return e.broadcast_in_dim(x, full, contracted == 1 ? Dims{free, 2} : Dims{2, free});
-  };
-  const Value rows = spread(a, a_contracted, 0), columns = spread(b, b_contracted, 1);
-  return e.sum(e.mul(rows, columns), {2});
-}
-
-// A row times a large matrix, as Conv1D's layers are when a token is decoded: XLA:CPU reads the matrix in one thread. As a
-// batch of products, of pieces of the row with as many rows of the matrix each, it reads it in all. Nothing if the product is
-// not of this kind.
-std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
-  constexpr int64_t kPieces = 8, kLarge = 1 << 18;
-  if (!is_of_float_matrices(e, a, b, out)) return {};
-  if (dims.lhs_contracting != Dims{1} || dims.rhs_contracting != Dims{0}) return {};
-  const int64_t piece = b.dim(0) / kPieces;
-  if (a.dim(0) != 1 || b.type.elements() < kLarge || piece * kPieces != b.dim(0)) return {};
-  const Value row = e.reshape(a, {kPieces, piece}), matrix = e.reshape(b, {kPieces, piece, b.dim(1)});
-  const Value pieces = e.dot_general(row, matrix, {{0}, {0}, {1}, {1}}, out, precision_of(out));
-  return e.reshape(e.sum(pieces, {0}), {1, b.dim(1)});
-}
-
-// The transpose of a large matrix times a vector, as the gradient of a product with a vector is: XLA:CPU takes a hundred times
-// as long for it as for the vector times the matrix. Nothing if the product is not of this kind.
-std::optional<Value> turned_vector(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                                   ElementType out) {
-  if (!e.is_for_cpu() || a.rank() != 2 || b.rank() != 1 || dims.lhs_contracting != Dims{1}) return {};
-  const Value* matrix = e.transposed_from(a);
-  if (!matrix) return {};
-  return e.dot_general(b, *matrix, {{}, {}, {0}, {0}}, out, precision_of(a.element()));
+Value plain(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
+  return e.dot_general(a, b, dims, out, precision_of(a.element()));
 }
 
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
+template <Product by = plain>
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
   if (hlo::is_integer(in)) out = e.element(c.result());
   if (b.element() != in) throw Mistake("matrices of different dtypes");
   if (in == ElementType::kPred) throw Unsupported("a matrix product of bools");
-  if (auto swapped = few_rows(e, a, b, dims, out)) return *swapped;
-  if (auto turned = turned_vector(e, a, b, dims, out)) return *turned;
-  if (auto fused = tiny(e, a, b, dims, out)) return *fused;
-  if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;
-  return e.dot_general(a, b, dims, out, precision_of(in));
+  return by(e, a, b, dims, out);
 }
 
+template <Product by>
 Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
-  return {e.as(product(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
+  return {e.as(product<by>(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
 }
 
 // beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included; `always_product`:
@@ -105,12 +45,16 @@ Values plus(Emit& e, const Call& c, const Value& product, bool always_product = 
 }
 
 // aten::mm; mm.dtype gives a wider result.
-Values mm(Emit& e, const Call& c) { return matrix(e, c, "self", "mat2"); }
+template <Product by>
+Values mm(Emit& e, const Call& c) {
+  return matrix<by>(e, c, "self", "mat2");
+}
 
 // aten::_int_mm: int8, or uint8 times int8, into int32.
+template <Product by>
 Values int_mm(Emit& e, const Call& c) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
-  if (a.element() == b.element()) return matrix(e, c, "self", "mat2");
+  if (a.element() == b.element()) return matrix<by>(e, c, "self", "mat2");
   const ElementType out = e.element(c.result());
   return {e.dot_general(e.to(a, out), e.to(b, out), {{}, {}, {1}, {0}}, out, precision_of(out))};
 }
@@ -121,7 +65,10 @@ Values bmm(Emit& e, const Call& c) {
 }
 
 // aten::mv
-Values mv(Emit& e, const Call& c) { return matrix(e, c, "self", "vec"); }
+template <Product by>
+Values mv(Emit& e, const Call& c) {
+  return matrix<by>(e, c, "self", "vec");
+}
 
 // aten::dot: complex numbers are not conjugated.
 Values dot(Emit& e, const Call& c) {
@@ -136,11 +83,13 @@ Values vdot(Emit& e, const Call& c) {
 }
 
 // aten::addmm
+template <Product by>
 Values addmm(Emit& e, const Call& c) {
-  return plus(e, c, product(e, c, c.tensor("mat1"), c.tensor("mat2"), {{}, {}, {1}, {0}}));
+  return plus(e, c, product<by>(e, c, c.tensor("mat1"), c.tensor("mat2"), {{}, {}, {1}, {0}}));
 }
 
 // aten::linear: input · weightᵀ + bias; a weight of one dimension gives no features.
+template <Product by>
 Values linear(Emit& e, const Call& c) {
   Value input = c.tensor("input"), weight = c.tensor("weight");
   const Dims dims = e.type_of(c.result()).dims;
@@ -148,7 +97,7 @@ Values linear(Emit& e, const Call& c) {
     const int64_t rows = count_of({dims.begin(), dims.end() - (weight.rank() - 1)});
     input = e.reshape(input, {rows, input.dims().back()});
   }
-  Value x = e.reshape(product(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
+  Value x = e.reshape(product<by>(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
   if (c.has("bias")) {
     if (c.tensor("bias").element() != input.element()) throw Mistake("a bias of another dtype");
     x = e.add(x, e.broadcast_to(e.to(c.tensor("bias"), x.element()), dims));
@@ -158,12 +107,13 @@ Values linear(Emit& e, const Call& c) {
 
 // aten::linear_backward: of a real matrix (device/override/linear.cpp sees to it); dimensions before the last are one
 // batch.
+template <Product by>
 Values linear_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output");
   const Dims batch = range(0, dy.rank() - 1);
   Values grads(3);
-  if (c.results[0]) grads[0] = product(e, c, dy, c.tensor("weight"), {{}, {}, {dy.rank() - 1}, {0}});
-  if (c.results[1]) grads[1] = product(e, c, dy, c.tensor("self"), {{}, {}, batch, batch});
+  if (c.results[0]) grads[0] = product<by>(e, c, dy, c.tensor("weight"), {{}, {}, {dy.rank() - 1}, {0}});
+  if (c.results[1]) grads[1] = product<by>(e, c, dy, c.tensor("self"), {{}, {}, batch, batch});
   if (c.results[2]) grads[2] = e.upcast(dy, [&](const Value& y) { return e.sum(y, batch); });
   for (size_t i = 0; i < 3; ++i) {
     if (c.results[i]) grads[i] = e.as(grads[i], c.result(i));
@@ -172,8 +122,9 @@ Values linear_backward(Emit& e, const Call& c) {
 }
 
 // aten::addmv
+template <Product by>
 Values addmv(Emit& e, const Call& c) {
-  return plus(e, c, product(e, c, c.tensor("mat"), c.tensor("vec"), {{}, {}, {1}, {0}}));
+  return plus(e, c, product<by>(e, c, c.tensor("mat"), c.tensor("vec"), {{}, {}, {1}, {0}}));
 }
 
 // aten::baddbmm
@@ -202,19 +153,19 @@ Values addr(Emit& e, const Call& c) {
 }  // namespace
 
 void add_matmul_rules(RuleTable& rules) {
-  rules.add("aten::mm", mm);
-  rules.add("aten::mm.dtype", mm);
-  rules.add("aten::_int_mm", int_mm);
+  rules.add("aten::mm", mm<plain>, {.cpu = mm<product_on_cpu>});
+  rules.add("aten::mm.dtype", mm<plain>, {.cpu = mm<product_on_cpu>});
+  rules.add("aten::_int_mm", int_mm<plain>, {.cpu = int_mm<product_on_cpu>});
   rules.add("aten::bmm", bmm);
   rules.add("aten::bmm.dtype", bmm);
-  rules.add("aten::mv", mv, kNotBools);
+  rules.add("aten::mv", mv<plain>, {.cpu = mv<product_on_cpu>}, kNotBools);
   rules.add("aten::dot", dot, kNotBools);
   rules.add("aten::vdot", vdot, kNotBools);
-  rules.add("aten::addmm", addmm);
-  rules.add("aten::addmm.dtype", addmm);
-  rules.add("aten::linear", linear);
-  rules.add("aten::linear_backward", linear_backward);
-  rules.add("aten::addmv", addmv, kNotBools);
+  rules.add("aten::addmm", addmm<plain>, {.cpu = addmm<product_on_cpu>});
+  rules.add("aten::addmm.dtype", addmm<plain>, {.cpu = addmm<product_on_cpu>});
+  rules.add("aten::linear", linear<plain>, {.cpu = linear<product_on_cpu>});
+  rules.add("aten::linear_backward", linear_backward<plain>, {.cpu = linear_backward<product_on_cpu>});
+  rules.add("aten::addmv", addmv<plain>, {.cpu = addmv<product_on_cpu>}, kNotBools);
   rules.add("aten::baddbmm", baddbmm);
   rules.add("aten::baddbmm.dtype", baddbmm);
   rules.add("aten::addbmm", addbmm);

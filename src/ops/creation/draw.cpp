@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops/pointwise/trigonometry.h"
+#include "ops/rule/expression.h"
 
 namespace tpjrt::ops {
 

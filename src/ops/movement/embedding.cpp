@@ -83,11 +83,11 @@ void check_bags(Emit& e, const Call& c) {
               "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {}", false);
   }
   if (bags == 0) return;
-  e.require(e.cut(offsets, 0, 0, 1), 0, 1,
+  e.require(e.slice_dim(offsets, 0, 0, 1), 0, 1,
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
             "got {}",
             false);
-  e.require(e.cut(offsets, 0, bags - 1, bags), 0, n + 1,
+  e.require(e.slice_dim(offsets, 0, bags - 1, bags), 0, n + 1,
             "offsets[-1] can not be greater than input's length " + std::to_string(n) + " but got offsets[-1] of {}",
             false);
 }
@@ -148,7 +148,7 @@ Values embedding_bag_backward(Emit& e, const Call& c) {
   Value zeros = e.zeros({compute, result.dims});
   if (n == 0 || result.elements() == 0 || bags == 0) return {e.convert(zeros, result.element)};
   grad = e.convert(grad, compute);
-  Value size = e.cut(c.tensor("bag_size"), 0, 0, bags);
+  Value size = e.slice_dim(c.tensor("bag_size"), 0, 0, bags);
   if (mode_of(c) == Mode::kMax) {
     Value filled = e.compare(hlo::Comparison::kGt, size, e.zeros(size.type));
     grad = e.select(e.broadcast_in_dim(filled, grad.dims(), {0}), grad, e.zeros(grad.type));

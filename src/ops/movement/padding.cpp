@@ -28,21 +28,21 @@ using Side = Value (*)(Emit& e, const Value& x, int64_t dim, int64_t low, int64_
 Value reflect(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = x.dim(dim);
   Values parts;
-  if (low > 0) parts.push_back(e.reverse(e.cut(x, dim, 1, 1 + low), {dim}));
+  if (low > 0) parts.push_back(e.reverse(e.slice_dim(x, dim, 1, 1 + low), {dim}));
   parts.push_back(x);
-  if (high > 0) parts.push_back(e.reverse(e.cut(x, dim, n - 1 - high, n - 1), {dim}));
+  if (high > 0) parts.push_back(e.reverse(e.slice_dim(x, dim, n - 1 - high, n - 1), {dim}));
   return parts.size() == 1 ? x : e.concatenate(parts, dim);
 }
 
 Value reflect_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = grad.dim(dim) - low - high;
-  Value sum = e.cut(grad, dim, low, low + n);
+  Value sum = e.slice_dim(grad, dim, low, low + n);
   if (low > 0) {
-    Value image = e.reverse(e.cut(grad, dim, 0, low), {dim});
+    Value image = e.reverse(e.slice_dim(grad, dim, 0, low), {dim});
     sum = e.add(sum, e.pad_dim(image, dim, 1, n - 1 - low));
   }
   if (high > 0) {
-    Value image = e.reverse(e.cut(grad, dim, low + n, low + n + high), {dim});
+    Value image = e.reverse(e.slice_dim(grad, dim, low + n, low + n + high), {dim});
     sum = e.add(sum, e.pad_dim(image, dim, n - 1 - high, 1));
   }
   return sum;
@@ -54,7 +54,7 @@ Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high)
     Dims dims = x.dims(), positions;
     dims[at(dim)] = count;
     for (int64_t d = 0; d < x.rank(); ++d) positions.push_back(d);
-    return e.broadcast_in_dim(e.cut(x, dim, position, position + 1), dims, positions);
+    return e.broadcast_in_dim(e.slice_dim(x, dim, position, position + 1), dims, positions);
   };
   Values parts;
   if (low > 0) parts.push_back(edge(0, low));
@@ -65,10 +65,12 @@ Value replicate(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high)
 
 Value replicate_backward(Emit& e, const Value& grad, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = grad.dim(dim) - low - high;
-  Value sum = e.cut(grad, dim, low, low + n);
+  Value sum = e.slice_dim(grad, dim, low, low + n);
   Dims edge = sum.dims();
   edge[at(dim)] = 1;
-  auto total = [&](int64_t begin, int64_t end) { return e.reshape(e.sum(e.cut(grad, dim, begin, end), {dim}), edge); };
+  auto total = [&](int64_t begin, int64_t end) {
+    return e.reshape(e.sum(e.slice_dim(grad, dim, begin, end), {dim}), edge);
+  };
   if (low > 0) sum = e.add(sum, e.pad_dim(total(0, low), dim, 0, n - 1));
   if (high > 0) sum = e.add(sum, e.pad_dim(total(low + n, low + n + high), dim, n - 1, 0));
   return sum;
@@ -82,7 +84,7 @@ Values padded(Emit& e, const Call& c, Side side) {
     const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
     // Padded first and cut after: a mirror image may show what a negative pad on the other side cuts away.
     x = side(e, x, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
-    x = e.cut(x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
+    x = e.slice_dim(x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
   }
   return {x};
 }

@@ -180,11 +180,11 @@ Value contract(Emit& e, const Value& x, int64_t dim, const Value& m, int64_t m_d
   return e.transpose(y, permutation);
 }
 
-// Many taps of floats go through a product with the matrix of weights; on the CPU, where elements are gathered fast, they
-// have to be more: an image of 1920 x 1080 shrinks to 256 x 256 in 8 ms by its 15 taps, and in 79 by products.
-size_t many_taps(Emit& e) { return e.is_for_cpu() ? 32 : 4; }
+// More taps of floats than this go through a product with the matrix of weights. XLA:CPU gathers elements fast: an image of
+// 1920 x 1080 shrinks to 256 x 256 in 8 ms by its 15 taps, and in 79 by products.
+constexpr size_t kMostGathered = 4, kMostGatheredOnCpu = 32;
 
-Value resample(Emit& e, const Value& x, int64_t dim, const Taps& taps) {
+Value resample(Emit& e, const Value& x, int64_t dim, const Taps& taps, size_t most_gathered) {
   if (int64_t factor = repetition(taps, x.dim(dim))) {
     if (factor == 1) return x;
     Dims wide = x.dims(), positions, dims = x.dims();
@@ -193,7 +193,7 @@ Value resample(Emit& e, const Value& x, int64_t dim, const Taps& taps) {
     for (int64_t d = 0; d < x.rank(); ++d) positions.push_back(d <= dim ? d : d + 1);
     return e.reshape(e.broadcast_in_dim(x, wide, positions), dims);
   }
-  if (hlo::is_float(x.element()) && most_taps(taps) > many_taps(e))
+  if (hlo::is_float(x.element()) && most_taps(taps) > most_gathered)
     return contract(e, x, dim, matrix(e, taps, x.dim(dim), x.element()), 1);
   const bool nearest = most_taps(taps) == 1;
   Value sum;
@@ -242,7 +242,7 @@ std::vector<Axis> axes_of(const Call& c, const Dims& input, const Dims& output) 
 }
 
 // Bytes as the CPU interpolates them: the weights are integers of 16 bits, and each axis, the last one first, gives bytes.
-Value resample_bytes(Emit& e, Value x, const std::vector<Axis>& axes, Method method) {
+Value resample_bytes(Emit& e, Value x, const std::vector<Axis>& axes, Method method, size_t most_gathered) {
   for (size_t i = axes.size(); i-- > 0;) {
     Taps taps;
     double largest = 0;
@@ -260,7 +260,7 @@ Value resample_bytes(Emit& e, Value x, const std::vector<Axis>& axes, Method met
     for (auto& row : taps) {
       for (Tap& tap : row) tap.weight = std::round(tap.weight * static_cast<double>(one));
     }
-    const Value sum = resample(e, e.convert(x, ElementType::kS32), static_cast<int64_t>(i) + 2, taps);
+    const Value sum = resample(e, e.convert(x, ElementType::kS32), static_cast<int64_t>(i) + 2, taps, most_gathered);
     const Type type = sum.type;
     const Value shift = e.constant(static_cast<int64_t>(std::countr_zero(static_cast<uint64_t>(one))), type);
     const Value y = e.binary("shift_right_arithmetic", e.add(sum, e.constant(one / 2, type)), shift);
@@ -269,7 +269,7 @@ Value resample_bytes(Emit& e, Value x, const std::vector<Axis>& axes, Method met
   return x;
 }
 
-template <Method method>
+template <Method method, size_t most_gathered>
 Values upsample(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   Value x = c.tensor("self");
@@ -278,11 +278,11 @@ Values upsample(Emit& e, const Call& c) {
   if (!hlo::is_float(x.element()) && !bytes) throw Mistake("interpolation of integers");
   if (result.elements() == 0) return {e.zeros(result)};
   const auto axes = axes_of(c, x.dims(), result.dims);
-  if (bytes && !nearest) return {resample_bytes(e, x, axes, method)};
+  if (bytes && !nearest) return {resample_bytes(e, x, axes, method, most_gathered)};
   const bool wide = x.element() == ElementType::kF64;
   auto along = [&](Value y) {
     for (size_t i = 0; i < axes.size(); ++i) {
-      y = resample(e, y, static_cast<int64_t>(i) + 2, taps_of(axes[i], method, wide));
+      y = resample(e, y, static_cast<int64_t>(i) + 2, taps_of(axes[i], method, wide), most_gathered);
     }
     return y;
   };
@@ -306,7 +306,7 @@ Values upsample_backward(Emit& e, const Call& c) {
 
 template <Method method>
 void add_method(RuleTable& rules, const std::string& name) {
-  rules.add("aten::" + name, upsample<method>);
+  rules.add("aten::" + name, upsample<method, kMostGathered>, {.cpu = upsample<method, kMostGatheredOnCpu>});
   rules.add("aten::" + name + "_backward", upsample_backward<method>);
 }
 

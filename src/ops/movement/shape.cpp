@@ -43,7 +43,7 @@ Value rolled(Emit& e, const Value& x, int64_t shift, int64_t dim) {
   const int64_t n = x.dim(dim);
   if (n == 0 || shift % n == 0) return x;
   const int64_t split = n - ((shift % n) + n) % n;
-  return e.concatenate({e.cut(x, dim, split, n), e.cut(x, dim, 0, split)}, dim);
+  return e.concatenate({e.slice_dim(x, dim, split, n), e.slice_dim(x, dim, 0, split)}, dim);
 }
 
 // aten::roll: without dims, of the flattened tensor.
@@ -133,7 +133,7 @@ Values unfold_backward(Emit& e, const Call& c) {
     const int64_t split = by_place ? dim + 1 : dim;
     Dims dims = result.dims;
     dims[at(dim)] = by_place ? windows : size;
-    Value part = e.reshape(e.cut(apart, split, i, i + 1), dims);
+    Value part = e.reshape(e.slice_dim(apart, split, i, i + 1), dims);
     Value term = placed(e, part, result.dims, dim, by_place ? i : i * step, by_place ? step : 1);
     sum = sum ? e.add(sum, term) : term;
   }

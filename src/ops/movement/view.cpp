@@ -286,7 +286,7 @@ Values write(Emit& e, const Call& c) {
   // Elements that share memory along a dimension are written one value only (fill_): the first stands for all.
   const Dims strides = c.ints("strides");
   for (int64_t d = 0; d < update.rank(); ++d) {
-    if (strides[static_cast<size_t>(d)] == 0 && update.dim(d) > 1) update = e.cut(update, d, 0, 1);
+    if (strides[static_cast<size_t>(d)] == 0 && update.dim(d) > 1) update = e.slice_dim(update, d, 0, 1);
   }
   const Value base = memory_of(e, c.tensor("base"), form);
   const Value flat = reinterpret(e, base, update.element());

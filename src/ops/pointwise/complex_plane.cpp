@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/trigonometry.h"
 
 namespace tpjrt::ops::complex_plane {
 namespace {

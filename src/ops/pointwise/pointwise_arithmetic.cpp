@@ -4,7 +4,6 @@
 
 #include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/trigonometry.h"
 
 namespace tpjrt::ops {
 

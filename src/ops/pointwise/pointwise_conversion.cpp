@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "ops/pointwise/pointwise.h"
-#include "ops/pointwise/trigonometry.h"
 
 namespace tpjrt::ops {
 

@@ -1,6 +1,5 @@
 // The divisions: true, truncating and flooring, and their remainders. Integer division by zero is raised when results are
 // read, as an index out of range is.
-#include "ops/pointwise/choice.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
@@ -41,21 +40,6 @@ Expression divisor(Emit& e, const Call& c, const Pointwise& k) {
 // the sign of b.
 Expression is_above_floor(const Expression& r, const Expression& b) {
   return (r != 0) & (r < 0).apply(hlo::Comparison::kNe, b < 0);
-}
-
-// Of the sign of a. In float64 the quotient of two float32 is that of whole numbers as long as it has 28 bits: its fraction
-// is 2^-24 at least, where there is one, and its product with b is exact.
-Expression remainder_of(const Expression& a, const Expression& b) {
-  const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };
-  if (!has_fast_way(a)) return slow({a, b});
-  const auto wide = [](const Expression& x) { return converted(x, ElementType::kF64); };
-  const Expression quotient = wide(a) / wide(b);
-  return usually(abs(quotient) > 0x1p28, {a, b}, slow, [&] {
-    const Expression whole = trunc(wide(a) / wide(b)), rest = wide(a) - whole * wide(b);
-    const Expression narrow = converted(rest, ElementType::kF32);
-    return where(whole == 0, a,
-                 where(narrow == 0, a * 0, narrow));  // also where b is infinite; a zero has the sign of a
-  });
 }
 
 Expression floor_remainder(const Expression& a, const Expression& b) {

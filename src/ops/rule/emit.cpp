@@ -75,55 +75,12 @@ Value Emit::unsqueeze(const Value& x, int64_t dim) {
   return reshape(x, dims);
 }
 
-Value Emit::computed_once(const Value& x) {
-  if (!for_cpu_ || x.rank() == 0 || x.type.elements() == 0) return x;
-  const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
-  const Value first = reshape(slice(x, zero, one, one), {});
-  const bool is_bool = x.element() == ElementType::kPred;
-  const Value usual = is_bool ? first : compare(hlo::Comparison::kNe, first, constant(-77, first.type));
-  // Both ways give x, of which XLA knows nothing.
-  auto otherwise = [&](const Values&) {
-    return Values{binary(is_bool ? "or" : "subtract", x, broadcast_in_dim(to(usual, x.element()), x.dims(), {}))};
-  };
-  return if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
-}
-
-Value Emit::cut(const Value& x, int64_t dim, int64_t begin, int64_t end) {
+Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
   if (begin == 0 && end == x.dim(dim)) return x;
   Dims start(x.dims().size(), 0), limit = x.dims();
   start[static_cast<size_t>(dim)] = begin;
   limit[static_cast<size_t>(dim)] = end;
   return slice(x, start, limit, Dims(x.dims().size(), 1));
-}
-
-Value Emit::dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& d, ElementType result,
-                        std::string_view precision) {
-  if (!for_cpu_ || lhs.element() != ElementType::kBF16) return Builder::dot_general(lhs, rhs, d, result, precision);
-  // x without its batch dimensions of 1, and the numbers that others have then.
-  auto reduced = [this](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
-    std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
-    const auto is_out = [&](int64_t i) { return std::find(batch.begin(), batch.end(), i) != batch.end(); };
-    std::erase_if(kept, is_out);
-    Dims dims;
-    for (int64_t i = 0; i < x.rank(); ++i) {
-      if (!is_out(i)) dims.push_back(x.dim(i));
-    }
-    for (Dims* numbers : {&kept, &contracting}) {
-      for (int64_t& i : *numbers) i -= std::count_if(batch.begin(), batch.end(), [i](int64_t b) { return b < i; });
-    }
-    return reshape(x, dims);
-  };
-  hlo::DotDimensions n = d;
-  const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
-  const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
-  const bool is_the_librarys = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
-  const Value left = is_the_librarys ? optimization_barrier({a})[0] : a;
-  const Value product = Builder::dot_general(left, b, n, result, precision);
-  Dims dims = product.dims();
-  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
-    if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);
-  }
-  return reshape(product, dims);
 }
 
 Value Emit::convert(const Value& x, ElementType element) {
@@ -189,44 +146,15 @@ Value extreme(Emit& e, ElementType element, bool high) {
 
 }  // namespace
 
-Value Emit::rounded_below(const Value& x, const Value& max) { return is_for_cpu() ? minimum(x, max) : x; }
-
 Value Emit::lowest(ElementType element) { return extreme(*this, element, false); }
 
 Value Emit::highest(ElementType element) { return extreme(*this, element, true); }
 
 // --- reductions -----------------------------------------------------------------------------------------------------
 
-namespace {
-
-// XLA:CPU adds floats that lie one after the other into one vector, in which each addition waits for the last: a million in
-// 0.4 ms. Elementwise sums of eight parts come first, which don't wait: 0.15 ms, and more accurate. Rows alone gain less than
-// a softmax of them loses, whose exponentials would be in the loop eight times.
-constexpr int kFoldings = 3;
-constexpr int64_t kLeastFolded = 1024;
-
-Value folded(Emit& e, Value x, const Dims& dims) {
-  int64_t summed = 1;
-  for (int64_t d : dims) summed *= x.dim(d);
-  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
-  if (!e.is_for_cpu() || !hlo::is_float(x.element())) return x;
-  if (dims.size() < 2 || !consecutive || summed < kLeastFolded) return x;
-  int foldings = 0;
-  for (int64_t d : dims) {
-    for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
-      const int64_t half = x.dim(d) / 2;
-      x = e.add(e.cut(x, d, 0, half), e.cut(x, d, half, 2 * half));
-    }
-  }
-  return x;
-}
-
-}  // namespace
-
 Value Emit::sum(const Value& x, const Dims& dims) {
   if (dims.empty()) return x;
-  return upcast(x,
-                [&](const Value& y) { return reduce("add", folded(*this, y, dims), zeros({y.element(), {}}), dims); });
+  return upcast(x, [&](const Value& y) { return forms_->sum(*this, y, dims); });
 }
 
 Value Emit::mean(const Value& x, const Dims& dims) {
@@ -238,39 +166,14 @@ Value Emit::mean(const Value& x, const Dims& dims) {
   });
 }
 
-namespace {
-
-// XLA:CPU takes the extreme of floats along the last dimension one after the other, for the sake of NaN: 2.8 ms for a
-// million, twenty times what a sum takes. Elementwise extremes of halves are vectorized: 0.14 ms. An odd number's halves
-// overlap, which changes no extreme.
-constexpr int kHalvings = 6;
-constexpr int64_t kLeastHalved = 9;
-
-Value halved(Emit& e, std::string_view op, Value x) {
-  const int64_t last = x.rank() - 1;
-  for (int i = 0; i < kHalvings && x.dim(last) >= kLeastHalved; ++i) {
-    const int64_t n = x.dim(last), half = (n + 1) / 2;
-    x = e.binary(op, e.cut(x, last, 0, half), e.cut(x, last, n - half, n));
-  }
-  return x;
+Value Emit::max(const Value& x, const Dims& dims) {
+  const Value identity = lowest(x.element());
+  return dims.empty() ? x : forms_->extreme(*this, "maximum", x, identity, dims);
 }
 
-Value extreme_of(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) {
-  if (dims.empty()) return x;
-  const auto kept = static_cast<size_t>(x.rank()) - dims.size();
-  const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
-  if (!e.is_for_cpu() || !hlo::is_float(x.element()) || !last) return e.reduce(op, x, identity, dims);
-  const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
-  Dims rows(x.dims().begin(), end_of_kept);
-  rows.push_back(count_of({end_of_kept, x.dims().end()}));
-  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
-}
-
-}  // namespace
-
-Value Emit::max(const Value& x, const Dims& dims) { return extreme_of(*this, "maximum", x, lowest(x.element()), dims); }
 Value Emit::min(const Value& x, const Dims& dims) {
-  return extreme_of(*this, "minimum", x, highest(x.element()), dims);
+  const Value identity = highest(x.element());
+  return dims.empty() ? x : forms_->extreme(*this, "minimum", x, identity, dims);
 }
 
 Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double initial) {

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ops/rule/call.h"
+#include "ops/rule/forms.h"
 
 namespace tpjrt::ops {
 
@@ -20,8 +21,12 @@ struct Requirement {
 
 class Emit : public hlo::Builder {
  public:
-  using hlo::Builder::Builder;
+  Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), forms_(&Forms::on(target)) {}
   using hlo::Builder::constant;
+
+  // Whose compiler this is for, and the forms that it takes well. Rules have no ifs about it: RuleTable::add and Forms do.
+  Target target() const { return target_; }
+  const Forms& forms() const { return *forms_; }
 
   ElementType element(const graph::TensorType& type) const { return element_of(type.dtype); }
   Type type_of(const graph::TensorType& type) const;
@@ -42,20 +47,17 @@ class Emit : public hlo::Builder {
   Value upcast(const Value& x, F&& f) {
     return to(f(to(x, compute_element(x.element()))), x.element());
   }
-  // x, in memory. XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which
-  // barriers don't stop. It does not look into a choice.
-  Value computed_once(const Value& x);
+  // x, in memory, where what reads it would compute its elements again for each read.
+  Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
   // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
-  Value cut(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
-  // XLA:CPU chooses between a library's kernel for a product of bf16 and its own before it is done with its operands: later it
-  // leaves out batch dimensions of 1, and makes a transpose before the product part of it (a sum over a transposed tensor has
-  // one). For what comes of it neither has a kernel, and the run fails. So there are no such dimensions, and a barrier keeps
-  // transposes apart from an operand that contracts its last dimension, which is what the library takes.
+  Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
   Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
-                    std::string_view precision);
+                    std::string_view precision) {
+    return forms_->dot_general(*this, lhs, rhs, dimensions, result, precision);
+  }
   // x between `low` and `high` zeros along dim, with `interior` zeros between its elements. Negative numbers cut.
   Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
   // Puts back reduced dimensions as 1 and broadcasts to `dims`.
@@ -79,10 +81,8 @@ class Emit : public hlo::Builder {
   Value lowest(ElementType element);   // 0-d: the identity of max (-inf for floats)
   Value highest(ElementType element);  // 0-d: the identity of min (+inf for floats)
 
-  // x, which is nowhere above `max`, for exp(x - max). XLA:CPU contracts a product and a difference to one fused multiply-add,
-  // and where the exact product exceeds the rounded maximum by hundreds (a row of -1e10 * 100), exp() overflows. The minimum,
-  // which is x, keeps it rounded.
-  Value rounded_below(const Value& x, const Value& max);
+  // x, which is nowhere above `max`, for exp(x - max), so that not even an x of more digits than its type has is above it.
+  Value rounded_below(const Value& x, const Value& max) { return forms_->rounded_below(*this, x, max); }
 
   // --- reductions, over `dims`, dropping them -----------------------------------------------------------------------
   Value sum(const Value& x, const Dims& dims);
@@ -113,17 +113,14 @@ class Emit : public hlo::Builder {
   // What `emit` requires, which this emitter forgets: for regions, whose values mean nothing outside.
   std::vector<Requirement> requiring(const std::function<void()>& emit);
 
-  // --- the target ---------------------------------------------------------------------------------------------------
-  // Will XLA:CPU compile this? Some rules work around what it is slow at.
-  bool is_for_cpu() const { return for_cpu_; }
-  void set_for_cpu() { for_cpu_ = true; }
-
   // The state of a random key after what was drawn from it so far: the key itself at first.
   Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
 
  private:
+  Target target_;
+  const Forms* forms_;
   std::vector<Requirement> requirements_;
-  bool requires_ = true, for_cpu_ = false, writes_apart_ = false;
+  bool requires_ = true, writes_apart_ = false;
   std::map<int32_t, Value> drawn_;  // by the key's id
 };
 

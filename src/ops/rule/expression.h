@@ -5,9 +5,8 @@
 // which torch computes the result) and all of one shape (the result's).
 #pragma once
 
-#include <limits>
-
 #include "ops/rule/emit.h"
+#include "ops/rule/forms.h"
 
 namespace tpjrt::ops {
 
@@ -67,15 +66,9 @@ inline Expression where(const Expression& p, double a, const Expression& b) { re
 
 // a, or b where b is larger: of zeros a, whatever their signs, as torch has it on the CPU, and XLA has not. NaN propagates.
 // GPU plugins look for a maximum beside a convolution.
-inline Expression larger_of(const Expression& a, const Expression& b) {
-  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return maximum(a, b);
-  return where((b > a) | (b != b), b, a);
-}
+inline Expression larger_of(const Expression& a, const Expression& b) { return a.e->forms().larger_of(a, b); }
 // The same with the smaller one.
-inline Expression smaller_of(const Expression& a, const Expression& b) {
-  if (!a.e->is_for_cpu() || !hlo::is_float(a.value.element())) return minimum(a, b);
-  return where((b < a) | (b != b), b, a);
-}
+inline Expression smaller_of(const Expression& a, const Expression& b) { return a.e->forms().smaller_of(a, b); }
 
 // XLA's of f32 ends at 1 - 2^-23, so that 1 + erf(x) would never be 0; from 3.92 on 1 is the closest number.
 inline Expression erf(const Expression& a) {
@@ -83,12 +76,24 @@ inline Expression erf(const Expression& a) {
   return a.value.element() == ElementType::kF32 ? where(abs(a) > 3.92, a.unary("sign"), value) : value;
 }
 
-// XLA:CPU has a vectorized log but calls libm for log1p. What is lost of a in 1 + a is lost twice, and made good (Kahan).
-inline Expression log1p(const Expression& a) {
-  if (!a.e->is_for_cpu() || a.value.element() != ElementType::kF32) return a.unary("log_plus_one");
-  const Expression sum = a + 1;
-  return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
-}
+inline Expression log1p(const Expression& x) { return x.e->forms().log1p(x); }
+// What is left of a after whole multiples of b: of the sign of a.
+inline Expression remainder_of(const Expression& a, const Expression& b) { return a.e->forms().remainder_of(a, b); }
+
+inline Expression cosine(const Expression& x) { return x.e->forms().cosine(x); }
+inline Expression sine(const Expression& x) { return x.e->forms().sine(x); }
+inline Expression tangent(const Expression& x) { return x.e->forms().tangent(x); }
+inline Expression arcsine(const Expression& x) { return x.e->forms().arcsine(x); }
+inline Expression arccosine(const Expression& x) { return x.e->forms().arccosine(x); }
+inline Expression arctangent(const Expression& x) { return x.e->forms().arctangent(x); }
+// The angle of (x, y), in (-pi, pi].
+inline Expression angle_of(const Expression& y, const Expression& x) { return x.e->forms().angle_of(y, x); }
+
+struct CosineAndSine {
+  Expression cosine, sine;
+};
+// Of 2 pi x, for x in [0, 1).
+inline CosineAndSine of_turns(const Expression& x) { return x.e->forms().of_turns(x); }
 
 // x - top for exp(), where no x is above its top: see Emit::rounded_below.
 inline Expression below(const Expression& x, const Expression& top) {

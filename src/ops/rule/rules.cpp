@@ -5,7 +5,7 @@ namespace tpjrt::ops {
 
 namespace {
 
-Numbers kind_of(ElementType element) {
+Kinds kind_of(ElementType element) {
   if (element == ElementType::kPred) return kBools;
   if (hlo::is_integer(element)) return kIntegers;
   return hlo::is_complex(element) ? kComplexes : kFloats;
@@ -13,27 +13,26 @@ Numbers kind_of(ElementType element) {
 
 }  // namespace
 
-void RuleTable::add(std::string_view name, Rule rule, uint8_t numbers) {
-  if (!rules_.emplace(name, Entry{rule, numbers}).second) {
+void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds) {
+  if (!rules_.emplace(name, Entry{rule, platforms, kinds}).second) {
     throw std::logic_error("two lowering rules for " + std::string(name));
   }
 }
 
-Rule RuleTable::find(std::string_view name) const {
+const RuleTable::Entry* RuleTable::find(std::string_view name) const {
   auto found = rules_.find(std::string(name));
-  return found == rules_.end() ? nullptr : found->second.rule;
+  return found == rules_.end() ? nullptr : &found->second;
 }
 
-Values RuleTable::emit(Rule rule, Emit& e, const Call& c) {
-  const uint8_t numbers = instance().rules_.at(c.name).numbers;
+Values RuleTable::emit(const Entry& entry, Emit& e, const Call& c) {
   for (const graph::TypePtr result : c.results) {
     if (!result) continue;
-    if (!(numbers & kind_of(e.element(*result)))) {
+    if (!(entry.kinds & kind_of(e.element(*result)))) {
       throw Mistake("[" + c.name + "] there is no kernel for " + to_string(*result));
     }
     break;
   }
-  Values values = rule(e, c);
+  Values values = entry.on(e.target())(e, c);
   auto wrong = [&](const std::string& what) { throw hlo::Error("[" + c.name + "] the lowering rule gives " + what); };
   if (values.size() != c.results.size()) {
     wrong(std::to_string(values.size()) + " results, expected " + std::to_string(c.results.size()));

@@ -4,6 +4,7 @@
 //
 //   void add_reduction_rules(RuleTable& rules) {
 //     rules.add("aten::cumsum", cumsum, kNotBools);
+//     rules.add("aten::mm", mm, {.cpu = mm_on_cpu});
 //   }
 #pragma once
 
@@ -20,30 +21,40 @@ namespace tpjrt::ops {
 // c.results[i]; the table checks that.
 using Rule = Values (*)(Emit& e, const Call& c);
 
-// Sets of numbers, by kind.
-enum Numbers : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
+// Rules that take the plain one's place on a platform, where what they emit is faster there, or right.
+struct Platforms {
+  Rule cpu = nullptr;
+};
+
+// Sets of kinds of numbers.
+enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
 constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
 constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
 
 class RuleTable {
  public:
-  // `numbers` are those that PyTorch has a kernel of the op for: a first result of others is a Mistake.
+  struct Entry {
+    Rule rule = nullptr;
+    Platforms platforms;
+    uint8_t kinds = kEveryNumber;
+
+    Rule on(Target target) const { return target == Target::kCpu && platforms.cpu ? platforms.cpu : rule; }
+  };
+
+  // `kinds` are those of the numbers that PyTorch has a kernel of the op for: a first result of others is a Mistake.
   // Throws std::logic_error when the name is taken: an op lives in one place.
-  void add(std::string_view name, Rule rule, uint8_t numbers = kEveryNumber);
-  Rule find(std::string_view name) const;  // null: no rule
+  void add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber);
+  void add(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) { add(name, rule, Platforms(), kinds); }
+  const Entry* find(std::string_view name) const;  // null: no rule; lives as long as the table
   size_t size() const { return rules_.size(); }
-  // Runs the call's rule and checks its results: one for each of c.results, of that type. Throws hlo::Error when they
-  // differ.
-  static Values emit(Rule rule, Emit& e, const Call& c);
+  // Runs the call's rule for the emitter's target and checks its results: one for each of c.results, of that type. Throws
+  // hlo::Error when they differ.
+  static Values emit(const Entry& entry, Emit& e, const Call& c);
 
   // All rules of this library.
   static const RuleTable& instance();
 
  private:
-  struct Entry {
-    Rule rule;
-    uint8_t numbers;
-  };
   std::unordered_map<std::string, Entry> rules_;
 };
 

@@ -1,10 +1,9 @@
 // Sines, cosines and angles as polynomials: the argument less the nearest multiple of pi / 2 is within pi / 4.
-#include "ops/pointwise/trigonometry.h"
-
 #include <cmath>
 #include <functional>
 
-#include "ops/pointwise/choice.h"
+#include "ops/cpu/choice.h"
+#include "ops/cpu/forms.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
@@ -57,34 +56,30 @@ Expression chosen(const Expression& x, std::string_view op, const std::function<
 
 }  // namespace
 
-CosineAndSine of_turns(const Expression& x) {
-  if (!has_fast_way(x)) {
-    const Expression angle = x * (2 * M_PI);
-    return {angle.unary("cosine"), angle.unary("sine")};
-  }
+CosineAndSine CpuForms::of_turns(const Expression& x) const {
+  if (!has_fast_way(x)) return Forms::of_turns(x);
   const Expression quarters = (x * 4).unary("round_nearest_even");
   return turned((x - quarters * 0.25) * (2 * M_PI), converted(quarters, ElementType::kS32));
 }
 
-Expression cosine(const Expression& x) {
+Expression CpuForms::cosine(const Expression& x) const {
   return chosen(x, "cosine", [&] { return of_radians(x).cosine; });
 }
 
-Expression sine(const Expression& x) {
+Expression CpuForms::sine(const Expression& x) const {
   return chosen(x, "sine", [&] { return where(x == 0, x, of_radians(x).sine); });  // -0.0 stays what it is
 }
 
-Expression tangent(const Expression& x) {
+Expression CpuForms::tangent(const Expression& x) const {
   return chosen(x, "tan", [&] {
     const auto [c, s] = of_radians(x);
     return where(x == 0, x, s / c);
   });
 }
 
-Expression angle_of(const Expression& y, const Expression& x) {
+Expression CpuForms::angle_of(const Expression& y, const Expression& x) const {
   if (!has_fast_way(x)) {
-    const Expression angle = y.apply("atan2", x);
-    if (!x.e->is_for_cpu()) return angle;
+    const Expression angle = Forms::angle_of(y, x);
     // Of two zeros that are constants LLVM makes NaN.
     return where((x == 0) & (y == 0), copysign(where(signbit(x), M_PI, x.number(0)), y), angle);
   }
@@ -97,14 +92,16 @@ Expression angle_of(const Expression& y, const Expression& x) {
   return where(signbit(y), -half, half);
 }
 
-Expression arcsine(const Expression& x) {
-  return has_fast_way(x) ? angle_of(x, ((1 - x) * (1 + x)).unary("sqrt")) : x.unary("chlo.asin");
+Expression CpuForms::arcsine(const Expression& x) const {
+  return has_fast_way(x) ? angle_of(x, ((1 - x) * (1 + x)).unary("sqrt")) : Forms::arcsine(x);
 }
 
-Expression arccosine(const Expression& x) {
-  return has_fast_way(x) ? angle_of(((1 - x) * (1 + x)).unary("sqrt"), x) : x.unary("chlo.acos");
+Expression CpuForms::arccosine(const Expression& x) const {
+  return has_fast_way(x) ? angle_of(((1 - x) * (1 + x)).unary("sqrt"), x) : Forms::arccosine(x);
 }
 
-Expression arctangent(const Expression& x) { return has_fast_way(x) ? angle_of(x, x.number(1)) : x.unary("chlo.atan"); }
+Expression CpuForms::arctangent(const Expression& x) const {
+  return has_fast_way(x) ? angle_of(x, x.number(1)) : Forms::arctangent(x);
+}
 
 }  // namespace tpjrt::ops

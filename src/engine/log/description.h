@@ -10,7 +10,7 @@
 
 namespace tpjrt::engine {
 
-struct Outline {
+struct Description {
   // Where a tensor comes from: a result of a call, or (`call` < 0) the argument -1 - call of the program.
   struct Source {
     int64_t call = 0;
@@ -42,7 +42,7 @@ struct Outline {
   std::vector<std::pair<uint32_t, uint32_t>> reused;  // (argument, result): may be written over it
 };
 
-Outline outline_of(const Program& program);
+Description description_of(const Program& program);
 
 // The program whose calls, types and operands have most in common with the new one's; null where none has as much as half
 // of its ops. `programs`: without the new one.

@@ -8,9 +8,8 @@
 
 namespace tpjrt::ops {
 
-// Is there a fast way? XLA:CPU vectorizes float32 arithmetic, but calls libm, element by element, for what it has no
-// polynomial of. Other platforms get the plain op.
-bool has_fast_way(const Expression& x);
+// Float32 is what there are fast ways for.
+inline bool has_fast_way(const Expression& x) { return x.value.element() == ElementType::kF32; }
 
 inline Expression converted(const Expression& x, ElementType element) { return x.with(x.e->convert(x.value, element)); }
 

@@ -1,5 +1,5 @@
 // Programs in words, from their tapes.
-#include "engine/log/outline.h"
+#include "engine/log/description.h"
 
 #include <algorithm>
 #include <sstream>
@@ -12,21 +12,21 @@ namespace tpjrt::engine {
 namespace {
 
 using graph::Parameter;
-using Field = Outline::Field;
+using Field = Description::Field;
 
 class Describer {
  public:
   Describer(const Program& program, const graph::TapeGraph& tape) : program_(program), tape_(tape) {}
 
-  Outline outline() {
-    Outline result;
+  Description description() {
+    Description result;
     result.graph = program_.serial;
     for (const graph::TypePtr type : tape_.leaves) result.arguments.push_back(to_string(*type));
     for (const graph::TapeGraph::Source& source : tape_.results) result.results.push_back(place(source));
     for (const graph::Walk::Alias& alias : program_.aliases) result.reused.emplace_back(alias.leaf, alias.result);
     for (const graph::TapeGraph::Call& call : tape_.calls) {
       const graph::Signature& signature = *call.signature;
-      Outline::Call& described = result.calls.emplace_back();
+      Description::Call& described = result.calls.emplace_back();
       described.op = signature.name;
       described.file = signature.file;
       described.line = signature.line;
@@ -37,7 +37,7 @@ class Describer {
   }
 
  private:
-  static Outline::Source place(const graph::TapeGraph::Source& source) {
+  static Description::Source place(const graph::TapeGraph::Source& source) {
     const auto number = static_cast<int64_t>(source.number);
     return {source.leaf ? -1 - number : number, source.index};
   }
@@ -134,7 +134,9 @@ int64_t in_common(const Counts<Key>& a, const Counts<Key>& b) {
 
 }  // namespace
 
-Outline outline_of(const Program& program) { return Describer(program, graph::read_tape(program.tape)).outline(); }
+Description description_of(const Program& program) {
+  return Describer(program, graph::read_tape(program.tape)).description();
+}
 
 std::shared_ptr<const Program> most_similar(const Program& fresh,
                                             const std::vector<std::shared_ptr<Program>>& programs) {

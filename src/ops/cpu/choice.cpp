@@ -1,13 +1,11 @@
 // A choice that XLA leaves one.
-#include "ops/pointwise/choice.h"
+#include "ops/cpu/choice.h"
 
 #include <algorithm>
 
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
-
-bool has_fast_way(const Expression& x) { return x.e->is_for_cpu() && x.value.element() == ElementType::kF32; }
 
 Expression usually(const Expression& rare, const std::vector<Expression>& operands,
                    const std::function<Expression(const std::vector<Expression>&)>& slow,

@@ -1,0 +1,109 @@
+// Idioms: what is computed once, products of bf16, sums and extremes.
+#include "ops/cpu/forms.h"
+
+#include <algorithm>
+
+#include "ops/rule/dims.h"
+#include "ops/rule/emit.h"
+
+namespace tpjrt::ops {
+
+const Forms& cpu_forms() {
+  static const CpuForms forms;
+  return forms;
+}
+
+Value CpuForms::computed_once(Emit& e, const Value& x) const {
+  if (x.rank() == 0 || x.type.elements() == 0) return x;
+  const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
+  const Value first = e.reshape(e.slice(x, zero, one, one), {});
+  const bool is_bool = x.element() == ElementType::kPred;
+  const Value usual = is_bool ? first : e.compare(hlo::Comparison::kNe, first, e.constant(-77, first.type));
+  // Both ways give x, of which XLA knows nothing.
+  auto otherwise = [&](const Values&) {
+    return Values{e.binary(is_bool ? "or" : "subtract", x, e.broadcast_in_dim(e.to(usual, x.element()), x.dims(), {}))};
+  };
+  return e.if_else(usual, [&](const Values&) { return Values{x}; }, otherwise)[0];
+}
+
+Value CpuForms::rounded_below(Emit& e, const Value& x, const Value& max) const { return e.minimum(x, max); }
+
+Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
+                            ElementType result, std::string_view precision) const {
+  if (lhs.element() != ElementType::kBF16) return Forms::dot_general(e, lhs, rhs, d, result, precision);
+  // x without its batch dimensions of 1, and the numbers that others have then.
+  auto reduced = [&e](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
+    std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
+    const auto is_out = [&](int64_t i) { return std::find(batch.begin(), batch.end(), i) != batch.end(); };
+    std::erase_if(kept, is_out);
+    Dims dims;
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (!is_out(i)) dims.push_back(x.dim(i));
+    }
+    for (Dims* numbers : {&kept, &contracting}) {
+      for (int64_t& i : *numbers) i -= std::count_if(batch.begin(), batch.end(), [i](int64_t b) { return b < i; });
+    }
+    return e.reshape(x, dims);
+  };
+  hlo::DotDimensions n = d;
+  const Value a = reduced(lhs, d.lhs_batch, n.lhs_batch, n.lhs_contracting);
+  const Value b = reduced(rhs, d.rhs_batch, n.rhs_batch, n.rhs_contracting);
+  const bool is_the_librarys = a.rank() > 1 && n.lhs_contracting == Dims{a.rank() - 1};
+  const Value left = is_the_librarys ? e.optimization_barrier({a})[0] : a;
+  const Value product = Forms::dot_general(e, left, b, n, result, precision);
+  Dims dims = product.dims();
+  for (size_t i = 0; i < d.lhs_batch.size(); ++i) {
+    if (lhs.dim(d.lhs_batch[i]) == 1) dims.insert(dims.begin() + static_cast<int64_t>(i), 1);
+  }
+  return e.reshape(product, dims);
+}
+
+// --- reductions -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kFoldings = 3, kHalvings = 6;
+constexpr int64_t kLeastFolded = 1024, kLeastHalved = 9;
+
+Value folded(Emit& e, Value x, const Dims& dims) {
+  int64_t summed = 1;
+  for (int64_t d : dims) summed *= x.dim(d);
+  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
+  if (!hlo::is_float(x.element()) || dims.size() < 2 || !consecutive || summed < kLeastFolded) return x;
+  int foldings = 0;
+  for (int64_t d : dims) {
+    for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
+      const int64_t half = x.dim(d) / 2;
+      x = e.add(e.slice_dim(x, d, 0, half), e.slice_dim(x, d, half, 2 * half));
+    }
+  }
+  return x;
+}
+
+Value halved(Emit& e, std::string_view op, Value x) {
+  const int64_t last = x.rank() - 1;
+  for (int i = 0; i < kHalvings && x.dim(last) >= kLeastHalved; ++i) {
+    const int64_t n = x.dim(last), half = (n + 1) / 2;
+    x = e.binary(op, e.slice_dim(x, last, 0, half), e.slice_dim(x, last, n - half, n));
+  }
+  return x;
+}
+
+}  // namespace
+
+Value CpuForms::sum(Emit& e, const Value& x, const Dims& dims) const {
+  const Value zero = e.zeros({x.element(), {}});
+  return e.reduce("add", folded(e, x, dims), zero, dims);
+}
+
+Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+  const auto kept = static_cast<size_t>(x.rank()) - dims.size();
+  const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
+  if (!hlo::is_float(x.element()) || !last) return Forms::extreme(e, op, x, identity, dims);
+  const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
+  Dims rows(x.dims().begin(), end_of_kept);
+  rows.push_back(count_of({end_of_kept, x.dims().end()}));
+  return e.reduce(op, halved(e, op, e.reshape(x, rows)), identity, {static_cast<int64_t>(kept)});
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,42 @@
+// Formulas of float32 in arithmetic that XLA:CPU vectorizes.
+#include <limits>
+
+#include "ops/cpu/choice.h"
+#include "ops/cpu/forms.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace tpjrt::ops {
+
+Expression CpuForms::larger_of(const Expression& a, const Expression& b) const {
+  if (!hlo::is_float(a.value.element())) return Forms::larger_of(a, b);
+  return where((b > a) | (b != b), b, a);
+}
+
+Expression CpuForms::smaller_of(const Expression& a, const Expression& b) const {
+  if (!hlo::is_float(a.value.element())) return Forms::smaller_of(a, b);
+  return where((b < a) | (b != b), b, a);
+}
+
+// What is lost of a in 1 + a is lost twice, and made good (Kahan).
+Expression CpuForms::log1p(const Expression& a) const {
+  if (!has_fast_way(a)) return Forms::log1p(a);
+  const Expression sum = a + 1;
+  return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
+}
+
+// In float64 the quotient of two float32 is that of whole numbers as long as it has 28 bits: its fraction is 2^-24 at least,
+// where there is one, and its product with b is exact.
+Expression CpuForms::remainder_of(const Expression& a, const Expression& b) const {
+  if (!has_fast_way(a)) return Forms::remainder_of(a, b);
+  const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };
+  const auto wide = [](const Expression& x) { return converted(x, ElementType::kF64); };
+  const Expression quotient = wide(a) / wide(b);
+  return usually(abs(quotient) > 0x1p28, {a, b}, slow, [&] {
+    const Expression whole = trunc(wide(a) / wide(b)), rest = wide(a) - whole * wide(b);
+    const Expression narrow = converted(rest, ElementType::kF32);
+    return where(whole == 0, a,
+                 where(narrow == 0, a * 0, narrow));  // also where b is infinite; a zero has the sign of a
+  });
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,47 @@
+// What idioms and formulas that many rules share are emitted as. Chosen once, by the program's target, with the emitter.
+#pragma once
+
+#include <string_view>
+
+#include "ops/rule/call.h"
+#include "ops/rule/target.h"
+
+namespace tpjrt::ops {
+
+struct Expression;  // expression.h
+struct CosineAndSine;
+
+// These are the plain forms. A platform whose compiler is slow at some of them, or wrong, overrides those in its room. What
+// they mean is told where rules reach them: emit.h and expression.h.
+class Forms {
+ public:
+  static const Forms& on(Target target);
+  virtual ~Forms() = default;
+
+  virtual Value computed_once(Emit& e, const Value& x) const;
+  virtual Value rounded_below(Emit& e, const Value& x, const Value& max) const;
+  virtual Value dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
+                            ElementType result, std::string_view precision) const;
+  // Over at least one dimension, in the element type of x.
+  virtual Value sum(Emit& e, const Value& x, const Dims& dims) const;
+  // The same of "maximum" or "minimum".
+  virtual Value extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const;
+
+  virtual Expression larger_of(const Expression& a, const Expression& b) const;
+  virtual Expression smaller_of(const Expression& a, const Expression& b) const;
+  virtual Expression log1p(const Expression& x) const;
+  virtual Expression remainder_of(const Expression& a, const Expression& b) const;
+  virtual Expression cosine(const Expression& x) const;
+  virtual Expression sine(const Expression& x) const;
+  virtual Expression tangent(const Expression& x) const;
+  virtual CosineAndSine of_turns(const Expression& x) const;
+  virtual Expression arcsine(const Expression& x) const;
+  virtual Expression arccosine(const Expression& x) const;
+  virtual Expression arctangent(const Expression& x) const;
+  virtual Expression angle_of(const Expression& y, const Expression& x) const;
+};
+
+// One function a platform that has forms of its own.
+const Forms& cpu_forms();  // ops/cpu/forms.cpp
+
+}  // namespace tpjrt::ops
