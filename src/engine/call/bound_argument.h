@@ -25,6 +25,8 @@ struct Given {
   PlainNumber number;
 };
 
+class BoundArgument;
+
 // What the arguments and results of one call share.
 struct CallState {
   pjrt::Client& client;
@@ -32,6 +34,7 @@ struct CallState {
   Launch& launch;
   const size_t device;                        // that computes: index into the client's devices
   const bool waits;                           // the call ends when the program does
+  std::vector<BoundArgument*>& holding;       // what has to be released when the call went well
   std::vector<graph::Cell*> pending{};        // what has to run before anything is bound
   std::optional<c10::Device> queued{};        // CUDA's, if some argument lies there: the plugin waits for its stream
   std::optional<pjrt::StreamHandle> order{};  // what the first argument on CUDA is made with (Note [CUDA tensors])
@@ -41,7 +44,8 @@ struct CallState {
   void count_copy(size_t bytes);  // between host and device
 };
 
-// Used by one call at a time: ready() of all, bind() in the program's order, update() once the program was started, release().
+// Used by one call at a time: ready() of all, bind() in the program's order, update() once the program was started. Then
+// release() of those that said by hold() that they hold something, after a call that failed of all.
 class BoundArgument {
  public:
   virtual ~BoundArgument() = default;
@@ -64,6 +68,8 @@ class BoundArgument {
  protected:
   BoundArgument(uint32_t argument, graph::TypePtr form, int64_t result);
 
+  // Asks for release(). Most arguments need none, and a call of it for each of a hundred would be seen.
+  void hold(CallState& call) { call.holding.push_back(this); }
   const at::Tensor& tensor_of(const CallState& call) const { return call.tensor(argument_); }
   // What the program sees of the tensor's memory.
   at::Tensor memory_of(const at::Tensor& tensor) const;

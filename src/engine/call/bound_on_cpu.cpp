@@ -29,6 +29,7 @@ class BoundOnCpu final : public BoundArgument {
     if (in_place && is_aligned(memory)) {
       if (auto own = result_ < 0 ? own_buffer(tensor, *type_) : nullptr) {
         buffer_ = std::move(own);
+        hold(call);
         return buffer_->handle();  // not kept: the tensor's owner decides how long it lives
       }
       memory_ = memory;
@@ -38,6 +39,7 @@ class BoundOnCpu final : public BoundArgument {
     }
     if (in_place) check_copy(memory, pjrt::Client::kZeroCopyAlignment);
     call.count_copy(type_->size_in_bytes);
+    hold(call);
     buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kCopy, call.device, {});
     return buffer_->handle();
   }

@@ -35,9 +35,14 @@ class BoundOnCuda final : public BoundArgument {
     memory_ = nullptr;
     if (auto own = call.order || staged_.defined() ? nullptr : own_buffer(tensor, *type_)) {
       buffer_ = std::move(own);
+      hold(call);
       return buffer_->handle();  // not kept: the tensor's owner decides how long it lives
     }
-    if (!staged_.defined()) memory_ = memory;
+    if (staged_.defined()) {
+      hold(call);
+    } else {
+      memory_ = memory;
+    }
     buffer_ = call.client.view_of_device_memory(memory, type_, call.device,
                                                 std::exchange(call.order, std::nullopt).value_or(0));
     return buffer_->handle();

@@ -20,6 +20,7 @@ class BoundOnDevice final : public BoundArgument {
   bool is_readied() const override { return true; }
   // Views get a buffer of their own.
   void ready(CallState& call) override {
+    hold(call);
     const at::Tensor& tensor = tensor_of(call);
     std::lock_guard lock(graph::graph_lock());
     graph::Value value = device::read(tensor);

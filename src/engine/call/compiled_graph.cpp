@@ -3,8 +3,6 @@
 
 #include <c10/util/ApproximateClock.h>
 
-#include <utility>
-
 #include "device/services/engine.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
@@ -67,9 +65,12 @@ void CompiledGraph::release(bool went_well) {
   if (!went_well) {
     for (BoundPack& pack : packs_) pack.let_go();
     returned_->let_go();
+    holding_.clear();
+    for (const auto& bound : bound_) holding_.push_back(bound.get());
+    for (const auto& bound : written_) holding_.push_back(bound.get());
   }
-  for (const auto& bound : bound_) bound->release(went_well);
-  for (const auto& bound : written_) bound->release(went_well);
+  for (BoundArgument* bound : holding_) bound->release(went_well);
+  holding_.clear();
 }
 
 void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor>& results) {
@@ -79,7 +80,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
     std::lock_guard guard(lock_);
     if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // what tracing has left
     try {
-      CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), waits_};
+      CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), waits_, holding_};
       if (!readied_.empty()) ready(call);
       const bool logged = session_.run_log.is_on();
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;

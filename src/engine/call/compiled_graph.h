@@ -57,6 +57,7 @@ class CompiledGraph {
   std::vector<std::unique_ptr<BoundArgument>> bound_;    // in the program's order
   std::vector<std::unique_ptr<BoundArgument>> written_;  // that the program doesn't take
   std::vector<BoundArgument*> readied_, updated_;        // of them
+  std::vector<BoundArgument*> holding_;                  // those to be released, during a call
   std::optional<Returned> returned_;                     // what it supplies comes after the bound arguments
   std::vector<BoundPack> packs_;                         // then these, and the numbers
   std::optional<RandomKeys> keys_;
