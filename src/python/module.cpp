@@ -2,6 +2,7 @@
 #include <ATen/dlpack.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
@@ -55,7 +56,7 @@ std::vector<graph::Cell*> cells_of(const std::vector<at::Tensor>& tensors) {
   return cells;
 }
 
-py::dict metrics() {
+py::typing::Dict<std::string, py::object> metrics() {
   auto& engine = engine::Session::instance().metrics;
   auto& device = device::counters();
   py::dict result;
@@ -85,8 +86,8 @@ PYBIND11_MODULE(_C, m) {
   install_profiler();
   auto& session = engine::Session::instance();
   auto& engine = engine::LazyEngine::instance();
-  m.def("set_python_sources", &set_python_sources,
-        "callbacks of the package: plugins() and decompose(op, args, kwargs)");
+  m.def("set_python_sources", &set_python_sources, py::arg("plugins"), py::arg("decompose"),
+        "what the core asks of the package");
   m.def("keep_accelerator", &device::keep_accelerator);
   m.def("set_accelerator_here", &device::set_accelerator_here);
   m.def("init", [&session](const std::string& name, const std::string& path) { session.init({name, path}); });
@@ -96,7 +97,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("plugin", [&session] { return std::make_pair(session.plugin().name, session.plugin().path); });
   m.def("most_devices", [&session] { return static_cast<int>(session.most_devices()); });
   m.def("device_count", [&session] { return static_cast<int>(session.device_count()); });
-  m.def("device_properties", [&session](size_t index) {
+  m.def("device_properties", [&session](size_t index) -> py::typing::Dict<std::string, py::object> {
     const auto& device = session.client().devices().at(index);
     py::dict properties;
     properties["kind"] = device.kind;
@@ -117,7 +118,8 @@ PYBIND11_MODULE(_C, m) {
     at::Tensor result = device::borrowing_tensor(tensor, static_cast<c10::DeviceIndex>(index));
     return result.defined() ? std::optional(result) : std::nullopt;
   });
-  m.def("mark_read_only", [](const py::capsule& capsule) {
+  m.def("mark_read_only", [](const py::object& dlpack) {
+    const auto capsule = dlpack.cast<py::capsule>();
     TORCH_CHECK(std::string_view(capsule.name()) == "dltensor_versioned", "expected a versioned DLPack capsule");
     capsule.get_pointer<DLManagedTensorVersioned>()->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
   });
@@ -125,7 +127,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_eager", &device::set_eager);
   m.def("in_forked_child", &engine::in_forked_child);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
-  m.def("set_device", [](int index) { device::set_current_device(static_cast<c10::DeviceIndex>(index)); });
+  m.def("set_device", [](int64_t index) {
+    if (index >= 0) device::set_current_device(device::device_index(index));
+  });
+  m.def("device_index", &device::device_index, "the index, if there is such a device");
   m.def("wait", [&session](int index) { session.wait(*session.now(static_cast<c10::DeviceIndex>(index))); });
   m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     engine.sync(cells_of(tensors), cause.c_str());

@@ -126,6 +126,39 @@ def test_names_and_properties() -> None:
             use("cpu")
 
 
+def test_every_function_of_a_device_says_that_there_is_none() -> None:
+    pjrt = torch.pjrt
+    message = r"pjrt: invalid device ordinal 9: the plugin has 1 device; use pjrt:0$"
+    for of_device in (
+        pjrt.get_device_name,
+        pjrt.get_device_capability,
+        pjrt.get_device_properties,
+        pjrt.synchronize,
+        pjrt.memory_allocated,
+        pjrt.max_memory_allocated,
+        pjrt.memory_reserved,
+        pjrt.max_memory_reserved,
+        pjrt.memory_stats,
+        pjrt.mem_get_info,
+        pjrt.reset_peak_memory_stats,
+        pjrt.reset_accumulated_memory_stats,
+        pjrt.Stream,
+        pjrt.current_stream,
+        pjrt.default_stream,
+        pjrt.default_generator,
+        pjrt.get_rng_state,
+        lambda device: pjrt.set_rng_state(pjrt.get_rng_state(), device),
+    ):
+        for named in (9, "pjrt:9", torch.device("pjrt", 9)):
+            with pytest.raises(RuntimeError, match=message):
+                of_device(named)
+        for beyond in (256, -1):  # PyTorch keeps an index in a byte
+            with pytest.raises(RuntimeError, match=f"invalid device ordinal {beyond}: the plugin has 1 device"):
+                of_device(beyond)
+    with pytest.raises(RuntimeError, match="invalid device ordinal 256"):
+        pjrt.set_device(256)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_backward_on_the_cpu_starts_no_client(count: int) -> None:
     """Autograd asks for the devices of all backends then, and makes a thread for each."""

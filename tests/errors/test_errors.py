@@ -130,13 +130,14 @@ def test_a_second_plugin_in_one_process(tmp_path: Path) -> None:
 
 
 def test_unknown_device_index() -> None:
-    message = r"pjrt: invalid device index 9: the plugin has 1 device; use pjrt:0"
+    message = r"pjrt: invalid device ordinal 9: the plugin has 1 device; use pjrt:0$"
     for use in (
         lambda: torch.ones(1, device="pjrt:9"),
         lambda: torch.ones(1).to("pjrt:9"),
         lambda: torch.pjrt.set_device(9),
         lambda: torch.empty(1, device=torch.device("pjrt", 9)),
         lambda: torch.nn.Linear(1, 1, device="pjrt:9"),
+        lambda: torch.pjrt.device(9).__enter__(),
     ):
         with pytest.raises(RuntimeError, match=message):
             use()

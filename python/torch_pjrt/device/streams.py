@@ -16,12 +16,15 @@ from torch_pjrt import _C
 
 
 def _device(device: Any) -> torch.device:
+    """What torch.pjrt's functions take for a device, with its index; an error where the plugin has no such device."""
+    if device is None:
+        return torch.device("pjrt", _C.current_device())
     if isinstance(device, int):
-        return torch.device("pjrt", device)
-    device = torch.device("pjrt" if device is None else device)
+        return torch.device("pjrt", _C.device_index(device))
+    device = torch.device(device)
     if device.type != "pjrt":
         raise ValueError(f"expected a pjrt device, got {device}")
-    return torch.device("pjrt", _C.current_device()) if device.index is None else device
+    return torch.device("pjrt", _C.current_device() if device.index is None else _C.device_index(device.index))
 
 
 class Stream(torch.Stream):

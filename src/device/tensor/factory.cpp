@@ -11,6 +11,7 @@
 #include "device/services/engine.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
+#include "device/tensor/current_device.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -21,13 +22,7 @@ c10::Device resolve_device(std::optional<at::Device> device) {
   TORCH_CHECK(chosen.type() == kPjrt, "expected a pjrt device, got ", chosen);
   const auto* guard = c10::impl::getDeviceGuardImpl(kPjrt);
   if (!chosen.has_index()) return {kPjrt, guard->getDevice().index()};
-  if (chosen.index() != 0) {  // index 0 always exists, and asking for the count starts the client
-    const auto count = engine().device_count();
-    TORCH_CHECK(chosen.index() < count, "pjrt: invalid device index ", static_cast<int>(chosen.index()),
-                ": the plugin has ", static_cast<int>(count), " device", count == 1 ? "" : "s",
-                "; use pjrt:0 to pjrt:", static_cast<int>(count) - 1);
-  }
-  return chosen;
+  return {kPjrt, device_index(chosen.index())};
 }
 
 void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
