@@ -1,4 +1,288 @@
-# The C++ core, bound in src/python/module.cpp. Untyped, so that no signature is kept in two places.
-from typing import Any
+# The C++ core, bound in src/python. Made by ./dev stubs: change the bindings, not this.
+"""
+The C++ core of torch_pjrt.
+"""
 
-def __getattr__(name: str) -> Any: ...
+from __future__ import annotations
+
+import collections.abc
+import typing
+
+import torch
+
+__all__: list[str] = [
+    "BareProgram",
+    "Captured",
+    "Function",
+    "Program",
+    "Region",
+    "Trace",
+    "begin_optimizer_step",
+    "borrow",
+    "count_fallback",
+    "current_device",
+    "default_generator",
+    "device_count",
+    "device_index",
+    "device_properties",
+    "drop_older_programs",
+    "eager",
+    "end_optimizer_step",
+    "end_round_before_backward",
+    "graph",
+    "has_no_values",
+    "host_view",
+    "if_else",
+    "in_forked_child",
+    "init",
+    "is_copied",
+    "is_host_memory",
+    "is_initialized",
+    "is_pending",
+    "is_shared",
+    "keep_accelerator",
+    "mark_read_only",
+    "metrics",
+    "most_devices",
+    "node_id",
+    "platform_name",
+    "platform_version",
+    "plugin",
+    "plugin_memory",
+    "reset_metrics",
+    "set_accelerator_here",
+    "set_device",
+    "set_eager",
+    "set_location",
+    "set_program_listener",
+    "set_python_sources",
+    "set_strict",
+    "set_tracing",
+    "stablehlo",
+    "start_log",
+    "stop_log",
+    "strict",
+    "sync",
+    "sync_all",
+    "take_log",
+    "tracing",
+    "user_location",
+    "wait",
+    "while_loop",
+]
+
+class BareProgram:
+    """
+    a StableHLO program through bare PJRT, for comparison
+    """
+    def __init__(self, arg0: str) -> None: ...
+    def call(
+        self, arg0: collections.abc.Sequence[torch.Tensor], arg1: typing.SupportsInt | typing.SupportsIndex
+    ) -> float:
+        """
+        nanoseconds of making buffers, executing and destroying them
+        """
+    def execute(self) -> float: ...
+    def set_arguments(
+        self,
+        arg0: collections.abc.Sequence[torch.Tensor],
+        arg1: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None: ...
+
+class Program:
+    """
+    a traced function for arguments of certain sizes
+    """
+    @property
+    def mutated(self) -> list[int]: ...
+
+class Trace:
+    """
+    placeholders for the arguments of a function, then the program that it is
+    """
+    @staticmethod
+    def same(arg0: torch.Tensor, arg1: torch.Tensor) -> bool:
+        """
+        were two tensors computed in the same way from the same values?
+        """
+    def __init__(self) -> None: ...
+    def alias(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor: ...
+    def changed(self) -> list[bool]:
+        """
+        of each argument: has its memory a new value?
+        """
+    def compile(
+        self,
+        results: collections.abc.Iterable[typing.Any],
+        devices: collections.abc.Sequence[torch.device],
+        random_device: torch.device,
+        also: collections.abc.Sequence[torch.Tensor] = [],
+    ) -> Program: ...
+    def keep(self, arg0: collections.abc.Sequence[bool]) -> None:
+        """
+        lets go of arguments that nothing depends on
+        """
+    def number(self, arg0: typing.Any) -> None: ...
+    def reached(self, arg0: collections.abc.Sequence[torch.Tensor]) -> list[bool]:
+        """
+        of each argument: do these tensors depend on its first value?
+        """
+    def tensor(
+        self,
+        device: torch.device,
+        dtype: typing.Any,
+        sizes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        strides: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        conjugate: bool = False,
+        negative: bool = False,
+    ) -> torch.Tensor: ...
+
+class Region:
+    """
+    a part of a trace that is repeated or chosen
+    """
+    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None: ...
+    def finish(self, results: collections.abc.Sequence[torch.Tensor]) -> None: ...
+    @property
+    def placeholders(self) -> list[torch.Tensor]: ...
+
+class Function:
+    """
+    a traced function: a list of arguments in, a list of results out
+    """
+    def __call__(self, arg0: list[typing.Any]) -> list[typing.Any]: ...
+    def __init__(
+        self,
+        specialize: collections.abc.Callable[..., Program],
+        plain: collections.abc.Callable[..., collections.abc.Iterable[typing.Any]],
+    ) -> None: ...
+    def add(self, arg0: Program) -> None: ...
+    def call_with(self, *args: typing.Any) -> list[typing.Any]:
+        """
+        the same for arguments that are not in a list
+        """
+    @property
+    def programs(self) -> list[Program]: ...
+
+class Captured:
+    """
+    a program and what its state must be like
+    """
+    def __init__(
+        self,
+        program: Program,
+        requires_grad: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        absent: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        cleared: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        followers: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        form: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def call(self, arg0: tuple[typing.Any, ...], *args: typing.Any) -> typing.Any: ...
+
+def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
+    """
+    x + y in a C++ loop; nanoseconds a call
+    """
+
+def _bench_prepare(arg0: torch.Tensor) -> int:
+    """
+    nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it
+    """
+
+def begin_optimizer_step(arg0: bool) -> None: ...
+def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None: ...
+def count_fallback(arg0: str) -> bool:
+    """
+    counts it; whether it was the first of this op
+    """
+
+def current_device() -> int: ...
+def default_generator(arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Generator: ...
+def device_count() -> int: ...
+def device_index(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
+    """
+    the index, if there is such a device
+    """
+
+def device_properties(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, typing.Any]: ...
+def drop_older_programs() -> None: ...
+def eager() -> bool: ...
+def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
+def end_round_before_backward() -> None: ...
+def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
+def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
+    """
+    is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
+    """
+
+def host_view(arg0: torch.Tensor) -> torch.Tensor:
+    """
+    a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written
+    """
+
+def if_else(
+    predicate: torch.Tensor, operands: collections.abc.Sequence[torch.Tensor], on_true: Region, on_false: Region
+) -> list[torch.Tensor]: ...
+def in_forked_child() -> bool: ...
+def init(arg0: str, arg1: str) -> None: ...
+def is_copied(arg0: torch.Tensor) -> bool:
+    """
+    would each call of a compiled function copy this argument?
+    """
+
+def is_host_memory() -> bool: ...
+def is_initialized() -> bool: ...
+def is_pending(arg0: torch.Tensor) -> bool: ...
+def is_shared(arg0: torch.device) -> bool:
+    """
+    is this device of PyTorch's own the plugin's, too?
+    """
+
+def keep_accelerator() -> None: ...
+def mark_read_only(arg0: typing.Any) -> None: ...
+def metrics() -> dict[str, typing.Any]: ...
+def most_devices() -> int: ...
+def node_id(arg0: torch.Tensor) -> int | None:
+    """
+    nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no value
+    """
+
+def platform_name() -> str: ...
+def platform_version() -> str: ...
+def plugin() -> tuple[str, str]: ...
+def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]: ...
+def reset_metrics() -> None: ...
+def set_accelerator_here(arg0: bool) -> bool: ...
+def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def set_eager(arg0: bool) -> None: ...
+def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def set_program_listener(arg0: collections.abc.Callable[[str, str], None]) -> None: ...
+def set_python_sources(
+    plugins: collections.abc.Callable[[], list[tuple[str, str]]], decompose: collections.abc.Callable[..., typing.Any]
+) -> None:
+    """
+    what the core asks of the package
+    """
+
+def set_strict(arg0: bool) -> None: ...
+def set_tracing(arg0: bool) -> None: ...
+def stablehlo(tensors: collections.abc.Sequence[torch.Tensor], for_cpu: bool = False) -> str: ...
+def start_log() -> None: ...
+def stop_log() -> None: ...
+def strict() -> bool: ...
+def sync(arg0: collections.abc.Sequence[torch.Tensor], arg1: str) -> None: ...
+def sync_all(arg0: str) -> None: ...
+def take_log() -> list[dict[str, typing.Any]]: ...
+def tracing() -> bool:
+    """
+    is a function being traced in this thread?
+    """
+
+def user_location() -> tuple[str, int]: ...
+def wait(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def while_loop(
+    operands: collections.abc.Sequence[torch.Tensor],
+    carried: typing.SupportsInt | typing.SupportsIndex,
+    condition: Region,
+    body: Region,
+) -> list[torch.Tensor]: ...

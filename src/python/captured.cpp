@@ -40,7 +40,7 @@ class Captured {
   // `bound`: what to call with the arguments if they don't fit (None: the result is NotImplemented), then a container
   // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
   // another piece: its .grad. Followers come last.
-  py::object call(const py::tuple& bound, const py::args& args) {
+  py::object call(const Objects& bound, const py::Args<py::object>& args) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
     if (!find(bound, args, state, followers, given)) return refuse(bound, args);
@@ -78,7 +78,7 @@ class Captured {
     return found && THPVariable_Check(found) ? THPVariable_Unpack(found) : at::Tensor();
   }
 
-  bool find(const py::tuple& bound, const py::args& args, std::vector<at::Tensor>& state,
+  bool find(const Objects& bound, const py::Args<py::object>& args, std::vector<at::Tensor>& state,
             std::vector<at::Tensor>& followers, std::vector<Given>& given) const {
     if (is_traced_by_pytorch()) return false;
     const auto following = static_cast<Py_ssize_t>(followers_.size());
@@ -121,7 +121,7 @@ class Captured {
     return program_->graph->matches(given);
   }
 
-  static py::object refuse(const py::tuple& bound, const py::args& args) {
+  static py::object refuse(const Objects& bound, const py::Args<py::object>& args) {
     PyObject* otherwise = PyTuple_GET_ITEM(bound.ptr(), 0);
     if (otherwise == Py_None) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
     PyObject* result = PyObject_Call(otherwise, args.ptr(), nullptr);
@@ -190,7 +190,9 @@ class Captured {
 void bind_captured(py::module_& m) {
   py::class_<Captured>(m, "Captured", "a program and what its state must be like")
       .def(py::init<std::shared_ptr<Program>, std::vector<int>, std::vector<size_t>, std::vector<size_t>,
-                    std::vector<size_t>, int>())
+                    std::vector<size_t>, int>(),
+           py::arg("program"), py::arg("requires_grad"), py::arg("absent"), py::arg("cleared"), py::arg("followers"),
+           py::arg("form"))
       .def("call", &Captured::call);
 }
 

@@ -66,8 +66,9 @@ at::Tensor add_tensor(Trace& trace, c10::Device device, py::handle dtype, const 
 
 // `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
 // `also`: what is computed without being a result. The trace is empty afterwards.
-std::shared_ptr<Program> compile(Trace& trace, const py::sequence& results, const std::vector<c10::Device>& devices,
-                                 c10::Device random_device, const std::vector<at::Tensor>& also) {
+std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::object>& results,
+                                 const std::vector<c10::Device>& devices, c10::Device random_device,
+                                 const std::vector<at::Tensor>& also) {
   auto program = std::make_shared<Program>();
   std::vector<engine::TracedResult> tensors;
   for (const auto& value : results) {
@@ -91,21 +92,25 @@ std::span<PyObject* const> items_of(const py::object& sequence) {  // a list or 
   return {PySequence_Fast_ITEMS(sequence.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
 }
 
+using List = py::typing::List<py::object>;
+
 class Function {
  public:
+  using Specialize = py::typing::Callable<std::shared_ptr<Program>(py::ellipsis)>;
+  using Plain = py::typing::Callable<py::typing::Iterable<py::object>(py::ellipsis)>;
+
   // `specialize(arguments)` gives the Program for arguments that no program is for yet. `plain(arguments)` does what the
   // programs do, by PyTorch's own calls: for arguments that have no values.
-  Function(py::function specialize, py::function plain)
-      : specialize_(std::move(specialize)), plain_(std::move(plain)) {}
+  Function(Specialize specialize, Plain plain) : specialize_(std::move(specialize)), plain_(std::move(plain)) {}
 
   // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
-  py::list call(const py::list& arguments) {
+  List call(const List& arguments) {
     py::list results = run(arguments);
     PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
     return results;
   }
 
-  py::list call_with(const py::args& arguments) {
+  List call_with(const py::Args<py::object>& arguments) {
     const at::NoGradGuard no_grad;
     return run(arguments);
   }
@@ -157,7 +162,7 @@ class Function {
 
 void bind_compiled(py::module_& m) {
   m.def(
-      "has_no_values", [](const py::tuple& arguments) { return has_no_values(items_of(arguments)); },
+      "has_no_values", [](const Objects& arguments) { return has_no_values(items_of(arguments)); },
       "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
@@ -183,7 +188,7 @@ void bind_compiled(py::module_& m) {
         py::arg("on_false"));
   py::class_<Function> function(m, "Function", py::dynamic_attr(),
                                 "a traced function: a list of arguments in, a list of results out");
-  function.def(py::init<py::function, py::function>(), py::arg("specialize"), py::arg("plain"))
+  function.def(py::init<Function::Specialize, Function::Plain>(), py::arg("specialize"), py::arg("plain"))
       .def("__call__", &Function::call)
       .def("call_with", &Function::call_with, "the same for arguments that are not in a list")
       .def("add", &Function::add)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 #include <memory>
 #include <span>
@@ -16,6 +17,8 @@ struct Program {
   std::shared_ptr<engine::CompiledGraph> graph;
   std::vector<pybind11::object> constants;  // null: the next tensor
 };
+
+using Objects = pybind11::typing::Tuple<pybind11::object, pybind11::ellipsis>;
 
 // A tensor, a number or None as the argument of a call. A tensor is borrowed.
 engine::Given given_of(PyObject* object);

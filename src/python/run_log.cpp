@@ -2,6 +2,7 @@
 #include "python/run_log.h"
 
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "engine/session/session.h"
 
@@ -56,7 +57,7 @@ void bind_run_log(py::module_& m) {
   auto& log = engine::Session::instance().run_log;
   m.def("start_log", [&log] { log.start(); });
   m.def("stop_log", [&log] { log.stop(); });
-  m.def("take_log", [&log] {
+  m.def("take_log", [&log]() -> py::typing::List<py::typing::Dict<std::string, py::object>> {
     py::list entries;
     for (const engine::LogEntry& entry : log.take()) {
       entries.append(std::visit([](const auto& e) { return to_python(e); }, entry));

@@ -149,7 +149,7 @@ class Recording(TorchFunctionMode):
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
         self.made = Made(self.trace.reached)
-        self.start: int = _C.node_id(torch.zeros((), device=DEVICE))
+        self.start = _C.node_id(torch.zeros((), device=DEVICE)) or 0
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
