@@ -22,6 +22,12 @@ message(STATUS "torch ${TORCH_VERSION} in ${TORCH_DIR}")
 
 add_library(torch_cpp INTERFACE)
 target_include_directories(torch_cpp SYSTEM INTERFACE ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
+# Else some headers of ATen include those of all its ops.
+target_compile_definitions(torch_cpp INTERFACE AT_PER_OPERATOR_HEADERS)
+if(TORCH_PJRT_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # What GCC inlines in a unit differs, and then it takes the address of SmallVector's elements for a read of them.
+  target_compile_options(torch_cpp INTERFACE -Wno-maybe-uninitialized)
+endif()
 target_link_libraries(torch_cpp INTERFACE ${TORCH_DIR}/lib/libc10.so ${TORCH_DIR}/lib/libtorch_cpu.so)
 # libtorch_cpu.so of a CUDA wheel needs libraries that only the loader finds.
 target_link_options(torch_cpp INTERFACE -Wl,--allow-shlib-undefined)
@@ -30,11 +36,18 @@ add_library(torch_python INTERFACE)
 target_include_directories(torch_python SYSTEM INTERFACE ${Python_INCLUDE_DIRS})
 target_link_libraries(torch_python INTERFACE torch_cpp ${TORCH_DIR}/lib/libtorch_python.so)
 
-# Headers that nearly every torch-using file includes, compiled once: each file then takes seconds less.
-file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/torch_precompiled.cpp CONTENT "")
-add_library(torch_precompiled OBJECT ${CMAKE_CURRENT_BINARY_DIR}/torch_precompiled.cpp)
-target_link_libraries(torch_precompiled PUBLIC torch_cpp pjrt_header)
-target_include_directories(torch_precompiled PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src)
-target_precompile_headers(torch_precompiled PRIVATE
+# precompiled(NAME HEADERS...): headers that nearly every file of some rooms includes, compiled once.
+function(precompiled name)
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PUBLIC torch_cpp pjrt_header)
+  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+precompiled(torch_precompiled
   <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <ATen/core/ivalue.h> <ATen/core/stack.h> <torch/library.h>
   <functional> <map> <memory> <optional> <string> <unordered_map> <vector>)
+# What a rule sees of torch. With all of ATen before it a file takes seconds more.
+precompiled(c10_precompiled
+  <c10/core/Scalar.h> <c10/util/SmallVector.h> <functional> <map> <optional> <string> <vector>)
+target_compile_options(c10_precompiled PRIVATE -O1)  # as its rooms

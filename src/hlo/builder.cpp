@@ -38,13 +38,19 @@ std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs) {
   return cat("dense<", text, "> : tensor<", xs.size(), "x2xi64>");
 }
 
+std::string joined(std::initializer_list<Part> parts) {
+  std::string text;
+  for (const Part& part : parts) text += part.text();
+  return text;
+}
+
 static std::string joined(const std::vector<Type>& types) {
   std::string text;
   for (size_t i = 0; i < types.size(); ++i) text += (i ? ", " : "") + to_string(types[i]);
   return text;
 }
 
-static std::vector<Type> types_of(const Values& values) {
+std::vector<Type> types_of(const Values& values) {
   std::vector<Type> result;
   for (const Value& value : values) result.push_back(value.type);
   return result;

@@ -3,12 +3,6 @@
 
 namespace tpjrt::hlo {
 
-static std::vector<Type> types_of(const Values& values) {
-  std::vector<Type> result;
-  for (const Value& value : values) result.push_back(value.type);
-  return result;
-}
-
 Values Builder::while_loop(const Values& initial, const Region& condition, const Region& body) {
   const std::vector<Type> carried = types_of(initial);
   std::string uses = impl_->uses("while", initial);

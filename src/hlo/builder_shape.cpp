@@ -1,6 +1,5 @@
 // Ops that move elements by their position: reshape, transpose, slice, pad, concatenate, …
 #include <algorithm>
-#include <numeric>
 
 #include "hlo/builder_text.h"
 

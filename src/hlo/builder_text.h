@@ -1,20 +1,44 @@
 // The text that a Builder is writing, and the pieces of StableHLO syntax that its ops share. Private to src/hlo.
 #pragma once
 
+#include <charconv>
+#include <concepts>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <set>
-#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "hlo/builder.h"
 
 namespace tpjrt::hlo {
 
-// The arguments, streamed one after the other.
+// A string, or a number in decimals. Refers to the string.
+class Part {
+ public:
+  Part(std::string_view text) : text_(text) {}
+  Part(const std::string& text) : text_(text) {}
+  Part(const char* text) : text_(text) {}
+  template <class Number>
+    requires std::integral<Number> || std::floating_point<Number>
+  Part(Number number) : text_(digits_, std::to_chars(digits_, std::end(digits_), number).ptr) {}
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  std::string_view text() const { return text_; }
+
+ private:
+  char digits_[32];
+  std::string_view text_;
+};
+
+std::string joined(std::initializer_list<Part> parts);
+
+// The arguments, one after the other.
 template <class... Ts>
 std::string cat(const Ts&... parts) {
-  std::ostringstream stream;
-  (stream << ... << parts);
-  return stream.str();
+  return joined({Part(parts)...});
 }
 
 // Throws Error("[stablehlo.add] what").
@@ -26,10 +50,11 @@ void check(bool condition, std::string_view op, const Ts&... parts) {
   if (!condition) fail(op, cat(parts...));
 }
 
-std::string list(const Dims& dims);                                               // "[0, 1]"
-std::string array(const Dims& dims);                                              // "array<i64: 0, 1>"
-std::string array(const std::vector<bool>& xs);                                   // "array<i1: true, false>"
-std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);            // dense<[[0, 1]]> : tensor<1x2xi64>
+std::string list(const Dims& dims);                                     // "[0, 1]"
+std::string array(const Dims& dims);                                    // "array<i64: 0, 1>"
+std::string array(const std::vector<bool>& xs);                         // "array<i1: true, false>"
+std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense<[[0, 1]]> : tensor<1x2xi64>
+std::vector<Type> types_of(const Values& values);
 std::string types(const Values& values);                                          // "tensor<f32>, tensor<i1>"
 std::string signature(const Values& operands, const std::vector<Type>& results);  // "(…) -> …"
 std::string quoted(std::string_view text);                                        // an MLIR string literal

@@ -3,11 +3,11 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/DynamicTypes.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,12 @@
 #include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;
+
+// Of torch/csrc/jit/python/pybind_utils.h, which takes longer to compile than this room.
+namespace torch::jit {
+TORCH_PYTHON_API c10::IValue toIValue(py::handle obj, const c10::TypePtr& type, std::optional<int32_t> N);
+TORCH_PYTHON_API py::object toPyObject(c10::IValue ivalue);
+}  // namespace torch::jit
 
 namespace tpjrt::python {
 namespace {
@@ -66,13 +72,14 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   stack.resize(first);
   if (schema.returns().empty()) return true;
   if (schema.returns().size() == 1 || !py::isinstance<py::tuple>(result)) {
-    stack.push_back(torch::jit::toIValue(result, schema.returns().at(0).type()));
+    stack.push_back(torch::jit::toIValue(result, schema.returns().at(0).type(), std::nullopt));
     return true;
   }
   const auto results = result.cast<py::tuple>();
   for (size_t i = 0; i < schema.returns().size(); ++i) {
     py::object one = results[i];
-    stack.push_back(one.is_none() ? c10::IValue(at::Tensor()) : torch::jit::toIValue(one, schema.returns()[i].type()));
+    stack.push_back(one.is_none() ? c10::IValue(at::Tensor())
+                                  : torch::jit::toIValue(one, schema.returns()[i].type(), std::nullopt));
   }
   return true;
 }
@@ -177,7 +184,7 @@ c10::DeleterFnPtr deleter_of_slices() {
 
 }  // namespace
 
-void set_python_sources(py::function plugins_function, py::function decompose_function) {
+void set_python_sources(PluginsSource plugins_function, DecomposeSource decompose_function) {
   library_folders = new std::vector<std::string>;
   for (const char* name : {"torch", "torch_pjrt"}) {
     const auto file = py::module_::import(name).attr("__file__").cast<std::string>();

@@ -1,7 +1,6 @@
 // Where PyTorch's Meta kernels differ from the CPU's kernels, which are what results are compared with.
 #include "device/call/corrections.h"
 
-#include <ATen/Context.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

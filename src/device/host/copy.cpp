@@ -8,7 +8,6 @@
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/fill.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
 

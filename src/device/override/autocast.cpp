@@ -1,7 +1,7 @@
 // torch.autocast("pjrt"): PyTorch's own lists of ops, for this device's autocast key.
 #include <ATen/autocast_mode.h>
 
-namespace {
+namespace tpjrt::device::autocast {
 
 using namespace at;  // the lists below are written in terms of at::
 using at::autocast::CastPolicy;
@@ -24,4 +24,4 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #undef TPJRT_PROMOTE
 }
 
-}  // namespace
+}  // namespace tpjrt::device::autocast

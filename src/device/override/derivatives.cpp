@@ -2,13 +2,13 @@
 // host's. Where such a derivative may be asked for, they are written in ops above autograd whose derivatives have none.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/can_cast.h>
 #include <ATen/ops/index_fill.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/prod.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/functions/utils.h>
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -18,7 +18,9 @@
 namespace tpjrt::device {
 namespace {
 
-namespace autograd = torch::autograd;
+// What autograd's own headers have as compute_requires_grad and isFwGradDefined; they cost seconds of compiling.
+bool requires_grad(const at::Tensor& x) { return c10::GradMode::is_enabled() && x.requires_grad(); }
+bool has_tangent(const at::Tensor& x) { return x._fw_grad(/*level=*/0).defined(); }
 
 // The keys by which a call arrives at PyTorch's own autograd kernel.
 c10::DispatchKeySet pytorchs_own(c10::DispatchKeySet keys) {
@@ -27,8 +29,7 @@ c10::DispatchKeySet pytorchs_own(c10::DispatchKeySet keys) {
 
 // Is the gradient of a filled value asked for? Not of calls that are mistakes, whose words are PyTorch's kernels'.
 bool differentiates(const at::Tensor& self, const at::Tensor& value) {
-  return autograd::compute_requires_grad(value) && value.dim() == 0 &&
-         at::can_cast(value.scalar_type(), self.scalar_type());
+  return requires_grad(value) && value.dim() == 0 && at::can_cast(value.scalar_type(), self.scalar_type());
 }
 
 at::Tensor filled(const at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
@@ -81,7 +82,7 @@ at::Tensor flattened(const at::Tensor& self) {
 
 // The derivative along a dimension reads whether there are zeros; that of all elements wants to know where.
 at::Tensor prod(c10::DispatchKeySet keys, const at::Tensor& self, std::optional<at::ScalarType> dtype) {
-  if (self.dim() > 0 && (autograd::compute_requires_grad(self) || autograd::isFwGradDefined(self))) {
+  if (self.dim() > 0 && (requires_grad(self) || has_tangent(self))) {
     return at::prod(flattened(self), 0, /*keepdim=*/false, dtype);
   }
   return at::_ops::prod::redispatch(pytorchs_own(keys), self, dtype);

@@ -42,7 +42,7 @@ void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, 
   stack.emplace_back(self);
 }
 
-void masked_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+void fill_masked(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
   const at::Tensor self = arguments[0].toTensor(), mask = arguments[1].toTensor();
@@ -52,7 +52,7 @@ void masked_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   fill(op, *stack, self, mask.expand_as(self), value);
 }
 
-void index_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+void fill_indexed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
   const at::Tensor self = arguments[0].toTensor();
@@ -63,7 +63,7 @@ void index_fill_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   fill(op, *stack, self, mask, value);
 }
 
-void index_put_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+void put_indexed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
   const at::Tensor self = arguments[0].toTensor(), values = arguments[2].toTensor();
@@ -76,12 +76,12 @@ void index_put_(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("masked_fill_.Scalar", torch::CppFunction::makeFromBoxedFunction<&masked_fill_>());
-  m.impl("masked_fill_.Tensor", torch::CppFunction::makeFromBoxedFunction<&masked_fill_>());
-  m.impl("index_fill_.int_Scalar", torch::CppFunction::makeFromBoxedFunction<&index_fill_>());
-  m.impl("index_fill_.int_Tensor", torch::CppFunction::makeFromBoxedFunction<&index_fill_>());
-  m.impl("index_put_", torch::CppFunction::makeFromBoxedFunction<&index_put_>());
-  m.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&index_put_>());
+  m.impl("masked_fill_.Scalar", torch::CppFunction::makeFromBoxedFunction<&fill_masked>());
+  m.impl("masked_fill_.Tensor", torch::CppFunction::makeFromBoxedFunction<&fill_masked>());
+  m.impl("index_fill_.int_Scalar", torch::CppFunction::makeFromBoxedFunction<&fill_indexed>());
+  m.impl("index_fill_.int_Tensor", torch::CppFunction::makeFromBoxedFunction<&fill_indexed>());
+  m.impl("index_put_", torch::CppFunction::makeFromBoxedFunction<&put_indexed>());
+  m.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&put_indexed>());
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class Entrance final : public c10::OperatorKernel {
   Result operator()(c10::DispatchKeySet keys, Args... args) {
     using Return = Returned<Result>;
     Results results;
-    if (C10_LIKELY(!outlining() && enter<Return::kShape>(results, args...))) {
+    if (C10_LIKELY(!outlining() && enter_with<Return::kShape>(results, args...))) {
       if constexpr (Return::kShape != Plan::Shape::kArguments) {
         return Return::take(results);
       } else if constexpr (std::is_void_v<Result>) {
@@ -92,9 +92,12 @@ class Entrance final : public c10::OperatorKernel {
                                                                 std::forward<Args>(args)...);
   }
 
+  // A call that comes boxed.
+  void enter(torch::jit::Stack& stack) const { record(operator_, stack); }
+
  private:
   template <Plan::Shape shape>
-  bool enter(Results& results, const auto&... args) {
+  bool enter_with(Results& results, const auto&... args) {
     RecordTimer timer;
     Arguments arguments;
     Flattener flattener(operator_, arguments);
@@ -107,6 +110,21 @@ class Entrance final : public c10::OperatorKernel {
   const Operator& operator_;
   c10::BoxedKernel boxed_;
 };
+
+}  // namespace
+}  // namespace tpjrt::device
+
+// Not PyTorch's way, which unboxes the call, and is a second of compiling for each few signatures.
+template <class Result, class... Args>
+struct c10::impl::make_boxed_from_unboxed_functor<tpjrt::device::Entrance<Result, Args...>, false> final {
+  static void call(OperatorKernel* kernel, const OperatorHandle& /*op*/, DispatchKeySet /*keys*/,
+                   torch::jit::Stack* stack) {
+    static_cast<tpjrt::device::Entrance<Result, Args...>*>(kernel)->enter(*stack);
+  }
+};
+
+namespace tpjrt::device {
+namespace {
 
 struct Maker {
   c10::KernelFunction (*make)(const Operator& op);

@@ -1,9 +1,6 @@
 // View and write nodes: how a tensor that is not its storage's form reads and changes the storage's value.
 #include "device/tensor/access.h"
 
-#include <c10/util/Exception.h>
-
-#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>

@@ -14,7 +14,7 @@ using graph::Node;
 using graph::Value;
 
 constexpr size_t kLeastPieces = 4;
-constexpr size_t kMostCalls = 1024;
+constexpr size_t kMostTogether = 1024;
 constexpr size_t kMostPatterns = 3;              // that are compiled as they are
 constexpr size_t kMostBytes = size_t{16} << 20;  // of all that is moved
 constexpr uint32_t kBatch = 0, kRest = 1;        // parts
@@ -43,7 +43,7 @@ Batch batch_below(const Node* end) {
   const auto number = [&](const Node* node) { return numbers.try_emplace(node, numbers.size()).first->second; };
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> pending{end};
-  while (!pending.empty() && batch.nbytes <= kMostBytes && batch.nodes.size() <= kMostCalls) {
+  while (!pending.empty() && batch.nbytes <= kMostBytes && batch.nodes.size() <= kMostTogether) {
     const Node* node = pending.back();
     pending.pop_back();
     if (!seen.insert(node).second) continue;
@@ -83,7 +83,7 @@ graph::PartOfNode Batches::parts_of(const graph::Walk& walk) {
   for (const Node* node : walk.nodes) {
     if (!is_end[node->local]) continue;
     const Batch batch = batch_below(node);
-    if (batch.pieces < kLeastPieces || batch.nbytes > kMostBytes || batch.nodes.size() > kMostCalls) continue;
+    if (batch.pieces < kLeastPieces || batch.nbytes > kMostBytes || batch.nodes.size() > kMostTogether) continue;
     const graph::TypePtr type = node->signature->results[0];
     const uint64_t kind =
         graph::mixed(graph::mixed(std::hash<std::string>()(node->signature->name), type->sizes.size()),

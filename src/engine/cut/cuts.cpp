@@ -11,8 +11,8 @@ namespace {
 
 using graph::Node;
 
-constexpr size_t kLeastCalls = 48;   // of a graph that is cut; fewer are compiled along: that takes little time
-constexpr size_t kMostCalls = 4000;  // of one program
+constexpr size_t kLeastToCut = 48;       // of a graph that is cut; fewer are compiled along: that takes little time
+constexpr size_t kMostOfProgram = 4000;  // of one program
 
 // The same parts, or the whole, in pieces that one program can be made of. XLA:CPU took 280 s to compile the 12,000 calls of
 // a solver's backward, and 15 s for half of them.
@@ -25,7 +25,8 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
   }
   std::vector<uint32_t> first(size.size() + 1, 0);  // the first piece of each part
   for (size_t i = 0; i < size.size(); ++i) {
-    first[i + 1] = first[i] + static_cast<uint32_t>(std::max<size_t>(1, (size[i] + kMostCalls - 1) / kMostCalls));
+    first[i + 1] =
+        first[i] + static_cast<uint32_t>(std::max<size_t>(1, (size[i] + kMostOfProgram - 1) / kMostOfProgram));
   }
   if (first.back() == size.size()) return part;
   graph::PartOfNode pieces(walk.nodes.size());
@@ -46,7 +47,7 @@ std::optional<Cut> Cuts::find(const graph::Walk& walk, bool may_interpret,
     graph::PartOfNode part = batches_.find(walk);
     if (!part.empty()) return Cut{std::move(part), "a batch of other pieces"};
   }
-  if (walk.nodes.size() < kLeastCalls) return std::nullopt;
+  if (walk.nodes.size() < kLeastToCut) return std::nullopt;
   auto it = cuts_.find(walk.hash);
   if (it == cuts_.end()) {
     constexpr uint32_t kUsesOfVariety = 16;

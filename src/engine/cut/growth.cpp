@@ -19,7 +19,6 @@ using graph::Value;
 constexpr size_t kLeastMiddle = 100;  // calls of the middle of three parts; fewer compile in little time
 constexpr size_t kMostAround = 2;     // at most one call of the other parts to so many in the middle
 constexpr size_t kMostBefore = 32;    // calls that a new one may rest on and still be in the first part
-constexpr size_t kLeastLayers = 150;  // new calls that are searched for layers
 constexpr size_t kLeastGain = 2;      // calls of the graph to one that has to be compiled
 constexpr size_t kLeastTurn = 6;      // calls of a turn, on average: running a program costs as much as recording some
 constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;

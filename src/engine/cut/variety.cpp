@@ -13,11 +13,11 @@ using graph::Node;
 using graph::SignaturePtr;
 using Calls = std::vector<const Node*>;
 
-constexpr size_t kLeastCalls = 96;   // of a graph: fewer are soon compiled
-constexpr size_t kMostOrders = 16;   // that are remembered
-constexpr size_t kFewOrders = 3;     // that are compiled whole: a training may begin with some
-constexpr size_t kLargePiece = 128;  // is cut further
-constexpr size_t kSmallPiece = 16;   // calls, on average: running a program costs as much as recording some
+constexpr size_t kLeastOfGraph = 96;  // of a graph: fewer are soon compiled
+constexpr size_t kMostOrders = 16;    // that are remembered
+constexpr size_t kFewOrders = 3;      // that are compiled whole: a training may begin with some
+constexpr size_t kLargePiece = 128;   // is cut further
+constexpr size_t kSmallPiece = 16;    // calls, on average: running a program costs as much as recording some
 constexpr size_t kFewestPieces = 4;
 
 uint64_t hash_of_set(const graph::Walk& walk) {
@@ -65,7 +65,7 @@ void cut(const Calls& calls, size_t first, size_t last, std::vector<size_t>& beg
 }  // namespace
 
 graph::PartOfNode Variety::find(const graph::Walk& walk, const std::function<bool(uint64_t)>& is_found_again) {
-  if (walk.nodes.size() < kLeastCalls) return {};
+  if (walk.nodes.size() < kLeastOfGraph) return {};
   std::vector<uint64_t>& orders = orders_[hash_of_set(walk)];
   const auto again = static_cast<size_t>(std::count_if(orders.begin(), orders.end(), is_found_again));
   const bool varies = orders.size() >= kFewOrders && 2 * again < orders.size();

@@ -15,7 +15,6 @@ namespace {
 using graph::NodePtr;
 using graph::Parameter;
 using graph::Signature;
-using graph::Value;
 using hlo::ElementType;
 using hlo::Type;
 using hlo::Values;
@@ -27,10 +26,10 @@ graph::TypePtr contiguous_type(const at::Tensor& tensor) {
 }
 
 // The tensor's value, contiguous.
-Value contiguous_value(const at::Tensor& tensor) {
+graph::Value contiguous_value(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();
   std::lock_guard lock(graph::graph_lock());
-  const Value value = device::read(dense);
+  const graph::Value value = device::read(dense);
   const graph::TypePtr type = contiguous_type(tensor);
   return value.type() == type ? value : device::convert(value, type, dense.device().index());
 }
@@ -58,7 +57,7 @@ class Recorder {
   std::vector<at::Tensor> record(std::vector<graph::TypePtr> results, c10::DeviceIndex device) {
     for (const NodePtr& leaf : own_) {
       for (Subgraph& graph : lowering_->regions) graph.placeholders.push_back(leaf);
-      operand("constant", Value{leaf, 0});
+      operand("constant", graph::Value{leaf, 0});
     }
     signature_.results = std::move(results);
     signature_.device = device;
@@ -78,7 +77,7 @@ class Recorder {
   }
 
  private:
-  void operand(const char* name, Value value) {
+  void operand(const char* name, graph::Value value) {
     Parameter parameter;
     parameter.name = name;
     parameter.kind = Parameter::Kind::kTensor;
@@ -91,13 +90,13 @@ class Recorder {
 
   Signature signature_;
   std::shared_ptr<CallLowering> lowering_;
-  c10::SmallVector<Value, 8> operands_;
+  c10::SmallVector<graph::Value, 8> operands_;
   std::vector<NodePtr> own_;
 };
 
 std::vector<graph::TypePtr> types_of(const Subgraph& graph) {
   std::vector<graph::TypePtr> types;
-  for (const Value& value : graph.results) types.push_back(value.type());
+  for (const graph::Value& value : graph.results) types.push_back(value.type());
   return types;
 }
 

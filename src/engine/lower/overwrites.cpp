@@ -11,7 +11,6 @@ namespace tpjrt::engine {
 namespace {
 
 using graph::Node;
-using graph::Value;
 
 // Where a pjrt::view reads its base, or a pjrt::write writes it.
 struct Window {
@@ -55,7 +54,7 @@ class Overwrites {
     for (const Node* node : walk.nodes) {
       const graph::TypePtr result = node->signature->results.empty() ? nullptr : node->signature->results[0];
       if (result == nullptr) continue;
-      for (const Value& operand : node->operands) {
+      for (const graph::Value& operand : node->operands) {
         if (operand.type()->numel() == result->numel()) group_[group(operand.node.get())] = group(node);
       }
     }
@@ -87,7 +86,7 @@ class Overwrites {
       if (reader->is_leaf() || !seen.insert(reader).second) continue;
       found.push_back(reader);
       bool reads = false;
-      for (const Value& operand : reader->operands) {
+      for (const graph::Value& operand : reader->operands) {
         const bool here = group(operand.node.get()) == memory;
         reads |= here;
         if (!here) pending.push_back(operand.node.get());
@@ -104,7 +103,7 @@ class Overwrites {
     for (const Node* node : above) {
       if (depends.contains(node)) continue;
       const bool reads = std::any_of(node->operands.begin(), node->operands.end(),
-                                     [&](const Value& operand) { return depends.contains(operand.node.get()); });
+                                     [&](const graph::Value& operand) { return depends.contains(operand.node.get()); });
       if (!reads) continue;
       depends.insert(node);
       const graph::Signature& signature = *node->signature;

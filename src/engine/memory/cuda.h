@@ -30,7 +30,7 @@ bool is_shared(const pjrt::Client& client, c10::DeviceType type);
 size_t device_index(const pjrt::Client& client, c10::Device device);
 
 // XLA's programs read arguments at multiples of this.
-constexpr size_t kAlignment = 16;
+inline constexpr size_t kAlignment = 16;
 
 // What is made with it, is used by executions after all that `device`'s current stream holds by now.
 pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device);

@@ -14,7 +14,7 @@ namespace tpjrt::engine {
 // else could see what is written there. As with module.to(), no other thread may compute with the tensor meanwhile.
 
 // A copy of fewer bytes costs no more than the buffer over an argument's memory would, and nobody need know.
-constexpr size_t kNoticedBytes = 4096;
+inline constexpr size_t kNoticedBytes = 4096;
 
 bool is_aligned(const void* memory);  // as zero-copy needs it
 

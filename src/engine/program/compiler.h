@@ -3,7 +3,6 @@
 // Every program that is run is made here, whichever way it was recorded. May be used from any thread.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>

@@ -2,7 +2,6 @@
 #include "engine/program/disk_cache.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/hash.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pwd.h>

@@ -9,8 +9,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

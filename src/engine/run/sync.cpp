@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
-#include <algorithm>
 #include <deque>
 #include <utility>
 

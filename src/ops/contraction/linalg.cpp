@@ -1,6 +1,5 @@
 // Linear algebra that StableHLO has: Cholesky, triangular systems, and distances. LU, QR, eigenvalues and singular values
 // have no StableHLO op and run on the host.
-#include <algorithm>
 #include <cmath>
 
 #include "ops/rule/rules.h"

@@ -1,13 +1,12 @@
 // Padding: constant, reflection and replication, and backwards.
 #include <algorithm>
 
+#include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // aten::constant_pad_nd: pads from the last dimension on; negative pads cut.
 Values constant_pad_nd(Emit& e, const Call& c) {

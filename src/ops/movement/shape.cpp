@@ -1,13 +1,12 @@
 // Moving elements about: cat, flip, roll, repeat, triangles, unfolding. Padding is in padding.cpp.
 #include <algorithm>
 
+#include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
 namespace {
-
-size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 // aten::cat: empty 1-d tensors are left out, whatever the rank of the others.
 Values cat(Emit& e, const Call& c) {

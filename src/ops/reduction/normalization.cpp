@@ -37,11 +37,11 @@ void check_dtypes(const Call& c) {
   if (!same && !wide) throw Mistake("parameters of another dtype than the input's");
 }
 
-struct Moments {
+struct Statistics {
   Expression mean, variance;
 };
 
-Moments moments(const Groups& g, const Expression& x) {
+Statistics statistics(const Groups& g, const Expression& x) {
   Expression mean = g.mean(x), centered = x - g.full(mean);
   return {mean, g.mean(centered * centered)};
 }
@@ -92,7 +92,7 @@ Values batch_norm(const BatchNorm& b, bool training) {
   const bool running = c.has("running_mean");
   training |= !running;
   Expression x = b.tensor("input"), weight = b.vector("weight", 1), bias = b.vector("bias", 0);
-  Moments m = training ? moments(b.groups, x) : Moments{b.tensor("running_mean"), b.tensor("running_var")};
+  Statistics m = training ? statistics(b.groups, x) : Statistics{b.tensor("running_mean"), b.tensor("running_var")};
   Expression rstd = inverse_deviation(m.variance, b.eps);
   Expression y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
   Values values{b.give(y, 0)};
@@ -175,7 +175,7 @@ Values native_layer_norm(Emit& e, const Call& c) {
   Expression x = k("input");
   const int64_t rank = x.value.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
   Groups g{e, x.value.dims(), range(outer, rank)};
-  Moments m = moments(g, x);
+  Statistics m = statistics(g, x);
   Expression rstd = inverse_deviation(m.variance, c.real("eps"));
   Expression y = (x - g.full(m.mean)) * g.full(rstd);
   if (c.has("weight")) y = y * k("weight");
@@ -237,7 +237,7 @@ Values native_group_norm(Emit& e, const Call& c) {
   check_dtypes(c);
   GroupNorm n(e, c);
   Expression x = n.grouped(n.tensor("input"));
-  Moments m = moments(n.groups, x);
+  Statistics m = statistics(n.groups, x);
   Expression rstd = inverse_deviation(m.variance, c.real("eps"));
   Expression y = n.by_channel((x - n.groups.full(m.mean)) * n.groups.full(rstd));
   if (c.has("weight")) y = y * n.vector("weight");

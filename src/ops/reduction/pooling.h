@@ -19,7 +19,7 @@ struct Pool {
 
 // Up to this many taps a pool is a chain of elementwise ops on strided slices, which XLA fuses into one loop; larger
 // windows are reduced.
-constexpr int64_t kUnrolledTaps = 32;
+inline constexpr int64_t kUnrolledTaps = 32;
 
 // Sums of windows, and its transpose: every element of `y` added to all elements of its window.
 Value sum_windows(Emit& e, const Value& x, const Pool& pool);
@@ -30,7 +30,7 @@ Value plane_sum(Emit& e, const std::vector<Dims>& values, ElementType element);
 
 // The body of a reduction over (value, flat index): the maximum, NaN above all; of equal values the first, of NaN the
 // last, as PyTorch's loop leaves it. The identity is (lowest, kNoIndex).
-constexpr int64_t kNoIndex = INT32_MAX;
+inline constexpr int64_t kNoIndex = INT32_MAX;
 Values better(Emit& e, const Values& arguments);
 
 // grad at `indices` of a plane the size of `like`'s last `spatial` dimensions, zero elsewhere.

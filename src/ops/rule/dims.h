@@ -10,6 +10,9 @@
 
 namespace tpjrt::ops {
 
+// A dimension as an index.
+inline size_t at(int64_t dim) { return static_cast<size_t>(dim); }
+
 // begin, begin + 1, …, end - 1; nothing where that is not after begin.
 inline hlo::Dims range(int64_t begin, int64_t end) {
   hlo::Dims dims(begin < end ? static_cast<size_t>(end - begin) : 0);

@@ -28,8 +28,8 @@ struct Platforms {
 
 // Sets of kinds of numbers.
 enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
-constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
-constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
+inline constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
+inline constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
 
 class RuleTable {
  public:
