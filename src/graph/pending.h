@@ -15,8 +15,8 @@ struct Least {
   size_t nbytes = SIZE_MAX;     // of leaves that new nodes read; enough in the place of nodes
   uint64_t begun = UINT64_MAX;  // in any case, the component's oldest node isn't newer
 };
-constexpr Least kLarge{.nodes = Component::kLarge};
-constexpr uint64_t kEver = 0;  // since when: before all nodes
+inline constexpr Least kLarge{.nodes = Component::kLarge};
+inline constexpr uint64_t kEver = 0;  // since when: before all nodes
 
 // A value of each component that can be run and is to be started. Under graph_lock().
 // Since ever: of each that has the nodes.
