@@ -75,7 +75,10 @@ void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& le
     chosen = graph::pending(since, least);
     for (const graph::Value& value : chosen) cells.push_back(held.emplace_back(value).cell());
   }
-  if (cells.empty()) return;
+  if (cells.empty()) {
+    if (since == graph::kEver) check_process();  // asked for by the user
+    return;
+  }
   session_.exclusively([&] {
     if (since != graph::kEver) return run(cause, cells, where);
     for (Cell* cell : cells) run(cause, cell, where);
