@@ -34,7 +34,7 @@ def _plugin_choices() -> list[tuple[str, str]]:
 
 def _decompose(name: str, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """PyTorch's own decomposition of an op, run on the arguments; NotImplemented where it has none."""
-    own = decompositions.DECOMPOSITIONS.get(name)
+    own = decompositions.every().get(name)
     if own is not None:
         return own(*args, **kwargs)
     from torch._decomp import decomposition_table  # imported late: it costs as much as the rest of the package

@@ -121,7 +121,7 @@ def test_recording() -> None:
             print("waiting", flush=True)
             time.sleep(10)
 
-        torch_pjrt.decompositions.DECOMPOSITIONS["aten::special_airy_ai"] = slow
+        torch_pjrt.decompositions.table.DECOMPOSITIONS["aten::special_airy_ai"] = slow
         try:
             torch.special.airy_ai(torch.ones(3, device="pjrt"))
         except KeyboardInterrupt:

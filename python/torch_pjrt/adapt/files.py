@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from torch_pjrt.adapt.after_import import after_import
 
 
 def _store_through_the_host() -> None:
@@ -60,12 +62,8 @@ class _Opened:
         self._opened.__exit__(*raised)
 
 
-def _name_the_device_to_safetensors() -> None:
+def _name_the_device_to_safetensors(safetensors: ModuleType) -> None:
     """``safetensors.safe_open`` has a list of device names."""
-    if importlib.util.find_spec("safetensors") is None:
-        return
-    import safetensors
-
     safe_open = safetensors.safe_open
 
     def named(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
@@ -81,4 +79,4 @@ def _name_the_device_to_safetensors() -> None:
 
 def install() -> None:
     _store_through_the_host()
-    _name_the_device_to_safetensors()
+    after_import("safetensors", _name_the_device_to_safetensors)

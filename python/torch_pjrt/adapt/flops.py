@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.adapt.after_import import after_import
+
 Shape = tuple[int, ...]
 
 
@@ -15,16 +17,18 @@ def linear_backward(self: Shape | None, grad_output: Shape, weight: Shape, mask:
     return 2 * math.prod(grad_output) * weight[1] * (mask[0] + mask[1])
 
 
+def _add_formulas(counter: Any) -> None:
+    def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> Any:
+        return counter.sdpa_flop_count(query, key, value)
+
+    def attention_backward(grad: Shape, query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> Any:
+        return counter.sdpa_backward_flop_count(grad, query, key, value)
+
+    aten, formula = torch.ops.aten, counter.register_flop_formula
+    formula(aten.linear_backward)(linear_backward)
+    formula(aten._scaled_dot_product_fused_attention_overrideable)(attention)
+    formula(aten._scaled_dot_product_fused_attention_overrideable_backward)(attention_backward)
+
+
 def install() -> None:
-    from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
-
-    def attention(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-        return sdpa_flop_count(query, key, value)
-
-    def attention_backward(grad: Shape, query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-        return sdpa_backward_flop_count(grad, query, key, value)
-
-    aten = torch.ops.aten
-    register_flop_formula(aten.linear_backward)(linear_backward)
-    register_flop_formula(aten._scaled_dot_product_fused_attention_overrideable)(attention)
-    register_flop_formula(aten._scaled_dot_product_fused_attention_overrideable_backward)(attention_backward)
+    after_import("torch.utils.flop_counter", _add_formulas)

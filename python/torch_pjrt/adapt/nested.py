@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from torch_pjrt.adapt.after_import import after_import
+
 
 def _attention(query: Any, key: Any, value: Any, is_causal: bool, **options: Any) -> Any:
     """Of (batch, heads, ragged, size)."""
@@ -34,9 +36,7 @@ def _attention(query: Any, key: Any, value: Any, is_causal: bool, **options: Any
     return attended.transpose(1, 2)
 
 
-def install() -> None:
-    from torch.nested._internal import ops
-
+def _attend_padded(ops: Any) -> None:
     inner = ops.jagged_scaled_dot_product_attention
 
     @functools.wraps(inner)
@@ -51,3 +51,7 @@ def install() -> None:
         return _attention(query, key, value, is_causal, **options)
 
     ops.jagged_scaled_dot_product_attention = jagged
+
+
+def install() -> None:
+    after_import("torch.nested._internal.ops", _attend_padded)
