@@ -75,7 +75,7 @@ def test_its_derivatives_are_composites(order: int) -> None:
         grouped = [g.cpu() for g in given]
     assert f'"test.block{".backward" * order}"' in program
     for a, b in zip(plain, grouped, strict=True):
-        # Of the second order the sum of a tensor's gradients is in another order: those from within the group come first.
+        # Of the second order a tensor's gradients are summed up in another order: those from within come first.
         torch.testing.assert_close(a, b, rtol=0 if order == 1 else 1e-5, atol=0 if order == 1 else 1e-2)
 
 
@@ -196,7 +196,7 @@ def test_a_name_without_a_namespace(name: str) -> None:
 
 
 def test_a_namespace_of_others() -> None:
-    with pytest.raises(ValueError, match="'aten.gelu' is in a namespace of others"):
+    with pytest.raises(ValueError, match=r"'aten.gelu' is in a namespace of others"):
         torch_pjrt.composite("aten.gelu")
 
 

@@ -1,7 +1,7 @@
 """Groups: the calls that a function makes of tensors, as one composite.
 
-On the device a group is a node (``engine/lower/group.h``). While AOTAutograd traces for ``torch.compile`` it is a higher order
-operator (``higher_order.py``), whose lowering makes that node. Its backward is a group, too: the function's
+On the device a group is a node (``engine/lower/group.h``). While AOTAutograd traces for ``torch.compile`` it is a higher
+order operator (``higher_order.py``), whose lowering makes that node. Its backward is a group, too: the function's
 vector-Jacobian product, of the same tensors and of the gradients of its results. So a derivative of any order has one,
 and whoever takes the place of a group gives its results and nothing else.
 """
@@ -131,8 +131,8 @@ class Group:
         for result in results:
             if result.requires_grad:
                 raise RuntimeError(
-                    f"composite '{self.name}' uses a tensor that requires gradients and is none of its arguments, which "
-                    "would get none: pass it as an argument"
+                    f"composite '{self.name}' uses a tensor that requires gradients and is none of its arguments, "
+                    "which would get none: pass it as an argument"
                 )
             if result.device.type != "pjrt":
                 raise RuntimeError(
@@ -185,7 +185,7 @@ def is_asked(name: str) -> bool:
 
 
 def can_be(tensors: Tensors) -> bool:
-    """Are these tensors what a group is for? Others (functorch's, those of another device) pass through the function."""
+    """Are these tensors what a group is for? Others (functorch's, another device's) pass through the function."""
     if not tensors or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     if _traced:
@@ -239,8 +239,8 @@ def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
 
     Where composites of this name are asked for (``torch_pjrt.composites``), the calls that the function makes are one
     ``stablehlo.composite`` in a program's text; elsewhere it is the function that it was. It is differentiable: its
-    backward is the composite ``my.op.backward``, of the function's tensors, then the gradients of its results. Composites
-    may call each other. It is called on the device, within ``compile_step`` and ``jit``, and under ``torch.compile``,
+    backward is the composite ``my.op.backward``, of the function's tensors, then the gradients of its results.
+    Composites may call each other. It is called on the device, within ``compile_step`` and ``jit``, and under ``torch.compile``,
     where it breaks no graph.
 
     The function takes tensors of any shapes and dtypes, alone or in lists, tuples and dicts, and whatever else; and

@@ -100,7 +100,7 @@ def _own(op: Any, key: str) -> Callable[..., Any]:
 
 
 def traced_kernels(others: Mapping[Any, Callable[..., Any] | None]) -> dict[Any, Callable[..., Any]]:
-    """By op: what AOTAutograd finds in the place of PyTorch's own kernels, and of ``others``, while they are asked for."""
+    """By op: what AOTAutograd finds in the place of PyTorch's own kernels, and of ``others``, if they are asked for."""
 
     def own(op: Any) -> Callable[..., Any]:
         return others.get(op) or (
