@@ -1,9 +1,9 @@
 """Groups: the calls that a function makes of tensors, as one composite.
 
-On the device a group is a node (``engine/lower/group.h``). While AOTAutograd traces for ``torch.compile`` it is a higher
-order operator (``higher_order.py``), whose lowering makes that node. Its backward is a group, too: the function's
-vector-Jacobian product, of the same tensors and of the gradients of its results. So a derivative of any order has one,
-and whoever takes the place of a group gives its results and nothing else.
+On the device a group is a node (``engine/lower/group.h``). While AOTAutograd traces for ``torch.compile`` it is an
+operator of higher order (``higher_order.py``), whose lowering makes that node. Its backward is a group, too: the
+function's vector-Jacobian product, of the same tensors and of the gradients of its results. So a derivative of any
+order has one, and whoever takes the place of a group gives its results and nothing else.
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
     Where composites of this name are asked for (``torch_pjrt.composites``), the calls that the function makes are one
     ``stablehlo.composite`` in a program's text; elsewhere it is the function that it was. It is differentiable: its
     backward is the composite ``my.op.backward``, of the function's tensors, then the gradients of its results.
-    Composites may call each other. It is called on the device, within ``compile_step`` and ``jit``, and under ``torch.compile``,
-    where it breaks no graph.
+    Composites may call each other. It is called on the device, within ``compile_step`` and ``jit``, and under
+    ``torch.compile``, where it breaks no graph.
 
     The function takes tensors of any shapes and dtypes, alone or in lists, tuples and dicts, and whatever else; and
     gives tensors. It doesn't write to tensors from outside, draws no random numbers, and uses tensors that require

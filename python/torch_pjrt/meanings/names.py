@@ -17,7 +17,7 @@ KEPT = (
 )
 
 # What consumers of the text call a composite, by consumer. A value of an attribute may have a name of its own. Those of
-# their names whose operands lie otherwise than ATen's are not here: odml.scaled_dot_product_attention wants heads third.
+# their names whose operands lie otherwise than ATen's are not here: odml.scaled_dot_product_attention has heads third.
 RENAMED: dict[str, dict[str, str]] = {
     # LiteRT. It knows aten.gelu.default, aten.hardswish.default and aten.avg_pool2d.default by these names.
     "odml": {
