@@ -55,7 +55,7 @@ std::string array(const Dims& dims);                                    // "arra
 std::string array(const std::vector<bool>& xs);                         // "array<i1: true, false>"
 std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense<[[0, 1]]> : tensor<1x2xi64>
 std::vector<Type> types_of(const Values& values);
-std::string types(const Values& values);                                          // "tensor<f32>, tensor<i1>"
+std::string types(const Values& values);  // "tensor<f32>, tensor<i1>"
 std::string types(const std::vector<Type>& types);
 std::string signature(const Values& operands, const std::vector<Type>& results);  // "(…) -> …"
 std::string quoted(std::string_view text);                                        // an MLIR string literal

@@ -152,7 +152,7 @@ Values convolution_backward(Emit& e, const Call& c) {
 void add_convolution_rules(RuleTable& rules) {
   rules.add_composite("aten::convolution", convolution<kWhole>, {.cpu = convolution<kCorrelationOnCpu>}, kNotBools);
   rules.add_composite("aten::convolution_backward", convolution_backward<kWhole>,
-            {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
+                      {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
 }
 
 }  // namespace tpjrt::ops
