@@ -6,11 +6,14 @@ The functions here tell what the device does; the device's own module is ``torch
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.meanings.asked import composites
+    from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
 
 
@@ -34,6 +37,8 @@ __version__ = "0.1.0"
 __all__ = [
     "CaptureError",
     "compile_step",
+    "composite",
+    "composites",
     "eager_mode",
     "explain",
     "from_dlpack",
@@ -50,7 +55,13 @@ __all__ = [
 ]
 
 
-_LATE = {"compile_step": "capture", "jit": "capture", "explain": "report"}
+_LATE = {
+    "compile_step": "capture",
+    "composite": "meanings.groups",
+    "composites": "meanings.asked",
+    "explain": "report",
+    "jit": "capture",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -165,3 +176,7 @@ class eager_mode:
 
 
 registration.register(device_module)
+if os.environ.get("TORCH_PJRT_COMPOSITES"):
+    from torch_pjrt.meanings.asked import ask_for_environment
+
+    ask_for_environment()

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/composites.h"
 #include "graph/type.h"
 
 namespace tpjrt::graph {
@@ -50,6 +51,7 @@ struct Signature {
   uint32_t numbers = 0;                   // how many numbers a node of this signature has
   int8_t device = 0;                      // index of the device the operands and results live on
   bool random = false;                    // the last two numbers are the random key
+  CompositesPtr composites = nullptr;     // asked for when it was recorded
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   std::string file;  // the user's line that first recorded it

@@ -44,7 +44,7 @@ std::string joined(std::initializer_list<Part> parts) {
   return text;
 }
 
-static std::string joined(const std::vector<Type>& types) {
+std::string types(const std::vector<Type>& types) {
   std::string text;
   for (size_t i = 0; i < types.size(); ++i) text += (i ? ", " : "") + to_string(types[i]);
   return text;
@@ -56,11 +56,11 @@ std::vector<Type> types_of(const Values& values) {
   return result;
 }
 
-std::string types(const Values& values) { return joined(types_of(values)); }
+std::string types(const Values& values) { return types(types_of(values)); }
 
 std::string signature(const Values& operands, const std::vector<Type>& results) {
   std::string text = "(" + types(operands) + ") -> ";
-  return results.size() == 1 ? text + to_string(results[0]) : text + "(" + joined(results) + ")";
+  return results.size() == 1 ? text + to_string(results[0]) : text + "(" + types(results) + ")";
 }
 
 std::string quoted(std::string_view text) {
@@ -112,6 +112,7 @@ Value Builder::Impl::name_value(const Type& type, std::string name) {
 
 const std::string& Builder::Impl::use(std::string_view op, const Value& value) const {
   check(value.id >= 0 && static_cast<size_t>(value.id) < names.size(), op, "operand is not a value of this builder");
+  check(static_cast<size_t>(value.id) >= first_name, op, "operand is a value of another function");
   of_numbers_only = of_numbers_only && numbers.contains(value.id);
   ++operands_used;
   return names[static_cast<size_t>(value.id)];
@@ -125,7 +126,7 @@ std::string Builder::Impl::uses(std::string_view op, const Values& values) const
 
 Values Builder::Impl::emit(const std::string& body, const std::vector<Type>& results) {
   text.append(static_cast<size_t>(2 * indent), ' ');
-  std::string base = cat("%", ops);
+  std::string base = cat("%", numbered++);
   Values values;
   if (results.size() == 1) {
     text += base + " = ";
@@ -168,7 +169,7 @@ std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& 
     result.append(static_cast<size_t>(2 * indent - 2), ' ');
     result += "^bb0(";
     for (size_t i = 0; i < arguments.size(); ++i) {
-      std::string name = cat("%b", names.size());
+      std::string name = cat("%b", names.size() - first_name);
       result += cat(i ? ", " : "", name, ": ", to_string(arguments[i]));
       values.push_back(name_value(arguments[i], name));
     }
@@ -186,7 +187,7 @@ std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& 
 std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
                                   const std::vector<Type>& results) {
   return region(op, arguments, body, [&](const Values& values) {
-    check(types_of(values) == results, op, "region returns (", types(values), "), expected (", joined(results), ")");
+    check(types_of(values) == results, op, "region returns (", types(values), "), expected (", types(results), ")");
   });
 }
 
@@ -229,7 +230,9 @@ std::string Builder::finish(const Values& results) {
   module += cat(") -> (", types(results), ") {\n", impl_->text, "    return");
   if (!results.empty()) module += cat(" ", impl_->uses("func.return", results), " : ", types(results));
   impl_->text.clear();
-  return module + "\n  }\n}\n";
+  module += "\n  }\n";
+  for (const auto& [symbol, text] : impl_->functions) module += text;
+  return module + "}\n";
 }
 
 void Builder::set_location(std::string_view file, int64_t line) {

@@ -6,7 +6,8 @@
 // broadcasting or conversion happens: operands of a binary op have the same type, to the letter.
 // Regions are written by a callback that is given the block's arguments and returns the region's results; while it runs,
 // ops go to the region. Values from the enclosing function may be used inside a region only for while/if/case
-// (StableHLO forbids capturing in reduce, sort, scatter, reduce_window and select_and_scatter bodies).
+// (StableHLO forbids capturing in reduce, sort, scatter, reduce_window and select_and_scatter bodies). The same callback writes
+// the body of a private function, which captures nothing.
 // A call that throws leaves the Builder usable: ops emitted before it stay, as dead code.
 // One Builder is used by one thread.
 #pragma once
@@ -181,6 +182,18 @@ class Builder {
   Values custom_call(std::string_view target, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes);  // attribute values in MLIR syntax
   Values optimization_barrier(const Values& xs);
+
+  // --- private functions --------------------------------------------------------------------------------------------
+  // body(arguments) is written as a private function of the operands' types, without what its results don't need. The function
+  // is named by `name` and a fingerprint of its text, so equal calls share one, and the same program has the same text.
+  Values call(std::string_view name, const Values& operands, const Region& body);
+  // stablehlo.composite `name`, which is decomposed into that function. Attribute values in MLIR syntax (hlo/attribute.h).
+  Values composite(std::string_view name, const std::map<std::string, std::string>& attributes, const Values& operands,
+                   const Region& body);
+  // For a consumer that doesn't know the op: composites are calls from now on.
+  void set_composites_as_calls();
+  // What `emit` emits here, without what the values that it gives don't need. Other values of it must not be used.
+  Values needed(const std::function<Values()>& emit);
 
  private:
   struct Impl;

@@ -58,25 +58,6 @@ std::string special_bits(double value, ElementType element) {
   }
 }
 
-std::string float_text(double exact, ElementType element) {
-  double value = nearest(exact, element);
-  if (!std::isfinite(value)) return special_bits(value, element);
-  char buffer[64];
-  auto shortest = element == ElementType::kF64
-                      ? std::to_chars(buffer, buffer + sizeof buffer, value)
-                      : std::to_chars(buffer, buffer + sizeof buffer, static_cast<float>(value));
-  std::string text(buffer, shortest.ptr);
-  // The parser reads a double and rounds it to the type. The decimal must survive that, or the bits are written.
-  if (nearest(std::strtod(text.c_str(), nullptr), element) != value) {
-    if (element == ElementType::kF64) return hex(std::bit_cast<uint64_t>(value), 8);
-    if (element == ElementType::kF32) return hex(std::bit_cast<uint32_t>(static_cast<float>(value)), 4);
-    text.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
-  }
-  // MLIR asks for a dot: "1" is written "1.0" and "1e-05" is written "1.0e-05".
-  if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
-  return text;
-}
-
 std::string integer_text(int64_t value, ElementType element) {
   if (element == ElementType::kPred) return value ? "true" : "false";
   switch (element) {  // wraps, as torch does
@@ -119,6 +100,25 @@ void append_bytes(std::string& text, uint64_t bits, int64_t bytes) {
 }
 
 }  // namespace
+
+std::string float_text(double exact, ElementType element) {
+  double value = nearest(exact, element);
+  if (!std::isfinite(value)) return special_bits(value, element);
+  char buffer[64];
+  auto shortest = element == ElementType::kF64
+                      ? std::to_chars(buffer, buffer + sizeof buffer, value)
+                      : std::to_chars(buffer, buffer + sizeof buffer, static_cast<float>(value));
+  std::string text(buffer, shortest.ptr);
+  // The parser reads a double and rounds it to the type. The decimal must survive that, or the bits are written.
+  if (nearest(std::strtod(text.c_str(), nullptr), element) != value) {
+    if (element == ElementType::kF64) return hex(std::bit_cast<uint64_t>(value), 8);
+    if (element == ElementType::kF32) return hex(std::bit_cast<uint32_t>(static_cast<float>(value)), 4);
+    text.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+  }
+  // MLIR asks for a dot: "1" is written "1.0" and "1e-05" is written "1.0e-05".
+  if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
+  return text;
+}
 
 Value Builder::constant(double value, const Type& type) {
   if (is_complex(type.element)) return constant_complex(value, 0, type);

@@ -55,9 +55,11 @@ std::string array(const Dims& dims);                                    // "arra
 std::string array(const std::vector<bool>& xs);                         // "array<i1: true, false>"
 std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense<[[0, 1]]> : tensor<1x2xi64>
 std::vector<Type> types_of(const Values& values);
-std::string types(const Values& values);                                          // "tensor<f32>, tensor<i1>"
+std::string types(const Values& values);  // "tensor<f32>, tensor<i1>"
+std::string types(const std::vector<Type>& types);
 std::string signature(const Values& operands, const std::vector<Type>& results);  // "(…) -> …"
 std::string quoted(std::string_view text);                                        // an MLIR string literal
+std::string float_text(double exact, ElementType element);                        // that reads back as the same
 
 // Throws unless every entry is in [0, rank) and none comes twice.
 void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank);
@@ -82,6 +84,11 @@ struct Builder::Impl {
   std::string location;  // " loc(…)" or ""
   int64_t indent = 2;    // levels
   int64_t ops = 0;
+  std::map<std::string, std::string> functions;  // private ones: text by symbol
+  bool composites_as_calls = false;
+  // Of the function being written: its ops so far, and the first of its values.
+  int64_t numbered = 0;
+  size_t first_name = 0;
 
   Value name_value(const Type& type, std::string name);
   // The operand's SSA name. Fails when the value is not of this builder.
@@ -108,6 +115,11 @@ struct Builder::Impl {
   // The same for a region whose results must have these types.
   std::string region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
                      const std::vector<Type>& results);
+  // Writes a private function and gives its symbol; `results` get their types.
+  std::string function(std::string_view op, std::string_view name, const Values& operands, const Region& body,
+                       std::vector<Type>& results);
+  // Leaves out of the text from `begin` on what these values don't need.
+  void prune(size_t begin, const Values& needed);
 };
 
 }  // namespace tpjrt::hlo

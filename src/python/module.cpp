@@ -28,6 +28,7 @@
 #include "python/bench.h"
 #include "python/captured.h"
 #include "python/compiled.h"
+#include "python/composites.h"
 #include "python/interpreter.h"
 #include "python/profiler.h"
 #include "python/run_log.h"
@@ -149,10 +150,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); });
   m.def(
       "stablehlo",
-      [&session](const std::vector<at::Tensor>& tensors, bool for_cpu) {
-        return session.programs.stablehlo(values_of(tensors), for_cpu ? ops::Target::kCpu : ops::Target::kAny);
+      [&session](const std::vector<at::Tensor>& tensors, bool for_cpu, bool knows_composites) {
+        return session.programs.stablehlo(values_of(tensors), for_cpu ? ops::Target::kCpu : ops::Target::kAny,
+                                          knows_composites);
       },
-      py::arg("tensors"), py::arg("for_cpu") = false);
+      py::arg("tensors"), py::arg("for_cpu") = false, py::arg("knows_composites") = true);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
   m.def("set_program_listener",
         [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); });
@@ -193,6 +195,7 @@ PYBIND11_MODULE(_C, m) {
   bind_bench(m);
   bind_compiled(m);
   bind_captured(m);
+  bind_composites(m);
 }
 
 }  // namespace tpjrt::python

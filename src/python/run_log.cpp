@@ -28,7 +28,7 @@ py::dict to_python(const engine::Description& description) {
   }
   for (const auto& result : description.results) results.append(source(result));
   return py::dict("graph"_a = description.graph, "calls"_a = calls, "arguments"_a = description.arguments,
-                  "results"_a = results, "reused"_a = description.reused);
+                  "results"_a = results, "composites"_a = description.composites, "reused"_a = description.reused);
 }
 
 py::dict to_python(const engine::GraphRun& run) {

@@ -1,6 +1,8 @@
 // Modules that the tests of the builder compile and run.
 #include "modules.h"
 
+#include "hlo/attribute.h"
+
 #include <limits>
 
 namespace tpjrt::hlo::test {
@@ -263,6 +265,30 @@ void add_control(std::vector<Module>& all) {
   all.push_back({"custom_call", [](Builder& b) -> Values {
                    return b.custom_call("Sharding", {b.parameter(f32({2}))}, {f32({2})},
                                         {{"mhlo.sharding", "\"{replicated}\""}});
+                 }});
+  const auto body = [](Builder& b) {
+    return [&b](const Values& a) -> Values {
+      const Value sum = b.binary("add", a[0], a[1]);
+      return {sum, b.unary("tanh", sum)};
+    };
+  };
+  all.push_back({"call", [body](Builder& b) -> Values {
+                   Value x = b.parameter(f32({2}));
+                   return b.call("sums", {x, x}, body(b));
+                 }});
+  all.push_back({"composite", [body](Builder& b) -> Values {
+                   Value x = b.parameter(f32({2})), y = b.parameter(f32({2}));
+                   return b.composite("test.outer",
+                                      {{"eps", attribute(1e-5)},
+                                       {"dims", attribute(Dims{0})},
+                                       {"mask", attribute(std::vector<bool>{true, false})},
+                                       {"names", attribute(std::vector<std::string>{"x", "y"})},
+                                       {"scales", attribute(std::vector<double>{0.5, 1e300})},
+                                       {"mode", attribute("tanh")},
+                                       {"on", attribute(true)}},
+                                      {x, y}, [&](const Values& a) -> Values {
+                                        return b.composite("test.inner", {}, {a[1], a[0]}, body(b));
+                                      });
                  }});
   all.push_back({"optimization_barrier", [](Builder& b) -> Values {
                    return b.optimization_barrier({b.parameter(f32({2})), b.parameter(s32({}))});

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "hlo/attribute.h"
 #include "modules.h"
 
 namespace tpjrt::hlo::test {
@@ -129,6 +130,82 @@ TEST(Constant, OfOtherTypes) {
             "    %0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>\n");
   EXPECT_EQ(body([](Builder& b) { b.constant(1.0, f32({0, 2})); }),
             "    %0 = stablehlo.constant dense<> : tensor<0x2xf32>\n");
+}
+
+Values negated_sum(Builder& b, const Values& a) { return {b.unary("negate", b.binary("add", a[0], a[1]))}; }
+
+TEST(Function, CompositesOfEqualTextShareOne) {
+  Builder b("m");
+  Value x = b.parameter(f32({2}));
+  b.set_location("model.py", 7);
+  const auto body = [&](const Values& a) -> Values {
+    (void)b.unary("tanh", a[0]);  // nothing needs it
+    return negated_sum(b, a);
+  };
+  Value y = b.composite("my.op", {{"eps", attribute(0.5)}, {"mode", attribute("a\"b")}}, {x, x}, body)[0];
+  b.set_location("model.py", 8);
+  Value z = b.composite("my.op", {}, {y, x}, body)[0];
+  EXPECT_EQ(without_locations(b.finish({z})), R"(module @"m" {
+  func.func public @main(%arg0: tensor<2xf32>) -> (tensor<2xf32>) {
+    %0 = stablehlo.composite "my.op" %arg0, %arg0 {composite_attributes = {eps = 0.5 : f64, mode = "a\"b"}, decomposition = @"my.op.90e7df89121a1d33", version = 1 : i32} : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    %1 = stablehlo.composite "my.op" %0, %arg0 {decomposition = @"my.op.90e7df89121a1d33", version = 1 : i32} : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }
+  func.func private @"my.op.90e7df89121a1d33"(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>) -> (tensor<2xf32>) {
+    %1 = stablehlo.add %arg0, %arg1 : tensor<2xf32>
+    %2 = stablehlo.negate %1 : tensor<2xf32>
+    return %2 : tensor<2xf32>
+  }
+}
+)");
+}
+
+TEST(Function, CompositesAsCalls) {
+  Builder b;
+  b.set_composites_as_calls();
+  Value x = b.parameter(f32({2}));
+  const std::string text = b.finish(
+      b.composite("my.op", {{"eps", attribute(0.5)}}, {x, x}, [&](const Values& a) { return negated_sum(b, a); }));
+  EXPECT_NE(text.find("%0 = func.call @\"my.op."), std::string::npos) << text;
+  EXPECT_EQ(text.find("composite"), std::string::npos) << text;
+}
+
+TEST(Function, KnowsWhatItsArgumentsAreMadeOf) {
+  Builder b;
+  Value x = b.parameter(f32({2, 3})), t = b.transpose(x, {1, 0}), zero = b.constant(0.0, f32({3, 2}));
+  const Values results = b.call("f", {t, zero}, [&](const Values& a) -> Values {
+    EXPECT_NE(b.transposed_from(a[0]), nullptr);
+    return {b.binary("add", a[0], a[1]), b.unary("negate", *b.transposed_from(a[0]))};
+  });
+  const std::string text = b.finish(results);
+  EXPECT_NE(text.find("optimization_barrier"), std::string::npos) << "an addition of zero: " << text;
+}
+
+TEST(Function, CapturesNothing) {
+  Builder b;
+  Value x = b.parameter(f32({2}));
+  try {
+    b.call("f", {x}, [&](const Values&) -> Values { return {b.unary("negate", x)}; });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[stablehlo.negate] operand is a value of another function");
+  }
+  EXPECT_NE(b.finish({b.unary("tanh", x)}).find("%0 = stablehlo.tanh %arg0"), std::string::npos);
+}
+
+TEST(Function, NeededLeavesOutTheRest) {
+  Builder b;
+  Value x = b.parameter(f32({2}));
+  const Values kept = b.needed([&]() -> Values {
+    Value sorted =
+        b.sort({x}, 0, true, [&](const Values& a) -> Values { return {b.compare(Comparison::kLt, a[0], a[1])}; })[0];
+    (void)b.sort({sorted}, 0, true,
+                 [&](const Values& a) -> Values { return {b.compare(Comparison::kGt, a[0], a[1])}; });
+    return {b.unary("negate", sorted)};
+  });
+  const std::string text = b.finish(kept);
+  EXPECT_NE(text.find("compare LT"), std::string::npos) << text;
+  EXPECT_EQ(text.find("compare GT"), std::string::npos) << text;
 }
 
 TEST(Type, Spellings) {

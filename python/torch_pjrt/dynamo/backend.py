@@ -13,8 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo import comparing, layouts
+from torch_pjrt.dynamo import comparing, composites, layouts
 from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
+from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
 from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.own_kernels import own_kernels
@@ -22,11 +23,14 @@ from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.splitting import outputs_of
+from torch_pjrt.meanings.asked import made
+from torch_pjrt.meanings.groups import traced
 from torch_pjrt.program.residence import check_residence
 
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
     "verify": "run eager beside each graph, and raise on the first result or mutation that differs",
+    "composites": 'the composites that its programs have: what torch_pjrt.composites takes, such as "all"',
 }
 # LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
 torch._dynamo.config.allow_rnn = True
@@ -34,11 +38,12 @@ torch._dynamo.config.allow_rnn = True
 torch._dynamo.trace_rules.add("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
 layouts.install()
+composites.install()
 
 MODES = ("default", "reduce-overhead")
 
 
-def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[str, bool]:
+def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[str, Any]:
     if mode not in (None, *MODES):
         raise ValueError(
             f"backend 'pjrt' has no mode '{mode}'; it has {' and '.join(map(repr, MODES))} (the same: calls are always "
@@ -48,7 +53,7 @@ def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[st
         if name not in OPTIONS:
             known = "; ".join(f"'{option}': {meaning}" for option, meaning in OPTIONS.items())
             raise ValueError(f"backend 'pjrt' has no option '{name}'; it has {known}")
-        if not isinstance(value, bool):
+        if not isinstance(value, bool) and name != "composites":
             raise TypeError(f"option '{name}' of backend 'pjrt' is True or False, not {value!r}")
     return dict(options or {})
 
@@ -123,7 +128,7 @@ def pjrt(
         module: the captured graph.
         example_inputs: fake tensors and symbolic sizes.
         mode: ``"default"`` or ``"reduce-overhead"``, which are the same here.
-        options: ``{"retrace": True}``, ``{"verify": True}``; see ``OPTIONS``.
+        options: ``{"retrace": True}``, ``{"verify": True}``, ``{"composites": "all"}``; see ``OPTIONS``.
 
     Raises:
         ValueError: an unknown mode or option.
@@ -134,12 +139,17 @@ def pjrt(
     from torch_pjrt.dynamo.partition import partition
 
     settings = checked_options(mode, options)
+    asked = made(settings["composites"]) if "composites" in settings else _C.asked_composites()
     check_devices(example_inputs)
     check_residence(example_inputs)
     tell_guards(module)
     inputs_of_user = input_names(module)
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        with asking(asked):  # a backward is compiled when it is first called
+            return compile_asked(graph, inputs)
+
+    def compile_asked(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         if settings.get("retrace"):
             return comparing.retraced(graph)
         names = argument_names(graph.graph, inputs_of_user)
@@ -167,6 +177,6 @@ def pjrt(
     )
     forget_current_stream(module)
     rewrite(module)
-    with own_kernels():
+    with asking(asked), own_kernels(), traced():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

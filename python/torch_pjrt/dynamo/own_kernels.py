@@ -15,6 +15,7 @@ import torch
 import torch._decomp  # has PyTorch's own entries
 from torch._C import DispatchKey
 
+from torch_pjrt import _C
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
 
 Kernel = Callable[..., Any]
@@ -49,12 +50,22 @@ def _put(op: Any, kernels: dict[DispatchKey, Kernel]) -> dict[DispatchKey, Kerne
     return before
 
 
+def _kept_whole() -> dict[Any, Kernel]:
+    """The composites asked for that PyTorch would take apart."""
+    if _C.asked_composites() is None:
+        return {}
+    from torch_pjrt.meanings import kept
+
+    return kept.traced_kernels(KERNELS)
+
+
 @contextmanager
 def own_kernels() -> Iterator[None]:
     """In place of PyTorch's own."""
     with _lock:
         onednn = torch._C._get_mkldnn_enabled()
-        before = {op: _put(op, dict.fromkeys(KEYS, kernel) if kernel else {}) for op, kernel in KERNELS.items()}
+        put = {**KERNELS, **_kept_whole()}
+        before = {op: _put(op, dict.fromkeys(KEYS, kernel) if kernel else {}) for op, kernel in put.items()}
         torch._C._set_mkldnn_enabled(False)
         try:
             yield

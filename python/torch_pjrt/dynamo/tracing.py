@@ -12,7 +12,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo import control_flow, flex_attention
+from torch_pjrt.dynamo import composites, control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import FRAME, Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
 from torch_pjrt.program.effects import has_effects, is_custom
@@ -28,7 +28,7 @@ from torch_pjrt.program.placeholders import (
 )
 from torch_pjrt.program.tracing_scope import tracing
 
-HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS
+HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS | composites.LOWERINGS
 
 
 class Unknown:
@@ -163,7 +163,7 @@ class Placeholders(fx.Interpreter):
         _C.set_location(*user_line(n))
         try:
             if isinstance(n.target, torch._ops.HigherOrderOperator):
-                return self.higher_order(n.target, args)
+                return self.higher_order(n.target, args, kwargs)
             if n.target is torch.ops.aten._assert_async.msg:
                 return self.assert_async(*args)
             result = n.target(*args, **kwargs)
@@ -171,7 +171,7 @@ class Placeholders(fx.Interpreter):
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
-    def higher_order(self, operator: Any, args: Any) -> Any:
+    def higher_order(self, operator: Any, args: Any, kwargs: Any) -> Any:
         lowering = HIGHER_ORDER.get(operator.name())
         if lowering is None:
             raise NotImplementedError("a higher order operator without a lowering")
@@ -185,7 +185,7 @@ class Placeholders(fx.Interpreter):
                 raise NotImplementedError("an assertion in a branch or a loop")
             return results if isinstance(results, (tuple, list)) else [results]
 
-        return lowering(call, *args)
+        return lowering(call, *args, **kwargs)
 
     def assert_async(self, condition: torch.Tensor, message: str) -> None:
         if self.asserted is None:
@@ -243,6 +243,7 @@ class Tracer:
         self.constants: dict[str, torch.Tensor] = {}
         self.sizes = Sizes(module.graph, names)
         self.random_device = device_drawn_on(module)
+        self.composites = _C.asked_composites()
 
     def program(self, arguments: Sequence[Any]) -> Any:
         """The program for arguments like these: tensors (fake ones too) and numbers.
@@ -253,7 +254,7 @@ class Tracer:
         trace = _C.Trace()
         inputs: list[Any] = []
         sizes: list[Any] = []
-        with tracing_calls():
+        with tracing_calls(), composites.asking(self.composites):
             for value in arguments:
                 if isinstance(value, torch.Tensor):
                     shape, strides = ([size_now(size) for size in each] for each in (value.shape, value.stride()))

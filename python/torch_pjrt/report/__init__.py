@@ -1,6 +1,17 @@
 """``torch_pjrt.explain()`` and what it tells."""
 
-from torch_pjrt.report.entries import Entry, GraphBreak, GraphRun, HostFallback, Recompile
+from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, Recompile
 from torch_pjrt.report.report import Report, explain, is_active, tell
 
-__all__ = ["Entry", "GraphBreak", "GraphRun", "HostFallback", "Recompile", "Report", "explain", "is_active", "tell"]
+__all__ = [
+    "Composite",
+    "Entry",
+    "GraphBreak",
+    "GraphRun",
+    "HostFallback",
+    "Recompile",
+    "Report",
+    "explain",
+    "is_active",
+    "tell",
+]

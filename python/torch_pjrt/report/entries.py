@@ -28,6 +28,16 @@ class Entry:
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else "(no Python line)"
 
 
+@dataclass(frozen=True)
+class Composite:
+    """Calls in a program's text under a name (``torch_pjrt.composites``)."""
+
+    name: str
+    count: int
+    done_by: str
+    """Who computes it: ``"its decomposition"``, which a compiler may know better."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphRun(Entry):
     """One run of a graph: what was pending, or a call of a compiled function."""
@@ -56,6 +66,8 @@ class GraphRun(Entry):
     """The graph of this process that a new one has most in common with; ``None``: there is none."""
     differences: tuple[Difference, ...] = ()
     """What a new graph has otherwise than that one."""
+    composites: tuple[Composite, ...] = ()
+    """Of a new graph."""
 
 
 @dataclass(frozen=True, kw_only=True)

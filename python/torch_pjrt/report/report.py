@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch_pjrt import _C
 from torch_pjrt.report.difference import differences
-from torch_pjrt.report.entries import Entry, GraphBreak, GraphRun, HostFallback, Recompile, of_kind
+from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, Recompile, of_kind
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -119,4 +119,8 @@ def _run(raw: dict[str, Any]) -> GraphRun:
         source=source,
         resembles=other["graph"] if other else None,
         differences=tuple(differences(other, description)) if other else (),
+        composites=tuple(
+            Composite(name, count, "its decomposition")
+            for name, count in (description["composites"].items() if description else ())
+        ),
     )

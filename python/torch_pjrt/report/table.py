@@ -23,6 +23,8 @@ def tables(entries: Sequence[Entry]) -> Group:
         parts.append(graph_table(runs))
     if made:
         parts.append(new_graph_table(made))
+    if any(run.composites for run in made):
+        parts.append(composite_table(made))
     others: dict[str, list[tuple[Entry, str, str]]] = {
         "ran on the host": [(e, e.op, e.reason) for e in fallbacks],
         "graph breaks": [(e, "", e.reason) for e in of_kind(entries, GraphBreak)],
@@ -85,6 +87,18 @@ def new_graph_table(runs: Sequence[GraphRun]) -> Table:
             lines = ["" if run.resembles is None else "the order of its calls"]
         resembles = "none" if run.resembles is None else str(run.resembles)
         table.add_row(str(run.graph), resembles, "\n".join(lines))
+    return table
+
+
+def composite_table(runs: Sequence[GraphRun]) -> Table:
+    table = Table(title="composites", title_justify="left")
+    table.add_column("graph", justify="right")
+    table.add_column("times", justify="right")
+    table.add_column("composite", overflow="fold")
+    table.add_column("done by", overflow="fold")
+    for run in runs:
+        for composite in run.composites:
+            table.add_row(str(run.graph), str(composite.count), escape(composite.name), escape(composite.done_by))
     return table
 
 

@@ -32,6 +32,9 @@ enum Tag : uint64_t {
   kComplexTag,
 };
 
+// An address has 48 bits.
+constexpr int kDtypeBits = 8;
+
 uint64_t negative(const Number& number) {
   return number.kind == Number::Kind::kInt && number.as_int() < 0 ? uint64_t{1} << 40 : 0;
 }
@@ -103,6 +106,10 @@ uint64_t Arguments::hash() const {
   return h;
 }
 
+graph::CompositesPtr Arguments::composites() const {
+  return reinterpret_cast<graph::CompositesPtr>(key[1] >> kDtypeBits);
+}
+
 void Arguments::add_numbers_to_key() {
   by_value = true;
   for (const Number& number : numbers) {
@@ -113,7 +120,8 @@ void Arguments::add_numbers_to_key() {
 
 Flattener::Flattener(const Operator& op, Arguments& out) : op_(op), out_(out) {
   out_.key.push_back(reinterpret_cast<uint64_t>(&op));
-  out_.key.push_back(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  const auto asked = reinterpret_cast<uint64_t>(graph::asked_composites().load(std::memory_order_relaxed));
+  out_.key.push_back(asked << kDtypeBits | static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
 }
 
 void Flattener::append(const at::Tensor& tensor, bool written) {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "device/call/operator.h"
+#include "graph/composites.h"
 #include "graph/number.h"
 
 namespace tpjrt::device {
@@ -28,6 +29,7 @@ struct Arguments {
   bool by_value = false;   // the numbers' values are part of the key
 
   uint64_t hash() const;
+  graph::CompositesPtr composites() const;  // asked for when the call was written down
   // Makes the numbers' values part of the key, for calls whose lowering holds them.
   void add_numbers_to_key();
 };

@@ -265,6 +265,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.op = op.op;
   signature.device = arguments.device;
   signature.random = draws(op, values);
+  signature.composites = arguments.composites();
   Describer call(op, values, arguments.unusual, signature);
   Location location = user_location();
   signature.file = std::move(location.file);

@@ -192,8 +192,16 @@ Value read(const at::Tensor& tensor) {
               {Number::of(tensor.storage_offset())});
 }
 
+namespace {
+thread_local WriteWatcher* watcher = nullptr;
+}
+
+WriteWatcher::WriteWatcher() : outer_(std::exchange(watcher, this)) {}
+WriteWatcher::~WriteWatcher() { watcher = outer_; }
+
 void write(const at::Tensor& tensor, Value value) {
   LazyStorage* storage = storage_of(tensor);
+  if (C10_UNLIKELY(watcher != nullptr)) watcher->before_write(storage);
   const auto device = storage->device().index();
   if (covers_storage(tensor)) {
     TypePtr type = value.type();

@@ -13,6 +13,19 @@ graph::Value read(const at::Tensor& tensor);
 // Gives the tensor a new value, which has its sizes and dtype. A tensor that covers its storage replaces the storage's
 // value (and form); a smaller one is written into it.
 void write(const at::Tensor& tensor, graph::Value value);
+// Is told of each write of this thread, before it: for those who record calls that are not meant to change anything.
+class WriteWatcher {
+ public:
+  WriteWatcher();
+  virtual ~WriteWatcher();
+  WriteWatcher(const WriteWatcher&) = delete;
+  WriteWatcher& operator=(const WriteWatcher&) = delete;
+  // Under graph_lock().
+  virtual void before_write(LazyStorage* storage) = 0;
+
+ private:
+  WriteWatcher* outer_;
+};
 // The same call for a node of this project, interned: name, one operand, attributes.
 graph::Value convert(const graph::Value& value, graph::TypePtr result, c10::DeviceIndex device);
 // For storages whose size changes: the old value becomes the start of the (larger) memory, seen as `dtype`; or the

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "engine/lower/emit_composite.h"
 #include "graph/print.h"
 
 namespace tpjrt::engine {
@@ -32,6 +33,7 @@ class Describer {
       described.line = signature.line;
       for (size_t i = 0; i < signature.parameters.size(); ++i) add(call, i, described.fields);
       first_slot_ += signature.numbers;
+      for (const std::string& name : composites_of(signature)) ++result.composites[name];
     }
     return result;
   }

@@ -1,6 +1,7 @@
 // A program's graph in words, and which graph it resembles: what torch_pjrt.explain() tells of a program that was new.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ struct Description {
   std::vector<Call> calls;
   std::vector<std::string> arguments;  // types
   std::vector<Source> results;
+  std::map<std::string, uint32_t> composites;         // how many of each name
   std::vector<std::pair<uint32_t, uint32_t>> reused;  // (argument, result): may be written over it
 };
 

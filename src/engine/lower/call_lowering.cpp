@@ -40,6 +40,7 @@ class InnerCallBuilder {
     inner.op = partner_.op;
     inner.device = outer_.device;
     inner.random = outer_.random;
+    inner.composites = outer_.composites;
     inner.file = outer_.file;
     inner.line = outer_.line;
     const auto& declared = partner_.op.schema().arguments();
@@ -193,6 +194,11 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
   return true;
 }
 
+// What a decomposition writes to are placeholders of its own, which a group's trace around it (group.h) need not know.
+struct Unwatched : device::WriteWatcher {
+  void before_write(device::LazyStorage* /*storage*/) override {}
+};
+
 // Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
 bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
            std::string& reason) {
@@ -205,6 +211,7 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
   try {
     device::BelowEverything below;
     device::StaysLazy lazy;
+    Unwatched unwatched;
     if (!decompose(source, *signature.op, stack)) {
       if (reason.empty()) reason = "it has no lowering rule and no decomposition";
       return false;

@@ -23,6 +23,8 @@ struct Subgraph {
   at::Tensor add_placeholder(graph::TypePtr type, c10::DeviceIndex device);
 };
 
+struct GroupBody;
+
 struct CallLowering {
   // A call that does part of the work: the functional partner, or the op on one element of a _foreach_ list. Its operands
   // and numbers are the outer call's, its results are converted to the outer results' types.
@@ -37,6 +39,7 @@ struct CallLowering {
   enum class Control : uint8_t { kNone, kWhile, kIf };
   Control control = Control::kNone;
   std::vector<Subgraph> regions;
+  std::shared_ptr<const GroupBody> group;  // calls under a name (engine/lower/group.h); null: no such node
 };
 
 // Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.

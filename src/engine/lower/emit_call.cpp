@@ -4,6 +4,8 @@
 #include "device/services/modes.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
+#include "engine/lower/emit_composite.h"
+#include "engine/lower/group.h"
 #include "graph/errors.h"
 #include "graph/order.h"
 
@@ -199,8 +201,8 @@ Value constant_of(Emit& e, const Number& number) {
   }
 }
 
-Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
-                 const Value& key) {
+static Values emit_plainly(Emit& e, const Signature& signature, const Values& operands,
+                           const std::vector<LoweredNumber>& numbers, const Value& key) {
   const CallLowering& lowering = lowering_of(signature);
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
@@ -208,6 +210,7 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
     call.report_pins(signature);
     return results;
   }
+  if (lowering.group) return emit_group(e, *lowering.group, signature, operands, numbers);
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
   if (lowering.inner_calls.empty()) {
     Values results = emit_subgraph(e, lowering.decomposition, operands, key);
@@ -234,6 +237,12 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
   return results;
 }
 
+Values emit_call(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+                 const Value& key) {
+  return is_composite(signature) ? emit_composite(e, signature, operands, numbers, key, emit_plainly)
+                                 : emit_plainly(e, signature, operands, numbers, key);
+}
+
 void forget_wrong_rule() { wrong_rule.clear(); }
 void rethrow_wrong_rule() {
   if (!wrong_rule.empty()) throw graph::InternalError(std::exchange(wrong_rule, {}));
@@ -241,6 +250,7 @@ void rethrow_wrong_rule() {
 
 std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
   Emit e("alone", target);
+  e.set_composites_as_calls();  // any compiler knows these
   Values operands;
   for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
   Value key;

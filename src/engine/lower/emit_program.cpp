@@ -135,9 +135,10 @@ Value extremes(Emit& e) {
 }  // namespace
 
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            ops::Target target) {
+                            ops::Target target, bool knows_composites) {
   Emit e("graph", target);
   if (!with_requirements) e.without_requirements();
+  if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -186,7 +187,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements, target);
+  if (again) return emit_program(walk, slots, with_requirements, target, knows_composites);
   Values values, results;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];

@@ -18,7 +18,8 @@ struct EmittedProgram {
 
 // `slots` says which numbers are arguments; those that a rule pinned are marked in it (and must not be promoted: then the
 // text is emitted again without). Without requirements, the module is what the user's function says and no more.
+// `knows_composites`: so does the compiler; another gets calls in their places.
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            ops::Target target);
+                            ops::Target target, bool knows_composites = true);
 
 }  // namespace tpjrt::engine

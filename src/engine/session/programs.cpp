@@ -40,7 +40,30 @@ bool writes(const graph::Walk& walk) {
   return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
 }
 
+bool has_composites(const graph::Walk& walk) {
+  return std::any_of(walk.nodes.begin(), walk.nodes.end(),
+                     [](const Node* node) { return node->signature->composites != nullptr; });
+}
+
+std::string composite_of_nothing() {
+  hlo::Builder b("composite");
+  const hlo::Value x = b.parameter({hlo::ElementType::kF32, {}});
+  return b.finish(b.composite("pjrt.nothing", {}, {x}, [](const hlo::Values& values) { return values; }));
+}
+
 }  // namespace
+
+bool Programs::knows_composites(pjrt::Client& client) {
+  if (asked_ == &client) return knows_composites_;
+  try {
+    (void)client.compile(composite_of_nothing());
+    knows_composites_ = true;
+  } catch (const pjrt::Error&) {
+    knows_composites_ = false;
+  }
+  asked_ = &client;
+  return knows_composites_;
+}
 
 // Lets go of programs where they take up too much (Note [Mappings]).
 void Programs::make_room() {
@@ -66,7 +89,8 @@ std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
   program->slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
-  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client));
+  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client),
+                                        !has_composites(walk) || knows_composites(client));
   if (listener_) listener_(graph::print(walk.results), emitted.text);
   if (!emitted.requirements.empty()) {
     program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
@@ -104,7 +128,7 @@ std::shared_ptr<Program> Programs::find_or_compile(const graph::Walk& walk) {
   return program && program->executable ? program : compile(walk);
 }
 
-std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::Target target) {
+std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites) {
   std::string text;
   session_.exclusively([&] {
     graph::Walk walk;
@@ -113,7 +137,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
       graph::walk_values(results, walk);
     }
     std::vector<NumberSlot> slots = cache_.slots_for(walk);
-    text = emit_program(walk, slots, /*with_requirements=*/false, target).text;
+    text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;
   });
   return text;
 }

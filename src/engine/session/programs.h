@@ -34,17 +34,21 @@ class Programs {
   // Lets go of the half of all programs that was not used for longest, when what is under way is done.
   void drop_older();
   // The module that these values are.
-  std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target);
+  std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites = true);
   // One at a time; an empty one ends it.
   void set_listener(ProgramListener listener);
 
  private:
   void make_room();
+  // Does the plugin take stablehlo.composite? Asked of it once, by a program that has one.
+  bool knows_composites(pjrt::Client& client);
 
   Session& session_;
   ProgramCache cache_;
   ProgramListener listener_;
   uint32_t compiles_since_look_ = 0;
+  const pjrt::Client* asked_ = nullptr;  // the client that knows_composites_ is of
+  bool knows_composites_ = false;
 };
 
 }  // namespace tpjrt::engine

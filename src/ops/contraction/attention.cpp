@@ -191,10 +191,10 @@ Values attention_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_attention_rules(RuleTable& rules) {
-  rules.add("aten::_scaled_dot_product_fused_attention_overrideable", attention);
-  rules.add("aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward);
-  rules.add("aten::_scaled_dot_product_flash_attention_for_cpu", attention);
-  rules.add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+  rules.add_composite("aten::_scaled_dot_product_fused_attention_overrideable", attention);
+  rules.add_composite("aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward);
+  rules.add_composite("aten::_scaled_dot_product_flash_attention_for_cpu", attention);
+  rules.add_composite("aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
 }
 
 }  // namespace tpjrt::ops

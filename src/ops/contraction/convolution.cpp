@@ -150,9 +150,9 @@ Values convolution_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_convolution_rules(RuleTable& rules) {
-  rules.add("aten::convolution", convolution<kWhole>, {.cpu = convolution<kCorrelationOnCpu>}, kNotBools);
-  rules.add("aten::convolution_backward", convolution_backward<kWhole>,
-            {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
+  rules.add_composite("aten::convolution", convolution<kWhole>, {.cpu = convolution<kCorrelationOnCpu>}, kNotBools);
+  rules.add_composite("aten::convolution_backward", convolution_backward<kWhole>,
+                      {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
 }
 
 }  // namespace tpjrt::ops

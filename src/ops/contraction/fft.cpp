@@ -118,9 +118,9 @@ Values fft_c2r(Emit& e, const Call& c) {
 }  // namespace
 
 void add_fft_rules(RuleTable& rules) {
-  rules.add("aten::_fft_c2c", fft_c2c);
-  rules.add("aten::_fft_r2c", fft_r2c);
-  rules.add("aten::_fft_c2r", fft_c2r);
+  rules.add_composite("aten::_fft_c2c", fft_c2c);
+  rules.add_composite("aten::_fft_r2c", fft_r2c);
+  rules.add_composite("aten::_fft_c2r", fft_c2r);
 }
 
 }  // namespace tpjrt::ops

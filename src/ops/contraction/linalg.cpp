@@ -183,14 +183,14 @@ Values cdist_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_linalg_rules(RuleTable& rules) {
-  rules.add("aten::linalg_cholesky_ex", linalg_cholesky_ex, kInexact);
-  rules.add("aten::linalg_solve_triangular", linalg_solve_triangular, kInexact);
-  rules.add("aten::triangular_solve", triangular_solve, kInexact);
-  rules.add("aten::cholesky_solve", cholesky_solve, kInexact);
-  rules.add("aten::_cholesky_solve_helper", cholesky_solve, kInexact);
-  rules.add("aten::cholesky_inverse", cholesky_inverse, kInexact);
-  rules.add("aten::_cdist_forward", cdist_forward);
-  rules.add("aten::_cdist_backward", cdist_backward);
+  rules.add_composite("aten::linalg_cholesky_ex", linalg_cholesky_ex, kInexact);
+  rules.add_composite("aten::linalg_solve_triangular", linalg_solve_triangular, kInexact);
+  rules.add_composite("aten::triangular_solve", triangular_solve, kInexact);
+  rules.add_composite("aten::cholesky_solve", cholesky_solve, kInexact);
+  rules.add_composite("aten::_cholesky_solve_helper", cholesky_solve, kInexact);
+  rules.add_composite("aten::cholesky_inverse", cholesky_inverse, kInexact);
+  rules.add_composite("aten::_cdist_forward", cdist_forward);
+  rules.add_composite("aten::_cdist_backward", cdist_backward);
 }
 
 }  // namespace tpjrt::ops

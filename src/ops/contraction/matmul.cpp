@@ -153,23 +153,23 @@ Values addr(Emit& e, const Call& c) {
 }  // namespace
 
 void add_matmul_rules(RuleTable& rules) {
-  rules.add("aten::mm", mm<plain>, {.cpu = mm<product_on_cpu>});
-  rules.add("aten::mm.dtype", mm<plain>, {.cpu = mm<product_on_cpu>});
-  rules.add("aten::_int_mm", int_mm<plain>, {.cpu = int_mm<product_on_cpu>});
-  rules.add("aten::bmm", bmm);
-  rules.add("aten::bmm.dtype", bmm);
-  rules.add("aten::mv", mv<plain>, {.cpu = mv<product_on_cpu>}, kNotBools);
-  rules.add("aten::dot", dot, kNotBools);
-  rules.add("aten::vdot", vdot, kNotBools);
-  rules.add("aten::addmm", addmm<plain>, {.cpu = addmm<product_on_cpu>});
-  rules.add("aten::addmm.dtype", addmm<plain>, {.cpu = addmm<product_on_cpu>});
-  rules.add("aten::linear", linear<plain>, {.cpu = linear<product_on_cpu>});
-  rules.add("aten::linear_backward", linear_backward<plain>, {.cpu = linear_backward<product_on_cpu>});
-  rules.add("aten::addmv", addmv<plain>, {.cpu = addmv<product_on_cpu>}, kNotBools);
-  rules.add("aten::baddbmm", baddbmm);
-  rules.add("aten::baddbmm.dtype", baddbmm);
-  rules.add("aten::addbmm", addbmm);
-  rules.add("aten::addr", addr);
+  rules.add_composite("aten::mm", mm<plain>, {.cpu = mm<product_on_cpu>});
+  rules.add_composite("aten::mm.dtype", mm<plain>, {.cpu = mm<product_on_cpu>});
+  rules.add_composite("aten::_int_mm", int_mm<plain>, {.cpu = int_mm<product_on_cpu>});
+  rules.add_composite("aten::bmm", bmm);
+  rules.add_composite("aten::bmm.dtype", bmm);
+  rules.add_composite("aten::mv", mv<plain>, {.cpu = mv<product_on_cpu>}, kNotBools);
+  rules.add_composite("aten::dot", dot, kNotBools);
+  rules.add_composite("aten::vdot", vdot, kNotBools);
+  rules.add_composite("aten::addmm", addmm<plain>, {.cpu = addmm<product_on_cpu>});
+  rules.add_composite("aten::addmm.dtype", addmm<plain>, {.cpu = addmm<product_on_cpu>});
+  rules.add_composite("aten::linear", linear<plain>, {.cpu = linear<product_on_cpu>});
+  rules.add_composite("aten::linear_backward", linear_backward<plain>, {.cpu = linear_backward<product_on_cpu>});
+  rules.add_composite("aten::addmv", addmv<plain>, {.cpu = addmv<product_on_cpu>}, kNotBools);
+  rules.add_composite("aten::baddbmm", baddbmm);
+  rules.add_composite("aten::baddbmm.dtype", baddbmm);
+  rules.add_composite("aten::addbmm", addbmm);
+  rules.add_composite("aten::addr", addr);
 }
 
 }  // namespace tpjrt::ops

@@ -396,10 +396,10 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::geometric", geometric);
   rules.add("aten::cauchy", cauchy);
   rules.add("aten::log_normal", log_normal);
-  rules.add("aten::native_dropout", native_dropout);
-  rules.add("aten::native_dropout_backward", native_dropout_backward);
-  rules.add("aten::multinomial", multinomial);
-  rules.add("aten::rrelu_with_noise_functional", rrelu_with_noise, kFloats);
+  rules.add_composite("aten::native_dropout", native_dropout);
+  rules.add_composite("aten::native_dropout_backward", native_dropout_backward);
+  rules.add_composite("aten::multinomial", multinomial);
+  rules.add_composite("aten::rrelu_with_noise_functional", rrelu_with_noise, kFloats);
 }
 
 }  // namespace tpjrt::ops

@@ -191,13 +191,13 @@ Values embedding_bag_weights_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_embedding_rules(RuleTable& rules) {
-  rules.add("aten::embedding", embedding);
-  rules.add("aten::embedding_dense_backward", embedding_dense_backward);
-  rules.add("aten::_embedding_bag", embedding_bag);
-  rules.add("aten::_embedding_bag_forward_only", embedding_bag);
-  rules.add("aten::_embedding_bag_backward", embedding_bag_backward);
-  rules.add("aten::_embedding_bag_dense_backward", embedding_bag_backward);
-  rules.add("aten::_embedding_bag_per_sample_weights_backward", embedding_bag_weights_backward);
+  rules.add_composite("aten::embedding", embedding);
+  rules.add_composite("aten::embedding_dense_backward", embedding_dense_backward);
+  rules.add_composite("aten::_embedding_bag", embedding_bag);
+  rules.add_composite("aten::_embedding_bag_forward_only", embedding_bag);
+  rules.add_composite("aten::_embedding_bag_backward", embedding_bag_backward);
+  rules.add_composite("aten::_embedding_bag_dense_backward", embedding_bag_backward);
+  rules.add_composite("aten::_embedding_bag_per_sample_weights_backward", embedding_bag_weights_backward);
 }
 
 }  // namespace tpjrt::ops

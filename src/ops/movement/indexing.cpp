@@ -278,13 +278,13 @@ Values nonzero_static(Emit& e, const Call& c) {
 }  // namespace
 
 void add_indexing_rules(RuleTable& rules) {
-  rules.add("aten::index.Tensor", index);
+  rules.add_composite("aten::index.Tensor", index);
   rules.add("aten::_unsafe_index.Tensor", index);
-  rules.add("aten::index_put", index_put);
+  rules.add_composite("aten::index_put", index_put);
   rules.add("aten::_unsafe_index_put", index_put);
   rules.add("aten::_index_put_impl", index_put);
-  rules.add("aten::index_select", index_select);
-  rules.add("aten::gather", gather);
+  rules.add_composite("aten::index_select", index_select);
+  rules.add_composite("aten::gather", gather);
   rules.add("aten::take", take);
   rules.add("aten::put", put);
   rules.add("aten::masked_fill.Scalar", masked_fill_scalar);

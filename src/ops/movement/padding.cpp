@@ -114,10 +114,10 @@ void add_padding_rules(RuleTable& rules) {
   rules.add("aten::constant_pad_nd", constant_pad_nd);
   for (const char* n : {"1d", "2d", "3d"}) {
     const std::string rank = n;
-    rules.add("aten::reflection_pad" + rank, reflection_pad, kNotBools);
-    rules.add("aten::reflection_pad" + rank + "_backward", reflection_pad_backward);
-    rules.add("aten::replication_pad" + rank, replication_pad, kNotBools);
-    rules.add("aten::replication_pad" + rank + "_backward", replication_pad_backward);
+    rules.add_composite("aten::reflection_pad" + rank, reflection_pad, kNotBools);
+    rules.add_composite("aten::reflection_pad" + rank + "_backward", reflection_pad_backward);
+    rules.add_composite("aten::replication_pad" + rank, replication_pad, kNotBools);
+    rules.add_composite("aten::replication_pad" + rank + "_backward", replication_pad_backward);
   }
 }
 

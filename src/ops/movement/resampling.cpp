@@ -306,8 +306,8 @@ Values upsample_backward(Emit& e, const Call& c) {
 
 template <Method method>
 void add_method(RuleTable& rules, const std::string& name) {
-  rules.add("aten::" + name, upsample<method, kMostGathered>, {.cpu = upsample<method, kMostGatheredOnCpu>});
-  rules.add("aten::" + name + "_backward", upsample_backward<method>);
+  rules.add_composite("aten::" + name, upsample<method, kMostGathered>, {.cpu = upsample<method, kMostGatheredOnCpu>});
+  rules.add_composite("aten::" + name + "_backward", upsample_backward<method>);
 }
 
 }  // namespace

@@ -195,14 +195,14 @@ Values index_fill_tensor(Emit& e, const Call& c) {
 }  // namespace
 
 void add_scatter_rules(RuleTable& rules) {
-  rules.add("aten::scatter.src", scatter_src);
+  rules.add_composite("aten::scatter.src", scatter_src);
   rules.add("aten::scatter.value", scatter_value);
   rules.add("aten::scatter.reduce", scatter_reduce_src);
   rules.add("aten::scatter.value_reduce", scatter_reduce_value);
-  rules.add("aten::scatter_add", scatter_add);
-  rules.add("aten::scatter_reduce.two", scatter_reduce);
+  rules.add_composite("aten::scatter_add", scatter_add);
+  rules.add_composite("aten::scatter_reduce.two", scatter_reduce);
   rules.add("aten::index_reduce", index_reduce, kReals);
-  rules.add("aten::index_add", index_add);
+  rules.add_composite("aten::index_add", index_add);
   rules.add("aten::index_copy", index_copy);
   rules.add("aten::index_fill.int_Scalar", index_fill_scalar);
   rules.add("aten::index_fill.int_Tensor", index_fill_tensor);

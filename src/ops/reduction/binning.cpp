@@ -133,11 +133,11 @@ Values histc(Emit& e, const Call& c) {
 }  // namespace
 
 void add_binning_rules(RuleTable& rules) {
-  rules.add("aten::bucketize.Tensor", bucketize);
-  rules.add("aten::bucketize.Scalar", bucketize);
-  rules.add("aten::searchsorted.Tensor", searchsorted);
-  rules.add("aten::searchsorted.Scalar", searchsorted);
-  rules.add("aten::histc", histc);
+  rules.add_composite("aten::bucketize.Tensor", bucketize);
+  rules.add_composite("aten::bucketize.Scalar", bucketize);
+  rules.add_composite("aten::searchsorted.Tensor", searchsorted);
+  rules.add_composite("aten::searchsorted.Scalar", searchsorted);
+  rules.add_composite("aten::histc", histc);
 }
 
 }  // namespace tpjrt::ops

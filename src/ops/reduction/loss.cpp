@@ -216,20 +216,20 @@ Values nll_loss_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_loss_rules(RuleTable& rules) {
-  rules.add("aten::mse_loss", mse_loss, kFloats);
-  rules.add("aten::mse_loss_backward", mse_loss_backward);
-  rules.add("aten::smooth_l1_loss", smooth_l1_loss, kFloats);
-  rules.add("aten::smooth_l1_loss_backward", smooth_l1_loss_backward);
-  rules.add("aten::huber_loss", huber_loss, kFloats);
-  rules.add("aten::huber_loss_backward", huber_loss_backward);
-  rules.add("aten::soft_margin_loss", soft_margin_loss, kFloats);
-  rules.add("aten::binary_cross_entropy", binary_cross_entropy, kFloats);
-  rules.add("aten::binary_cross_entropy_backward", binary_cross_entropy_backward);
-  rules.add("aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits, kFloats);
-  rules.add("aten::nll_loss_forward", nll_loss_forward, kFloats);
-  rules.add("aten::nll_loss_backward", nll_loss_backward);
-  rules.add("aten::nll_loss2d_forward", nll_loss_forward, kFloats);
-  rules.add("aten::nll_loss2d_backward", nll_loss_backward);
+  rules.add_composite("aten::mse_loss", mse_loss, kFloats);
+  rules.add_composite("aten::mse_loss_backward", mse_loss_backward);
+  rules.add_composite("aten::smooth_l1_loss", smooth_l1_loss, kFloats);
+  rules.add_composite("aten::smooth_l1_loss_backward", smooth_l1_loss_backward);
+  rules.add_composite("aten::huber_loss", huber_loss, kFloats);
+  rules.add_composite("aten::huber_loss_backward", huber_loss_backward);
+  rules.add_composite("aten::soft_margin_loss", soft_margin_loss, kFloats);
+  rules.add_composite("aten::binary_cross_entropy", binary_cross_entropy, kFloats);
+  rules.add_composite("aten::binary_cross_entropy_backward", binary_cross_entropy_backward);
+  rules.add_composite("aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits, kFloats);
+  rules.add_composite("aten::nll_loss_forward", nll_loss_forward, kFloats);
+  rules.add_composite("aten::nll_loss_backward", nll_loss_backward);
+  rules.add_composite("aten::nll_loss2d_forward", nll_loss_forward, kFloats);
+  rules.add_composite("aten::nll_loss2d_backward", nll_loss_backward);
 }
 
 }  // namespace tpjrt::ops

@@ -265,18 +265,18 @@ Values native_group_norm_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_normalization_rules(RuleTable& rules) {
-  rules.add("aten::native_batch_norm", native_batch_norm, kFloats);
-  rules.add("aten::_native_batch_norm_legit_functional", native_batch_norm, kFloats);
-  rules.add("aten::_native_batch_norm_legit.no_stats", native_batch_norm, kFloats);
-  rules.add("aten::_native_batch_norm_legit_no_training", native_batch_norm_no_training, kFloats);
-  rules.add("aten::_batch_norm_no_update", native_batch_norm_no_training, kFloats);
-  rules.add("aten::_batch_norm_with_update_functional", batch_norm_with_update, kFloats);
-  rules.add("aten::native_batch_norm_backward", native_batch_norm_backward, kFloats);
-  rules.add("aten::batch_norm_backward", batch_norm_backward, kFloats);
-  rules.add("aten::native_layer_norm", native_layer_norm, kFloats);
-  rules.add("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
-  rules.add("aten::native_group_norm", native_group_norm, kFloats);
-  rules.add("aten::native_group_norm_backward", native_group_norm_backward, kFloats);
+  rules.add_composite("aten::native_batch_norm", native_batch_norm, kFloats);
+  rules.add_composite("aten::_native_batch_norm_legit_functional", native_batch_norm, kFloats);
+  rules.add_composite("aten::_native_batch_norm_legit.no_stats", native_batch_norm, kFloats);
+  rules.add_composite("aten::_native_batch_norm_legit_no_training", native_batch_norm_no_training, kFloats);
+  rules.add_composite("aten::_batch_norm_no_update", native_batch_norm_no_training, kFloats);
+  rules.add_composite("aten::_batch_norm_with_update_functional", batch_norm_with_update, kFloats);
+  rules.add_composite("aten::native_batch_norm_backward", native_batch_norm_backward, kFloats);
+  rules.add_composite("aten::batch_norm_backward", batch_norm_backward, kFloats);
+  rules.add_composite("aten::native_layer_norm", native_layer_norm, kFloats);
+  rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
+  rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);
+  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kFloats);
 }
 
 }  // namespace tpjrt::ops

@@ -233,16 +233,16 @@ void add_reduction_rules(RuleTable& rules) {
   rules.add("aten::all.dims", all);
   rules.add("aten::count_nonzero", count_nonzero);
   rules.add("aten::count_nonzero.dim_IntList", count_nonzero);
-  rules.add("aten::var.correction", var);
-  rules.add("aten::std.correction", std_);
-  rules.add("aten::var_mean.correction", var_mean);
-  rules.add("aten::std_mean.correction", std_mean);
-  rules.add("aten::linalg_vector_norm", linalg_vector_norm);
+  rules.add_composite("aten::var.correction", var);
+  rules.add_composite("aten::std.correction", std_);
+  rules.add_composite("aten::var_mean.correction", var_mean);
+  rules.add_composite("aten::std_mean.correction", std_mean);
+  rules.add_composite("aten::linalg_vector_norm", linalg_vector_norm);
   rules.add("aten::norm.Scalar", norm);
   rules.add("aten::norm.ScalarOpt_dim", norm);
   rules.add("aten::norm.ScalarOpt_dim_dtype", norm);
   rules.add("aten::norm.ScalarOpt_dtype", norm);
-  rules.add("aten::logsumexp", logsumexp);
+  rules.add_composite("aten::logsumexp", logsumexp);
   add_arg_reduction_rules(rules);
   add_scan_rules(rules);
 }

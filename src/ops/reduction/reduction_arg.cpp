@@ -55,10 +55,10 @@ Values min_dim(Emit& e, const Call& c) { return extreme_dim(e, c, false); }
 }  // namespace
 
 void add_arg_reduction_rules(RuleTable& rules) {
-  rules.add("aten::argmax", argmax);
-  rules.add("aten::argmin", argmin);
-  rules.add("aten::max.dim", max_dim);
-  rules.add("aten::min.dim", min_dim);
+  rules.add_composite("aten::argmax", argmax);
+  rules.add_composite("aten::argmin", argmin);
+  rules.add_composite("aten::max.dim", max_dim);
+  rules.add_composite("aten::min.dim", min_dim);
 }
 
 }  // namespace tpjrt::ops

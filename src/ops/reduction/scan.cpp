@@ -61,12 +61,12 @@ Values logcumsumexp(Emit& e, const Call& c) {
 }  // namespace
 
 void add_scan_rules(RuleTable& rules) {
-  rules.add("aten::cumsum", cumsum, kNotBools);
-  rules.add("aten::cumprod", cumprod, kNotBools);
-  rules.add("aten::cummax", cummax);
-  rules.add("aten::cummin", cummin);
-  rules.add("aten::logcumsumexp", logcumsumexp, kInexact);
-  rules.add("aten::_logcumsumexp", logcumsumexp, kInexact);
+  rules.add_composite("aten::cumsum", cumsum, kNotBools);
+  rules.add_composite("aten::cumprod", cumprod, kNotBools);
+  rules.add_composite("aten::cummax", cummax);
+  rules.add_composite("aten::cummin", cummin);
+  rules.add_composite("aten::logcumsumexp", logcumsumexp, kInexact);
+  rules.add_composite("aten::_logcumsumexp", logcumsumexp, kInexact);
 }
 
 }  // namespace tpjrt::ops

@@ -11,6 +11,39 @@ Kinds kind_of(ElementType element) {
   return hlo::is_complex(element) ? kComplexes : kFloats;
 }
 
+// Ops that are one thing to a compiler or a kernel, and are decomposed: by PyTorch, or by python/torch_pjrt/decompositions.
+void add_decomposed_composites(RuleTable& rules) {
+  for (const char* name : {
+           "aten::_fused_rms_norm",
+           "aten::_fused_rms_norm_backward",
+           "aten::_native_multi_head_attention",
+           "aten::_scaled_mm",
+           "aten::_thnn_fused_gru_cell",
+           "aten::_thnn_fused_gru_cell_backward",
+           "aten::_thnn_fused_lstm_cell",
+           "aten::_thnn_fused_lstm_cell_backward_impl",
+           "aten::_transformer_encoder_layer_fwd",
+           "aten::_weight_norm_interface",
+           "aten::_weight_norm_interface_backward",
+           "aten::grid_sampler_2d",
+           "aten::grid_sampler_2d_backward",
+           "aten::grid_sampler_3d",
+           "aten::grid_sampler_3d_backward",
+           "aten::im2col",
+           "aten::col2im",
+           "aten::pixel_shuffle",
+           "aten::pixel_unshuffle",
+           "torch_pjrt::fused_adagrad_",
+           "torch_pjrt::fused_adam_",
+           "torch_pjrt::fused_adamw_",
+           "torch_pjrt::fused_sgd_",
+           "torch_pjrt::recurrent_layer",
+           "torch_pjrt::recurrent_layer_backward",
+       }) {
+    rules.add_composite(name);
+  }
+}
+
 }  // namespace
 
 void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds) {
@@ -78,6 +111,7 @@ const RuleTable& RuleTable::instance() {
     add_assertion_rules(rules);
     add_scaling_rules(rules);
     add_resampling_rules(rules);
+    add_decomposed_composites(rules);
     return rules;
   }();
   return table;

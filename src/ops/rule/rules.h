@@ -8,6 +8,7 @@
 //   }
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -46,6 +47,18 @@ class RuleTable {
   void add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber);
   void add(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) { add(name, rule, Platforms(), kinds); }
   const Entry* find(std::string_view name) const;  // null: no rule; lives as long as the table
+  // The same for an op that a compiler or a kernel may know as one thing: a composite, where it is asked for.
+  void add_composite(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds = kEveryNumber) {
+    add(name, rule, platforms, kinds);
+    add_composite(name);
+  }
+  void add_composite(std::string_view name, Rule rule, uint8_t kinds = kEveryNumber) {
+    add_composite(name, rule, Platforms(), kinds);
+  }
+  // An op that is one and has no rule, but is decomposed.
+  void add_composite(std::string_view name) { composites_.emplace(name); }
+  bool is_composite(std::string_view name) const { return composites_.contains(std::string(name)); }
+  const std::set<std::string>& composites() const { return composites_; }
   size_t size() const { return rules_.size(); }
   // Runs the call's rule for the emitter's target and checks its results: one for each of c.results, of that type. Throws
   // hlo::Error when they differ.
@@ -56,6 +69,7 @@ class RuleTable {
 
  private:
   std::unordered_map<std::string, Entry> rules_;
+  std::set<std::string> composites_;
 };
 
 // One function a family, each at the end of its file.

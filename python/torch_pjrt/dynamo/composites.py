@@ -1,0 +1,55 @@
+"""Composites of a compiled function: asked for while it is compiled, and made of the groups in a captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._dynamo import trace_rules
+
+from torch_pjrt import _C
+from torch_pjrt.meanings import groups
+from torch_pjrt.meanings.higher_order import attributes_from
+from torch_pjrt.program.loops import Call, without_numbers
+
+
+def leave_to_tracing(function: Callable[..., Any]) -> None:
+    """Dynamo puts a call of the user's group into its graph as it is; AOTAutograd traces it."""
+    trace_rules._allowed_callable_ids.add(id(function))
+    trace_rules._nonstrict_trace_callable_ids.add(id(function))
+
+
+def install() -> None:
+    for function in groups.DECORATED:
+        leave_to_tracing(function)
+    groups.LISTENERS.append(leave_to_tracing)
+
+
+@contextmanager
+def asking(composites: Any) -> Iterator[None]:
+    before = _C.asked_composites()
+    _C.ask_composites(composites)
+    try:
+        yield
+    finally:
+        _C.ask_composites(before)
+
+
+def pjrt_composite(call: Call, graph: Any, *operands: Any, name: str, attributes: str) -> list[Any]:
+    """The group as a node."""
+    called, tensors = without_numbers(call, operands)
+    group = _C.Group(tensors)
+    try:
+        results: Sequence[Any] = called(graph, *group.placeholders)
+        if group.written():
+            raise NotImplementedError(f"composite '{name}' writes to a tensor from outside")
+        given = [result for result in results if isinstance(result, torch.Tensor)]
+        recorded = iter(group.record(name, attributes_from(attributes), given))
+    finally:
+        group.end()
+    return [next(recorded) if isinstance(result, torch.Tensor) else result for result in results]
+
+
+LOWERINGS: dict[str, Callable[..., Any]] = {"pjrt_composite": pjrt_composite}

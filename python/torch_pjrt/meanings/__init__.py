@@ -1,0 +1,1 @@
+"""What groups of calls mean: composites in a program's text, which compilers and kernels know by their names."""

@@ -1,0 +1,122 @@
+"""The switch: which composites are made."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch_pjrt import _C
+from torch_pjrt.meanings.names import KEPT, RENAMED
+
+SUFFIX = ".backward"  # of the name of a group's backward
+OWN: set[str] = set()  # names that the user's groups have
+
+
+def _is_of_op(name: str) -> bool:
+    return name.partition(".")[0] in ("aten", "torch_pjrt")
+
+
+def known_names() -> set[str]:
+    """Of ops that are recorded whole, of those that PyTorch takes apart before, and of the user's groups."""
+    return {*_C.composite_names(), *KEPT, *OWN}
+
+
+def _check(name: str, every: bool) -> None:
+    """``every``: names of groups are known by now, too."""
+    if "." not in name:
+        near = [other for other in sorted(known_names()) if name in other.split(".")]
+        raise ValueError(
+            f"composites: '{name}' has no namespace; the name of a composite is 'aten.<op>.<overload>' or one's own, "
+            f"'my.op'{_nearest(near)}"
+        )
+    if not every and not _is_of_op(name):
+        return
+    known = known_names()
+    base = name
+    while base.endswith(SUFFIX) and base not in known:
+        base = base.removesuffix(SUFFIX)
+    if base not in known:
+        near = difflib.get_close_matches(name, known, n=3)
+        raise ValueError(f"composites: there is no composite '{name}'{_nearest(near)}")
+
+
+def _nearest(names: list[str]) -> str:
+    return f". Is it {' or '.join(map(repr, names[:3]))}?" if names else ""
+
+
+def _renamed(consumer: str | Mapping[str, str] | None) -> dict[str, str]:
+    if consumer is None:
+        return {}
+    if isinstance(consumer, str):
+        if consumer not in RENAMED:
+            raise ValueError(f"composites: no consumer '{consumer}' has names here; there are {', '.join(RENAMED)}")
+        return RENAMED[consumer]
+    return dict(consumer)
+
+
+def made(asked: str | Iterable[str], names: str | Mapping[str, str] | None = None, every: bool = True) -> Any:
+    """The core's form of what ``composites`` takes; None where it asks for none."""
+    if isinstance(asked, str):
+        asked = [name.strip() for name in asked.split(",") if name.strip()]
+    given = list(asked)
+    renamed = _renamed(names)
+    if given == ["all"]:
+        return _C.make_composites(True, set(), renamed)
+    if given == ["none"]:
+        return None
+    for name in given:
+        if name in ("all", "none"):
+            raise ValueError(f"composites: '{name}' stands alone, and is no part of a list")
+        _check(name, every)
+    return _C.make_composites(False, set(given), renamed)
+
+
+class composites:
+    """Which composites the programs have that are recorded in the block: ``with torch_pjrt.composites("all"): ...``.
+
+    A composite is an op, or a group of ops (``torch_pjrt.composite``), that stands in the text of a program under its
+    name, with the calls it is made of as its decomposition: ``torch_pjrt.to_stablehlo`` shows it. A compiler that knows
+    the name may do it in its own way, others decompose it; results are the same to the bit. It holds for every thread
+    of the process, and for what ``torch.compile`` and ``compile_step`` compile in the block.
+    ``TORCH_PJRT_COMPOSITES`` is what holds outside of such blocks.
+
+    Args:
+        asked: ``"all"``, ``"none"``, or names (``"aten.gelu.default"``, ``"my.op"``): a list, or with commas.
+        names: how a consumer of the text calls them: ``"odml"`` (LiteRT), ``"tenstorrent"`` (tt-mlir), or a dict from
+            the names here to others.
+
+    Raises:
+        ValueError: a name that no op, and no function with ``@torch_pjrt.composite``, has; an unknown consumer.
+    """
+
+    def __init__(self, asked: str | Iterable[str], names: str | Mapping[str, str] | None = None) -> None:
+        self.asked = made(asked, names)
+        self.before: list[Any] = []
+
+    def __enter__(self) -> None:
+        use(self.asked, self.before)
+
+    def __exit__(self, *exception: object) -> None:
+        _C.ask_composites(self.before.pop())
+
+
+def use(asked: Any, before: list[Any]) -> None:
+    """``before`` gets what held until now."""
+    before.append(_C.asked_composites())
+    if asked is not None:
+        from torch_pjrt.meanings import kept
+
+        kept.install()
+    _C.ask_composites(asked)
+
+
+def ask_for_environment() -> None:
+    """What ``TORCH_PJRT_COMPOSITES`` says. Names of groups can't be known yet."""
+    asked = os.environ.get("TORCH_PJRT_COMPOSITES", "")
+    if asked:
+        try:
+            use(made(asked, every=False), [])
+        except ValueError as error:
+            raise ValueError(f"TORCH_PJRT_COMPOSITES={asked}: {error}") from None

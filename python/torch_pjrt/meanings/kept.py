@@ -1,0 +1,110 @@
+"""Ops that PyTorch takes apart before they are recorded, kept whole where they are asked for: each is a group."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+
+from torch_pjrt.meanings.groups import attribute, grouped, is_asked
+from torch_pjrt.meanings.names import KEPT
+
+# A node of its own on the device, whose derivative is one, too (device/override/linear.cpp).
+RECORDED = ("aten.linear.default",)
+KEYS = ("AutogradPrivateUse1", "PrivateUse1")
+
+_lock = threading.Lock()
+_library: torch.library.Library | None = None
+_entered = threading.local()  # the ops whose own kernels run in this thread
+
+
+def overload(name: str) -> Any:
+    _, op, which = name.split(".")
+    return getattr(getattr(torch.ops.aten, op), which)
+
+
+def attributes_of(op: Any, args: Any, kwargs: Any) -> dict[str, str]:
+    """What is no tensor, under its name in the schema."""
+    declared = op._schema.arguments
+    values = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
+    values |= dict(zip((argument.name for argument in declared), args, strict=False)) | dict(kwargs)
+    given = {}
+    for key, value in values.items():
+        if isinstance(value, torch.dtype):
+            value = str(value).removeprefix("torch.")
+        if _is_plain(value):
+            given[key] = attribute(op.name(), key, value)
+    return given
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(one, (bool, int, float)) for one in value)
+    return isinstance(value, (bool, int, float, str))
+
+
+def does_more(op: Any, args: Any, kwargs: Any) -> bool:
+    """Does the call draw random numbers (dropout), or write to an argument (running statistics)? A group doesn't."""
+    declared = [argument.name for argument in op._schema.arguments]
+    values = dict(zip(declared, args, strict=False)) | dict(kwargs)
+    drops = bool(values.get("dropout_p", values.get("dropout", 0.0))) and bool(values.get("train", True))
+    return drops or values.get("running_mean") is not None
+
+
+def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    """``own``: what the op does by itself."""
+    op = overload(name)
+    called = [argument.name for argument in op._schema.arguments]
+
+    def without_groups(*args: Any, **kwargs: Any) -> Any:
+        before = getattr(_entered, "names", ())
+        _entered.names = (*before, name)
+        try:
+            return own(*args, **kwargs)
+        finally:
+            _entered.names = before
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if name in getattr(_entered, "names", ()) or not is_asked(name) or does_more(op, args, kwargs):
+            return own(*args, **kwargs)
+        return grouped(name, attributes_of(op, args, kwargs), without_groups, args, kwargs, called)
+
+    return run
+
+
+def install() -> None:
+    """The device's kernels, once: they ask at each call."""
+    global _library
+    with _lock:
+        if _library is not None:
+            return
+        _library = torch.library.Library("aten", "IMPL")
+        for name in KEPT:
+            if name in RECORDED:
+                continue
+            op = overload(name)
+            for key in KEYS:
+                own = _own(op, key)
+                _library.impl(op.name().removeprefix("aten::"), kernel(name, own), key, allow_override=True)
+
+
+def _own(op: Any, key: str) -> Callable[..., Any]:
+    if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
+        found = torch.library.get_kernel(op.name(), key)
+        keys = torch._C.DispatchKeySet(getattr(DispatchKey, key))
+        return lambda *args, **kwargs: found.call_boxed(keys, *args, **kwargs)
+    return lambda *args, **kwargs: op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def traced_kernels(others: Mapping[Any, Callable[..., Any] | None]) -> dict[Any, Callable[..., Any]]:
+    """By op: what AOTAutograd finds in the place of PyTorch's own kernels, and of ``others``, if they are asked for."""
+
+    def own(op: Any) -> Callable[..., Any]:
+        return others.get(op) or (
+            lambda *args, **kwargs: op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        )
+
+    return {overload(name): kernel(name, own(overload(name))) for name in KEPT if is_asked(name)}

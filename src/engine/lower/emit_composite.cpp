@@ -1,0 +1,155 @@
+// Emitting composites: the call again, in a function of its own.
+#include "engine/lower/emit_composite.h"
+
+#include "engine/lower/composite_attributes.h"
+#include "engine/lower/group.h"
+#include "graph/order.h"
+#include "ops/rule/rules.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Parameter;
+using graph::Signature;
+using hlo::Value;
+using hlo::Values;
+using ops::Emit;
+using Entry = Parameter::Entry;
+
+// What the composite is given, and how its body finds it: a call's operands are its tensors in the schema's order.
+class Inputs {
+ public:
+  Inputs(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
+         const Value& key)
+      : numbers_(numbers), number_at_(numbers.size(), -1), has_key_(static_cast<bool>(key)) {
+    operand_at_.resize(operands.size());
+    for (const Parameter& parameter : signature.parameters) {
+      for (const Entry& entry : parameter.entries) {
+        if (entry.source == Entry::Source::kOperand) {
+          operand_at_[entry.index] = append(operands[entry.index]);
+        } else if (entry.source == Entry::Source::kNumber) {  // a tensor of one element
+          number_at_[entry.index] = append(e.to(numbers[entry.index].value, ops::element_of(entry.type->dtype)));
+        }
+      }
+      if (parameter.kind != Parameter::Kind::kNumber && parameter.kind != Parameter::Kind::kNumberList) continue;
+      for (uint32_t i = parameter.first; i < parameter.first + parameter.count; ++i) {
+        if (numbers[i].varies) number_at_[i] = append(numbers[i].value);
+      }
+    }
+    if (has_key_) append(key);
+  }
+
+  const Values& all() const { return all_; }
+
+  Values operands(const Values& arguments) const {
+    Values values;
+    for (const int64_t at : operand_at_) values.push_back(arguments[static_cast<size_t>(at)]);
+    return values;
+  }
+
+  std::vector<LoweredNumber> numbers(Emit& e, const Values& arguments) const {
+    std::vector<LoweredNumber> result = numbers_;
+    for (size_t i = 0; i < result.size(); ++i) {
+      result[i].value =
+          number_at_[i] < 0 ? constant_of(e, result[i].number) : arguments[static_cast<size_t>(number_at_[i])];
+    }
+    return result;
+  }
+
+  Value key(const Values& arguments) const { return has_key_ ? arguments.back() : Value{}; }
+
+ private:
+  int64_t append(const Value& value) {
+    all_.push_back(value);
+    return static_cast<int64_t>(all_.size()) - 1;
+  }
+
+  const std::vector<LoweredNumber>& numbers_;
+  std::vector<int64_t> operand_at_, number_at_;
+  bool has_key_;
+  Values all_;
+};
+
+// A consumer may have a name of its own for one value of an attribute: 'aten.gelu.default(approximate = "tanh")'.
+std::string name_for_consumer(const graph::Composites& asked, const std::string& name,
+                              const std::map<std::string, std::string>& attributes) {
+  for (const auto& [key, value] : attributes) {
+    const auto found = asked.renamed.find(name + "(" + key + " = " + value + ")");
+    if (found != asked.renamed.end()) return found->second;
+  }
+  const auto found = asked.renamed.find(name);
+  return found == asked.renamed.end() ? name : found->second;
+}
+
+}  // namespace
+
+std::set<std::string> composite_names() {
+  std::set<std::string> names;
+  for (const std::string& op : ops::RuleTable::instance().composites()) names.insert(graph::composite_name(op));
+  return names;
+}
+
+bool is_composite(const Signature& signature) {
+  return signature.composites && signature.op && ops::RuleTable::instance().is_composite(signature.name) &&
+         signature.composites->contains(graph::composite_name(signature.name));
+}
+
+std::vector<std::string> composites_of(const Signature& signature) {
+  if (!signature.composites) return {};
+  if (is_composite(signature)) return {graph::composite_name(signature.name)};
+  const CallLowering& lowering = lowering_of(signature);
+  if (lowering.group) return {lowering.group->name};
+  std::vector<std::string> names;
+  const auto add = [&](const Signature& inner) {
+    for (std::string& name : composites_of(inner)) names.push_back(std::move(name));
+  };
+  for (const CallLowering::InnerCall& call : lowering.inner_calls) add(*call.signature);
+  for (const graph::Node* node : graph::topological_order(lowering.decomposition.results)) {
+    if (!node->is_leaf()) add(*node->signature);
+  }
+  return names;
+}
+
+Values composite(Emit& e, const graph::Composites& asked, const std::string& name,
+                 const std::map<std::string, std::string>& attributes, const Values& operands,
+                 const hlo::Region& results) {
+  if (e.has_requirements()) {
+    std::vector<ops::Requirement> required;
+    (void)e.needed([&] {
+      required = e.requiring([&] { (void)results(operands); });
+      Values extremes;
+      for (const ops::Requirement& requirement : required) {
+        extremes.push_back(requirement.least);
+        extremes.push_back(requirement.greatest);
+      }
+      return extremes;
+    });
+    for (ops::Requirement& requirement : required) e.require(std::move(requirement));
+  }
+  std::vector<char> defined;
+  const auto body = [&](const Values& arguments) {
+    Values values;
+    (void)e.requiring([&] { values = results(arguments); });
+    for (const Value& value : values) defined.push_back(static_cast<bool>(value));
+    std::erase_if(values, [](const Value& value) { return !value; });
+    return values;
+  };
+  const Values given = e.composite(name_for_consumer(asked, name, attributes), attributes, operands, body);
+  Values all(defined.size());
+  for (size_t i = 0, next = 0; i < all.size(); ++i) {
+    if (defined[i]) all[i] = given[next++];
+  }
+  return all;
+}
+
+Values emit_composite(Emit& e, const Signature& signature, const Values& operands,
+                      const std::vector<LoweredNumber>& numbers, const Value& key, EmitPlainly plainly) {
+  const Inputs inputs(e, signature, operands, numbers, key);
+  return composite(e, *signature.composites, graph::composite_name(signature.name), attributes_of(signature, numbers),
+                   inputs.all(), [&](const Values& arguments) {
+                     return plainly(e, signature, inputs.operands(arguments), inputs.numbers(e, arguments),
+                                    inputs.key(arguments));
+                   });
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,222 @@
+// Tracing, recording and emitting groups.
+#include "engine/lower/group.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "device/services/location.h"
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+#include "engine/lower/emit_composite.h"
+#include "hlo/attribute.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::NodePtr;
+using graph::Parameter;
+using graph::Signature;
+using graph::TapeGraph;
+using hlo::Values;
+
+// A trace's placeholders are dense, and their values are what they show.
+at::Tensor dense(const at::Tensor& tensor) {
+  const at::Tensor resolved = tensor.resolve_conj().resolve_neg();
+  return resolved.is_non_overlapping_and_dense() ? resolved : resolved.contiguous();
+}
+
+struct Key {
+  std::string name;
+  std::map<std::string, std::string> attributes;
+  std::vector<uint64_t> words;
+  auto operator<=>(const Key&) const = default;
+};
+
+// Under graph_lock(). The signature of this key, or a new one, to be filled in.
+Signature* interned(const Key& key, bool& is_new) {
+  static auto* signatures = new std::map<Key, std::unique_ptr<Signature>>;
+  auto& slot = (*signatures)[key];
+  is_new = !slot;
+  if (!slot) slot = std::make_unique<Signature>();
+  return slot.get();
+}
+
+Parameter operand(uint32_t index, graph::TypePtr type) {
+  Parameter parameter;
+  parameter.name = "operand";
+  parameter.kind = Parameter::Kind::kTensor;
+  parameter.entries.push_back({Parameter::Entry::Source::kOperand, index, type, false});
+  return parameter;
+}
+
+}  // namespace
+
+// Writes to what was there before the trace.
+struct Group::Watch : device::WriteWatcher {
+  explicit Watch(uint64_t since) : since(since) {}
+
+  void before_write(device::LazyStorage* storage) override {
+    const graph::Value& value = storage->cell.value();
+    if (!value || (!value.is_leaf() && value.node->id > since)) return;  // made by the trace, or never written
+    if (std::any_of(written.begin(), written.end(), [&](const auto& one) { return one.first.get() == storage; }))
+      return;
+    written.emplace_back(c10::intrusive_ptr<device::LazyStorage>::reclaim_copy(storage), value);
+  }
+
+  void restore() {
+    for (auto& [storage, value] : written) storage->cell.bind(value);
+  }
+
+  uint64_t since;
+  std::vector<std::pair<c10::intrusive_ptr<device::LazyStorage>, graph::Value>> written;
+};
+
+Group::Group(const std::vector<at::Tensor>& operands) {
+  Subgraph graph;
+  for (const at::Tensor& tensor : operands) {
+    TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
+    operands_.push_back(dense(tensor));
+    placeholders_.push_back(graph.add_placeholder(device::type_of(operands_.back()), tensor.device().index()));
+  }
+  leaves_ = std::move(graph.placeholders);
+  std::lock_guard lock(graph::graph_lock());
+  watch_ = std::make_unique<Watch>(graph::newest_id());
+}
+
+Group::~Group() { end(); }
+
+void Group::end() {
+  if (!watch_) return;
+  const std::unique_ptr<Watch> done = std::move(watch_);  // lets go of storages when the lock is free
+  std::lock_guard lock(graph::graph_lock());
+  done->restore();
+}
+
+std::vector<int64_t> Group::written() const {
+  std::vector<int64_t> indices;
+  if (!watch_) return indices;
+  for (const auto& [storage, value] : watch_->written) {
+    const auto at =
+        std::find_if(leaves_.begin(), leaves_.end(), [&](const NodePtr& leaf) { return leaf == value.node; });
+    indices.push_back(at == leaves_.end() ? -1 : at - leaves_.begin());
+  }
+  return indices;
+}
+
+std::vector<at::Tensor> Group::record(const std::string& name, const std::map<std::string, std::string>& attributes,
+                                      const std::vector<at::Tensor>& results) {
+  const graph::CompositesPtr asked = graph::asked_composites();
+  TORCH_CHECK(asked, "composite '", name, "' is not asked for");
+  const c10::DeviceIndex device = operands_.at(0).device().index();
+  const device::Location where = device::user_location();
+  graph::Walk walk;
+  std::vector<at::Tensor> given;
+  for (const at::Tensor& tensor : results) given.push_back(tensor.resolve_conj().resolve_neg());
+  std::lock_guard lock(graph::graph_lock());
+  std::vector<graph::Value> values;
+  for (const at::Tensor& tensor : given) values.push_back(device::read(tensor));
+  graph::walk_trace(values, {}, {}, walk);
+  for (const graph::Node* node : walk.nodes) {
+    if (node->signature->random) {
+      throw ops::Unsupported("composite '" + name + "' draws random numbers: draw them outside, and pass the tensor");
+    }
+  }
+  c10::SmallVector<graph::Value, 8> operands;
+  for (const at::Tensor& tensor : operands_) operands.push_back(device::read(tensor));
+  std::vector<uint32_t> places;
+  for (const NodePtr& leaf : walk.leaves) {
+    const auto at = std::find(leaves_.begin(), leaves_.end(), leaf);
+    places.push_back(static_cast<uint32_t>(at - leaves_.begin()));
+    if (at != leaves_.end()) continue;
+    places.back() = static_cast<uint32_t>(operands.size());
+    operands.push_back({leaf, 0});
+  }
+  Key key{name, attributes, walk.tape};
+  key.words.insert(key.words.end(), places.begin(), places.end());
+  key.words.push_back(static_cast<uint64_t>(device));
+  key.words.push_back(reinterpret_cast<uint64_t>(asked));
+  for (const graph::Value& value : operands) key.words.push_back(reinterpret_cast<uint64_t>(value.type()));
+  bool is_new = false;
+  Signature* signature = interned(key, is_new);
+  if (is_new) {
+    auto lowering = std::make_shared<CallLowering>();
+    auto body = std::make_shared<GroupBody>(GroupBody{name, attributes, graph::read_tape(walk.tape), places, {}});
+    if (operands.size() > operands_.size()) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        body->names.push_back(i < operands_.size() ? "argument" : "captured");
+      }
+    }
+    lowering->group = std::move(body);
+    signature->name = "pjrt::composite";
+    signature->lowering = std::move(lowering);
+    signature->device = static_cast<int8_t>(device);
+    signature->composites = asked;
+    signature->file = where.file;
+    signature->line = where.line;
+    Parameter called;
+    called.name = "name";
+    called.constant = name;
+    signature->parameters.push_back(std::move(called));
+    for (const graph::Value& value : operands) {
+      signature->parameters.push_back(operand(static_cast<uint32_t>(signature->operands.size()), value.type()));
+      signature->operands.push_back(value.type());
+    }
+    Parameter numbers;
+    numbers.name = "numbers";
+    numbers.kind = Parameter::Kind::kNumberList;
+    numbers.count = signature->numbers = static_cast<uint32_t>(walk.numbers.size());
+    if (numbers.count > 0) signature->parameters.push_back(std::move(numbers));
+    for (const graph::Value& value : values) signature->results.push_back(graph::dense(value.type()));
+  }
+  c10::SmallVector<graph::Number, 4> numbers(walk.numbers.begin(), walk.numbers.end());
+  std::vector<at::Tensor> tensors;
+  const NodePtr node = graph::make_node(signature, operands, numbers);
+  for (uint32_t i = 0; i < values.size(); ++i) {
+    tensors.push_back(device::make_tensor(signature->results[i], device));
+    device::storage_of(tensors[i])->cell.bind({node, i});
+  }
+  return tensors;
+}
+
+Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signature, const Values& operands,
+                  const std::vector<LoweredNumber>& numbers) {
+  Values inputs = operands;
+  std::vector<int64_t> at(numbers.size(), -1);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (!numbers[i].varies) continue;
+    at[i] = static_cast<int64_t>(inputs.size());
+    inputs.push_back(numbers[i].value);
+  }
+  const auto results = [&](const Values& arguments) {
+    std::vector<Values> done;
+    const auto value = [&](const TapeGraph::Source& source) {
+      return source.leaf ? arguments[body.operands[source.number]] : done[source.number][source.index];
+    };
+    size_t next = 0;
+    for (const TapeGraph::Call& call : body.graph.calls) {
+      Values given;
+      for (const TapeGraph::Source& source : call.operands) given.push_back(value(source));
+      std::vector<LoweredNumber> own;
+      for (uint32_t k = 0; k < call.signature->numbers; ++k, ++next) {
+        own.push_back(numbers[next]);
+        own.back().value =
+            at[next] < 0 ? constant_of(e, numbers[next].number) : arguments[static_cast<size_t>(at[next])];
+      }
+      done.push_back(emit_call(e, *call.signature, given, own, {}));
+    }
+    Values last;
+    for (const TapeGraph::Source& source : body.graph.results) last.push_back(value(source));
+    return last;
+  };
+  std::map<std::string, std::string> attributes = body.attributes;
+  if (inputs.size() > operands.size() || !body.names.empty()) {
+    std::vector<std::string> names = body.names;
+    names.resize(operands.size(), "argument");
+    names.resize(inputs.size(), "number");
+    attributes["operands"] = hlo::attribute(names);
+  }
+  return composite(e, *signature.composites, body.name, attributes, inputs, results);
+}
+
+}  // namespace tpjrt::engine

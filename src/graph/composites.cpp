@@ -1,0 +1,22 @@
+// The sets of composites of this process.
+#include "graph/composites.h"
+
+#include <mutex>
+
+namespace tpjrt::graph {
+
+CompositesPtr intern(const Composites& composites) {
+  if (!composites.all && composites.names.empty()) return nullptr;
+  static auto* lock = new std::mutex;
+  static auto* sets = new std::set<Composites>;
+  std::lock_guard guard(*lock);
+  return &*sets->insert(composites).first;
+}
+
+std::string composite_name(std::string_view op) {
+  const size_t colons = op.find("::");
+  const std::string_view rest = op.substr(colons + 2);
+  return std::string(op.substr(0, colons)) + "." + std::string(rest) + (rest.find('.') == rest.npos ? ".default" : "");
+}
+
+}  // namespace tpjrt::graph

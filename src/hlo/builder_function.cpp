@@ -1,0 +1,194 @@
+// Private functions: calls and composites; and leaving out what nothing needs.
+#include <cstdio>
+
+#include "hlo/attribute.h"
+#include "hlo/builder_text.h"
+
+namespace tpjrt::hlo {
+namespace {
+
+// FNV-1a, as 16 hexadecimal digits.
+std::string fingerprint(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
+bool is_of_name(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+// Calls `each` with every SSA name in the text, "%0" for "%0#1". What a string literal holds is taken for one, too.
+template <class F>
+void each_name(std::string_view text, F&& each) {
+  for (size_t at = text.find('%'); at != text.npos; at = text.find('%', at + 1)) {
+    size_t end = at + 1;
+    while (end < text.size() && is_of_name(text[end])) ++end;
+    each(text.substr(at, end - at));
+  }
+}
+
+// The statements of a block, whose regions are indented deeper, or begin with what closes another.
+std::vector<std::string_view> statements(std::string_view text, size_t indent) {
+  std::vector<std::string_view> result;
+  size_t begin = 0;
+  for (size_t line = 0; line < text.size();) {
+    const size_t end = std::min(text.find('\n', line), text.size() - 1) + 1;
+    const bool begins = text[line + indent] != ' ' && text[line + indent] != '}' && text[line + indent] != '^';
+    if (begins && line > begin) {
+      result.push_back(text.substr(begin, line - begin));
+      begin = line;
+    }
+    line = end;
+  }
+  if (begin < text.size()) result.push_back(text.substr(begin));
+  return result;
+}
+
+std::string dictionary(const std::map<std::string, std::string>& attributes) {
+  std::string text = "{";
+  for (const auto& [name, value] : attributes) text += cat(text.size() == 1 ? "" : ", ", name, " = ", value);
+  return text + "}";
+}
+
+}  // namespace
+
+std::string attribute(bool value) { return value ? "true" : "false"; }
+std::string attribute(int64_t value) { return cat(value, " : i64"); }
+std::string attribute(double value) { return float_text(value, ElementType::kF64) + " : f64"; }
+std::string attribute(std::string_view value) { return quoted(value); }
+std::string attribute(const Dims& values) { return array(values); }
+std::string attribute(const std::vector<bool>& values) { return array(values); }
+
+std::string attribute(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += (text.empty() ? ": " : ", ") + float_text(value, ElementType::kF64);
+  return "array<f64" + text + ">";
+}
+
+std::string attribute(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + quoted(value);
+  return "[" + text + "]";
+}
+
+void Builder::Impl::prune(size_t begin, const Values& needed) {
+  const std::vector<std::string_view> all =
+      statements(std::string_view(text).substr(begin), static_cast<size_t>(2 * indent));
+  std::set<std::string_view> live;
+  for (const Value& value : needed) {
+    each_name(names[static_cast<size_t>(value.id)], [&](std::string_view name) { live.insert(name); });
+  }
+  std::vector<std::string_view> kept;
+  for (size_t i = all.size(); i-- > 0;) {
+    std::string_view defined;
+    if (const size_t at = all[i].find_first_not_of(' '); at != all[i].npos && all[i][at] == '%') {
+      size_t end = at + 1;
+      while (end < all[i].size() && is_of_name(all[i][end])) ++end;
+      defined = all[i].substr(at, end - at);
+    }
+    if (!defined.empty() && !live.contains(defined)) continue;
+    each_name(all[i], [&](std::string_view name) { live.insert(name); });
+    kept.push_back(all[i]);
+  }
+  std::string result = text.substr(0, begin);
+  for (size_t i = kept.size(); i-- > 0;) result += kept[i];
+  text = std::move(result);
+}
+
+Values Builder::needed(const std::function<Values()>& emit) {
+  const size_t begin = impl_->text.size();
+  Values values = emit();
+  impl_->prune(begin, values);
+  return values;
+}
+
+std::string Builder::Impl::function(std::string_view op, std::string_view name, const Values& operands,
+                                    const Region& body, std::vector<Type>& results) {
+  // Restores the caller's text however the callback ends.
+  struct Scope {
+    Impl& impl;
+    std::string text, location;
+    int64_t indent, numbered;
+    size_t first_name;
+    explicit Scope(Impl& i)
+        : impl(i),
+          text(std::move(i.text)),
+          location(std::move(i.location)),
+          indent(i.indent),
+          numbered(i.numbered),
+          first_name(i.first_name) {
+      impl.text.clear();
+      impl.location.clear();
+      impl.indent = 2;
+      impl.numbered = 0;
+      impl.first_name = impl.names.size();
+    }
+    ~Scope() {
+      impl.text = std::move(text);
+      impl.location = std::move(location);
+      impl.indent = indent;
+      impl.numbered = numbered;
+      impl.first_name = first_name;
+      impl.of_numbers_only = true;  // the function's own uses are none of the op's that calls it
+      impl.operands_used = 0;
+    }
+  } scope(*this);
+
+  std::string parameters;
+  Values arguments;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    std::string argument = cat("%arg", i);
+    parameters += cat(i ? ", " : "", argument, ": ", to_string(operands[i].type));
+    arguments.push_back(name_value(operands[i].type, argument));
+    if (const auto number = numbers.find(operands[i].id); number != numbers.end()) {
+      numbers[arguments[i].id] = number->second;
+    }
+  }
+  // What an op wants to know of the values it is given, it is told of the arguments, too.
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const auto made_of = transposes.find(operands[i].id);
+    if (made_of == transposes.end()) continue;
+    const Type type = made_of->second.type;
+    const Value matrix = emit(
+        cat("stablehlo.transpose ", use(op, arguments[i]), ", dims = [1, 0] : ", signature({arguments[i]}, {type})),
+        type);
+    transposes.emplace(arguments[i].id, matrix);
+  }
+  const Values values = body(arguments);
+  prune(0, values);
+  results = types_of(values);
+  std::string rest = cat("(", parameters, ") -> (", types(results), ") {\n", text, "    return");
+  if (!values.empty()) rest += cat(" ", uses("func.return", values), " : ", types(results));
+  rest += "\n  }\n";
+  std::string symbol = cat("@", quoted(cat(name, ".", fingerprint(rest))));
+  std::string whole = cat("  func.func private ", symbol, rest);
+  const auto [known, is_new] = functions.try_emplace(symbol, whole);
+  check(is_new || known->second == whole, op, "two functions have the fingerprint of ", symbol);
+  return symbol;
+}
+
+Values Builder::call(std::string_view name, const Values& operands, const Region& body) {
+  std::vector<Type> results;
+  const std::string symbol = impl_->function("func.call", name, operands, body, results);
+  return impl_->emit(
+      cat("func.call ", symbol, "(", impl_->uses("func.call", operands), ") : ", signature(operands, results)),
+      results);
+}
+
+Values Builder::composite(std::string_view name, const std::map<std::string, std::string>& attributes,
+                          const Values& operands, const Region& body) {
+  if (impl_->composites_as_calls) return call(name, operands, body);
+  std::vector<Type> results;
+  const std::string symbol = impl_->function("composite", name, operands, body, results);
+  const std::string given = attributes.empty() ? "" : cat("composite_attributes = ", dictionary(attributes), ", ");
+  return impl_->emit(cat("stablehlo.composite ", quoted(name), " ", impl_->uses("composite", operands), " {", given,
+                         "decomposition = ", symbol, ", version = 1 : i32} : ", signature(operands, results)),
+                     results);
+}
+
+void Builder::set_composites_as_calls() { impl_->composites_as_calls = true; }
+
+}  // namespace tpjrt::hlo
