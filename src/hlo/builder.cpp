@@ -229,7 +229,9 @@ std::string Builder::finish(const Values& results) {
   module += cat(") -> (", types(results), ") {\n", impl_->text, "    return");
   if (!results.empty()) module += cat(" ", impl_->uses("func.return", results), " : ", types(results));
   impl_->text.clear();
-  return module + "\n  }\n}\n";
+  module += "\n  }\n";
+  for (const auto& [name, functions] : impl_->functions) module += functions;
+  return module + "}\n";
 }
 
 void Builder::set_location(std::string_view file, int64_t line) {

@@ -82,6 +82,7 @@ struct Builder::Impl {
   std::string location;  // " loc(…)" or ""
   int64_t indent = 2;    // levels
   int64_t ops = 0;
+  std::map<std::string, std::string> functions;  // beside @main, by the name that they are called by
 
   Value name_value(const Type& type, std::string name);
   // The operand's SSA name. Fails when the value is not of this builder.

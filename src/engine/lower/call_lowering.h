@@ -37,6 +37,8 @@ struct CallLowering {
   enum class Control : uint8_t { kNone, kWhile, kIf };
   Control control = Control::kNone;
   std::vector<Subgraph> regions;
+  // A function that is given as StableHLO (engine/lower/foreign_call.h): its name, and the text that it is in.
+  std::string function, functions;
 };
 
 // Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.

@@ -4,6 +4,7 @@
 #include "device/services/modes.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
+#include "engine/lower/foreign_call.h"
 #include "graph/errors.h"
 #include "graph/order.h"
 
@@ -148,11 +149,6 @@ class RuleCall {
 
 thread_local std::string wrong_rule;
 
-// A key of its own for each random node of a decomposition.
-Value derived_key(Emit& e, const Value& key, int64_t index) {
-  return e.add(key, e.constant((index + 1) << 40, key.type));
-}
-
 // As they are now; without keys, which are operands.
 std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
   std::vector<LoweredNumber> lowered;
@@ -163,6 +159,10 @@ std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
 }
 
 }  // namespace
+
+Value derived_key(Emit& e, const Value& key, int64_t index) {
+  return e.add(key, e.constant((index + 1) << 40, key.type));
+}
 
 Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
   std::unordered_map<const graph::Node*, Values> done;
@@ -209,6 +209,7 @@ Values emit_call(Emit& e, const Signature& signature, const Values& operands, co
     return results;
   }
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
+  if (!lowering.function.empty()) return emit_foreign_call(e, signature, lowering, operands);
   if (lowering.inner_calls.empty()) {
     Values results = emit_subgraph(e, lowering.decomposition, operands, key);
     for (size_t i = 0; i < results.size(); ++i) {
