@@ -39,6 +39,7 @@ from jax.extend.core import Primitive  # noqa: E402
 from jax.extend.mlir import ir  # noqa: E402
 from jax.extend.mlir.dialects import func, stablehlo  # noqa: E402
 from jax.interpreters import ad, batching, mlir  # noqa: E402
+from torch.utils.dlpack import to_dlpack  # noqa: E402
 
 FLOAT0 = jax.dtypes.float0
 GENERIC = "pjrt"  # no platform that JAX knows: it lowers by the rules that need no library of one
@@ -247,9 +248,25 @@ def functions_of(text: str, prefix: str) -> str:
         return "".join(f"{op.operation.get_asm(use_local_scope=True, enable_debug_info=False)}\n" for op in operations)
 
 
+@functools.cache
+def _importer() -> Callable[[Any], jax.Array] | None:
+    """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its time."""
+    try:
+        from jax._src.lib import _jax, jaxlib_extension_version
+    except ImportError:
+        return None
+    inner = _jax.dlpack_managed_tensor_to_buffer
+    device = jax.local_devices(backend="cpu")[0]
+    more = (1,) if jaxlib_extension_version >= 467 else ()  # kDLCPU
+    return lambda capsule: inner(capsule, device, None, None, *more)
+
+
 def imported(tensor: Any) -> jax.Array:
     """An array over a tensor's memory, where JAX can use it in place."""
-    return jax.dlpack.from_dlpack(tensor)
+    importer = _importer() if tensor.device.type == "cpu" else None
+    if importer is None:
+        return jax.dlpack.from_dlpack(tensor)
+    return importer(to_dlpack(tensor))
 
 
 def is_literal(variable: Any) -> bool:

@@ -36,7 +36,7 @@ def is_differentiable(dtype: torch.dtype) -> bool:
 
 
 def torch_dtype(dtype: Any, what: str) -> torch.dtype:
-    found = TO_TORCH.get(np.dtype(dtype)) if not jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else None
+    found = TO_TORCH.get(dtype)
     if found is None:
         cure = "give jax.random.key_data(key), or key= to draw from it" if "key" in str(dtype) else "convert it first"
         raise TypeError(f"{what} is of dtype {dtype}, which torch has no tensors of: {cure}")

@@ -53,6 +53,8 @@ def torch_view(value: Any) -> Any:
         TypeError: torch has no such dtype.
         ValueError: the array is spread over several devices.
     """
+    if isinstance(value, jax.Array):
+        return _viewed(value)
     return jax.tree.map(lambda leaf: _viewed(leaf) if isinstance(leaf, jax.Array) else leaf, value)
 
 
@@ -83,6 +85,8 @@ def jax_view(value: Any, *, key: Any = None, dtypes: str | None = None) -> Any:
         RuntimeError: the tensor rests on tracers of another transformation that is over, or random numbers were drawn and
             there is no key.
     """
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        return _array(value, dtypes == "jax")
     leaves, tree = jax.tree.flatten(value)
     traced = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and _is_traced(leaf)]
     if traced:

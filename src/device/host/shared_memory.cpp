@@ -2,7 +2,7 @@
 #include "device/host/shared_memory.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
@@ -81,8 +81,9 @@ std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
     storage->set_data_ptr_noswap(share_of(owner));
   }
   if (!storage->has_materializer()) storage->set_materializer(&copy_before_write);
-  const Share& share = *static_cast<Share*>(storage->data_ptr().get_context());
-  return tensor_over(share_of(share), storage->nbytes(), tensor);
+  auto* keep = new Share(*static_cast<Share*>(storage->data_ptr().get_context()));
+  auto* data = static_cast<char*>((*keep)->memory.get()) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  return at::from_blob(data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options());
 }
 
 #else

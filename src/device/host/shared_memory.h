@@ -13,7 +13,7 @@ namespace tpjrt::device {
 // it (copies_on_write). `source` is kept for as long as the memory is used. None where this PyTorch can't.
 std::optional<at::Tensor> write_protected(const at::Tensor& source);
 
-// A tensor over the memory of a dense CPU tensor as it is now, for a reader that keeps it: later writes to `tensor` copy the
+// A tensor over the memory of a dense CPU tensor as it is now, for a reader that keeps it and never writes to it: later writes to `tensor` copy the
 // memory first, as above, where the reader is still there. None where this PyTorch can't, or the memory is not its own.
 std::optional<at::Tensor> snapshot(const at::Tensor& tensor);
 
