@@ -182,6 +182,10 @@ class Builder {
   Values custom_call(std::string_view target, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes);  // attribute values in MLIR syntax
   Values optimization_barrier(const Values& xs);
+  // Calls the private function `name` of `functions`: the text of func.func ops that is put beside @main, once for each
+  // name. What has the same name has the same text.
+  Values call(const std::string& name, const std::string& functions, const Values& operands,
+              const std::vector<Type>& results);
 
   // --- private functions --------------------------------------------------------------------------------------------
   // body(arguments) is written as a private function of the operands' types, without what its results don't need. The function

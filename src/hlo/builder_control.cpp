@@ -48,4 +48,13 @@ Values Builder::optimization_barrier(const Values& xs) {
                      types_of(xs));
 }
 
+Values Builder::call(const std::string& name, const std::string& functions, const Values& operands,
+                     const std::vector<Type>& results) {
+  check(!results.empty(), "func.call", name, " gives nothing");
+  impl_->functions.try_emplace(name, functions);
+  return impl_->emit(cat("func.call @", quoted(name), "(", impl_->uses("func.call", operands), ") : ",
+                         signature(operands, results)),
+                     results);
+}
+
 }  // namespace tpjrt::hlo

@@ -11,6 +11,7 @@
 #include "device/backend/guard.h"
 #include "device/backend/register.h"
 #include "device/host/host.h"
+#include "device/host/shared_memory.h"
 #include "device/services/counters.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
@@ -29,6 +30,7 @@
 #include "python/captured.h"
 #include "python/compiled.h"
 #include "python/composites.h"
+#include "python/foreign.h"
 #include "python/interpreter.h"
 #include "python/profiler.h"
 #include "python/run_log.h"
@@ -71,6 +73,7 @@ py::typing::Dict<std::string, py::object> metrics() {
   result["syncs_by_cause"] = engine.syncs_by_cause();
   result["nodes_executed"] = engine.nodes_executed.load();
   result["host_transfer_bytes"] = device.host_transfer_bytes.load();
+  result["copies_on_write"] = device::copies_on_write().load();
   result["record_seconds"] = device.record_seconds();
   result["compile_seconds"] = static_cast<double>(engine.compile_ns.load()) * 1e-9;
   result["prepare_seconds"] = static_cast<double>(engine.prepare_ns.load()) * 1e-9;
@@ -177,6 +180,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_metrics", [&session] {
     session.metrics.reset();
     device::counters().reset();
+    device::copies_on_write() = 0;
   });
   m.def("default_generator", [](int index) { return device::default_generator(static_cast<c10::DeviceIndex>(index)); });
   m.def("strict", &device::strict);
@@ -194,6 +198,7 @@ PYBIND11_MODULE(_C, m) {
   bind_run_log(m);
   bind_bench(m);
   bind_compiled(m);
+  bind_foreign(m);
   bind_captured(m);
   bind_composites(m);
 }

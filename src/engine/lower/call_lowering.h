@@ -40,6 +40,8 @@ struct CallLowering {
   Control control = Control::kNone;
   std::vector<Subgraph> regions;
   std::shared_ptr<const GroupBody> group;  // calls under a name (engine/lower/group.h); null: no such node
+  // A function that is given as StableHLO (engine/lower/foreign_call.h): its name, and the text that it is in.
+  std::string function, functions;
 };
 
 // Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.

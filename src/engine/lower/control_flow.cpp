@@ -25,15 +25,6 @@ graph::TypePtr contiguous_type(const at::Tensor& tensor) {
   return graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
 }
 
-// The tensor's value, contiguous.
-graph::Value contiguous_value(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.contiguous();
-  std::lock_guard lock(graph::graph_lock());
-  const graph::Value value = device::read(dense);
-  const graph::TypePtr type = contiguous_type(tensor);
-  return value.type() == type ? value : device::convert(value, type, dense.device().index());
-}
-
 // Regions of a node, whose operands are the placeholders', then the tensors of the regions' own (constants, say).
 class Recorder {
  public:
@@ -202,6 +193,14 @@ Values emit_if(Emit& e, const CallLowering& lowering, const Values& operands) {
 }
 
 }  // namespace
+
+Value contiguous_value(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.contiguous();
+  std::lock_guard lock(graph::graph_lock());
+  const Value value = device::read(dense);
+  const graph::TypePtr type = contiguous_type(tensor);
+  return value.type() == type ? value : device::convert(value, type, dense.device().index());
+}
 
 Region::Region(const std::vector<at::Tensor>& operands) {
   for (const at::Tensor& operand : operands) {

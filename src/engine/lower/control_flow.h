@@ -35,6 +35,9 @@ std::vector<at::Tensor> while_loop(const std::vector<at::Tensor>& operands, size
 std::vector<at::Tensor> if_else(const at::Tensor& predicate, const std::vector<at::Tensor>& operands,
                                 const Region& on_true, const Region& on_false);
 
+// The tensor's value, contiguous.
+graph::Value contiguous_value(const at::Tensor& tensor);
+
 hlo::Values emit_control(ops::Emit& e, const CallLowering& lowering, const hlo::Values& operands);
 
 }  // namespace tpjrt::engine

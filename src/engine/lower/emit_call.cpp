@@ -5,6 +5,7 @@
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
 #include "engine/lower/emit_composite.h"
+#include "engine/lower/foreign_call.h"
 #include "engine/lower/group.h"
 #include "graph/errors.h"
 #include "graph/order.h"
@@ -150,11 +151,6 @@ class RuleCall {
 
 thread_local std::string wrong_rule;
 
-// A key of its own for each random node of a decomposition.
-Value derived_key(Emit& e, const Value& key, int64_t index) {
-  return e.add(key, e.constant((index + 1) << 40, key.type));
-}
-
 // As they are now; without keys, which are operands.
 std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
   std::vector<LoweredNumber> lowered;
@@ -165,6 +161,10 @@ std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
 }
 
 }  // namespace
+
+Value derived_key(Emit& e, const Value& key, int64_t index) {
+  return e.add(key, e.constant((index + 1) << 40, key.type));
+}
 
 Values emit_subgraph(Emit& e, const Subgraph& graph, const Values& operands, const Value& key) {
   std::unordered_map<const graph::Node*, Values> done;
@@ -212,6 +212,7 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
   }
   if (lowering.group) return emit_group(e, *lowering.group, signature, operands, numbers);
   if (lowering.control != CallLowering::Control::kNone) return emit_control(e, lowering, operands);
+  if (!lowering.function.empty()) return emit_foreign_call(e, signature, lowering, operands);
   if (lowering.inner_calls.empty()) {
     Values results = emit_subgraph(e, lowering.decomposition, operands, key);
     for (size_t i = 0; i < results.size(); ++i) {

@@ -28,6 +28,9 @@ hlo::Values emit_call(ops::Emit& e, const graph::Signature& signature, const hlo
 // The nodes of a decomposition or a region, the operands in its placeholders' places.
 hlo::Values emit_subgraph(ops::Emit& e, const Subgraph& graph, const hlo::Values& operands, const hlo::Value& key);
 
+// One key of many that are made of one.
+hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
+
 // The module of this call alone, on parameters in its operands' places; numbers are constants, and keys among them are left
 // out. What can be said of a call is tried on it: by rules while it is recorded, by XLA where that refuses a graph. Throws
 // what its rule throws.

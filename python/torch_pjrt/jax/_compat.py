@@ -1,0 +1,307 @@
+"""Everything of JAX that is renamed or moved from release to release. The other files of this room take the rest of JAX from
+``jax``, ``jax.numpy`` and ``jax.lax`` alone (``tools/check_layers.py`` holds them to it)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+OLDEST, NEWEST = (0, 7), (0, 12)  # releases that were tried, or read
+
+try:
+    import jax
+except ImportError as error:
+    raise ImportError(
+        "torch_pjrt.jax needs JAX, which is not installed: pip install 'torch_pjrt[jax]' (or pip install jax)"
+    ) from error
+
+
+def _check_version(version: str) -> None:
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    low, high = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
+    if found < OLDEST:
+        raise ImportError(f"torch_pjrt.jax needs JAX {low} or later, and {version} is installed: pip install -U jax")
+    if found > NEWEST:
+        raise ImportError(
+            f"torch_pjrt.jax was made for JAX {low} to {high}, and {version} is installed: pip install -U torch_pjrt, or "
+            f"pip install 'jax<={high}.*'"
+        )
+
+
+_check_version(jax.__version__)
+
+import jax.extend.core  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.extend.core import Primitive  # noqa: E402
+from jax.extend.mlir import ir  # noqa: E402
+from jax.extend.mlir.dialects import func, stablehlo  # noqa: E402
+from jax.interpreters import ad, batching, mlir  # noqa: E402
+from torch.utils.dlpack import to_dlpack  # noqa: E402
+
+FLOAT0 = jax.dtypes.float0
+GENERIC = "pjrt"  # no platform that JAX knows: it lowers by the rules that need no library of one
+dialects = stablehlo
+
+
+def is_tracer(value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer)
+
+
+def is_tracing() -> bool:
+    """Is JAX tracing anything in this thread?"""
+    if hasattr(jax.core, "trace_state_clean"):
+        return not jax.core.trace_state_clean()
+    from jax._src import core
+
+    return not core.trace_state_clean()
+
+
+def is_typed_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and bool(jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key))
+
+
+def has_x64() -> bool:
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+
+def x64() -> Any:
+    """A scope in which 64-bit types are what they are."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64(True)
+
+
+@contextmanager
+def no_mesh() -> Iterator[None]:
+    """A scope in which what is lowered knows nothing of the mesh around it."""
+    sharding = jax.sharding
+    if not hasattr(sharding, "use_abstract_mesh"):
+        yield
+        return
+    with sharding.use_abstract_mesh(sharding.AbstractMesh((), ())):
+        yield
+
+
+# --- primitives -------------------------------------------------------------------------------------------------------
+
+
+def primitive(name: str) -> Primitive:
+    made = Primitive(name)
+    made.multiple_results = True
+
+    @functools.cache
+    def jitted(items: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+        return jax.jit(lambda *args: made.bind(*args, **dict(items)))
+
+    made.def_impl(lambda *args, **params: jitted(tuple(params.items()))(*args))
+    return made
+
+
+def set_rules(
+    of: Primitive,
+    *,
+    shapes: Callable[..., list[tuple[tuple[int, ...], Any]]],
+    lower: Callable[..., Any],
+    jvp: Callable[..., Any],
+    batch: Callable[..., Any],
+    transpose: Callable[..., Any] | None = None,
+) -> None:
+    """``shapes(**params)``: (shape, dtype) of each result. ``lower(module, symbols, *operands, **params)``."""
+    of.def_abstract_eval(lambda *avals, **params: _results_like(avals, shapes(**params)))
+
+    def rule(context: Any, *operands: Any, **params: Any) -> Any:
+        module = context.module_context
+        return lower(module.module, module.symbol_table, *operands, **params)
+
+    mlir.register_lowering(of, rule)
+    ad.primitive_jvps[of] = jvp
+    batching.primitive_batchers[of] = batch
+    if transpose is not None:
+        ad.primitive_transposes[of] = transpose
+
+
+def _varying(aval: Any) -> frozenset[Any]:
+    """The axes of a shard_map's mesh along which a value differs."""
+    kind = getattr(aval, "manual_axis_type", None)
+    if kind is not None:
+        return frozenset(kind.varying)
+    return frozenset(getattr(aval, "vma", ()))
+
+
+def _results_like(avals: Sequence[Any], forms: list[tuple[tuple[int, ...], Any]]) -> list[Any]:
+    axes = [_varying(aval) for aval in avals]
+    every = frozenset().union(*axes)
+    if not every:
+        return [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in forms]
+    like = next(aval for aval, own in zip(avals, axes, strict=True) if own == every)
+
+    def update(shape: tuple[int, ...], dtype: Any) -> Any:
+        sharding = like.sharding.update(spec=jax.sharding.PartitionSpec(*[None] * len(shape)))
+        return like.update(shape=shape, dtype=np.dtype(dtype), weak_type=False, sharding=sharding)
+
+    return [update(shape, dtype) for shape, dtype in forms]
+
+
+def alike(values: Sequence[Any]) -> list[Any]:
+    """Under shard_map the operands of one call differ along the same axes of the mesh; those that don't are told so."""
+    axes = [_varying(jax.typeof(value)) for value in values]
+    every = frozenset().union(*axes)
+    cast = getattr(jax.lax, "pcast", None)
+
+    def widened(value: Any, own: frozenset[Any]) -> Any:
+        missing = tuple(every - own)
+        if not missing:
+            return value
+        return cast(value, missing, to="varying") if cast else jax.lax.pvary(value, missing)
+
+    return [widened(value, own) for value, own in zip(values, axes, strict=True)]
+
+
+def zero_like(value: Any) -> Any:
+    """The tangent that is zero."""
+    aval = jax.typeof(value)
+    return ad.Zero(aval.to_tangent_aval() if hasattr(aval, "to_tangent_aval") else aval.at_least_vspace())
+
+
+def is_zero(tangent: Any) -> bool:
+    return type(tangent) is ad.Zero or tangent.dtype == FLOAT0
+
+
+is_linear_unknown = ad.is_undefined_primal
+materialized = ad.instantiate_zeros
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def call_text(text: str, name: str, constants: Sequence[Any], module: Any, symbols: Any, operands: Sequence[Any]) -> Any:
+    """Puts a StableHLO module beside what is being lowered, and a call of its @main where it is."""
+    parsed = ir.Module.parse(text, module.context)
+    (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"].value == "main")
+    results = list(main.type.results)
+    called = mlir.merge_mlir_modules(module, name, parsed, dst_symtab=symbols)
+    own = [constant(value) for value in constants]
+    return func.CallOp(results, ir.FlatSymbolRefAttr.get(called), [*operands, *own]).results
+
+
+def constant(value: np.ndarray[Any, Any]) -> Any:
+    """As it is: 64 bits stay 64 bits."""
+    shape, dtype = value.shape, value.dtype
+    element = mlir.dtype_to_ir_type(dtype)
+    contiguous = np.ascontiguousarray(value).reshape(shape)
+    if dtype == np.bool_:
+        contiguous = np.packbits(contiguous, bitorder="little")
+        attribute = ir.DenseElementsAttr.get(contiguous, type=element, shape=shape)
+    else:
+        raw = contiguous.view(np.uint8 if dtype.itemsize == 1 else f"u{dtype.itemsize}") if dtype.kind == "V" else contiguous
+        attribute = ir.DenseElementsAttr.get(raw, type=element, shape=shape)
+    return stablehlo.ConstantOp(attribute).result
+
+
+ELEMENTS = {
+    "i1": "bool", "i2": "int2", "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "ui2": "uint2", "ui4": "uint4", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+    "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16", "complex<f32>": "complex64",
+    "complex<f64>": "complex128", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
+    "f8E4M3FNUZ": "float8_e4m3fnuz", "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
+}  # fmt: skip
+
+
+def struct_of(kind: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an MLIR tensor type."""
+    ranked = ir.RankedTensorType(kind)
+    return jax.ShapeDtypeStruct(tuple(ranked.shape), jax.numpy.dtype(ELEMENTS[str(ranked.element_type)]))
+
+
+def parse(text: str) -> tuple[Any, Any]:
+    """A module, and the context that it lives in."""
+    context = mlir.make_ir_context()
+    with context:
+        return ir.Module.parse(text), context
+
+
+def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[str, Any]:
+    """The StableHLO of a JAX function for any platform, and the structs of its results."""
+    traced = jax.jit(function, keep_unused=True).trace(*structs)
+    return traced.lower(lowering_platforms=(GENERIC,)).as_text(), traced.out_info
+
+
+def functions_of(text: str, prefix: str) -> str:
+    """The functions of a module as private ones of other names: @main becomes @prefix, @f @prefix_f."""
+    module, context = parse(text)
+    with context, ir.Location.unknown(context):
+        operations = list(module.body.operations)
+        for op in operations:
+            name = op.attributes["sym_name"].value
+            new = prefix if name == "main" else f"{prefix}_{name}"
+            ir.SymbolTable.replace_all_symbol_uses(name, new, module.operation)
+            ir.SymbolTable.set_symbol_name(op, new)
+            ir.SymbolTable.set_visibility(op, "private")
+            for attribute in ("arg_attrs", "res_attrs"):
+                if attribute in op.attributes:
+                    del op.attributes[attribute]
+        return "".join(f"{op.operation.get_asm(use_local_scope=True, enable_debug_info=False)}\n" for op in operations)
+
+
+@functools.cache
+def _importer() -> Callable[[Any], jax.Array] | None:
+    """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its time."""
+    try:
+        from jax._src.lib import _jax, jaxlib_extension_version
+    except ImportError:
+        return None
+    inner = _jax.dlpack_managed_tensor_to_buffer
+    device = jax.local_devices(backend="cpu")[0]
+    more = (1,) if jaxlib_extension_version >= 467 else ()  # kDLCPU
+    return lambda capsule: inner(capsule, device, None, None, *more)
+
+
+def imported(tensor: Any) -> jax.Array:
+    """An array over a tensor's memory, where JAX can use it in place."""
+    importer = _importer() if tensor.device.type == "cpu" else None
+    if importer is None:
+        return jax.dlpack.from_dlpack(tensor)
+    return importer(to_dlpack(tensor))
+
+
+def is_literal(variable: Any) -> bool:
+    return isinstance(variable, jax.extend.core.Literal)
+
+
+def read(values: dict[Any, Any], variable: Any) -> Any:
+    return variable.val if is_literal(variable) else values[variable]
+
+
+def evaluate(closed: Any, args: Sequence[Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The values of all variables of a jaxpr, and the equation that gives each."""
+    jaxpr = closed.jaxpr
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
+    made_by = {}
+    for equation in jaxpr.eqns:
+        operands = [read(values, variable) for variable in equation.invars]
+        given = equation.primitive.get_bind_params(equation.params)
+        functions, params = given if isinstance(given, tuple) else ((), given)
+        results = equation.primitive.bind(*functions, *operands, **params)
+        for variable, value in zip(
+            equation.outvars, results if equation.primitive.multiple_results else [results], strict=True
+        ):
+            values[variable] = value
+            made_by[variable] = equation
+    return values, made_by
+
+
+def eval_jaxpr(closed: Any, consts: Sequence[Any], args: Sequence[Any]) -> Any:
+    return jax.core.eval_jaxpr(closed.jaxpr, list(consts), *args)
+
+
+def foreign_call(text: str) -> str | None:
+    """A function outside of the program that a module calls, if any. What XLA knows itself is not meant."""
+    for target in re.findall(r"stablehlo\.custom_call @\"?([\w.$]+)", text):
+        if target not in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"):
+            return str(target)
+    return None

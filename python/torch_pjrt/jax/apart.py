@@ -1,0 +1,23 @@
+"""A place apart from whatever PyTorch does around it: no modes, no function transforms, gradients as usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.overrides import _len_torch_function_stack, _pop_mode_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """What is recorded within belongs to another program: torch may be tracing, or batching, around it."""
+    with ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        while _len_torch_function_stack() > 0:
+            stack.enter_context(_pop_mode_temporarily())
+        stack.enter_context(temporarily_clear_interpreter_stack())
+        stack.enter_context(torch.inference_mode(False))
+        yield

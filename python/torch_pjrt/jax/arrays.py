@@ -1,0 +1,106 @@
+"""Dtypes, and concrete arrays as tensors and back, over the same memory where both sides can use it.
+
+JAX's arrays never change. A tensor over an array's memory therefore copies it before the first write to it, and a tensor
+that was given to JAX copies its memory before the next write (``src/device/host/shared_memory.h``); both are counted in
+``torch_pjrt.metrics()["copies_on_write"]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.jax import _compat
+
+NAMES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)  # fmt: skip
+TO_TORCH: dict[Any, torch.dtype] = {
+    jax.numpy.dtype(name): getattr(torch, name) for name in NAMES if hasattr(torch, name) and hasattr(jax.numpy, name)
+}
+TO_JAX = {dtype: name for name, dtype in TO_TORCH.items()}
+NARROW = {
+    torch.int64: torch.int32, torch.uint64: torch.uint32, torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+}  # fmt: skip
+
+
+def is_differentiable(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def torch_dtype(dtype: Any, what: str) -> torch.dtype:
+    found = TO_TORCH.get(dtype)
+    if found is None:
+        cure = "give jax.random.key_data(key), or key= to draw from it" if "key" in str(dtype) else "convert it first"
+        raise TypeError(f"{what} is of dtype {dtype}, which torch has no tensors of: {cure}")
+    return found
+
+
+def jax_dtype(dtype: torch.dtype, what: str) -> Any:
+    """Raises for 64 bits where JAX has none."""
+    if dtype not in TO_JAX:
+        raise TypeError(f"{what} is of dtype {dtype}, which JAX has no arrays of: convert it first")
+    if dtype in NARROW and not _compat.has_x64():
+        raise TypeError(
+            f"{what} is of dtype {dtype}, and JAX has no 64-bit types unless it is told to: "
+            "jax.config.update('jax_enable_x64', True), convert it, or let dtypes='jax' convert it to "
+            f"{NARROW[dtype]}"
+        )
+    return TO_JAX[dtype]
+
+
+def narrowed(tensor: torch.Tensor) -> torch.Tensor:
+    """What ``dtypes="jax"`` makes of a tensor."""
+    return tensor if _compat.has_x64() or tensor.dtype not in NARROW else tensor.to(NARROW[tensor.dtype])
+
+
+def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
+    """A concrete array as a tensor on the same device."""
+    torch_dtype(array.dtype, what)
+    if not isinstance(array, jax.Array):
+        return torch.from_numpy(np.array(array))
+    if len(array.devices()) != 1:
+        raise ValueError(
+            f"{what} is spread over {len(array.devices())} devices, and a tensor is on one: under jax.jit it is sharded as "
+            "JAX decides; here give one shard (array.addressable_shards[i].data), or jax.device_get(array)"
+        )
+    shared: torch.Tensor = torch.from_dlpack(array)
+    protected: torch.Tensor | None = _C.write_protected(shared)
+    return shared.clone() if protected is None else protected
+
+
+def to_jax(tensor: torch.Tensor, what: str = "the tensor") -> jax.Array:
+    """A tensor with values as an array on the same device."""
+    if tensor.requires_grad:
+        raise ValueError(
+            f"{what} requires grad, and JAX does not see torch's gradients: give tensor.detach(), or call the JAX function "
+            "with torch_pjrt.jax.call_jax, through which torch differentiates"
+        )
+    jax_dtype(tensor.dtype, what)
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.device.type == "pjrt":
+        tensor = _C.host_view(tensor.contiguous()) if _C.is_host_memory() else tensor.cpu()
+        return _compat.imported(tensor)
+    if tensor.device.type != "cpu":
+        return _compat.imported(tensor)
+    if not tensor.is_contiguous():
+        return _compat.imported(tensor.contiguous())
+    kept: torch.Tensor | None = _C.snapshot(tensor)
+    return _compat.imported(tensor.clone() if kept is None else kept)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The values, in JAX's dtype of that name; 64 bits stay 64 bits."""
+    host = tensor.detach().cpu().contiguous()
+    name = str(host.dtype).removeprefix("torch.")
+    if host.dtype in (torch.bfloat16,) or name.startswith("float8"):
+        bits: np.ndarray[Any, Any] = host.view(torch.uint16 if host.itemsize == 2 else torch.uint8).numpy()
+        return bits.view(TO_JAX[host.dtype])
+    return np.asarray(host.numpy())

@@ -1,0 +1,185 @@
+"""``as_jax``: torch functions and modules as JAX functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import torch
+from torch import nn
+
+from torch_pjrt.capture.finding import find
+from torch_pjrt.jax import _compat, arrays, tracing
+from torch_pjrt.jax.calls import call
+from torch_pjrt.jax.keys import words_of
+from torch_pjrt.jax.program import Program
+
+
+def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
+    """A JAX function from a torch function; from a module, a function of its parameters and buffers, and these.
+
+    The torch function is recorded once for arguments of each structure, shape and dtype (and for ``train()`` and
+    ``eval()`` of the modules that it uses), and is one operation of JAX's program then: StableHLO, no callback. All of
+    JAX's transformations go through it. Derivatives are torch's: custom autograd Functions, hooks and ``no_grad`` mean
+    under ``jax.grad`` what they mean under ``backward()``. What the function does beside calling torch happens when it is
+    recorded.
+
+    Args:
+        fn: takes tensors in any structure that JAX knows (lists, dicts, …) and gives such a structure; or a module.
+        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error.
+
+    Returns:
+        ``f(*args, key=None, **kwargs)``, of arrays of any shapes; numbers are taken as arrays. ``key``: a random key of
+        JAX's, which random torch operations draw from; each draw has a key of its own. Of a module it is
+        ``(f, params, state)``: dicts of arrays, of parameters and of buffers by their names, and
+        ``f(params, state, *args, key=None, **kwargs)``, which gives ``(result, new_state)``.
+
+    Raises:
+        TypeError: in a call, an argument or result that is no array or of a dtype that the other side lacks.
+        torch_pjrt.CaptureError: in a call, the function can't be one program: it needs a value (``item()``, ``if``), runs
+            an operation on the host, has results whose shape is data, or writes to what it closes over.
+        RuntimeError: in a call, it draws random numbers and there is no key.
+    """
+    if dtypes not in (None, "jax"):
+        raise ValueError(f"as_jax: dtypes is 'jax' or None, not {dtypes!r}")
+    if isinstance(fn, nn.Module):
+        return _module(fn, dtypes == "jax")
+    return _Function(fn, fn, dtypes == "jax").wrapped()
+
+
+class _Function:
+    def __init__(self, fn: Callable[..., Any], source: Callable[..., Any], narrow: bool) -> None:
+        self.fn, self.source, self.narrow = fn, source, narrow
+        self.name = getattr(source, "__name__", type(source).__name__)
+        self.modules = find(source).modules
+        self.known: dict[Any, tracing.Traced] = {}
+        self.has_told = False
+
+    def wrapped(self) -> Callable[..., Any]:
+        @functools.wraps(self.source, updated=())
+        def f(*args: Any, key: Any = None, **kwargs: Any) -> Any:
+            return self.call(args, kwargs, key)
+
+        f.__dict__.pop("__wrapped__", None)  # its signature is of tensors
+        return f
+
+    def call(self, args: Any, kwargs: Any, key: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        values = [_array(leaf, self.name, i) for i, leaf in enumerate(leaves)]
+        forms = tuple((value.shape, value.dtype) for value in values)
+        settings = torch.get_default_dtype(), _compat.has_x64(), self.narrow
+        modes = tuple(module.training for module in self.modules)
+        at = (tree, forms, key is not None, settings, modes)
+        traced = self.known.get(at)
+        if traced is None:
+            traced = self.known[at] = self.trace(tree, forms, key is not None)
+        words = [] if key is None else [words_of(key)]
+        results = call(Program(traced.recorded), [*values, *words, *traced.enclosed])
+        return jax.tree.unflatten(traced.tree, results)
+
+    def trace(self, tree: Any, forms: Sequence[Any], keyed: bool) -> tracing.Traced:
+        def on_tensors(tensors: list[torch.Tensor]) -> Any:
+            args, kwargs = jax.tree.unflatten(tree, tensors)
+            return self.fn(*args, **kwargs)
+
+        structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
+        _check_shapes(structs, self.name)
+        traced = tracing.trace(
+            on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow
+        )
+        if traced.enclosed and not self.has_told:
+            self.has_told = True
+            scope: Any = traced.recorded.scope
+            tracing.tell_of_constants(self.name, self.source, traced, scope.mode.enclosed())
+        return traced
+
+
+def _array(leaf: Any, name: str, index: int) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        raise TypeError(
+            f"argument {index} of {name} is a torch tensor, and JAX functions take arrays: torch_pjrt.jax.jax_view(tensor)"
+        )
+    try:
+        array = leaf if _compat.is_tracer(leaf) or isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf)
+    except TypeError as error:
+        raise TypeError(
+            f"argument {index} of {name} is a {type(leaf).__name__}, which is no array; give what is no array beforehand: "
+            f"as_jax(functools.partial({name}, ...))"
+        ) from error
+    arrays.torch_dtype(array.dtype, f"argument {index} of {name}")
+    return array
+
+
+def _check_shapes(structs: Sequence[Any], name: str) -> None:
+    for i, struct in enumerate(structs):
+        if not all(isinstance(size, int) for size in struct.shape):
+            raise TypeError(
+                f"argument {i} of {name} has the shape {struct.shape}, with a size that is not known: torch records for "
+                "known sizes. Export for each size"
+            )
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
+    name = type(module).__name__
+
+    def arrays_of(named: Iterator[tuple[str, torch.Tensor]], kind: str) -> dict[str, Any]:
+        found = {}
+        for key, tensor in named:
+            if nn.parameter.is_lazy(tensor):
+                raise ValueError(f"{kind} '{key}' of {name} has no shape yet: run the lazy module once before")
+            tensor = tensor.detach()
+            found[key] = arrays.to_jax(arrays.narrowed(tensor) if narrow else tensor, f"{kind} '{key}' of {name}")
+        return found
+
+    params = arrays_of(module.named_parameters(), "parameter")
+    state = arrays_of(module.named_buffers(), "buffer")
+
+    def functional(params: Any, state: Any, args: Any, kwargs: Any) -> Any:
+        buffers = {key: tensor.detach() for key, tensor in state.items()}  # as torch has them: nothing differentiates
+        with substituted(module, {**params, **buffers}, name) as held:
+            result = module(*args, **kwargs)
+            return result, held(state)
+
+    inner = _Function(functional, module, narrow)
+
+    def f(params: Any, state: Any, *args: Any, key: Any = None, **kwargs: Any) -> Any:
+        return inner.call((params, state, args, kwargs), {}, key)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"``{name}`` as a JAX function of (params, state, *args): gives (result, new_state)."
+    return f, params, state
+
+
+@contextmanager
+def substituted(module: nn.Module, tensors: dict[str, torch.Tensor], name: str) -> Iterator[Callable[..., Any]]:
+    """The module with these in the place of its parameters and buffers, wherever it holds them. Gives a function that gives
+    what is in the place of some now."""
+    own = dict((*module.named_parameters(), *module.named_buffers()))
+    unknown = sorted(tensors.keys() - own.keys()) or sorted(own.keys() - tensors.keys())
+    if unknown:
+        raise TypeError(f"{name}: params and state have the names that as_jax gave; '{unknown[0]}' is not in both")
+    by_id = {id(own[key]): tensor for key, tensor in tensors.items()}
+    places: list[tuple[dict[str, Any], str, Any]] = []
+    first: dict[str, tuple[dict[str, Any], str]] = {}
+    for prefix, each in module.named_modules():
+        for kept in (each._parameters, each._buffers):
+            for key, tensor in list(kept.items()):
+                if tensor is not None:
+                    places.append((kept, key, tensor))
+                    kept[key] = by_id[id(tensor)]
+                    first[f"{prefix}.{key}" if prefix else key] = (kept, key)
+
+    def held(names: Any) -> dict[str, Any]:
+        return {each: first[each][0][first[each][1]] for each in names}
+
+    try:
+        yield held
+    finally:
+        for kept, key, tensor in places:
+            kept[key] = tensor

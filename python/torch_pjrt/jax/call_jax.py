@@ -1,0 +1,163 @@
+"""``call_jax`` and ``from_jax``: JAX functions as torch functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from torch_pjrt.jax import _compat, arrays
+from torch_pjrt.jax.functions import JaxProgram, apply
+
+
+@torch._dynamo.dont_skip_tracing
+def call_jax(jax_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``jax_fn(*args, **kwargs)`` on torch tensors, as torch computes.
+
+    JAX lowers the function once for arguments of each structure, shape and dtype; its StableHLO becomes part of torch's
+    program: on ``"pjrt"`` of the recorded graph, under ``torch.compile(backend="pjrt")``, ``compile_step`` and ``jit`` of
+    theirs, without a graph break. On CPU tensors in eager mode it is a compiled program of its own. Gradients are JAX's
+    (``jax.vjp``), to any order; ``torch.func``'s transforms go through it.
+
+    Args:
+        jax_fn: takes arrays in any structure that JAX knows and gives such a structure; ``jax.jit`` of it does as well.
+        args, kwargs: tensors on one device, and JAX or NumPy arrays; what else is in them is static: given as it is, and part
+            of what the program is made for.
+
+    Returns:
+        The results as tensors, on the arguments' device.
+
+    Raises:
+        TypeError: a 64-bit tensor while JAX's 64-bit types are off, or an argument that is neither an array nor hashable.
+        ValueError: tensors on several devices, or none at all.
+        NotImplementedError: a primitive that JAX only lowers to a library of its own, by name.
+    """
+    return _traced(_number_of(jax_fn) + "", args, kwargs)  # Dynamo takes a sum of strings for a constant of its own
+
+
+def from_jax(jax_fn: Callable[..., Any], *, dtypes: str | None = None) -> Callable[..., Any]:
+    """``call_jax`` of one function: ``g(*args, **kwargs)``.
+
+    Args:
+        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error.
+    """
+    if dtypes not in (None, "jax"):
+        raise ValueError(f"from_jax: dtypes is 'jax' or None, not {dtypes!r}")
+    number = _number_of(jax_fn, dtypes == "jax")
+
+    @torch._dynamo.dont_skip_tracing
+    def g(*args: Any, **kwargs: Any) -> Any:
+        return _traced(number, args, kwargs)
+
+    g.__name__ = g.__qualname__ = getattr(jax_fn, "__name__", type(jax_fn).__name__)
+    g.__doc__ = getattr(jax_fn, "__doc__", None)
+    return g
+
+
+class _Callable:
+    """A JAX function, and the programs that were made of it."""
+
+    def __init__(self, function: Callable[..., Any], narrow: bool) -> None:
+        self.function, self.narrow = function, narrow
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.programs: dict[Any, tuple[JaxProgram, Any]] = {}
+
+    def __call__(self, args: Any, kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        home = self._home(leaves)
+        operands, statics = [], []
+        for i, leaf in enumerate(leaves):
+            operand = self._operand(leaf, i, home)
+            statics.append(leaf if operand is None else None)
+            if operand is not None:
+                operands.append(operand)
+        places = tuple(operand is None for operand in statics)
+        forms = tuple((tuple(x.shape), x.dtype) for x in operands)
+        at = (tree, forms, places, _compat.has_x64(), *statics)
+        try:
+            known = self.programs.get(at)
+        except TypeError:
+            kind = next(type(each).__name__ for each in statics if not _is_hashable(each))
+            raise TypeError(
+                f"call_jax({self.name}): an argument is a {kind}, which is neither an array nor hashable: close over it "
+                "(functools.partial), or pass its arrays"
+            ) from None
+        if known is None:
+            known = self.programs[at] = self._program(tree, operands, statics)
+        program, results = known
+        return jax.tree.unflatten(results, apply(program, operands))
+
+    def _home(self, leaves: list[Any]) -> torch.device:
+        devices = dict.fromkeys(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+        if not devices:
+            raise ValueError(
+                f"call_jax({self.name}): there is no tensor among the arguments, so no device to compute on: call the JAX "
+                "function itself, and take its result by torch_view"
+            )
+        if len(devices) > 1:
+            where = " and ".join(f"'{device}'" for device in devices)
+            raise ValueError(f"call_jax({self.name}): the tensors are on one device, not on {where}: move them (x.to(y.device))")
+        return next(iter(devices))
+
+    def _operand(self, leaf: Any, index: int, home: torch.device) -> torch.Tensor | None:
+        if isinstance(leaf, (jax.Array, np.ndarray)):
+            if _compat.is_tracer(leaf):
+                raise TypeError(f"call_jax({self.name}): argument {index} is a tracer of JAX's: give torch_view of it")
+            return arrays.to_torch(leaf, f"argument {index} of {self.name}").to(home)
+        if not isinstance(leaf, torch.Tensor):
+            return None
+        if self.narrow:
+            leaf = arrays.narrowed(leaf)
+        arrays.jax_dtype(leaf.dtype, f"argument {index} of {self.name}")
+        return leaf
+
+    def _program(self, tree: Any, operands: list[torch.Tensor], statics: list[Any]) -> tuple[JaxProgram, Any]:
+        structs = [jax.ShapeDtypeStruct(tuple(map(int, x.shape)), arrays.TO_JAX[x.dtype]) for x in operands]
+        results: Any = None
+
+        def flat(*values: Any) -> Any:
+            nonlocal results
+            rest = iter(values)
+            filled = [next(rest) if static is None else static for static in statics]
+            args, kwargs = jax.tree.unflatten(tree, filled)
+            leaves, results = jax.tree.flatten(self.function(*args, **kwargs))
+            if not leaves:
+                raise TypeError(f"call_jax({self.name}): the function gives None: return arrays")
+            return tuple(leaves)
+
+        return JaxProgram(self.name, flat, structs), results
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+_callables: list[_Callable] = []  # by number: what torch compiled holds the numbers
+_numbers: dict[Any, str] = {}
+
+
+@torch._dynamo.assume_constant_result
+def _number_of(function: Callable[..., Any], narrow: bool = False) -> str:
+    at = (id(function), narrow)  # which is held, so that no other function gets its id
+    if at not in _numbers:
+        if not callable(function):
+            raise TypeError(f"call_jax takes a JAX function, not a {type(function).__name__}")
+        _callables.append(_Callable(function, narrow))
+        _numbers[at] = str(len(_callables) - 1)
+    return _numbers[at]
+
+
+@functools.wraps(_Callable.__call__)
+def _called(number: str, args: Any, kwargs: Any) -> Any:
+    return _callables[int(number)](args, kwargs)
+
+
+_traced = torch._dynamo.nonstrict_trace(_called)  # one call of Dynamo's graph, which AOTAutograd looks into

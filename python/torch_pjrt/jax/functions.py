@@ -1,0 +1,321 @@
+"""JAX functions as programs for torch: their StableHLO, their derivatives and batches, and the operator that calls them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.jax import _compat, arrays
+from torch_pjrt.jax.apart import apart
+from torch_pjrt.program.tracing_scope import tracing
+
+_programs: list[JaxProgram] = []  # by number; what torch compiled holds the numbers
+
+
+def is_moving(struct: Any) -> bool:
+    return bool(jax.numpy.issubdtype(struct.dtype, jax.numpy.inexact))
+
+
+class JaxProgram:
+    """A JAX function of arrays of certain shapes, that gives a tuple of arrays.
+
+    Raises:
+        NotImplementedError: JAX has no lowering of one of its primitives that works on any platform.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Sequence[Any]], structs: Sequence[Any]) -> None:
+        self.name, self.structs = name, list(structs)
+        with apart():
+            self.jaxpr = jax.make_jaxpr(function)(*structs)
+        self.results: list[Any] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.jaxpr.out_avals]
+        self.dtypes = [arrays.torch_dtype(r.dtype, f"result {i} of {name}") for i, r in enumerate(self.results)]
+        self.number = str(len(_programs))
+        _programs.append(self)
+        self.moving = [i for i, struct in enumerate(self.structs) if is_moving(struct)]
+        self.moving_results = [i for i, struct in enumerate(self.results) if is_moving(struct)]
+        self.compiled = _C.Function(self._compile, self._plain)
+        self._made: dict[Any, Any] = {}
+
+    def function(self, *args: Any) -> Sequence[Any]:
+        return tuple(_compat.eval_jaxpr(self.jaxpr, self.jaxpr.consts, args))
+
+    def _once(self, at: Any, make: Callable[[], Any]) -> Any:
+        if at not in self._made:
+            with apart():
+                self._made[at] = make()
+        return self._made[at]
+
+    # --- what runs
+
+    def constants(self, device: torch.device) -> list[torch.Tensor]:
+        """What the function closes over, which are the last arguments of what runs."""
+
+        def make() -> list[torch.Tensor]:
+            return [arrays.to_torch(jax.numpy.asarray(value)).to(device) for value in self.jaxpr.consts]
+
+        made: list[torch.Tensor] = self._once(("constants", device), make)
+        return made
+
+    def on_device(self, index: int) -> Any:
+        """A function of tensors, arguments and constants, on a pjrt device."""
+        return self._once(("device", index), lambda: self._function(index))
+
+    def _all_structs(self) -> list[Any]:
+        consts = [jax.typeof(jax.numpy.asarray(value)) for value in self.jaxpr.consts]
+        return [*self.structs, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in consts)]
+
+    def _text(self) -> tuple[str, str]:
+        count = len(self.structs)
+
+        def lifted(*values: Any) -> Sequence[Any]:
+            return tuple(_compat.eval_jaxpr(self.jaxpr, values[count:], values[:count]))
+
+        try:
+            text, _ = _compat.lower_generic(lifted, self._all_structs())
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                f"call_jax({self.name}): {error}. It has no lowering of JAX's that works on any platform; call it outside of "
+                "torch, or use another algorithm"
+            ) from error
+        target = _compat.foreign_call(text)
+        if target is not None:
+            raise NotImplementedError(
+                f"call_jax({self.name}): JAX calls '{target}' of its own library there, which a PJRT plugin lacks"
+            )
+        name = f"jax_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return name, _compat.functions_of(text, name)
+
+    def _function(self, index: int) -> Any:
+        name, functions = self._once("text", self._text)
+
+        def form(struct: Any) -> Any:
+            return arrays.TO_TORCH[jax.numpy.dtype(struct.dtype)], list(struct.shape)
+
+        operands, results = ([form(struct) for struct in structs] for structs in (self._all_structs(), self.results))
+        return _C.ForeignFunction(f"jax::{self.name}", name, functions, operands, results, index)
+
+    def _compile(self, arguments: Sequence[torch.Tensor]) -> Any:
+        trace = _C.Trace()
+        home = arguments[0].device
+        with tracing(), torch.no_grad():
+            given = [
+                trace.tensor(x.device, x.dtype, list(x.shape), list(x.stride()), x.is_conj(), x.is_neg())
+                for x in arguments
+            ]
+            results = self.on_device(given[0].device.index)(given)
+            return trace.compile(results, [home] * len(results), home)
+
+    def _plain(self, *_: Any) -> Any:
+        raise AssertionError("the operator itself is asked where there are no values")
+
+    # --- what is made of it
+
+    def vjp(self) -> JaxProgram:
+        """(arguments, cotangents of the moving results) -> gradients of the moving arguments."""
+
+        def function(*args: Any) -> Sequence[Any]:
+            given, cotangents = args[: len(self.structs)], args[len(self.structs) :]
+            _, pull = self._pull(given)
+            return tuple(pull(tuple(cotangents)))
+
+        structs = [*self.structs, *(self.results[i] for i in self.moving_results)]
+        made: JaxProgram = self._once("vjp", lambda: JaxProgram(f"{self.name}_vjp", function, structs))
+        return made
+
+    def _pull(self, given: Sequence[Any]) -> Any:
+        def of_moving(*values: Any) -> Any:
+            filled = list(given)
+            for i, value in zip(self.moving, values, strict=True):
+                filled[i] = value
+            results = tuple(self.function(*filled))
+            return tuple(results[i] for i in self.moving_results), results
+
+        _, pull, results = jax.vjp(of_moving, *(given[i] for i in self.moving), has_aux=True)
+        return results, pull
+
+    def with_residuals(self) -> Residuals:
+        made: Residuals = self._once("residuals", lambda: Residuals(self))
+        return made
+
+    def jvp(self) -> JaxProgram:
+        """(arguments, tangents of the moving arguments) -> tangents of the moving results."""
+
+        def function(*args: Any) -> Sequence[Any]:
+            given, tangents = args[: len(self.structs)], args[len(self.structs) :]
+
+            def of_moving(*values: Any) -> Any:
+                filled = list(given)
+                for i, value in zip(self.moving, values, strict=True):
+                    filled[i] = value
+                results = tuple(self.function(*filled))
+                return tuple(results[i] for i in self.moving_results)
+
+            return tuple(jax.jvp(of_moving, tuple(given[i] for i in self.moving), tuple(tangents))[1])
+
+        structs = [*self.structs, *(self.structs[i] for i in self.moving)]
+        made: JaxProgram = self._once("jvp", lambda: JaxProgram(f"{self.name}_jvp", function, structs))
+        return made
+
+    def batched(self, size: int, dims: tuple[int | None, ...]) -> JaxProgram:
+        """The examples are along dimension 0 of the results."""
+
+        def function(*args: Any) -> Sequence[Any]:
+            return tuple(jax.vmap(self.function, dims, 0, axis_size=size)(*args))
+
+        def make() -> JaxProgram:
+            structs = [
+                struct if dim is None else jax.ShapeDtypeStruct(_inserted(struct.shape, dim, size), struct.dtype)
+                for struct, dim in zip(self.structs, dims, strict=True)
+            ]
+            return JaxProgram(f"{self.name}_vmap", function, structs)
+
+        made: JaxProgram = self._once((size, dims), make)
+        return made
+
+
+def _inserted(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim:])
+
+
+class Residuals:
+    """A program split for a backward: ``forward`` gives the results and what the pull needs of it, ``pull`` takes these, the
+    arguments that it needs as they are, and the cotangents."""
+
+    def __init__(self, program: JaxProgram) -> None:
+        self.program = program
+        tree: Any = None
+        sources: list[int | None] = []  # of each residual: the argument that it is, or None
+
+        def forward(*args: Any) -> Sequence[Any]:
+            nonlocal tree, sources
+            results, pull = program._pull(args)
+            residuals, tree = jax.tree.flatten(pull)
+            sources = [next((i for i, arg in enumerate(args) if arg is value), None) for value in residuals]
+            own = [value for value, source in zip(residuals, sources, strict=True) if source is None]
+            return (*results, *own)
+
+        self.forward = JaxProgram(program.name, forward, program.structs)
+        self.taken = list(dict.fromkeys(source for source in sources if source is not None))
+        own = self.forward.results[len(program.results) :]
+        fixed = list(sources)
+
+        def pull(*args: Any) -> Sequence[Any]:
+            kept, given = iter(args[: len(own)]), args[len(own) : len(own) + len(self.taken)]
+            taken = dict(zip(self.taken, given, strict=True))
+            residuals = [next(kept) if source is None else taken[source] for source in fixed]
+            return tuple(jax.tree.unflatten(tree, residuals)(tuple(args[len(own) + len(self.taken) :])))
+
+        cotangents = [program.results[i] for i in program.moving_results]
+        structs = [*own, *(program.structs[i] for i in self.taken), *cotangents]
+        self.pull = JaxProgram(f"{program.name}_vjp", pull, structs)
+
+
+# --- the operator -----------------------------------------------------------------------------------------------------
+
+_library = torch.library.Library("torch_pjrt", "FRAGMENT")
+_library.define("jax_call(Tensor[] arguments, str program) -> Tensor[]")
+
+
+def _on_host(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
+    found = _programs[int(program)]
+    return list(found.compiled.call_with(*arguments, *found.constants(arguments[0].device)))
+
+
+def _on_pjrt(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
+    found, device = _programs[int(program)], arguments[0].device
+    return list(found.on_device(device.index)([*arguments, *found.constants(device)]))
+
+
+def _shapes(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
+    found = _programs[int(program)]
+    return [
+        arguments[0].new_empty(struct.shape, dtype=dtype)
+        for struct, dtype in zip(found.results, found.dtypes, strict=True)
+    ]
+
+
+_library.impl("jax_call", _on_host, "CPU")
+_library.impl("jax_call", _on_host, "CUDA")
+_library.impl("jax_call", _on_pjrt, "PrivateUse1")
+torch.library.register_fake("torch_pjrt::jax_call", _shapes, lib=_library)
+
+
+class _Call(torch.autograd.Function):
+    """A call of a program that may be differentiated. Of one that gives residuals, too, they are results like others: so
+    its backward can be differentiated again."""
+
+    @staticmethod
+    def forward(number: str, split: bool, *arguments: torch.Tensor) -> Any:
+        program = _programs[int(number)]
+        called = program.with_residuals().forward if split else program
+        return tuple(torch.ops.torch_pjrt.jax_call(list(arguments), called.number))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.number, ctx.split, *arguments = inputs
+        ctx.save_for_backward(*arguments, *output)
+        ctx.save_for_forward(*arguments)
+        ctx.mark_non_differentiable(*(tensor for tensor in output if not arrays.is_differentiable(tensor.dtype)))
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        program = _programs[int(ctx.number)]
+        count = len(program.structs)
+        arguments, results = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        own = results[len(program.results) :]
+        given = cotangents[: len(program.results)]
+        if any(cotangent is not None for cotangent in cotangents[len(program.results) :]):
+            whole = program.with_residuals().forward
+            gradients = apply(whole.vjp(), [*arguments, *_materialized(whole, results, cotangents)])
+        elif ctx.split:
+            split = program.with_residuals()
+            taken = [arguments[i] for i in split.taken]
+            gradients = apply(split.pull, [*own, *taken, *_materialized(program, results, given)])
+        else:
+            gradients = apply(program.vjp(), [*arguments, *_materialized(program, results, given)])
+        by_argument: list[Any] = [None] * count
+        for i, gradient in zip(program.moving, gradients, strict=True):
+            by_argument[i] = _conjugated(gradient)
+        return None, None, *by_argument
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
+        program = _programs[int(ctx.number)]
+        called = program.with_residuals().forward if ctx.split else program
+        arguments = ctx.saved_tensors
+        filled = [
+            torch.zeros_like(arguments[i]) if tangents[i] is None else tangents[i] for i in called.moving
+        ]
+        given = iter(apply(called.jvp(), [*arguments, *filled]))
+        return tuple(next(given) if is_moving(result) else None for result in called.results)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, number: str, split: bool, *arguments: torch.Tensor) -> Any:
+        program = _programs[int(number)]
+        called = program.with_residuals().forward if split else program
+        results = apply(called.batched(info.batch_size, tuple(in_dims[2:])), arguments)
+        return tuple(results), tuple(0 for _ in results)
+
+
+def _conjugated(tensor: torch.Tensor) -> torch.Tensor:
+    """A gradient of JAX's is the conjugate of torch's."""
+    return tensor.conj().resolve_conj() if tensor.is_complex() else tensor
+
+
+def _materialized(program: JaxProgram, results: Sequence[Any], cotangents: Sequence[Any]) -> list[torch.Tensor]:
+    return [
+        torch.zeros_like(results[i]) if cotangents[i] is None else _conjugated(cotangents[i])
+        for i in program.moving_results
+    ]
+
+
+def apply(program: JaxProgram, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Calls a program through torch's autograd and its function transforms."""
+    needs = torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments)
+    return list(_Call.apply(program.number, needs, *arguments))[: len(program.results)]

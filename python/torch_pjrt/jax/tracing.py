@@ -1,0 +1,199 @@
+"""Runs a torch function on placeholders that stand for JAX arrays, and keeps what was recorded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from torch_pjrt import _C
+from torch_pjrt.capture.finding import find
+from torch_pjrt.capture.recording import Recording, recording
+from torch_pjrt.errors import CaptureError
+from torch_pjrt.jax import _compat, arrays
+from torch_pjrt.jax.apart import apart
+from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
+
+
+class Enclosed(Recording):
+    """What the function uses beside its arguments becomes an argument of the program, too; in a derivative, or where JAX has
+    no such dtype, a constant."""
+
+    def __init__(self) -> None:
+        super().__init__("none", follow=False)
+        self.is_complete = False
+
+    def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
+        if id(real) not in self.by_id and (self.is_complete or self._is_wide(real)):
+            return real.detach().to(DEVICE)
+        return super().piece(real, name, container, key)
+
+    @staticmethod
+    def _is_wide(real: torch.Tensor) -> bool:
+        return real.dtype in arrays.NARROW and not _compat.has_x64()
+
+    def enclosed(self) -> list[torch.Tensor]:
+        return [piece.real for piece in self.pieces]
+
+
+class Scope:
+    """Within it calls are recorded, as part of one trace: random numbers go on where they were."""
+
+    def __init__(self, mode: Recording) -> None:
+        self.mode = mode
+        self.generator: torch.Tensor | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        # The fused attention has no second derivative.
+        with apart(), recording(), sdpa_kernel(SDPBackend.MATH):
+            if self.generator is None:
+                _C.default_generator(0).manual_seed(0)
+            else:
+                torch.pjrt.set_rng_state(self.generator)
+            with self.mode:
+                yield
+            self.generator = torch.pjrt.get_rng_state()
+
+
+@dataclass
+class Traced:
+    recorded: Recorded
+    enclosed: list[jax.Array]  # the last arguments
+    tree: Any  # of the results
+
+
+def names_in(fn: Callable[..., Any]) -> dict[int, str]:
+    """Of tensors of the modules that ``fn`` uses, by id."""
+    names: dict[int, str] = {}
+    for module in find(fn).modules:
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            names.setdefault(id(tensor), f"{type(module).__name__}.{name}")
+    return names
+
+
+def _leaves(result: Any, name: str) -> tuple[list[Any], Any]:
+    result = _plain(result)
+    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: x is None)
+    if not leaves or all(leaf is None for leaf in leaves):
+        raise TypeError(f"{name} gives None, and a JAX function gives arrays: return the tensors")
+    return jax.tree.flatten(result)
+
+
+def _plain(result: Any) -> Any:
+    """Mappings and lists of classes that JAX doesn't know (transformers' outputs) as dicts and tuples."""
+    if isinstance(result, dict) and type(result) is not dict:
+        return {key: _plain(value) for key, value in result.items()}
+    if type(result) is dict:
+        return {key: _plain(value) for key, value in result.items()}
+    if type(result) in (tuple, list):
+        return type(result)(_plain(value) for value in result)
+    return result
+
+
+def _result(leaf: Any, mode: Recording, name: str, index: int, narrow: bool) -> torch.Tensor:
+    if isinstance(leaf, (bool, int, float, complex)):
+        leaf = torch.as_tensor(leaf)
+    if not isinstance(leaf, torch.Tensor):
+        raise TypeError(f"{name} gives a {type(leaf).__name__} as result {index}, which is no tensor")
+    tensor: torch.Tensor = mode.lift(leaf)
+    if narrow:
+        tensor = arrays.narrowed(tensor)
+    arrays.jax_dtype(tensor.dtype, f"result {index} of {name}")
+    return tensor.resolve_conj().resolve_neg()
+
+
+def trace(
+    fn: Callable[[list[torch.Tensor]], Any],
+    structs: Sequence[Any],
+    *,
+    name: str,
+    source: Callable[..., Any],
+    keyed: bool,
+    narrow: bool,
+) -> Traced:
+    """Args:
+    fn: takes the tensors, which it may write to, in a list.
+    structs: shape and dtype of each argument.
+    source: the user's function.
+    keyed: is there one more argument, the words of a random key?
+    narrow: 64-bit results become 32-bit ones where JAX has no others.
+
+    Raises:
+        CaptureError: the function can't be one program.
+        TypeError: results that JAX has no word for.
+    """
+    with apart():
+        return _trace(fn, structs, name, source, keyed, narrow)
+
+
+def _trace(
+    fn: Callable[[list[torch.Tensor]], Any],
+    structs: Sequence[Any],
+    name: str,
+    source: Callable[..., Any],
+    keyed: bool,
+    narrow: bool,
+) -> Traced:
+    mode = Enclosed()
+    scope = Scope(mode)
+    given = [placeholder(arrays.torch_dtype(s.dtype, f"argument {i} of {name}"), s.shape) for i, s in enumerate(structs)]
+    words = [placeholder(torch.uint32, (2,))] if keyed else []
+    with scope():
+        with torch.enable_grad():
+            try:
+                result = fn([tensor.clone() for tensor in given])
+            except RuntimeError as error:
+                raise _told(error, name) from error
+            leaves, tree = _leaves(result, name)
+            outputs = [_result(leaf, mode, name, i, narrow) for i, leaf in enumerate(leaves)]
+    mode.is_complete = True
+    changed = mode.trace.changed()
+    names = names_in(source) if mode.pieces else {}
+    told = [names.get(id(piece.real), "a tensor") for piece in mode.pieces]
+    written = [each for each, is_changed in zip(told, changed, strict=True) if is_changed]
+    if written:
+        raise CaptureError(
+            f"{name} writes to what it closes over ({', '.join(written)}), and a JAX function changes nothing but its "
+            "results: f, params, state = as_jax(module) gives a module's buffers back as new_state; else pass the tensor "
+            "as an argument, and return it"
+        )
+    inputs = [*given, *words, *(piece.placeholder for piece in mode.pieces)]
+    recorded = Recorded(
+        name,
+        [struct_of(tensor) for tensor in inputs],
+        [struct_of(tensor) for tensor in outputs],
+        lambda: (inputs, outputs),
+        len(given) if keyed else None,
+        scope,
+    )
+    recorded.text()  # what draws without a key is told here
+    return Traced(recorded, [_constant(piece.real) for piece in mode.pieces], tree)
+
+
+def _constant(real: torch.Tensor) -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.numpy.asarray(arrays.to_numpy(real))
+
+
+def _told(error: RuntimeError, name: str) -> Exception:
+    return type(error)(f"{name}: {error}") if type(error) in (RuntimeError, NotImplementedError) else error
+
+
+def tell_of_constants(name: str, source: Callable[..., Any], traced: Traced, tensors: Sequence[torch.Tensor]) -> None:
+    names = names_in(source)
+    told = [names.get(id(tensor), f"a tensor {list(tensor.shape)}") for tensor in tensors]
+    nbytes = sum(tensor.nbytes for tensor in tensors)
+    more = f" and {len(told) - 6} more" if len(told) > 6 else ""
+    warnings.warn(
+        f"as_jax({name}): {', '.join(told[:6])}{more} ({nbytes:,} bytes) are closed over, so they are constants of the JAX "
+        "program: later changes are not seen, and no gradient reaches them. Pass them as arguments; a module's are given "
+        "by f, params, state = as_jax(module)",
+        stacklevel=3,
+    )

@@ -1,0 +1,67 @@
+// Recording and emitting calls of foreign functions.
+#include "engine/lower/foreign_call.h"
+
+#include <c10/util/Exception.h>
+
+#include "device/services/location.h"
+#include "device/tensor/storage.h"
+#include "engine/lower/control_flow.h"
+
+namespace tpjrt::engine {
+
+using graph::Parameter;
+using graph::Signature;
+
+ForeignFunction::ForeignFunction(const std::string& label, std::string name, std::string functions,
+                                 std::vector<graph::TypePtr> operands, std::vector<graph::TypePtr> results,
+                                 c10::DeviceIndex device) {
+  auto signature = std::make_unique<Signature>();
+  auto lowering = std::make_shared<CallLowering>();
+  lowering->function = std::move(name);
+  lowering->functions = std::move(functions);
+  signature->name = label;
+  for (uint32_t i = 0; i < operands.size(); ++i) {
+    Parameter parameter;
+    parameter.name = "x" + std::to_string(i);
+    parameter.kind = Parameter::Kind::kTensor;
+    parameter.entries.push_back({Parameter::Entry::Source::kOperand, i, operands[i], false});
+    signature->parameters.push_back(std::move(parameter));
+  }
+  signature->operands = std::move(operands);
+  signature->results = std::move(results);
+  signature->device = device;
+  const device::Location where = device::user_location();
+  signature->file = where.file;
+  signature->line = where.line;
+  signature->lowering = std::move(lowering);
+  signature_ = signature.release();
+}
+
+std::vector<at::Tensor> ForeignFunction::call(const std::vector<at::Tensor>& operands) const {
+  TORCH_CHECK(operands.size() == signature_->operands.size(), signature_->name, " takes ",
+              signature_->operands.size(), " tensors, got ", operands.size());
+  c10::SmallVector<graph::Value, 8> values;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const graph::TensorType& expected = *signature_->operands[i];
+    TORCH_CHECK(operands[i].scalar_type() == expected.dtype && operands[i].sizes() == expected.sizes, signature_->name,
+                ": argument ", i, " is ", operands[i].scalar_type(), operands[i].sizes(), ", expected ", expected.dtype,
+                c10::IntArrayRef(expected.sizes));
+    values.push_back(contiguous_value(operands[i]));
+  }
+  c10::SmallVector<graph::Number, 1> numbers;
+  std::vector<at::Tensor> results;
+  for (const graph::TypePtr type : signature_->results) results.push_back(device::make_tensor(type, signature_->device));
+  std::lock_guard lock(graph::graph_lock());
+  const graph::NodePtr node = graph::make_node(signature_, values, numbers);
+  for (uint32_t i = 0; i < results.size(); ++i) device::storage_of(results[i])->cell.bind({node, i});
+  return results;
+}
+
+hlo::Values emit_foreign_call(ops::Emit& e, const Signature& signature, const CallLowering& lowering,
+                              const hlo::Values& operands) {
+  std::vector<hlo::Type> results;
+  for (const graph::TypePtr type : signature.results) results.push_back(e.type_of(*type));
+  return e.call(lowering.function, lowering.functions, operands, results);
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,134 @@
+// Emitting a trace for another compiler.
+#include "engine/lower/handed_over.h"
+
+#include <c10/util/Exception.h>
+
+#include <unordered_map>
+
+#include "device/tensor/storage.h"
+#include "engine/lower/control_flow.h"
+#include "engine/lower/emit_call.h"
+#include "graph/order.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::NodePtr;
+using graph::Number;
+using graph::Value;
+using hlo::ElementType;
+using hlo::Values;
+using ops::Emit;
+
+Value held_value(const at::Tensor& tensor) {
+  TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
+  std::lock_guard lock(graph::graph_lock());
+  return device::storage_of(tensor)->cell.value();
+}
+
+// Another tensor over a leaf.
+at::Tensor tensor_over_leaf(const Node* leaf, c10::DeviceIndex device) {
+  at::Tensor tensor = device::make_tensor(leaf->leaf_type, device);
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(tensor)->cell.bind({NodePtr::reclaim_copy(const_cast<Node*>(leaf)), 0});
+  return tensor;
+}
+
+// The words of the key that the caller gives, as a key of the rules' kind.
+hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
+  const hlo::Type word{ElementType::kU64, {1}};
+  hlo::Value key = e.bitcast_convert(e.reshape(words, {1, 2}), word);
+  return e.concatenate({key, e.zeros(word)}, 0);
+}
+
+[[noreturn]] void raise_without_key(const graph::Signature& signature) {
+  const std::string line =
+      signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line);
+  TORCH_CHECK(false, "[", signature.name, "]", line,
+              " draws random numbers, and no key was given to draw them from. Under JAX: pass "
+              "key=jax.random.key(...) in the call, a new one for each; of a module that need not draw, call eval()");
+}
+
+// Which draw of the trace it is.
+int64_t draw_of(const Node& node) { return node.numbers.back().as_int(); }
+
+}  // namespace
+
+Placeholder::Placeholder(const at::Tensor& tensor) : leaf_(held_value(tensor).node), address_(0) {
+  const Value value = held_value(tensor);
+  TORCH_CHECK(value.is_leaf() && !value.node->data, "expected a placeholder, got a tensor with a value");
+  address_ = reinterpret_cast<uint64_t>(value.node.get());
+}
+
+at::Tensor Placeholder::tensor() const {
+  const NodePtr leaf = leaf_.lock();
+  TORCH_CHECK(leaf, "nothing rests on this placeholder any more");
+  return tensor_over_leaf(leaf.get(), 0);
+}
+
+std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors) {
+  std::vector<Value> values;
+  for (const at::Tensor& tensor : tensors) {
+    if (const Value value = held_value(tensor)) values.push_back(value);
+  }
+  std::vector<uint64_t> addresses;
+  std::lock_guard lock(graph::graph_lock());
+  for (const Node* node : graph::topological_order(values)) {
+    if (node->is_leaf() && !node->data) addresses.push_back(reinterpret_cast<uint64_t>(node));
+  }
+  return addresses;
+}
+
+HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results,
+                     std::optional<size_t> key) {
+  std::vector<Value> values;
+  for (const at::Tensor& result : results) values.push_back(contiguous_value(result));
+  Emit e("torch", ops::Target::kAny);
+  e.without_requirements();
+  std::unordered_map<const Node*, Values> done;
+  for (const at::Tensor& input : inputs) {
+    const Value value = held_value(input);
+    done[value.node.get()] = {e.parameter(e.type_of(*value.type()))};
+  }
+  std::vector<const Node*> order;
+  {
+    std::lock_guard lock(graph::graph_lock());
+    order = graph::topological_order(values);
+  }
+  HandedOver module;
+  std::vector<const Node*> constants;
+  for (const Node* node : order) {
+    if (node->is_leaf() && !done.contains(node)) {
+      TORCH_CHECK(node->data, "the results rest on a placeholder that is not among the inputs");
+      constants.push_back(node);
+      done[node] = {e.parameter(e.type_of(*node->leaf_type))};
+    } else if (!node->is_leaf() && node->signature->random && !key) {
+      raise_without_key(*node->signature);
+    }
+  }
+  const c10::DeviceIndex device = inputs.empty() ? c10::DeviceIndex{0} : inputs[0].device().index();
+  for (const Node* leaf : constants) module.constants.push_back(tensor_over_leaf(leaf, device));
+  hlo::Value drawn_from;
+  if (key) drawn_from = key_from_words(e, done.at(held_value(inputs.at(*key)).node.get())[0]);
+  for (const Node* node : order) {
+    if (node->is_leaf()) continue;
+    const graph::Signature& signature = *node->signature;
+    if (!signature.file.empty()) e.set_location(signature.file, signature.line);
+    Values operands;
+    for (const Value& operand : node->operands) operands.push_back(done.at(operand.node.get())[operand.index]);
+    std::vector<LoweredNumber> numbers;
+    for (const Number& number : node->numbers) {
+      if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
+    }
+    const hlo::Value own_key = signature.random ? derived_key(e, drawn_from, draw_of(*node)) : hlo::Value{};
+    done[node] = emit_call(e, signature, operands, numbers, own_key);
+    e.set_location("", 0);
+  }
+  Values texts;
+  for (const Value& value : values) texts.push_back(done.at(value.node.get())[value.index]);
+  module.text = e.finish(texts);
+  return module;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,154 @@
+"""What is refused, and what it says."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import torch_pjrt
+from torch_pjrt.jax import as_jax, call_jax, from_jax, jax_view, torch_view
+
+X = jnp.ones((4, 3))
+
+
+def refused(fn, *args, match, kind=Exception):
+    with pytest.raises(kind, match=match):
+        fn(*args)
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (lambda x: x * x.sum().item(), "Tensor.item|needs? the value"),
+        (lambda x: x if x.sum() > 0 else -x, "needs the value"),
+        (lambda x: print(x), "needs the value"),
+        (lambda x: x[x > 0], "can't be part of a program|shape depends on data"),
+        (lambda x: None, "gives None.*return the tensors"),
+        (lambda x: (x, "text"), "gives a str as result 1, which is no tensor"),
+    ],
+    ids=["item", "if", "print", "data-dependent shape", "None", "text"],
+)
+def test_functions_that_are_no_program(fn, match):
+    refused(jax.jit(as_jax(fn)), X, match=match)
+
+
+def test_host_fallbacks_are_errors():
+    refused(jax.jit(as_jax(lambda x: torch.linalg.eigvals(x[:3]).real)), X, match="can't be part of a program")
+
+
+def test_values_of_views_of_tracers():
+    for read in (lambda t: t.sum().item(), print, bool):
+        refused(jax.jit(lambda x, read=read: read(torch_view(x))), X, match="value.*traced")
+
+
+def test_arguments_that_are_no_arrays():
+    f = as_jax(lambda x, mode=None: x)
+    refused(f, X, "text", match="argument 1 of <lambda> is a str, which is no array.*functools.partial", kind=TypeError)
+    refused(f, torch.ones(2), match="argument 0 of <lambda> is a torch tensor.*jax_view", kind=TypeError)
+    refused(f, jax.random.key(0), match="key<fry>.*jax.random.key_data", kind=TypeError)
+    refused(as_jax, torch.sin, match="dtypes is 'jax' or None") if False else None
+    refused(functools.partial(as_jax, torch.sin, dtypes="torch"), match="dtypes is 'jax' or None", kind=ValueError)
+    refused(functools.partial(f, key=3.5), X, match="key= takes a random key", kind=TypeError)
+
+
+def test_64_bits():
+    cure = "jax.config.update\\('jax_enable_x64', True\\).*dtypes='jax'"
+    refused(as_jax(lambda x: x.argmax(0)), X, match=f"result 0 of <lambda> is of dtype torch.int64.*{cure}")
+    refused(as_jax, torch.nn.BatchNorm1d(3), match=f"buffer 'num_batches_tracked' of BatchNorm1d is .*{cure}")
+    refused(call_jax, jnp.sin, torch.ones(2).double(), match=f"argument 0 of sin is of dtype torch.float64.*{cure}")
+    refused(jax_view, torch.arange(3), match=f"the tensor is of dtype torch.int64.*{cure}")
+    assert as_jax(lambda x: x.argmax(0), dtypes="jax")(X).dtype == "int32"
+    assert from_jax(lambda i: i + 1, dtypes="jax")(torch.arange(3)).dtype == torch.int32
+    assert jax_view(torch.arange(3), dtypes="jax").dtype == "int32"
+
+
+def test_leaked_tracers():
+    kept = []
+    jax.jit(lambda x: kept.append(torch_view(x)) or x)(X)
+    refused(jax_view, kept[0], match="[Uu]nexpected", kind=jax.errors.UnexpectedTracerError)
+    inner = []
+    jax.jit(as_jax(lambda x: inner.append(x * 2) or x))(X)
+    refused(jax_view, inner[0], match="recorded for another program.*return it", kind=RuntimeError)
+
+
+def test_devices():
+    model = torch.nn.Linear(3, 3)
+    refused(jax.jit(lambda x: jax_view(model(torch_view(x)))), X, match="same device|cpu")
+    mixed = torch.ones(2), torch.ones(2, device="pjrt")
+    refused(call_jax, jnp.add, *mixed, match="one device, not on 'cpu' and 'pjrt:0'", kind=ValueError)
+    refused(call_jax, jnp.sin, 2.0, match="no tensor among the arguments", kind=ValueError)
+
+
+def test_gradients_do_not_get_lost():
+    refused(jax_view, torch.ones(2, requires_grad=True), match="requires grad.*detach.*call_jax", kind=ValueError)
+
+
+def test_primitives_without_a_lowering():
+    refused(call_jax, jnp.linalg.eigh, torch.eye(3), match="primitive 'eigh' not found", kind=NotImplementedError)
+
+
+def test_arguments_of_jax_functions():
+    refused(call_jax, lambda x, y: x, torch.ones(2), {1, 2}, match="is a set, which is neither an array nor hashable")
+    refused(call_jax, 3, torch.ones(2), match="takes a JAX function, not a int", kind=TypeError)
+    refused(call_jax, lambda x: None, torch.ones(2), match="gives None", kind=TypeError)
+
+
+def test_sizes_that_are_not_known():
+    (n,) = jax.export.symbolic_shape("n")
+    f = jax.jit(as_jax(torch.sin))
+    refused(jax.export.export(f), jax.ShapeDtypeStruct((n, 3), "float32"), match="a size that is not known")
+
+
+def test_names_of_parameters():
+    f, params, state = as_jax(torch.nn.Linear(3, 2))
+    refused(f, {"weight": params["weight"]}, state, X, match="'bias' is not in both", kind=TypeError)
+
+
+def test_what_fails_in_backward_says_so():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise RuntimeError("this one has none")
+
+    f = as_jax(lambda x: Once.apply(x))
+    refused(jax.grad(lambda x: f(x).sum()), X, match="vjp of the torch function <lambda> under JAX: this one has none")
+
+
+@pytest.mark.parametrize(
+    ("version", "match"),
+    [("0.4.30", "needs JAX 0.7 or later, and 0.4.30"), ("0.99.0", "made for JAX 0.7 to 0.12, and 0.99.0")],
+)
+def test_versions(version, match):
+    from torch_pjrt.jax import _compat
+
+    refused(_compat._check_version, version, match=match, kind=ImportError)
+
+
+def test_jax_is_missing():
+    code = "import sys; sys.modules['jax'] = None; import torch_pjrt.jax"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'torch_pjrt[jax]'" in result.stderr.splitlines()[-1]
+
+
+def test_jax_is_not_imported_unless_asked_for():
+    code = "import torch, torch_pjrt, sys; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_concrete_arrays_over_several_devices():
+    mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.device_put(jnp.ones(8), jax.NamedSharding(mesh, jax.sharding.PartitionSpec("d")))
+    refused(torch_view, spread, match="spread over 4 devices", kind=ValueError)
+    assert np.asarray(as_jax(lambda x: x * 2)(spread)).tolist() == [2.0] * 8
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -1,0 +1,103 @@
+"""as_jax of modules: parameters, buffers as state, modes, what is closed over."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+from torch_pjrt.jax import as_jax
+
+
+def close(a, b):
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def x():
+    return jnp.asarray(np.random.RandomState(0).randn(6, 3).astype("float32"))
+
+
+def in_torch(x):
+    return torch.from_numpy(np.array(x))
+
+
+def test_parameters_and_gradients(x):
+    module = nn.LSTM(3, 4)
+    f, params, state = as_jax(module)
+    assert params.keys() == dict(module.named_parameters()).keys()
+    (result, _), new_state = f(params, state, x[:2, None])
+    assert new_state == {}
+    expected = module(in_torch(x)[:2, None])[0]
+    close(result, expected.detach())
+    gradients = jax.jit(jax.grad(lambda p: (f(p, state, x[:2, None])[0][0] ** 2).sum()))(params)
+    (expected**2).sum().backward()
+    for name, parameter in module.named_parameters():
+        close(gradients[name], parameter.grad)
+
+
+def test_running_statistics_are_returned(x):
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    f, params, state = as_jax(module, dtypes="jax")
+    result, new_state = jax.jit(f)(params, state, x)
+    for name, buffer in module.named_buffers():
+        assert torch.equal(buffer, before[name])
+    close(result, module(in_torch(x)).detach())
+    for name, buffer in module.named_buffers():
+        close(new_state[name], buffer)
+
+
+def test_modes_are_seen(x):
+    module = nn.BatchNorm1d(3)
+    f, params, state = as_jax(module, dtypes="jax")
+    trained, _ = f(params, state, x)
+    module.eval()
+    plain, new_state = f(params, state, x)
+    close(plain, x / np.sqrt(1 + 1e-5))
+    assert not np.allclose(trained, plain)
+    close(new_state["running_mean"], state["running_mean"])
+
+
+def test_tied_parameters_are_one(x):
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    module[1].weight = module[0].weight
+    f, params, state = as_jax(module)
+    assert "1.weight" not in params
+    gradients = jax.grad(lambda p: f(p, state, x)[0].sum())(params)
+    module(in_torch(x)).sum().backward()
+    close(gradients["0.weight"], module[0].weight.grad)
+
+
+def test_what_is_closed_over_is_constant_and_told(x):
+    linear = nn.Linear(3, 2)
+    f = as_jax(lambda x: linear(x) + torch.arange(2))
+    with pytest.warns(UserWarning, match=r"Linear.weight, Linear.bias \(32 bytes\) are closed over.*f, params, state"):
+        result = jax.jit(f)(x)
+    expected = linear(in_torch(x)) + torch.arange(2)
+    close(result, expected.detach())
+    close(jax.grad(lambda x: f(x).sum())(x), linear.weight.detach().sum(0).expand(6, 3))
+
+
+def test_closed_over_module_that_changes_is_refused(x):
+    norm = nn.BatchNorm1d(3)
+    with pytest.raises(torch_pjrt.CaptureError, match=r"writes to what it closes over \(.*running_mean.*as_jax\(module\)"):
+        jax.grad(lambda x: as_jax(lambda x: norm(x))(x).sum())(x)
+
+
+def test_compiled_module(x):
+    module = torch.compile(nn.Linear(3, 3), backend="pjrt")
+    f, params, state = as_jax(module)
+    close(jax.jit(f)(params, state, x)[0], module(in_torch(x)).detach())
+
+
+def test_module_hooks_take_part(x):
+    module = nn.Linear(3, 3)
+    module.register_full_backward_hook(lambda module, gin, gout: (gin[0] * 5,))
+    f, params, state = as_jax(module)
+    gradient = jax.jit(jax.grad(lambda x: f(params, state, x)[0].sum()))(x)
+    close(gradient, 5 * module.weight.detach().sum(0).expand(6, 3))
