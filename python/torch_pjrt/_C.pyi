@@ -13,12 +13,20 @@ import torch
 __all__: list[str] = [
     "BareProgram",
     "Captured",
+    "Composites",
+    "ForeignFunction",
     "Function",
+    "Group",
+    "Placeholder",
     "Program",
     "Region",
     "Trace",
+    "ask_composites",
+    "asked_composites",
+    "attribute",
     "begin_optimizer_step",
     "borrow",
+    "composite_names",
     "count_fallback",
     "current_device",
     "default_generator",
@@ -30,6 +38,7 @@ __all__: list[str] = [
     "end_optimizer_step",
     "end_round_before_backward",
     "graph",
+    "hand_over",
     "has_no_values",
     "host_view",
     "if_else",
@@ -41,10 +50,12 @@ __all__: list[str] = [
     "is_pending",
     "is_shared",
     "keep_accelerator",
+    "make_composites",
     "mark_read_only",
     "metrics",
     "most_devices",
     "node_id",
+    "placeholders_below",
     "platform_name",
     "platform_version",
     "plugin",
@@ -58,6 +69,7 @@ __all__: list[str] = [
     "set_python_sources",
     "set_strict",
     "set_tracing",
+    "snapshot",
     "stablehlo",
     "start_all",
     "start_log",
@@ -69,6 +81,7 @@ __all__: list[str] = [
     "user_location",
     "wait",
     "while_loop",
+    "write_protected",
 ]
 
 class BareProgram:
@@ -164,6 +177,42 @@ class Function:
     @property
     def programs(self) -> list[Program]: ...
 
+class Placeholder:
+    """
+    what a tensor that has no value stands for
+    """
+    def __init__(self, tensor: torch.Tensor) -> None: ...
+    def tensor(self) -> torch.Tensor:
+        """
+        another tensor that stands for it
+        """
+    @property
+    def address(self) -> int: ...
+    @property
+    def is_alive(self) -> bool:
+        """
+        does anything rest on it?
+        """
+
+class ForeignFunction:
+    """
+    a function in StableHLO, to be called by nodes
+    """
+    def __call__(self, operands: collections.abc.Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
+    def __init__(
+        self,
+        label: str,
+        name: str,
+        functions: str,
+        operands: collections.abc.Sequence[
+            tuple[typing.Any, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
+        ],
+        results: collections.abc.Sequence[
+            tuple[typing.Any, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]
+        ],
+        device: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
 class Captured:
     """
     a program and what its state must be like
@@ -179,6 +228,37 @@ class Captured:
     ) -> None: ...
     def call(self, arg0: tuple[typing.Any, ...], *args: typing.Any) -> typing.Any: ...
 
+class Composites:
+    """
+    what composites are asked for; equal sets are one object
+    """
+    def contains(self, arg0: str) -> bool: ...
+    @property
+    def all(self) -> bool: ...
+    @property
+    def names(self) -> set[str]: ...
+    @property
+    def renamed(self) -> dict[str, str]: ...
+
+class Group:
+    """
+    a function that is traced to be one node
+    """
+    def __init__(self, operands: collections.abc.Sequence[torch.Tensor]) -> None: ...
+    def end(self) -> None:
+        """
+        gives what it has written to its values back
+        """
+    def record(
+        self, name: str, attributes: collections.abc.Mapping[str, str], results: collections.abc.Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]: ...
+    def written(self) -> list[int]:
+        """
+        which operands it has written to so far; -1: another tensor
+        """
+    @property
+    def placeholders(self) -> list[torch.Tensor]: ...
+
 def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
     """
     x + y in a C++ loop; nanoseconds a call
@@ -189,8 +269,31 @@ def _bench_prepare(arg0: torch.Tensor) -> int:
     nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it
     """
 
+def ask_composites(arg0: Composites) -> None: ...
+def asked_composites() -> Composites: ...
+@typing.overload
+def attribute(value: bool) -> str: ...
+@typing.overload
+def attribute(value: int) -> str: ...
+@typing.overload
+def attribute(value: float) -> str: ...
+@typing.overload
+def attribute(arg0: str) -> str: ...
+@typing.overload
+def attribute(value: list[bool]) -> str: ...
+@typing.overload
+def attribute(value: list[int]) -> str: ...
+@typing.overload
+def attribute(value: list[float]) -> str: ...
+@typing.overload
+def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
 def begin_optimizer_step(arg0: bool) -> None: ...
 def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None: ...
+def composite_names() -> set[str]:
+    """
+    those of ops
+    """
+
 def count_fallback(arg0: str) -> bool:
     """
     counts it; whether it was the first of this op
@@ -210,6 +313,15 @@ def eager() -> bool: ...
 def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
 def end_round_before_backward() -> None: ...
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
+def hand_over(
+    inputs: collections.abc.Sequence[torch.Tensor],
+    results: collections.abc.Sequence[torch.Tensor],
+    key: typing.SupportsInt | typing.SupportsIndex | None = None,
+) -> tuple[str, list[torch.Tensor]]:
+    """
+    a trace as StableHLO: the text, and the constants that @main takes after the inputs
+    """
+
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
     is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
@@ -239,12 +351,22 @@ def is_shared(arg0: torch.device) -> bool:
     """
 
 def keep_accelerator() -> None: ...
+def make_composites(arg0: bool, arg1: collections.abc.Set[str], arg2: collections.abc.Mapping[str, str]) -> Composites:
+    """
+    None where they ask for none
+    """
+
 def mark_read_only(arg0: typing.Any) -> None: ...
 def metrics() -> dict[str, typing.Any]: ...
 def most_devices() -> int: ...
 def node_id(arg0: torch.Tensor) -> int | None:
     """
     nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no value
+    """
+
+def placeholders_below(tensors: collections.abc.Sequence[torch.Tensor]) -> list[int]:
+    """
+    the addresses of the placeholders that the tensors rest on
     """
 
 def platform_name() -> str: ...
@@ -266,7 +388,14 @@ def set_python_sources(
 
 def set_strict(arg0: bool) -> None: ...
 def set_tracing(arg0: bool) -> None: ...
-def stablehlo(tensors: collections.abc.Sequence[torch.Tensor], for_cpu: bool = False) -> str: ...
+def snapshot(arg0: torch.Tensor) -> torch.Tensor | None:
+    """
+    a CPU tensor over the same memory, as it stays when the given one is written to
+    """
+
+def stablehlo(
+    tensors: collections.abc.Sequence[torch.Tensor], for_cpu: bool = False, knows_composites: bool = True
+) -> str: ...
 def start_all(arg0: str) -> None: ...
 def start_log() -> None: ...
 def stop_log() -> None: ...
@@ -286,3 +415,7 @@ def while_loop(
     condition: Region,
     body: Region,
 ) -> list[torch.Tensor]: ...
+def write_protected(arg0: torch.Tensor) -> torch.Tensor | None:
+    """
+    a CPU tensor over the same memory; a write copies it first, and counts it
+    """
