@@ -194,10 +194,10 @@ Values emit_if(Emit& e, const CallLowering& lowering, const Values& operands) {
 
 }  // namespace
 
-Value contiguous_value(const at::Tensor& tensor) {
+graph::Value contiguous_value(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();
   std::lock_guard lock(graph::graph_lock());
-  const Value value = device::read(dense);
+  const graph::Value value = device::read(dense);
   const graph::TypePtr type = contiguous_type(tensor);
   return value.type() == type ? value : device::convert(value, type, dense.device().index());
 }
