@@ -42,8 +42,12 @@ PACKAGES: dict[str, set[str]] = {
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings"},
     "adapt": {"device", "dynamo"},
+    "jax": {"errors", "program", "capture"},
     "trace": {"capture"},
 }
+
+# What of JAX keeps its name from release to release; the rest is for torch_pjrt/jax/_compat.py alone.
+LASTING = {"jax", "jax.numpy"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<ours>[^"]+)"|<(?P<theirs>[^>]+)>)')
 
@@ -104,6 +108,10 @@ def import_violations(path: Path, text: str, arrows: Arrows) -> Iterator[tuple[i
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
             yield node.lineno, "a relative import; name the module from torch_pjrt"
+        jax = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for name in jax:
+            if name.split(".")[0] == "jax" and name not in LASTING and path.stem != "_compat":
+                yield node.lineno, f"{name} may be renamed by JAX; torch_pjrt/jax/_compat.py alone imports it"
         for name in imported(node):
             other = name.split(".")[0]
             is_room = (package / other).is_dir() or (package / f"{other}.py").exists()

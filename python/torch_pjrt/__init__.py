@@ -119,6 +119,7 @@ def metrics() -> dict[str, Any]:
       (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),
       ``"optimizer step"``, ``"torch_pjrt.sync"``, ….
     - ``host_transfer_bytes``: copied between host and device, both ways.
+    - ``copies_on_write``: of memory shared with JAX, before it was written to (``torch_pjrt.jax``).
     - ``record_seconds``: in recording. An estimate: the first call of each kind is timed, of the others one in 61.
     - ``compile_seconds``: from recorded graphs to new executables, whether compiled or loaded from disk.
     - ``prepare_seconds``: finding known programs and binding their arguments.

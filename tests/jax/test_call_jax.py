@@ -49,8 +49,8 @@ def test_gradients_of_two_orders(tensors):
 TRANSFORMS = {
     "grad": lambda f: torch.func.grad(square(f), (0, 1)),
     "vmap": lambda f: lambda x, w: torch.func.vmap(f, (0, None))(torch.stack([x, x + 1]), w),
-    "vmap of grad": lambda f: lambda x, w: torch.func.vmap(torch.func.grad(square(f)), (1, None), 1)(
-        torch.stack([x, x + 1], 1), w
+    "vmap of grad": lambda f: (
+        lambda x, w: torch.func.vmap(torch.func.grad(square(f)), (1, None), 1)(torch.stack([x, x + 1], 1), w)
     ),
     "grad of vmap": lambda f: torch.func.grad(
         lambda x, w: torch.func.vmap(f, (0, None))(torch.stack([x, x + 1]), w).sum(), (0, 1)

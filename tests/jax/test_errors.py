@@ -26,7 +26,7 @@ def refused(fn, *args, match, kind=Exception):
 @pytest.mark.parametrize(
     ("fn", "match"),
     [
-        (lambda x: x * x.sum().item(), "Tensor.item|needs? the value"),
+        (lambda x: x * x.sum().int().item(), "Tensor.item needs the value"),
         (lambda x: x if x.sum() > 0 else -x, "needs the value"),
         (lambda x: print(x), "needs the value"),
         (lambda x: x[x > 0], "can't be part of a program|shape depends on data"),
@@ -45,7 +45,7 @@ def test_host_fallbacks_are_errors():
 
 def test_values_of_views_of_tracers():
     for read in (lambda t: t.sum().item(), print, bool):
-        refused(jax.jit(lambda x, read=read: read(torch_view(x))), X, match="value.*traced")
+        refused(jax.jit(lambda x, read=read: read(torch_view(x))), X, match="depends on data, which is not there|was traced, and has no value")
 
 
 def test_arguments_that_are_no_arrays():
@@ -53,7 +53,6 @@ def test_arguments_that_are_no_arrays():
     refused(f, X, "text", match="argument 1 of <lambda> is a str, which is no array.*functools.partial", kind=TypeError)
     refused(f, torch.ones(2), match="argument 0 of <lambda> is a torch tensor.*jax_view", kind=TypeError)
     refused(f, jax.random.key(0), match="key<fry>.*jax.random.key_data", kind=TypeError)
-    refused(as_jax, torch.sin, match="dtypes is 'jax' or None") if False else None
     refused(functools.partial(as_jax, torch.sin, dtypes="torch"), match="dtypes is 'jax' or None", kind=ValueError)
     refused(functools.partial(f, key=3.5), X, match="key= takes a random key", kind=TypeError)
 

@@ -85,7 +85,9 @@ def test_what_is_closed_over_is_constant_and_told(x):
 
 def test_closed_over_module_that_changes_is_refused(x):
     norm = nn.BatchNorm1d(3)
-    with pytest.raises(torch_pjrt.CaptureError, match=r"writes to what it closes over \(.*running_mean.*as_jax\(module\)"):
+    with pytest.raises(
+        torch_pjrt.CaptureError, match=r"writes to what it closes over \(.*running_mean.*as_jax\(module\)"
+    ):
         jax.grad(lambda x: as_jax(lambda x: norm(x))(x).sum())(x)
 
 

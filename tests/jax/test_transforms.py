@@ -99,26 +99,22 @@ BATCHES = {
     "vmap, shared": lambda g: jax.vmap(g, (0, None)),
     "jit of vmap of grad": lambda g: jax.jit(jax.vmap(jax.grad(loss(g), 1), (0, 2))),
     "grad of vmap": lambda g: jax.grad(lambda x, w: (jax.vmap(g, (0, 2))(x, w) ** 2).sum(), (0, 1)),
-    "grad of vmap, shared": lambda g: jax.grad(
-        lambda x, w: (jax.vmap(g, (0, None))(x, w[..., 0]) ** 2).sum(), (0, 1)
-    ),
+    "grad of vmap, shared": lambda g: jax.grad(lambda x, w: (jax.vmap(g, (0, None))(x, w[..., 0]) ** 2).sum(), (0, 1)),
     "grad of vmap of vmap": lambda g: jax.grad(
         lambda x, w: (jax.vmap(jax.vmap(g, (None, 1)), (0, None))(x, w) ** 2).sum(), (0, 1)
     ),
-    "vmap of jvp of grad": lambda g: jax.vmap(
-        lambda x, w: jax.jvp(jax.grad(loss(g)), (x, w), (x, w))[1], (0, None)
-    ),
+    "vmap of jvp of grad": lambda g: jax.vmap(lambda x, w: jax.jvp(jax.grad(loss(g)), (x, w), (x, w))[1], (0, None)),
     "jacrev of vmap": lambda g: lambda x, w: jax.jacrev(jax.vmap(g, (0, None)))(x, w[..., 0]),
-    "vmap of grad of scan": lambda g: jax.vmap(
-        jax.grad(lambda x, w: (scanned(g)(x, w)[0] ** 2).sum(), (0, 1)), (0, 2)
-    ),
+    "vmap of grad of scan": lambda g: jax.vmap(jax.grad(lambda x, w: (scanned(g)(x, w)[0] ** 2).sum(), (0, 1)), (0, 2)),
 }
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transform(name):
     transform = TRANSFORMS[name]
-    outer = (lambda f: f) if name in ("none", "donation", "export") else jax.jit  # one program compiles sooner than many
+    outer = (
+        (lambda f: f) if name in ("none", "donation", "export") else jax.jit
+    )  # one program compiles sooner than many
     assert_same(outer(transform(as_jax(by_torch)))(X, W), outer(transform(by_jax))(X, W))
 
 

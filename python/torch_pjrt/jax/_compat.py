@@ -1,5 +1,5 @@
-"""Everything of JAX that is renamed or moved from release to release. The other files of this room take the rest of JAX from
-``jax``, ``jax.numpy`` and ``jax.lax`` alone (``tools/check_layers.py`` holds them to it)."""
+"""Everything of JAX that is renamed or moved from release to release. The other files of this room take the rest of
+JAX from ``jax``, ``jax.numpy`` and ``jax.lax`` alone (``tools/check_layers.py`` holds them to it)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _check_version(version: str) -> None:
         raise ImportError(f"torch_pjrt.jax needs JAX {low} or later, and {version} is installed: pip install -U jax")
     if found > NEWEST:
         raise ImportError(
-            f"torch_pjrt.jax was made for JAX {low} to {high}, and {version} is installed: pip install -U torch_pjrt, or "
-            f"pip install 'jax<={high}.*'"
+            f"torch_pjrt.jax was made for JAX {low} to {high}, and {version} is installed: pip install -U "
+            f"torch_pjrt, or pip install 'jax<={high}.*'"
         )
 
 
@@ -179,7 +179,9 @@ materialized = ad.instantiate_zeros
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def call_text(text: str, name: str, constants: Sequence[Any], module: Any, symbols: Any, operands: Sequence[Any]) -> Any:
+def call_text(
+    text: str, name: str, constants: Sequence[Any], module: Any, symbols: Any, operands: Sequence[Any]
+) -> Any:
     """Puts a StableHLO module beside what is being lowered, and a call of its @main where it is."""
     parsed = ir.Module.parse(text, module.context)
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"].value == "main")
@@ -198,7 +200,11 @@ def constant(value: np.ndarray[Any, Any]) -> Any:
         contiguous = np.packbits(contiguous, bitorder="little")
         attribute = ir.DenseElementsAttr.get(contiguous, type=element, shape=shape)
     else:
-        raw = contiguous.view(np.uint8 if dtype.itemsize == 1 else f"u{dtype.itemsize}") if dtype.kind == "V" else contiguous
+        raw = (
+            contiguous.view(np.uint8 if dtype.itemsize == 1 else f"u{dtype.itemsize}")
+            if dtype.kind == "V"
+            else contiguous
+        )
         attribute = ir.DenseElementsAttr.get(raw, type=element, shape=shape)
     return stablehlo.ConstantOp(attribute).result
 
@@ -250,7 +256,8 @@ def functions_of(text: str, prefix: str) -> str:
 
 @functools.cache
 def _importer() -> Callable[[Any], jax.Array] | None:
-    """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its time."""
+    """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its
+    time."""
     try:
         from jax._src.lib import _jax, jaxlib_extension_version
     except ImportError:

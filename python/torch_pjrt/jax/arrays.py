@@ -1,8 +1,8 @@
 """Dtypes, and concrete arrays as tensors and back, over the same memory where both sides can use it.
 
-JAX's arrays never change. A tensor over an array's memory therefore copies it before the first write to it, and a tensor
-that was given to JAX copies its memory before the next write (``src/device/host/shared_memory.h``); both are counted in
-``torch_pjrt.metrics()["copies_on_write"]``.
+JAX's arrays never change. A tensor over an array's memory therefore copies it before the first write to it, and a
+tensor that was given to JAX copies its memory before the next write (``src/device/host/shared_memory.h``); both are
+counted in ``torch_pjrt.metrics()["copies_on_write"]``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
         return torch.from_numpy(np.array(array))
     if len(array.devices()) != 1:
         raise ValueError(
-            f"{what} is spread over {len(array.devices())} devices, and a tensor is on one: under jax.jit it is sharded as "
-            "JAX decides; here give one shard (array.addressable_shards[i].data), or jax.device_get(array)"
+            f"{what} is spread over {len(array.devices())} devices, and a tensor is on one: under jax.jit it is "
+            "sharded as JAX decides; here give one shard (array.addressable_shards[i].data), or jax.device_get(array)"
         )
     shared: torch.Tensor = torch.from_dlpack(array)
     protected: torch.Tensor | None = _C.write_protected(shared)
@@ -80,8 +80,8 @@ def to_jax(tensor: torch.Tensor, what: str = "the tensor") -> jax.Array:
     """A tensor with values as an array on the same device."""
     if tensor.requires_grad:
         raise ValueError(
-            f"{what} requires grad, and JAX does not see torch's gradients: give tensor.detach(), or call the JAX function "
-            "with torch_pjrt.jax.call_jax, through which torch differentiates"
+            f"{what} requires grad, and JAX does not see torch's gradients: give tensor.detach(), or call the JAX "
+            "function with torch_pjrt.jax.call_jax, through which torch differentiates"
         )
     jax_dtype(tensor.dtype, what)
     tensor = tensor.resolve_conj().resolve_neg()

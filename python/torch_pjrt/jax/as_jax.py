@@ -24,8 +24,8 @@ def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
     The torch function is recorded once for arguments of each structure, shape and dtype (and for ``train()`` and
     ``eval()`` of the modules that it uses), and is one operation of JAX's program then: StableHLO, no callback. All of
     JAX's transformations go through it. Derivatives are torch's: custom autograd Functions, hooks and ``no_grad`` mean
-    under ``jax.grad`` what they mean under ``backward()``. What the function does beside calling torch happens when it is
-    recorded.
+    under ``jax.grad`` what they mean under ``backward()``. What the function does beside calling torch happens when it
+    is recorded.
 
     Args:
         fn: takes tensors in any structure that JAX knows (lists, dicts, …) and gives such a structure; or a module.
@@ -39,7 +39,8 @@ def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
 
     Raises:
         TypeError: in a call, an argument or result that is no array or of a dtype that the other side lacks.
-        torch_pjrt.CaptureError: in a call, the function can't be one program: it needs a value (``item()``, ``if``), runs
+        torch_pjrt.CaptureError: in a call, the function can't be one program: it needs a value (``item()``, ``if``),
+        runs
             an operation on the host, has results whose shape is data, or writes to what it closes over.
         RuntimeError: in a call, it draws random numbers and there is no key.
     """
@@ -87,9 +88,7 @@ class _Function:
 
         structs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in forms]
         _check_shapes(structs, self.name)
-        traced = tracing.trace(
-            on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow
-        )
+        traced = tracing.trace(on_tensors, structs, name=self.name, source=self.source, keyed=keyed, narrow=self.narrow)
         if traced.enclosed and not self.has_told:
             self.has_told = True
             scope: Any = traced.recorded.scope
@@ -100,14 +99,15 @@ class _Function:
 def _array(leaf: Any, name: str, index: int) -> Any:
     if isinstance(leaf, torch.Tensor):
         raise TypeError(
-            f"argument {index} of {name} is a torch tensor, and JAX functions take arrays: torch_pjrt.jax.jax_view(tensor)"
+            f"argument {index} of {name} is a torch tensor, and JAX functions take arrays: "
+            "torch_pjrt.jax.jax_view(tensor)"
         )
     try:
         array = leaf if _compat.is_tracer(leaf) or isinstance(leaf, jax.Array) else jax.numpy.asarray(leaf)
     except TypeError as error:
         raise TypeError(
-            f"argument {index} of {name} is a {type(leaf).__name__}, which is no array; give what is no array beforehand: "
-            f"as_jax(functools.partial({name}, ...))"
+            f"argument {index} of {name} is a {type(leaf).__name__}, which is no array; give what is no array "
+            f"beforehand: as_jax(functools.partial({name}, ...))"
         ) from error
     arrays.torch_dtype(array.dtype, f"argument {index} of {name}")
     return array
@@ -117,8 +117,8 @@ def _check_shapes(structs: Sequence[Any], name: str) -> None:
     for i, struct in enumerate(structs):
         if not all(isinstance(size, int) for size in struct.shape):
             raise TypeError(
-                f"argument {i} of {name} has the shape {struct.shape}, with a size that is not known: torch records for "
-                "known sizes. Export for each size"
+                f"argument {i} of {name} has the shape {struct.shape}, with a size that is not known: torch records "
+                "for known sizes. Export for each size"
             )
 
 
@@ -158,8 +158,8 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
 
 @contextmanager
 def substituted(module: nn.Module, tensors: dict[str, torch.Tensor], name: str) -> Iterator[Callable[..., Any]]:
-    """The module with these in the place of its parameters and buffers, wherever it holds them. Gives a function that gives
-    what is in the place of some now."""
+    """The module with these in the place of its parameters and buffers, wherever it holds them. Gives a function that
+    gives what is in the place of some now."""
     own = dict((*module.named_parameters(), *module.named_buffers()))
     unknown = sorted(tensors.keys() - own.keys()) or sorted(own.keys() - tensors.keys())
     if unknown:

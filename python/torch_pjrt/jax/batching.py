@@ -21,8 +21,8 @@ Function = Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True)
 class Level:
-    """One vmap: how many examples, along which dimension of each argument (None: the same for all), and which results are
-    summed over the examples. The other results have the examples along dimension 0."""
+    """One vmap: how many examples, along which dimension of each argument (None: the same for all), and which results
+    are summed over the examples. The other results have the examples along dimension 0."""
 
     size: int
     dims: tuple[int | None, ...]

@@ -19,20 +19,20 @@ def call_jax(jax_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """``jax_fn(*args, **kwargs)`` on torch tensors, as torch computes.
 
     JAX lowers the function once for arguments of each structure, shape and dtype; its StableHLO becomes part of torch's
-    program: on ``"pjrt"`` of the recorded graph, under ``torch.compile(backend="pjrt")``, ``compile_step`` and ``jit`` of
-    theirs, without a graph break. On CPU tensors in eager mode it is a compiled program of its own. Gradients are JAX's
+    program: on ``"pjrt"`` of the recorded graph, under ``torch.compile``, ``compile_step`` and ``jit`` of theirs,
+    without a graph break. On CPU tensors in eager mode it is a compiled program of its own. Gradients are JAX's
     (``jax.vjp``), to any order; ``torch.func``'s transforms go through it.
 
     Args:
         jax_fn: takes arrays in any structure that JAX knows and gives such a structure; ``jax.jit`` of it does as well.
-        args, kwargs: tensors on one device, and JAX or NumPy arrays; what else is in them is static: given as it is, and part
-            of what the program is made for.
+        args, kwargs: tensors on one device, and JAX or NumPy arrays; what else is in them is static: given as it is,
+            and part of what the program is made for.
 
     Returns:
         The results as tensors, on the arguments' device.
 
     Raises:
-        TypeError: a 64-bit tensor while JAX's 64-bit types are off, or an argument that is neither an array nor hashable.
+        TypeError: a 64-bit tensor while JAX's 64-bit types are off, or an argument that is no array and not hashable.
         ValueError: tensors on several devices, or none at all.
         NotImplementedError: a primitive that JAX only lowers to a library of its own, by name.
     """
@@ -83,8 +83,8 @@ class _Callable:
         except TypeError:
             kind = next(type(each).__name__ for each in statics if not _is_hashable(each))
             raise TypeError(
-                f"call_jax({self.name}): an argument is a {kind}, which is neither an array nor hashable: close over it "
-                "(functools.partial), or pass its arrays"
+                f"call_jax({self.name}): an argument is a {kind}, which is neither an array nor hashable: close over "
+                "it (functools.partial), or pass its arrays"
             ) from None
         if known is None:
             known = self.programs[at] = self._program(tree, operands, statics)
@@ -95,12 +95,14 @@ class _Callable:
         devices = dict.fromkeys(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
         if not devices:
             raise ValueError(
-                f"call_jax({self.name}): there is no tensor among the arguments, so no device to compute on: call the JAX "
-                "function itself, and take its result by torch_view"
+                f"call_jax({self.name}): there is no tensor among the arguments, so no device to compute on: call "
+                "the JAX function itself, and take its result by torch_view"
             )
         if len(devices) > 1:
             where = " and ".join(f"'{device}'" for device in devices)
-            raise ValueError(f"call_jax({self.name}): the tensors are on one device, not on {where}: move them (x.to(y.device))")
+            raise ValueError(
+                f"call_jax({self.name}): the tensors are on one device, not on {where}: move them (x.to(y.device))"
+            )
         return next(iter(devices))
 
     def _operand(self, leaf: Any, index: int, home: torch.device) -> torch.Tensor | None:

@@ -54,9 +54,7 @@ def _linear_jvp(primals: Any, tangents: Any, *, program: Program) -> Any:
     assert program.recorded.of is not None
     first = len(program.recorded.of[0].structs)
     if all(i >= first for i in wanted):
-        filled = [
-            tangents[i] if i in wanted else jax.numpy.zeros_like(primals[i]) for i in range(first, len(primals))
-        ]
+        filled = [tangents[i] if i in wanted else jax.numpy.zeros_like(primals[i]) for i in range(first, len(primals))]
         return results, _linear(program, [*primals[:first], *filled])
     return results, _linear(program.jvp(wanted), [*primals, *(tangents[i] for i in wanted)])
 
@@ -75,7 +73,8 @@ def _linear_transpose(cotangents: Any, *args: Any, program: Program) -> Any:
 
 
 def _as_given(gradient: Any, dims: Sequence[int | None]) -> Any:
-    """Examples from where a transposed program has them (in front, the outermost level first) to where they came from."""
+    """Examples from where a transposed program has them (in front, the outermost level first) to where they came
+    from."""
     inner = [dim for dim in dims if dim is not None]
     for depth, dim in enumerate(inner):  # from the innermost level out
         front = len(inner) - 1 - depth

@@ -1,4 +1,5 @@
-"""JAX functions as programs for torch: their StableHLO, their derivatives and batches, and the operator that calls them."""
+"""JAX functions as programs for torch: their StableHLO, their derivatives and batches, and the operator that calls
+them."""
 
 from __future__ import annotations
 
@@ -56,31 +57,37 @@ class JaxProgram:
         """What the function closes over, which are the last arguments of what runs."""
 
         def make() -> list[torch.Tensor]:
-            return [arrays.to_torch(jax.numpy.asarray(value)).to(device) for value in self.jaxpr.consts]
+            return [arrays.to_torch(jax.numpy.asarray(value)).to(device) for value in self._lifted()]
 
         made: list[torch.Tensor] = self._once(("constants", device), make)
         return made
+
+    def _lifted(self) -> list[Any]:
+        """All but random keys, which are two words."""
+        return [value for value in self.jaxpr.consts if not _compat.is_typed_key(value)]
 
     def on_device(self, index: int) -> Any:
         """A function of tensors, arguments and constants, on a pjrt device."""
         return self._once(("device", index), lambda: self._function(index))
 
     def _all_structs(self) -> list[Any]:
-        consts = [jax.typeof(jax.numpy.asarray(value)) for value in self.jaxpr.consts]
+        consts = [jax.typeof(jax.numpy.asarray(value)) for value in self._lifted()]
         return [*self.structs, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in consts)]
 
     def _text(self) -> tuple[str, str]:
         count = len(self.structs)
 
         def lifted(*values: Any) -> Sequence[Any]:
-            return tuple(_compat.eval_jaxpr(self.jaxpr, values[count:], values[:count]))
+            given = iter(values[count:])
+            consts = [value if _compat.is_typed_key(value) else next(given) for value in self.jaxpr.consts]
+            return tuple(_compat.eval_jaxpr(self.jaxpr, consts, values[:count]))
 
         try:
             text, _ = _compat.lower_generic(lifted, self._all_structs())
         except NotImplementedError as error:
             raise NotImplementedError(
-                f"call_jax({self.name}): {error}. It has no lowering of JAX's that works on any platform; call it outside of "
-                "torch, or use another algorithm"
+                f"call_jax({self.name}): {error}. It has no lowering of JAX's that works on any platform; call it "
+                "outside of torch, or use another algorithm"
             ) from error
         target = _compat.foreign_call(text)
         if target is not None:
@@ -183,8 +190,8 @@ def _inserted(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
 
 
 class Residuals:
-    """A program split for a backward: ``forward`` gives the results and what the pull needs of it, ``pull`` takes these, the
-    arguments that it needs as they are, and the cotangents."""
+    """A program split for a backward: ``forward`` gives the results and what the pull needs of it, ``pull`` takes
+    these, the arguments that it needs as they are, and the cotangents."""
 
     def __init__(self, program: JaxProgram) -> None:
         self.program = program
@@ -246,8 +253,8 @@ torch.library.register_fake("torch_pjrt::jax_call", _shapes, lib=_library)
 
 
 class _Call(torch.autograd.Function):
-    """A call of a program that may be differentiated. Of one that gives residuals, too, they are results like others: so
-    its backward can be differentiated again."""
+    """A call of a program that may be differentiated. Of one that gives residuals, too, they are results like others:
+    so its backward can be differentiated again."""
 
     @staticmethod
     def forward(number: str, split: bool, *arguments: torch.Tensor) -> Any:
@@ -289,9 +296,7 @@ class _Call(torch.autograd.Function):
         program = _programs[int(ctx.number)]
         called = program.with_residuals().forward if ctx.split else program
         arguments = ctx.saved_tensors
-        filled = [
-            torch.zeros_like(arguments[i]) if tangents[i] is None else tangents[i] for i in called.moving
-        ]
+        filled = [torch.zeros_like(arguments[i]) if tangents[i] is None else tangents[i] for i in called.moving]
         given = iter(apply(called.jvp(), [*arguments, *filled]))
         return tuple(next(given) if is_moving(result) else None for result in called.results)
 

@@ -1,8 +1,9 @@
 """What torch recorded, as programs for JAX: their derivatives, and batches of them.
 
-A ``Recorded`` is a torch function as the recorder has it: results, and the placeholders that they were computed of. Torch's
-autograd graph hangs on them, so a derivative is more recording (``torch.autograd.grad`` with ``create_graph=True``) on the
-same placeholders, to any order: custom autograd Functions and hooks take part as in any backward.
+A ``Recorded`` is a torch function as the recorder has it: results, and the placeholders that they were computed of.
+Torch's autograd graph hangs on them, so a derivative is more recording (``torch.autograd.grad`` with
+``create_graph=True``) on the same placeholders, to any order: custom autograd Functions and hooks take part as in any
+backward.
 
 A ``Program`` is a Recorded under levels of ``vmap``. A derivative of a batch is the batch of derivatives: so torch
 differentiates single examples, and JAX batches what comes of it (``batching.py``).
@@ -49,8 +50,8 @@ Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs, outputs
 class Recorded:
     """Args:
     structs, results: shapes and dtypes of inputs and outputs.
-    record: gives the inputs, placeholders that ``placeholder`` made, and the outputs, tensors that were computed of them.
-    key: which input is the random key.
+    record: gives the inputs, placeholders that ``placeholder`` made, and the outputs, tensors that were computed of
+    them. key: which input is the random key.
     scope: within it more is recorded.
     of: it is the derivative of another with respect to these inputs.
     """
@@ -114,7 +115,12 @@ class Recorded:
         return self._derivative("jvp", wanted, [self.structs[i] for i in wanted], results, self._jvp)
 
     def _derivative(
-        self, kind: str, wanted: tuple[int, ...], given: Sequence[Any], results: Sequence[Any], make: Callable[..., Tensors]
+        self,
+        kind: str,
+        wanted: tuple[int, ...],
+        given: Sequence[Any],
+        results: Sequence[Any],
+        make: Callable[..., Tensors],
     ) -> Recorded:
         def record() -> Tensors:
             inputs = self.inputs

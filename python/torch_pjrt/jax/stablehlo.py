@@ -242,9 +242,7 @@ def _scatter(_: Interpreter, op: Any, x: Values) -> Any:
 def _reduce(run: Interpreter, op: Any, x: Values) -> Any:
     half = len(x) // 2
     body = run.region(op.regions[0])
-    return lax.reduce(
-        tuple(x[:half]), tuple(x[half:]), lambda a, b: tuple(body([*a, *b])), _ints(op, "dimensions")
-    )
+    return lax.reduce(tuple(x[:half]), tuple(x[half:]), lambda a, b: tuple(body([*a, *b])), _ints(op, "dimensions"))
 
 
 def _reduce_window(run: Interpreter, op: Any, x: Values) -> Any:
@@ -375,9 +373,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.dot_general": _dot_general,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": lambda run, op, x: lax.dynamic_update_slice(x[0], x[1], x[2:]),
-    "stablehlo.fft": lambda run, op, x: lax.fft(
-        x[0], _word(op, "fft_type", "FftTypeAttr"), _ints(op, "fft_length")
-    ),
+    "stablehlo.fft": lambda run, op, x: lax.fft(x[0], _word(op, "fft_type", "FftTypeAttr"), _ints(op, "fft_length")),
     "stablehlo.gather": _gather,
     "stablehlo.if": _if,
     "stablehlo.iota": lambda run, op, x: lax.broadcasted_iota(
@@ -408,7 +404,8 @@ HANDLERS: dict[str, Handler] = {
 
 
 class Interpreter:
-    """Runs a parsed module. Use within its context, and under ``_compat.x64``: the text means the types that it says."""
+    """Runs a parsed module. Use within its context, and under ``_compat.x64``: the text means the types that it
+    says."""
 
     def __init__(self, module: Any) -> None:
         self.functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}

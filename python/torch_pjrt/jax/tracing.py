@@ -22,8 +22,8 @@ from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
 
 
 class Enclosed(Recording):
-    """What the function uses beside its arguments becomes an argument of the program, too; in a derivative, or where JAX has
-    no such dtype, a constant."""
+    """What the function uses beside its arguments becomes an argument of the program, too; in a derivative, or where
+    JAX has no such dtype, a constant."""
 
     def __init__(self) -> None:
         super().__init__("none", follow=False)
@@ -80,7 +80,7 @@ def names_in(fn: Callable[..., Any]) -> dict[int, str]:
 
 def _leaves(result: Any, name: str) -> tuple[list[Any], Any]:
     result = _plain(result)
-    leaves, tree = jax.tree.flatten(result, is_leaf=lambda x: x is None)
+    leaves = jax.tree.leaves(result, is_leaf=lambda x: x is None)
     if not leaves or all(leaf is None for leaf in leaves):
         raise TypeError(f"{name} gives None, and a JAX function gives arrays: return the tensors")
     return jax.tree.flatten(result)
@@ -143,16 +143,17 @@ def _trace(
 ) -> Traced:
     mode = Enclosed()
     scope = Scope(mode)
-    given = [placeholder(arrays.torch_dtype(s.dtype, f"argument {i} of {name}"), s.shape) for i, s in enumerate(structs)]
+    given = [
+        placeholder(arrays.torch_dtype(s.dtype, f"argument {i} of {name}"), s.shape) for i, s in enumerate(structs)
+    ]
     words = [placeholder(torch.uint32, (2,))] if keyed else []
-    with scope():
-        with torch.enable_grad():
-            try:
-                result = fn([tensor.clone() for tensor in given])
-            except RuntimeError as error:
-                raise _told(error, name) from error
-            leaves, tree = _leaves(result, name)
-            outputs = [_result(leaf, mode, name, i, narrow) for i, leaf in enumerate(leaves)]
+    with scope(), torch.enable_grad():
+        try:
+            result = fn([tensor.clone() for tensor in given])
+        except RuntimeError as error:
+            raise _told(error, name) from error
+        leaves, tree = _leaves(result, name)
+        outputs = [_result(leaf, mode, name, i, narrow) for i, leaf in enumerate(leaves)]
     mode.is_complete = True
     changed = mode.trace.changed()
     names = names_in(source) if mode.pieces else {}
@@ -161,8 +162,8 @@ def _trace(
     if written:
         raise CaptureError(
             f"{name} writes to what it closes over ({', '.join(written)}), and a JAX function changes nothing but its "
-            "results: f, params, state = as_jax(module) gives a module's buffers back as new_state; else pass the tensor "
-            "as an argument, and return it"
+            "results: f, params, state = as_jax(module) gives a module's buffers back as new_state; else pass the "
+            "tensor as an argument, and return it"
         )
     inputs = [*given, *words, *(piece.placeholder for piece in mode.pieces)]
     recorded = Recorded(
@@ -192,8 +193,8 @@ def tell_of_constants(name: str, source: Callable[..., Any], traced: Traced, ten
     nbytes = sum(tensor.nbytes for tensor in tensors)
     more = f" and {len(told) - 6} more" if len(told) > 6 else ""
     warnings.warn(
-        f"as_jax({name}): {', '.join(told[:6])}{more} ({nbytes:,} bytes) are closed over, so they are constants of the JAX "
-        "program: later changes are not seen, and no gradient reaches them. Pass them as arguments; a module's are given "
-        "by f, params, state = as_jax(module)",
+        f"as_jax({name}): {', '.join(told[:6])}{more} ({nbytes:,} bytes) are closed over, so they are constants of "
+        "the JAX program: later changes are not seen, and no gradient reaches them. Pass them as arguments; a "
+        "module's are given by f, params, state = as_jax(module)",
         stacklevel=3,
     )

@@ -1,8 +1,8 @@
 """``torch_view`` and ``jax_view``: torch code in the middle of a JAX function.
 
-While JAX traces, an array's torch view is a placeholder, and the array that it stands for is kept beside it for as long as
-anything rests on it. ``jax_view`` of a tensor finds the placeholders below it, and makes one operation of all that was
-recorded in between.
+While JAX traces, an array's torch view is a placeholder, and the array that it stands for is kept beside it for as
+long as anything rests on it. ``jax_view`` of a tensor finds the placeholders below it, and makes one operation of all
+that was recorded in between.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _sweep() -> None:
 def torch_view(value: Any) -> Any:
     """The torch tensors of JAX arrays; in any structure, whose other leaves stay as they are.
 
-    Of a concrete array it is a tensor on the same device, over the same memory. JAX's arrays never change: a write to the
-    tensor copies the memory first, once. While JAX traces, of a tracer and of an array, it is a tensor on ``"pjrt"`` that
-    has no value: what torch does with it becomes part of JAX's program.
+    Of a concrete array it is a tensor on the same device, over the same memory. JAX's arrays never change: a write to
+    the tensor copies the memory first, once. While JAX traces, of tracers and arrays alike, it is a tensor on the
+    device "pjrt" that has no value: what torch does with it becomes part of JAX's program.
 
     Raises:
         TypeError: torch has no such dtype.
@@ -72,8 +72,8 @@ def jax_view(value: Any, *, key: Any = None, dtypes: str | None = None) -> Any:
     """The JAX arrays of torch tensors; in any structure, whose other leaves stay as they are.
 
     Of a tensor with a value it is an array on the same device, over the same memory where JAX can use it (dense, at a
-    multiple of 64 bytes); a later write to the tensor copies the memory first. Of a tensor that was computed of torch views
-    of tracers it is a tracer: the value of one operation, through which JAX differentiates and batches.
+    multiple of 64 bytes); a later write to the tensor copies the memory first. Of a tensor that was computed of torch
+    views of tracers it is a tracer: the value of one operation, through which JAX differentiates and batches.
 
     Args:
         key: a random key of JAX's, where the torch code drew random numbers.
@@ -82,7 +82,8 @@ def jax_view(value: Any, *, key: Any = None, dtypes: str | None = None) -> Any:
     Raises:
         TypeError: JAX has no such dtype.
         ValueError: a tensor with a value requires grad, of which JAX sees nothing.
-        RuntimeError: the tensor rests on tracers of another transformation that is over, or random numbers were drawn and
+        RuntimeError: the tensor rests on tracers of another transformation that is over, or random numbers were drawn
+        and
             there is no key.
     """
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
@@ -103,7 +104,8 @@ def _array(leaf: Any, narrow: bool) -> Any:
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "pjrt" and bool(_C.placeholders_below([tensor]))
+    """Is it part of what JAX traces? What was made beside views is, too: it may be random."""
+    return tensor.device.type == "pjrt" and (_compat.is_tracing() or bool(_C.placeholders_below([tensor])))
 
 
 @contextlib.contextmanager
@@ -117,8 +119,8 @@ def _call(tensors: Sequence[torch.Tensor], key: Any, narrow: bool) -> list[Any]:
     unknown = [address for address in addresses if address not in _sources]
     if unknown:
         raise RuntimeError(
-            "this tensor was recorded for another program (as_jax, torch.compile, compile_step), and is no view of a JAX "
-            "array: return it from the function that made it"
+            "this tensor was recorded for another program (as_jax, torch.compile, compile_step), and is no view of "
+            "a JAX array: return it from the function that made it"
         )
     sources = [_sources[address] for address in addresses]
     with _scope(), torch.enable_grad():

@@ -16,12 +16,11 @@ namespace {
 using graph::Node;
 using graph::NodePtr;
 using graph::Number;
-using graph::Value;
 using hlo::ElementType;
 using hlo::Values;
 using ops::Emit;
 
-Value held_value(const at::Tensor& tensor) {
+graph::Value held_value(const at::Tensor& tensor) {
   TORCH_CHECK(device::is_pjrt(tensor), "expected tensors on a pjrt device, got one on ", tensor.device());
   std::lock_guard lock(graph::graph_lock());
   return device::storage_of(tensor)->cell.value();
@@ -56,7 +55,7 @@ int64_t draw_of(const Node& node) { return node.numbers.back().as_int(); }
 }  // namespace
 
 Placeholder::Placeholder(const at::Tensor& tensor) : leaf_(held_value(tensor).node), address_(0) {
-  const Value value = held_value(tensor);
+  const graph::Value value = held_value(tensor);
   TORCH_CHECK(value.is_leaf() && !value.node->data, "expected a placeholder, got a tensor with a value");
   address_ = reinterpret_cast<uint64_t>(value.node.get());
 }
@@ -68,9 +67,9 @@ at::Tensor Placeholder::tensor() const {
 }
 
 std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors) {
-  std::vector<Value> values;
+  std::vector<graph::Value> values;
   for (const at::Tensor& tensor : tensors) {
-    if (const Value value = held_value(tensor)) values.push_back(value);
+    if (const graph::Value value = held_value(tensor)) values.push_back(value);
   }
   std::vector<uint64_t> addresses;
   std::lock_guard lock(graph::graph_lock());
@@ -82,13 +81,13 @@ std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors)
 
 HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results,
                      std::optional<size_t> key) {
-  std::vector<Value> values;
+  std::vector<graph::Value> values;
   for (const at::Tensor& result : results) values.push_back(contiguous_value(result));
   Emit e("torch", ops::Target::kAny);
   e.without_requirements();
   std::unordered_map<const Node*, Values> done;
   for (const at::Tensor& input : inputs) {
-    const Value value = held_value(input);
+    const graph::Value value = held_value(input);
     done[value.node.get()] = {e.parameter(e.type_of(*value.type()))};
   }
   std::vector<const Node*> order;
@@ -116,7 +115,7 @@ HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at
     const graph::Signature& signature = *node->signature;
     if (!signature.file.empty()) e.set_location(signature.file, signature.line);
     Values operands;
-    for (const Value& operand : node->operands) operands.push_back(done.at(operand.node.get())[operand.index]);
+    for (const graph::Value& operand : node->operands) operands.push_back(done.at(operand.node.get())[operand.index]);
     std::vector<LoweredNumber> numbers;
     for (const Number& number : node->numbers) {
       if (number.kind != Number::Kind::kKey) numbers.push_back({number, constant_of(e, number), false, nullptr});
@@ -126,7 +125,7 @@ HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at
     e.set_location("", 0);
   }
   Values texts;
-  for (const Value& value : values) texts.push_back(done.at(value.node.get())[value.index]);
+  for (const graph::Value& value : values) texts.push_back(done.at(value.node.get())[value.index]);
   module.text = e.finish(texts);
   return module;
 }

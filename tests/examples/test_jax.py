@@ -1,0 +1,15 @@
+"""The examples with JAX, as a user starts them; each asks for its result itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["jax_optax", "jax_mixed"])
+def test_example(name: str) -> None:
+    result = subprocess.run([sys.executable, ROOT / f"examples/{name}.py"], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
