@@ -52,9 +52,9 @@ Values Builder::call(const std::string& name, const std::string& functions, cons
                      const std::vector<Type>& results) {
   check(!results.empty(), "func.call", name, " gives nothing");
   impl_->functions.try_emplace(name, functions);
-  return impl_->emit(cat("func.call @", quoted(name), "(", impl_->uses("func.call", operands), ") : ",
-                         signature(operands, results)),
-                     results);
+  return impl_->emit(
+      cat("func.call @", quoted(name), "(", impl_->uses("func.call", operands), ") : ", signature(operands, results)),
+      results);
 }
 
 }  // namespace tpjrt::hlo

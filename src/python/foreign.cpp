@@ -45,7 +45,8 @@ void bind_foreign(py::module_& m) {
       "a trace as StableHLO: the text, and the constants that @main takes after the inputs");
   py::class_<engine::ForeignFunction>(m, "ForeignFunction", "a function in StableHLO, to be called by nodes")
       .def(py::init([](const std::string& label, std::string name, std::string functions,
-                       const std::vector<DtypeAndSizes>& operands, const std::vector<DtypeAndSizes>& results, int device) {
+                       const std::vector<DtypeAndSizes>& operands, const std::vector<DtypeAndSizes>& results,
+                       int device) {
              return engine::ForeignFunction(label, std::move(name), std::move(functions), contiguous_types(operands),
                                             contiguous_types(results), static_cast<c10::DeviceIndex>(device));
            }),
@@ -54,7 +55,8 @@ void bind_foreign(py::module_& m) {
       .def("__call__", &engine::ForeignFunction::call, py::arg("operands"));
   m.def("write_protected", &device::write_protected,
         "a CPU tensor over the same memory; a write copies it first, and counts it");
-  m.def("snapshot", &device::snapshot, "a CPU tensor over the same memory, as it stays when the given one is written to");
+  m.def("snapshot", &device::snapshot,
+        "a CPU tensor over the same memory, as it stays when the given one is written to");
 }
 
 }  // namespace tpjrt::python

@@ -1,6 +1,6 @@
 """Decompositions that PyTorch lacks, or has wrong. They come before its own.
 
-Those here have kernels that the dispatcher knows from the start; ``late`` has the others.
+Those imported here have kernels that the dispatcher knows from the start.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,12 @@ from torch_pjrt.decompositions import (
     recurrent_modules,
     suppression,
 )
+from torch_pjrt.decompositions.table import DECOMPOSITIONS
 
 
 def every() -> dict[str, Callable[..., Any]]:
-    """By the op's name. The late ones are imported at the first call."""
-    from torch_pjrt.decompositions.late import DECOMPOSITIONS
+    """By the op's name. Those that the dispatcher need not know of are imported at the first call."""
+    from torch_pjrt.decompositions import deformable, indexing, normalization, regions, sampling, sets  # noqa: F401
 
     return DECOMPOSITIONS
 

@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.overrides import _get_current_function_mode
@@ -174,7 +174,7 @@ def apply(group: Group, tensors: Tensors) -> Tensors:
 
 def is_asked(name: str) -> bool:
     """Of this name, or of the group that it is the backward of."""
-    asked = _C.asked_composites()
+    asked = cast("_C.Composites | None", _C.asked_composites())
     if asked is None:
         return False
     while not asked.contains(name):

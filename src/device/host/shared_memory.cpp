@@ -37,7 +37,8 @@ c10::DataPtr share_of(const Share& owner) {
 void copy_before_write(c10::StorageImpl* storage) {
   c10::DataPtr& current = storage->_mutable_data_ptr_no_checks();
   const Share& share = *static_cast<Share*>(current.get_context());
-  if (share.use_count() == 1 && share->memory.get_deleter() != nullptr && share->memory.get_context() == current.get()) {
+  if (share.use_count() == 1 && share->memory.get_deleter() != nullptr &&
+      share->memory.get_context() == current.get()) {
     storage->set_data_ptr_noswap(std::move(share->memory));  // nobody else has it any more, and it was PyTorch's own
     return;
   }
@@ -82,7 +83,8 @@ std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
   }
   if (!storage->has_materializer()) storage->set_materializer(&copy_before_write);
   auto* keep = new Share(*static_cast<Share*>(storage->data_ptr().get_context()));
-  auto* data = static_cast<char*>((*keep)->memory.get()) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  auto* data =
+      static_cast<char*>((*keep)->memory.get()) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
   return at::from_blob(data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options());
 }
 

@@ -38,8 +38,8 @@ ForeignFunction::ForeignFunction(const std::string& label, std::string name, std
 }
 
 std::vector<at::Tensor> ForeignFunction::call(const std::vector<at::Tensor>& operands) const {
-  TORCH_CHECK(operands.size() == signature_->operands.size(), signature_->name, " takes ",
-              signature_->operands.size(), " tensors, got ", operands.size());
+  TORCH_CHECK(operands.size() == signature_->operands.size(), signature_->name, " takes ", signature_->operands.size(),
+              " tensors, got ", operands.size());
   c10::SmallVector<graph::Value, 8> values;
   for (size_t i = 0; i < operands.size(); ++i) {
     const graph::TensorType& expected = *signature_->operands[i];
@@ -50,7 +50,8 @@ std::vector<at::Tensor> ForeignFunction::call(const std::vector<at::Tensor>& ope
   }
   c10::SmallVector<graph::Number, 1> numbers;
   std::vector<at::Tensor> results;
-  for (const graph::TypePtr type : signature_->results) results.push_back(device::make_tensor(type, signature_->device));
+  for (const graph::TypePtr type : signature_->results)
+    results.push_back(device::make_tensor(type, signature_->device));
   std::lock_guard lock(graph::graph_lock());
   const graph::NodePtr node = graph::make_node(signature_, values, numbers);
   for (uint32_t i = 0; i < results.size(); ++i) device::storage_of(results[i])->cell.bind({node, i});

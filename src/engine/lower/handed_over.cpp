@@ -42,8 +42,7 @@ hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
 }
 
 [[noreturn]] void raise_without_key(const graph::Signature& signature) {
-  const std::string line =
-      signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line);
+  const std::string line = signature.file.empty() ? "" : " at " + signature.file + ":" + std::to_string(signature.line);
   TORCH_CHECK(false, "[", signature.name, "]", line,
               " draws random numbers, and no key was given to draw them from. Under JAX: pass "
               "key=jax.random.key(...) in the call, a new one for each; of a module that need not draw, call eval()");

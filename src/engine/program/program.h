@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/lower/number_slot.h"
-#include "engine/lower/requirements.h"
+#include "engine/lower/program/number_slot.h"
+#include "engine/lower/program/requirements.h"
 #include "graph/tape/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "engine/lower/emit_program.h"
+#include "engine/lower/program/emit_program.h"
 #include "engine/memory/mappings.h"
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"

@@ -20,7 +20,7 @@
 #include "device/services/location.h"
 #include "engine/log/metrics.h"
 #include "engine/log/run_log.h"
-#include "engine/lower/requirements.h"
+#include "engine/lower/program/requirements.h"
 #include "engine/program/compiler.h"
 #include "engine/program/xla_options.h"
 #include "engine/session/programs.h"

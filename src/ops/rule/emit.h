@@ -10,7 +10,7 @@
 
 namespace tpjrt::ops {
 
-// What must hold of data that only the program sees (Note [Requirements], engine/lower/requirements.h): the integers of
+// What must hold of data that only the program sees (Note [Requirements], engine/lower/program/requirements.h): the integers of
 // a value lie in [low, high).
 struct Requirement {
   Value least, greatest;  // 0-d, s64
@@ -50,7 +50,7 @@ class Emit : public hlo::Builder {
   // x, in memory, where what reads it would compute its elements again for each read.
   Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
-  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/overwrites.h).
+  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/program/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
   Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim

@@ -1,5 +1,5 @@
 // Which writes may read what they write over.
-#include "engine/lower/overwrites.h"
+#include "engine/lower/program/overwrites.h"
 
 #include <gtest/gtest.h>
 

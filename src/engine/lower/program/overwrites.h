@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "engine/lower/number_slot.h"
+#include "engine/lower/program/number_slot.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {

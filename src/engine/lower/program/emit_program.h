@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/lower/number_slot.h"
-#include "engine/lower/requirements.h"
+#include "engine/lower/program/number_slot.h"
+#include "engine/lower/program/requirements.h"
 #include "graph/tape/walk.h"
 #include "ops/rule/target.h"
 

@@ -1,5 +1,5 @@
 // Which writes read what they overwrite.
-#include "engine/lower/overwrites.h"
+#include "engine/lower/program/overwrites.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,10 +1,10 @@
 // Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
-#include "engine/lower/emit_program.h"
+#include "engine/lower/program/emit_program.h"
 
 #include <unordered_map>
 
 #include "engine/lower/emit_call.h"
-#include "engine/lower/overwrites.h"
+#include "engine/lower/program/overwrites.h"
 #include "graph/errors.h"
 
 namespace tpjrt::engine {

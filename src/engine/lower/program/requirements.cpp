@@ -1,5 +1,5 @@
 // Looking at what programs found out.
-#include "engine/lower/requirements.h"
+#include "engine/lower/program/requirements.h"
 
 #include <c10/util/Exception.h>
 
