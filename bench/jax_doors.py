@@ -61,12 +61,12 @@ def measure() -> list[Result]:
     big = jnp.zeros(1 << 18)
     tensor = torch.zeros(1 << 18)
     results = [
-        compare("as_jax, x + 1", ready(jax.jit(as_jax(lambda x: x + 1)), one), ready(jax.jit(lambda x: x + 1), one), 1.1,
-                against="JAX"),
+        compare("as_jax, x + 1", ready(jax.jit(as_jax(lambda x: x + 1)), one),
+                ready(jax.jit(lambda x: x + 1), one), 1.1, against="JAX"),
         compare("as_jax, a transformer layer", ready(jax.jit(as_jax(torch_layer)), *arrays),
                 ready(jax.jit(jax_layer), *arrays), 1.1, against="JAX"),
-        compare("as_jax, its gradient", ready(gradient(as_jax(torch_layer)), *arrays), ready(gradient(jax_layer), *arrays),
-                1.1, against="JAX"),
+        compare("as_jax, its gradient", ready(gradient(as_jax(torch_layer)), *arrays),
+                ready(gradient(jax_layer), *arrays), 1.1, against="JAX"),
     ]  # fmt: skip
     tensors = [torch.from_numpy(np.array(array)) for array in arrays]
     ours = torch.compile(lambda *args: call_jax(jax_layer, *args), backend="pjrt", fullgraph=True)
@@ -74,7 +74,11 @@ def measure() -> list[Result]:
     with torch.no_grad():
         results.append(
             compare(
-                "call_jax under torch.compile", lambda: ours(*tensors), lambda: reference(*tensors), 1.1, against="torch"
+                "call_jax under torch.compile",
+                lambda: ours(*tensors),
+                lambda: reference(*tensors),
+                1.1,
+                against="torch",
             )
         )
     for name, view in (("torch_view", lambda: torch_view(big)), ("jax_view", lambda: jax_view(tensor))):

@@ -64,7 +64,7 @@ def is_typed_key(value: Any) -> bool:
 
 
 def has_x64() -> bool:
-    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    return bool(jax.config.jax_enable_x64)
 
 
 def x64() -> Any:
