@@ -61,28 +61,13 @@ def measure() -> list[Result]:
     big = jnp.zeros(1 << 18)
     tensor = torch.zeros(1 << 18)
     results = [
-        compare(
-            "as_jax, x + 1",
-            ready(jax.jit(as_jax(lambda x: x + 1)), one),
-            ready(jax.jit(lambda x: x + 1), one),
-            1.1,
-            against="JAX",
-        ),
-        compare(
-            "as_jax, a transformer layer",
-            ready(jax.jit(as_jax(torch_layer)), *arrays),
-            ready(jax.jit(jax_layer), *arrays),
-            1.1,
-            against="JAX",
-        ),
-        compare(
-            "as_jax, its gradient",
-            ready(gradient(as_jax(torch_layer)), *arrays),
-            ready(gradient(jax_layer), *arrays),
-            1.1,
-            against="JAX",
-        ),
-    ]
+        compare("as_jax, x + 1", ready(jax.jit(as_jax(lambda x: x + 1)), one),
+                ready(jax.jit(lambda x: x + 1), one), 1.1, against="JAX"),
+        compare("as_jax, a transformer layer", ready(jax.jit(as_jax(torch_layer)), *arrays),
+                ready(jax.jit(jax_layer), *arrays), 1.1, against="JAX"),
+        compare("as_jax, its gradient", ready(gradient(as_jax(torch_layer)), *arrays),
+                ready(gradient(jax_layer), *arrays), 1.1, against="JAX"),
+    ]  # fmt: skip
     tensors = [torch.from_numpy(np.array(array)) for array in arrays]
     ours = torch.compile(lambda *args: call_jax(jax_layer, *args), backend="pjrt", fullgraph=True)
     reference = torch.compile(torch_layer, backend="pjrt", fullgraph=True)

@@ -1,4 +1,4 @@
-"""Trains a torch module on scikit-learn's handwritten digits with jax.grad, jax.jit and an optimizer of Optax."""
+"""Trains a torch module on scikit-learn's handwritten digits by jax.grad, jax.jit and an optimizer of Optax's."""
 
 from __future__ import annotations
 

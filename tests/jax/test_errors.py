@@ -44,7 +44,7 @@ def test_host_fallbacks_are_errors():
 
 
 def test_values_of_views_of_tracers():
-    for read in (lambda t: t.sum().item(), print, bool):
+    for read in (lambda t: t.sum().item(), print, lambda t: bool(t.sum())):
         refused(
             jax.jit(lambda x, read=read: read(torch_view(x))),
             X,
