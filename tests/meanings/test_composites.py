@@ -154,6 +154,36 @@ def test_names_of_a_consumer() -> None:
     assert composites_in(text(F.gelu, x, names={"aten.gelu.default": "vendor.gelu"})) == ["vendor.gelu"]
 
 
+def test_explain_lists_those_of_new_programs() -> None:
+    x = torch.ones(3, 7).to("pjrt")
+    with torch_pjrt.explain() as report, torch_pjrt.composites("all"):
+        F.gelu(F.gelu(x)).softmax(-1).cpu()
+    (run,) = report.graphs
+    assert [(c.name, c.count, c.done_by) for c in run.composites] == [
+        ("aten._softmax.default", 1, "its decomposition"),
+        ("aten.gelu.default", 2, "its decomposition"),
+    ]
+    assert "aten.gelu.default" in str(report)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_a_step_of_an_optimizer_is_one(name: str) -> None:
+    parameters = [torch.nn.Parameter(torch.ones(5, device="pjrt")) for _ in range(3)]
+    optimizer = getattr(torch.optim, name)(parameters, lr=0.125, fused=True)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    programs: list[str] = []
+    _C.set_program_listener(lambda _, stablehlo: programs.append(stablehlo))
+    try:
+        with torch_pjrt.composites("all"):
+            optimizer.step()
+            torch_pjrt.sync()
+    finally:
+        _C.set_program_listener(None)
+    step = f"torch_pjrt.fused_{name.lower()}_.default"
+    assert [one for program in programs for one in composites_in(program)] == [step]
+
+
 def test_numbers_are_equal_to_the_bit() -> None:
     def net(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         x = x.detach().requires_grad_()
