@@ -98,6 +98,20 @@ def laid_out(result: Any, captured: Any, symbols: Symbols) -> Any:
     return torch.empty_strided(sizes, strides, dtype=result.dtype, device=DEVICE).copy_(result)
 
 
+def is_only_read_copy(node: fx.Node) -> bool:
+    """Is it the copy that a write into a view became, which nobody looks at but for its elements? With the view's
+    strides, which have gaps between its elements, the write would not be done in place."""
+    if node.target is not torch.ops.aten.copy.default:
+        return False
+    return all(
+        isinstance(user.target, torch._ops.OpOverload)
+        and not user.target._schema.is_mutable
+        and not returns_views(user.target)
+        and not reaches(user.target)
+        for user in node.users
+    )
+
+
 def random_device(node: fx.Node) -> torch.device | None:
     """The device whose generator the call draws from, where it draws."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
@@ -166,6 +180,8 @@ class Placeholders(fx.Interpreter):
                 return self.higher_order(n.target, args, kwargs)
             if n.target is torch.ops.aten._assert_async.msg:
                 return self.assert_async(*args)
+            if is_only_read_copy(n):
+                return on_device(args[1].to(args[0].dtype).expand(args[0].shape))
             result = n.target(*args, **kwargs)
             return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"), self.symbols)
         except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
