@@ -37,6 +37,7 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
         "syncs_by_cause": {},
         "nodes_executed": 0,
         "host_transfer_bytes": 0,
+        "copies_on_write": 0,
         "record_seconds": 0.0,
         "compile_seconds": 0.0,
         "prepare_seconds": 0.0,
