@@ -96,7 +96,8 @@ def test_the_backend_adds_little_to_import_torch() -> None:
     # The least of several is what it costs; on a busy machine it takes more tries to see it.
     least = float("inf")
     for attempt in range(12):
-        least = min(least, float(run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")))
+        # The first one writes the bytecode, as a user's first import does.
+        least = min(least, float(run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0", PYTHONDONTWRITEBYTECODE="")))
         if attempt >= 2 and least <= BOUND:
             break
     assert least <= BOUND, f"the backend adds {least * 1e3:.0f} ms to `import torch`"
