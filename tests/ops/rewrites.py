@@ -126,18 +126,14 @@ class Sweep:
     def compare(self, label: str, operands: tuple[Tensor, ...], results: Callable[..., Results]) -> None:
         """One program (what the lazy device records would be started in parts) of a size that none had before."""
         self.programs += 1
-        order: list[str] = []
 
         def program(*tensors: Tensor) -> list[Tensor]:
-            table = results(*tensors)
-            order[:] = table
-            return [value() for value, _ in table.values()]
+            return [value() for value, _ in results(*tensors).values()]
 
         given = [resized(t, 3000 + self.programs).to("pjrt") for t in operands]
         values = torch_pjrt.jit(program, given)(*given)
-        steps = {name: in_steps for name, (_, in_steps) in results(*operands).items()}
-        for name, value in zip(order, values, strict=True):
-            wanted = steps[name]()
+        for (name, (_, in_steps)), value in zip(results(*operands).items(), values, strict=True):
+            wanted = in_steps()
             got = value.cpu()[: wanted.numel()]
             close = torch.isclose(got, wanted, rtol=self.tolerance, atol=0) & (got.signbit() == wanted.signbit())
             close |= got.isnan() & wanted.isnan()

@@ -35,6 +35,11 @@ def is_differentiable(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
+def conjugated(tensor: torch.Tensor) -> torch.Tensor:
+    """A gradient of torch's is the conjugate of JAX's."""
+    return tensor.conj().resolve_conj() if tensor.is_complex() else tensor
+
+
 def torch_dtype(dtype: Any, what: str) -> torch.dtype:
     found = TO_TORCH.get(dtype)
     if found is None:

@@ -40,8 +40,7 @@ def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
     Raises:
         TypeError: in a call, an argument or result that is no array or of a dtype that the other side lacks.
         torch_pjrt.CaptureError: in a call, the function can't be one program: it needs a value (``item()``, ``if``),
-        runs
-            an operation on the host, has results whose shape is data, or writes to what it closes over.
+            runs an operation on the host, has results whose shape is data, or writes to what it closes over.
         RuntimeError: in a call, it draws random numbers and there is no key.
     """
     if dtypes not in (None, "jax"):

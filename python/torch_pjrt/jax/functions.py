@@ -13,6 +13,7 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
+from torch_pjrt.program.placeholders import make_placeholder
 from torch_pjrt.program.tracing_scope import tracing
 
 _programs: list[JaxProgram] = []  # by number; what torch compiled holds the numbers
@@ -110,10 +111,7 @@ class JaxProgram:
         trace = _C.Trace()
         home = arguments[0].device
         with tracing(), torch.no_grad():
-            given = [
-                trace.tensor(x.device, x.dtype, list(x.shape), list(x.stride()), x.is_conj(), x.is_neg())
-                for x in arguments
-            ]
+            given = [make_placeholder(trace, x) for x in arguments]
             results = self.on_device(given[0].device.index)(given)
             return trace.compile(results, [home] * len(results), home)
 
@@ -134,7 +132,9 @@ class JaxProgram:
         made: JaxProgram = self._once("vjp", lambda: JaxProgram(f"{self.name}_vjp", function, structs))
         return made
 
-    def _pull(self, given: Sequence[Any]) -> Any:
+    def _of_moving(self, given: Sequence[Any]) -> Callable[..., Any]:
+        """The function of the moving arguments; beside its moving results it gives all."""
+
         def of_moving(*values: Any) -> Any:
             filled = list(given)
             for i, value in zip(self.moving, values, strict=True):
@@ -142,7 +142,10 @@ class JaxProgram:
             results = tuple(self.function(*filled))
             return tuple(results[i] for i in self.moving_results), results
 
-        _, pull, results = jax.vjp(of_moving, *(given[i] for i in self.moving), has_aux=True)
+        return of_moving
+
+    def _pull(self, given: Sequence[Any]) -> Any:
+        _, pull, results = jax.vjp(self._of_moving(given), *(given[i] for i in self.moving), has_aux=True)
         return results, pull
 
     def with_residuals(self) -> Residuals:
@@ -154,15 +157,8 @@ class JaxProgram:
 
         def function(*args: Any) -> Sequence[Any]:
             given, tangents = args[: len(self.structs)], args[len(self.structs) :]
-
-            def of_moving(*values: Any) -> Any:
-                filled = list(given)
-                for i, value in zip(self.moving, values, strict=True):
-                    filled[i] = value
-                results = tuple(self.function(*filled))
-                return tuple(results[i] for i in self.moving_results)
-
-            return tuple(jax.jvp(of_moving, tuple(given[i] for i in self.moving), tuple(tangents))[1])
+            moving = tuple(given[i] for i in self.moving)
+            return tuple(jax.jvp(self._of_moving(given), moving, tuple(tangents), has_aux=True)[1])
 
         structs = [*self.structs, *(self.structs[i] for i in self.moving)]
         made: JaxProgram = self._once("jvp", lambda: JaxProgram(f"{self.name}_jvp", function, structs))
@@ -288,7 +284,7 @@ class _Call(torch.autograd.Function):
             gradients = apply(program.vjp(), [*arguments, *_materialized(program, results, given)])
         by_argument: list[Any] = [None] * count
         for i, gradient in zip(program.moving, gradients, strict=True):
-            by_argument[i] = _conjugated(gradient)
+            by_argument[i] = arrays.conjugated(gradient)
         return None, None, *by_argument
 
     @staticmethod
@@ -308,14 +304,9 @@ class _Call(torch.autograd.Function):
         return tuple(results), tuple(0 for _ in results)
 
 
-def _conjugated(tensor: torch.Tensor) -> torch.Tensor:
-    """A gradient of JAX's is the conjugate of torch's."""
-    return tensor.conj().resolve_conj() if tensor.is_complex() else tensor
-
-
 def _materialized(program: JaxProgram, results: Sequence[Any], cotangents: Sequence[Any]) -> list[torch.Tensor]:
     return [
-        torch.zeros_like(results[i]) if cotangents[i] is None else _conjugated(cotangents[i])
+        torch.zeros_like(results[i]) if cotangents[i] is None else arrays.conjugated(cotangents[i])
         for i in program.moving_results
     ]
 

@@ -39,11 +39,6 @@ def struct_of(tensor: torch.Tensor) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(tensor.shape), arrays.TO_JAX[tensor.dtype])
 
 
-def _conjugated(tensor: torch.Tensor) -> torch.Tensor:
-    """A gradient of torch's is the conjugate of JAX's."""
-    return tensor.conj().resolve_conj() if tensor.is_complex() else tensor
-
-
 Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs, outputs
 
 
@@ -153,9 +148,9 @@ class Recorded:
 
     def _vjp(self, wanted: tuple[int, ...]) -> Tensors:
         given = [placeholder(self.outputs[i].dtype, self.outputs[i].shape) for i in self.moving]
-        gradients = self._pull(wanted, [_conjugated(cotangent) for cotangent in given])
+        gradients = self._pull(wanted, [arrays.conjugated(cotangent) for cotangent in given])
         return given, [
-            torch.zeros_like(self.inputs[i]) if gradient is None else _conjugated(gradient)
+            torch.zeros_like(self.inputs[i]) if gradient is None else arrays.conjugated(gradient)
             for i, gradient in zip(wanted, gradients, strict=True)
         ]
 

@@ -88,9 +88,7 @@ def _leaves(result: Any, name: str) -> tuple[list[Any], Any]:
 
 def _plain(result: Any) -> Any:
     """Mappings and lists of classes that JAX doesn't know (transformers' outputs) as dicts and tuples."""
-    if isinstance(result, dict) and type(result) is not dict:
-        return {key: _plain(value) for key, value in result.items()}
-    if type(result) is dict:
+    if isinstance(result, dict):
         return {key: _plain(value) for key, value in result.items()}
     if type(result) in (tuple, list):
         return type(result)(_plain(value) for value in result)

@@ -83,8 +83,7 @@ def jax_view(value: Any, *, key: Any = None, dtypes: str | None = None) -> Any:
         TypeError: JAX has no such dtype.
         ValueError: a tensor with a value requires grad, of which JAX sees nothing.
         RuntimeError: the tensor rests on tracers of another transformation that is over, or random numbers were drawn
-        and
-            there is no key.
+            and there is no key.
     """
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
         return _array(value, dtypes == "jax")
