@@ -52,7 +52,7 @@ def test_a_program_gives_what_its_steps_give(server: Server, dtype: str) -> None
 def test_the_sweep_sees_rewrites(server: Server) -> None:
     """With XLA's simplifier it finds one."""
     rewritten = {"TORCH_PJRT_XLA_OPTIONS": "xla_cpu_max_isa=AVX,xla_disable_hlo_passes=none", "TORCH_PJRT_CACHE": "0"}
-    (result,) = server.run(Job(SWEEP, ("float32", 0.01, "x + 12582912.0"), rewritten))
+    (result,) = server.run(Job(SWEEP, ("float32", SHARE, "x + 12582912.0", "x - 12582912.0"), rewritten))
     assert "x + 12582912.0 -> x - 12582912.0" in result.out
 
 
