@@ -17,7 +17,7 @@ from torch_pjrt.dynamo import comparing, composites, layouts
 from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
 from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
-from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
+from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
@@ -153,7 +153,7 @@ def pjrt(
         if settings.get("retrace"):
             return comparing.retraced(graph)
         names = argument_names(graph.graph, inputs_of_user)
-        function = compile_without_ragged_sizes(compile_graph, graph, inputs, names)
+        function = compile_around(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
     def backward_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
