@@ -35,7 +35,7 @@ PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "plugins": set(),
     "decompositions": {"program"},
-    "device": {"errors"},
+    "device": {"errors", "program"},
     "program": {"errors"},
     "meanings": {"errors", "program"},
     "report": set(),
@@ -43,7 +43,7 @@ PACKAGES: dict[str, set[str]] = {
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings"},
     "adapt": {"device", "dynamo"},
     "jax": {"errors", "program", "capture"},
-    "trace": {"capture"},
+    "trace": {"capture", "program"},
 }
 
 # What of JAX keeps its name from release to release; the rest is for torch_pjrt/jax/_compat.py alone.

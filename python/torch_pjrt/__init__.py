@@ -104,7 +104,12 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
     if tensors is None:
         _C.start_all("torch_pjrt.sync")
     else:
-        _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors), "torch_pjrt.sync")
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in given):
+            from torch_pjrt.program.subclasses import leaves
+
+            given = leaves(given)
+        _C.sync(given, "torch_pjrt.sync")
 
 
 def metrics() -> dict[str, Any]:

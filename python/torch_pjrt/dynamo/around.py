@@ -1,8 +1,8 @@
 """Arguments that no program takes: they go around it, from the arguments to the results.
 
-AOTAutograd hands a subclass to the compiler as its parts, and gives back what its results are put together of. Two kinds
-of parts are nothing to compute with: the ragged size of a jagged nested tensor, which comes as a symbol that is no
-number, and opaque objects, such as the mesh of a DTensor. Where a call takes an opaque object, the graph is cut.
+AOTAutograd hands a subclass to the compiler as its parts, and gives back what its results are put together of. Two
+kinds of parts are nothing to compute with: the ragged size of a jagged nested tensor, which comes as a symbol that is
+no number, and opaque objects, such as the mesh of a DTensor. Where a call takes an opaque object, the graph is cut.
 """
 
 from __future__ import annotations

@@ -15,17 +15,19 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.dynamo import comparing, composites, layouts
 from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
+from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
-from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.splitting import outputs_of
+from torch_pjrt.dynamo.tracing import user_line
 from torch_pjrt.meanings.asked import made
 from torch_pjrt.meanings.groups import traced
 from torch_pjrt.program.residence import check_residence
+from torch_pjrt.program.subclasses import check as check_subclass
 
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
@@ -66,6 +68,16 @@ def check_devices(values: Sequence[Any]) -> None:
             "backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and on 'cuda' with a plugin for it. An input is "
             f"on '{value.device}', and the plugin computes on '{_C.platform_name()}': move it and the module to 'pjrt'"
         )
+
+
+def check_subclasses(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+    """AOTAutograd takes subclasses apart and puts them together, and trusts them."""
+    for name, value in zip(input_names(module), example_inputs, strict=True):
+        check_subclass(value, f"argument {name}")
+    for node in pytree.tree_leaves(outputs_of(module)):
+        if isinstance(node, fx.Node) and node.op != "placeholder":
+            file, line = user_line(node)
+            check_subclass(node.meta.get("example_value"), f"the result of {file}:{line}")
 
 
 def forget_current_stream(module: fx.GraphModule) -> None:
@@ -142,6 +154,7 @@ def pjrt(
     asked = made(settings["composites"]) if "composites" in settings else _C.asked_composites()
     check_devices(example_inputs)
     check_residence(example_inputs)
+    check_subclasses(module, example_inputs)
     tell_guards(module)
     inputs_of_user = input_names(module)
 
