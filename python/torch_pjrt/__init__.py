@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch_pjrt.meanings.asked import composites
     from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
+    from torch_pjrt.traces import last_traces, register_rule, trace
 
 
 def _autoload() -> None:
@@ -31,7 +32,7 @@ from torch_pjrt.device import module as device_module  # noqa: E402
 from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.device.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.errors import CaptureError  # noqa: E402
-from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
+from torch_pjrt.recorded import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,7 +45,9 @@ __all__ = [
     "from_dlpack",
     "init",
     "jit",
+    "last_traces",
     "metrics",
+    "register_rule",
     "reset_metrics",
     "strict_mode",
     "sync",
@@ -52,6 +55,7 @@ __all__ = [
     "to_graph",
     "to_lazy",
     "to_stablehlo",
+    "trace",
 ]
 
 
@@ -61,6 +65,9 @@ _LATE = {
     "composites": "meanings.asked",
     "explain": "report",
     "jit": "capture",
+    "last_traces": "traces",
+    "register_rule": "traces",
+    "trace": "traces",
 }
 
 

@@ -82,7 +82,7 @@ def test_argument_of_a_compiled_function() -> None:
         torch.compile(lambda x: x * 2, backend="pjrt")(OtherClass(torch.ones(2)))
 
 
-@pytest.mark.parametrize("cls", MESSAGES)
+@pytest.mark.parametrize("cls", [OtherClass, Fails])
 def test_compiled(cls: Any) -> None:
     with pytest.raises(Exception, match=r"the result of .*test_bad_subclasses.py:\d+: " + MESSAGES[cls]):
         torch.compile(lambda x: cls(x) * 2, backend="pjrt")(torch.ones(2))
