@@ -28,7 +28,10 @@ from torch_pjrt.traces.source import place
 from torch_pjrt.traces.types import type_of
 
 INDEX = "pjrt_index"  # in a node's meta: which of its event's nodes it was
-FOREIGN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+TORCH = os.path.dirname(torch.__file__) + os.sep
+FOREIGN = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
+# Whose __torch_dispatch__ is no subclass's.
+MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorch", "_library"))
 Path = tuple[str, ...]
 
 
@@ -36,6 +39,9 @@ def line_of_subclass() -> str:
     """The line of the subclass's own code that makes a call."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(FOREIGN):
+        file = frame.f_code.co_filename
+        if frame.f_code.co_name == "__torch_dispatch__" and file.startswith(TORCH) and not file.startswith(MODES):
+            break  # a subclass of PyTorch's own
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith("<"):
         return ""

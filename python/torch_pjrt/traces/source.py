@@ -48,8 +48,9 @@ def importable(value: Any) -> tuple[str, str] | None:
 class Source:
     """The lines of a function, and the names that they use."""
 
-    def __init__(self, parent: Source | None = None) -> None:
+    def __init__(self, parent: Source | None = None, room: int = WIDTH - INDENT) -> None:
         self.lines: list[str] = []
+        self.room = room
         self.objects: dict[str, Any] = parent.objects if parent else {}  # that no expression gives
         self.imports: dict[str, str] = parent.imports if parent else {}  # name -> module
         self.contexts: dict[str, str] = parent.contexts if parent else {}  # name -> expression
@@ -140,23 +141,23 @@ class Source:
         """Says the user's line, where it is another than before."""
         text = place(stack)
         if text and text != self.said:
-            self.lines += ["", f"# {text}"]
+            self.lines += ["", f"# {text if len(text) <= self.room - 2 else text[: self.room - 3] + '…'}"]
             self.said = text
 
     def line(self, text: str, types: Sequence[tuple[str, str]] = ()) -> None:
         """A statement, with the types behind it where there is room, else below."""
         note = "  # " + ", ".join(f'{name}: "{type}"' for name, type in types) if types else ""
-        if len(text) + len(note) + INDENT <= WIDTH:
+        if len(text) + len(note) <= self.room:
             self.lines.append(text + note)
             return
-        self.lines += broken(text)
+        self.lines += broken(text, self.room)
         for name, type in types:
             self.comment(f'{name}: "{type}"', INDENT)
 
     def comment(self, text: str, indent: int = 0) -> None:
         pad = " " * indent
         self.lines += textwrap.wrap(
-            text, WIDTH - INDENT, initial_indent=f"{pad}# ", subsequent_indent=f"{pad}#     ", break_on_hyphens=False,
+            text, self.room, initial_indent=f"{pad}# ", subsequent_indent=f"{pad}#     ", break_on_hyphens=False,
         )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ class Trace:
             return
         head = ["import base64", "import pickle", "import sys", ""]
         roots = {root for module in self.imports.values() if (root := _root_of(module))}
-        head += [f"sys.path.append({root!r})" for root in sorted(roots)]
+        head += [f"sys.path.insert(0, {root!r})" for root in sorted(roots)]
         loads = []
         for name, value in self.objects.items():
             try:
@@ -216,7 +216,7 @@ def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: A
         backward: False traces as under ``torch.no_grad()``.
     """
     traces = Traces()
-    compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})  # type: ignore[dict-item]
+    compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})
     eager_backward = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
     with eager_backward, torch.set_grad_enabled(backward and torch.is_grad_enabled()):
         compiled(*args, **kwargs)

@@ -132,7 +132,11 @@ class Unrolled:
             for path, node in parts:
                 self.rename[node] = self.free("_".join([name, *(part.strip("_") for part in path)]), used)
             left = ", ".join(self.rename[node] for _, node in parts)
-            body.line(f"{left} = {', '.join('.'.join((name, *path)) for path, _ in parts)}")
+            right = ", ".join(".".join((name, *path)) for path, _ in parts)
+            if len(left) + len(right) + 3 <= body.room:
+                body.line(f"{left} = {right}")
+            else:
+                body.lines += [f"{self.rename[node]} = {'.'.join((name, *path))}" for path, node in parts]
         for node in self.graph.nodes:
             if node not in self.rename:
                 self.rename[node] = self.free(node.name, used)
@@ -147,6 +151,8 @@ class Unrolled:
         body.comment(f"[{seen[event]}/{total}] {verb} {event.describe(self.outer.name)}{where}")
         for up in reversed(frames[:-1]):
             body.comment(f"within that of {up.describe(self.outer.name)}", 2)
+        if event.backward and home == "forward":
+            body.comment("moved here from the backward", 2)
         counts = self.accounts.of(event)
         recorded = self.accounts.recorded.get(event, 0)
         if seen[event] == total and total < recorded:
@@ -178,15 +184,31 @@ class Unrolled:
             text = body.call(body.target(node.target), self.named(node.args), self.named(node.kwargs))
             types = [(self.rename[node], type_of(value))] if isinstance(value, torch.Tensor) else []
             body.line(f"{self.rename[node]} = {text}", types)
+        self.write_absent(name, body)
         self.write_results(body, used, has_backward)
         lines = (f"    {line}" if line else "" for line in body.lines)
         source.lines = [f"def {name}({', '.join(parameters)}):", *lines]
+
+    def write_absent(self, home: str, body: Source) -> None:
+        """The calls of this pass of which no line is shown."""
+        absent = []
+        for event, recorded in self.accounts.recorded.items():
+            if not recorded or ("backward" if event.backward else "forward") != home:
+                continue
+            counts = self.accounts.of(event)
+            if not counts["shown"]:
+                rest = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+                absent.append(f"{event.describe(self.outer.name)} (0 of {recorded} shown: {rest})")
+        if absent:
+            body.lines += ["", "# No line here is of these:"]
+            for text in absent:
+                body.comment(text, 2)
 
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
         results: list[tuple[Any, list[tuple[Path, str]]]] = []
         saved = []
-        for node, description in zip(output.args[0], output.meta["desc"], strict=True):  # type: ignore[arg-type]
+        for node, description in zip(output.args[0], output.meta["desc"], strict=True):
             if description is None:
                 continue
             text = body.value(self.named(node))

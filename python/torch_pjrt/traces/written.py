@@ -9,12 +9,14 @@ import torch
 from torch import fx
 
 from torch_pjrt.traces.events import Ref
-from torch_pjrt.traces.source import Source
+from torch_pjrt.traces.source import INDENT, WIDTH, Source
 from torch_pjrt.traces.types import type_of
 
 
-def _function(module: fx.GraphModule, name: str, names: list[str] | None, source: Source) -> list[str]:
-    body = Source(source)
+def _function(
+    module: fx.GraphModule, name: str, names: list[str] | None, source: Source, room: int = WIDTH - INDENT
+) -> list[str]:
+    body = Source(source, room)
     rename: dict[fx.Node, str] = {}
     used: set[str] = set()
     inputs = iter(names or [])
@@ -34,8 +36,8 @@ def _function(module: fx.GraphModule, name: str, names: list[str] | None, source
         types = [(rename[node], type_of(example))] if isinstance(example, torch.Tensor) else []
         if node.op == "placeholder":
             parameters.append(rename[node])
-            for value, text in types:
-                body.comment(f'{value}: "{text}"')
+            for given, text in types:
+                body.comment(f'{given}: "{text}"')
         elif node.op == "output":
             body.line("return " + body.value(named(node.args[0])))
         elif node.op == "get_attr":
@@ -44,7 +46,10 @@ def _function(module: fx.GraphModule, name: str, names: list[str] | None, source
             if have != rename[node]:
                 body.lines.append(f"{rename[node]} = {have}")
             if isinstance(value, fx.GraphModule):
-                body.lines += ["", *("# " + line for line in _function(value, rename[node], None, source) if line)]
+                body.lines += [
+                    "",
+                    *("# " + line for line in _function(value, rename[node], None, source, room - 6) if line),
+                ]
         else:
             body.at(node.meta.get("stack_trace"))
             args, kwargs = named(node.args), named(node.kwargs)
