@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -42,23 +43,27 @@ def test_with_a_gradient() -> None:
         torch.testing.assert_close(result.a, plain.a * 10)
         result.backward(TwoTensor(torch.ones(3, 5), torch.ones(3, 5)))
         torch.testing.assert_close(w.grad.b, gradient.b * 7)
+        fixed = w.detach()
         for mode in (torch.no_grad, torch.inference_mode):
             with mode():
-                torch.testing.assert_close(compiled(x, w.detach()).b, plain.b * 10)
+                torch.testing.assert_close(compiled(x, fixed).b, plain.b * 10)
         traces = torch_pjrt.trace(F.linear, x, w)
     assert "# torch.ops.aten.mm is claimed by mm_rule" in traces["forward_with_subclasses"].text
-    assert "mm_rule(input, t2)" in traces["forward_with_subclasses"].text
+    assert re.search(r"= mm_rule\(args_0, t\d\)", traces["forward_with_subclasses"].text)
     assert "mm_gradient(" in traces["backward_with_subclasses"].text
     assert "] claimed by mm_rule(" in traces["forward"].text
     torch.testing.assert_close(compiled(x, w).a, plain.a)
 
 
-def test_without_a_gradient_its_calls_are_differentiated() -> None:
+def test_without_a_gradient() -> None:
     x, w = arguments()
     one = TwoTensor(torch.ones(3, 5), torch.ones(3, 5))
     (gradient,) = torch.autograd.grad(x @ w.t(), w, one)
-    with torch_pjrt.register_rule(TwoTensor, torch.ops.aten.t.default, lambda w: TwoTensor(w.a.mT, w.b.mT)):
-        torch.testing.assert_close(compiled(x, w.detach()).a, (x @ w.t()).a)
+    with torch_pjrt.register_rule(TwoTensor, mm, mm_rule):
+        result = compiled(x, w)
+        result.backward(one)
+    torch.testing.assert_close(result.a, (x @ w.t()).a * 10)
+    torch.testing.assert_close(w.grad.a, gradient.a * 10)  # a product, too
 
 
 def test_two_threads() -> None:
@@ -88,9 +93,9 @@ def test_bad_rules() -> None:
         torch_pjrt.register_rule(TwoTensor, mm, mm_gradient)
     with pytest.raises(TypeError, match=r"the rule mm_rule for aten.mm.default has to take \(gradient, self, mat2\)"):
         torch_pjrt.register_rule(TwoTensor, mm, mm_rule, mm_rule)
-    with pytest.raises(TypeError, match="takes an op such as torch.ops.aten.mm.default"):
+    with pytest.raises(TypeError, match=r"takes an op such as torch\.ops\.aten\.mm\.default"):
         torch_pjrt.register_rule(TwoTensor, torch.mm, mm_rule)
-    with pytest.raises(TypeError, match="takes a subclass of torch.Tensor"):
+    with pytest.raises(TypeError, match=r"takes a subclass of torch\.Tensor"):
         torch_pjrt.register_rule(int, mm, mm_rule)
 
     def plain(x: Any, w: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,7 @@ class Recorder(TorchDispatchMode):
         self.objects: dict[str, Any] = {}
         self.count = 0
         self.quiet = False
+        self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
 
     # Names.
 
@@ -237,6 +238,10 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs)
             self.mark(last, {LINE: line_of_subclass()})
             return out
+        if operands and self.follow is not None:
+            out = self.follow(func, args, kwargs)
+            if out is not NotImplemented:
+                return out
         event = self.begin(func, args, kwargs)
         last = self.mark(last, {REGENERATED: True})
         self.stack.append(event)

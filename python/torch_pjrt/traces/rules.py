@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,8 +35,6 @@ class Rule:
     op: Any
     forward: Callable[..., Any]
     backward: Callable[..., Any] | None
-    calls: int = 0  # in the last compile
-    checked: set[str] = field(default_factory=set)
 
     def remove(self) -> None:
         if self in _rules:
@@ -67,7 +65,7 @@ def register_rule(cls: type, op: Any, forward: Callable[..., Any], backward: Cal
         op: such as ``torch.ops.aten.mm.default``.
         forward: takes what the op takes, and gives what the op gives for a ``cls``: a tensor of the same type.
         backward: takes the gradient of the result and then what the op takes, and gives a gradient (or None) for each
-            argument. Without it, the calls of ``forward`` are differentiated.
+            argument. Without it, the derivative is PyTorch's own of ``op``.
 
     Returns:
         A handle: ``handle.remove()``.
@@ -95,14 +93,6 @@ def register_rule(cls: type, op: Any, forward: Callable[..., Any], backward: Cal
     return made
 
 
-def _find(op: Any, args: Any, kwargs: Any) -> Rule | None:
-    operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
-    for rule in reversed(_rules):
-        if rule.op is op and any(isinstance(x, rule.cls) for x in operands):
-            return rule
-    return None
-
-
 def _function_of(rule: Rule, call: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     class Claimed(torch.autograd.Function):
         @staticmethod
@@ -120,42 +110,62 @@ def _function_of(rule: Rule, call: Callable[..., Any], kwargs: dict[str, Any]) -
     return Claimed
 
 
-def _kernel(op: Any, key: DispatchKey, recorder: Recorder) -> Callable[..., Any]:
-    state = threading.local()
+class Following:
+    """Rules, as one graph is traced."""
 
-    def call(function: Any, args: Any, kwargs: Any) -> Any:
-        return recorder.claimed(op, function, args, kwargs)
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.inside: list[Rule] = []  # whose forward is running
+        self.checked: set[tuple[Rule, str]] = set()
+        self.used: set[Rule] = set()
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        rule = None if getattr(state, "inside", False) else _find(op, args, kwargs)
-        if rule is None:
-            return op._op_dk(key, *args, **kwargs)
-        state.inside = True
+    def find(self, op: Any, args: Any, kwargs: Any, brings_gradient: bool) -> Rule | None:
+        operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
+        for rule in reversed(_rules):
+            if rule.op is op and rule not in self.inside and any(isinstance(x, rule.cls) for x in operands):
+                return rule if (rule.backward is not None) == brings_gradient else None
+        return None
+
+    def run(self, rule: Rule, args: Any, kwargs: Any) -> Any:
+        def call(function: Any, args: Any, kwargs: Any) -> Any:
+            return self.recorder.claimed(rule.op, function, args, kwargs)
+
+        self.used.add(rule)
+        self.inside.append(rule)
         try:
-            rule.calls += 1
             if rule.backward is None:
                 out = call(rule.forward, args, kwargs)
             else:
                 out = _function_of(rule, call, kwargs).apply(*args)
-            check(rule, out, args, kwargs)
-            return out
+            self.check(rule, out, args, kwargs)
         finally:
-            state.inside = False
+            self.inside.pop()
+        return out
 
-    def check(rule: Rule, out: Any, args: Any, kwargs: Any) -> None:
+    def below_autograd(self, op: Any, args: Any, kwargs: Any) -> Any:
+        rule = self.find(op, args, kwargs, brings_gradient=False)
+        return NotImplemented if rule is None else self.run(rule, args, kwargs)
+
+    def kernel(self, op: Any, key: DispatchKey) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            rule = self.find(op, args, kwargs, brings_gradient=True)
+            return op._op_dk(key, *args, **kwargs) if rule is None else self.run(rule, args, kwargs)
+
+        return kernel
+
+    def check(self, rule: Rule, out: Any, args: Any, kwargs: Any) -> None:
+        """The subclass itself gives a result of the same type."""
         form = ", ".join(type_of(x) for x in pytree.arg_tree_leaves(*args, **kwargs))
-        if form in rule.checked:
+        if (rule, form) in self.checked:
             return
-        rule.checked.add(form)
-        with torch.no_grad(), recorder.unseen():
-            wanted = op(*args, **kwargs)
+        self.checked.add((rule, form))
+        with torch.no_grad(), self.recorder.unseen():
+            wanted = rule.op(*args, **kwargs)
         if type_of(out) != type_of(wanted):
             raise TypeError(
-                f"the rule {rule.forward.__name__} for {op} of {rule.cls.__name__} gives {type_of(out)}, and "
+                f"the rule {rule.forward.__name__} for {rule.op} of {rule.cls.__name__} gives {type_of(out)}, and "
                 f"{rule.cls.__name__} itself {type_of(wanted)}"
             )
-
-    return kernel
 
 
 @contextmanager
@@ -164,24 +174,23 @@ def active(recorder: Recorder) -> Iterator[None]:
     if not _rules:
         yield
         return
+    following = Following(recorder)
     with _lock:
-        ops = {rule.op for rule in _rules}
+        there = list(_rules)
+        ops = {rule.op for rule in there if rule.backward is not None}
         put = [(op, key) for op in ops for key in KEYS if key not in op.py_kernels]
-        for rule in _rules:
-            rule.calls, rule.checked = 0, set()
         for op, key in put:
-            op.py_kernels[key] = _kernel(op, key, recorder)
-        for op in ops:
+            op.py_kernels[key] = following.kernel(op, key)
             op._dispatch_cache.clear()
+        recorder.follow = following.below_autograd
         try:
             yield
         finally:
             for op, key in put:
                 del op.py_kernels[key]
-            for op in ops:
                 op._dispatch_cache.clear()
-    for rule in _rules:
-        if not rule.calls:
+    for rule in there:
+        if rule not in following.used:
             warnings.warn(
                 f"the rule {rule.forward.__name__} for {rule.op} of {rule.cls.__name__} was not used: the op was not "
                 "called with one",
