@@ -188,7 +188,7 @@ def pjrt(
     check_devices(example_inputs)
     check_residence(example_inputs)
     check_subclasses(module, example_inputs)
-    tell_guards(module)
+    tell_guards(module, example_inputs)
     inputs_of_user = input_names(module)
     collector = collector_of(settings.get("trace"), module, example_inputs, inputs_of_user)
 

@@ -150,11 +150,14 @@ class Form:
         return hash((self.cls, self.size, self.dtype))
 
 
-def form_of(value: Any) -> Form | None:
+def form_of(value: Any, sizes: bool = True) -> Form | None:
+    """``sizes``: not where they are symbols, which to compare is to guard."""
     if not is_subclass(value):
         return None
     parts, context = parts_of(value)
-    forms = tuple((name, form_of(part)) for name, part in parts.items())
+    forms = tuple((name, form_of(part, sizes)) for name, part in parts.items())
+    if not sizes:
+        return Form(type(value), forms, context, (), (), value.dtype, value.requires_grad)
     return Form(type(value), forms, context, tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
 
 
