@@ -27,7 +27,7 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
     "device": ({"graph"}, {"torch"}),
     "engine": ({"pjrt", "hlo", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
-    "python": ({"hlo", "graph", "device", "engine"}, {"torch", "python"}),
+    "python": ({"pjrt", "hlo", "graph", "kernels", "device", "engine"}, {"torch", "python"}),
 }
 # A folder of python/torch_pjrt -> the others that it may import, even late. A file at the top is a room of its own; one
 # that is not here (__init__, registration, …) may import all, and nobody imports it.
@@ -39,6 +39,7 @@ PACKAGES: dict[str, set[str]] = {
     "program": {"errors"},
     "meanings": {"errors", "program"},
     "report": set(),
+    "kernels": {"errors", "meanings", "program", "jax"},
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings"},
     "adapt": {"device", "dynamo"},

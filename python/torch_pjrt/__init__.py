@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.kernels.register import register_kernel
     from torch_pjrt.meanings.asked import composites
     from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
@@ -45,6 +46,7 @@ __all__ = [
     "init",
     "jit",
     "metrics",
+    "register_kernel",
     "reset_metrics",
     "strict_mode",
     "sync",
@@ -61,6 +63,7 @@ _LATE = {
     "composites": "meanings.asked",
     "explain": "report",
     "jit": "capture",
+    "register_kernel": "kernels.register",
 }
 
 

@@ -6,7 +6,7 @@
 namespace tpjrt::graph {
 
 CompositesPtr intern(const Composites& composites) {
-  if (!composites.all && composites.names.empty()) return nullptr;
+  if (!composites.all && !composites.by_default && composites.names.empty()) return nullptr;
   static auto* lock = new std::mutex;
   static auto* sets = new std::set<Composites>;
   std::lock_guard guard(*lock);

@@ -30,6 +30,7 @@
 #include "python/captured.h"
 #include "python/compiled.h"
 #include "python/composites.h"
+#include "python/kernels.h"
 #include "python/foreign.h"
 #include "python/interpreter.h"
 #include "python/profiler.h"
@@ -201,6 +202,7 @@ PYBIND11_MODULE(_C, m) {
   bind_foreign(m);
   bind_captured(m);
   bind_composites(m);
+  bind_kernels(m);
 }
 
 }  // namespace tpjrt::python
