@@ -1,5 +1,5 @@
-# The target pjrt_header: the headers of XLA's FFI, which the package ships, and the folder of pjrt_c_api.h, from PJRT_INCLUDE_DIR (option, then environment), else from the
-# xla-cpu-pjrt wheel of the Python environment.
+# The target pjrt_header: the headers of XLA's FFI, which the package ships, and the folder of pjrt_c_api.h, from
+# PJRT_INCLUDE_DIR (option, then environment), else from the xla-cpu-pjrt wheel of the Python environment.
 set(folder "${PJRT_INCLUDE_DIR}")
 if(NOT folder)
   set(folder "$ENV{PJRT_INCLUDE_DIR}")

@@ -13,6 +13,15 @@ CompositesPtr intern(const Composites& composites) {
   return &*sets->insert(composites).first;
 }
 
+bool Composites::stays(std::string name) const {
+  constexpr std::string_view kBackward = ".backward";
+  while (!all && !names.contains(name)) {
+    if (!name.ends_with(kBackward)) return false;
+    name.resize(name.size() - kBackward.size());
+  }
+  return true;
+}
+
 std::string composite_name(std::string_view op) {
   const size_t colons = op.find("::");
   const std::string_view rest = op.substr(colons + 2);

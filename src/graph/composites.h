@@ -25,8 +25,8 @@ struct Composites {
   std::map<std::string, std::string> renamed;  // what a consumer of the text calls them
   const kernels::Table* kernels = nullptr;     // that may take their places (src/kernels); null: none
   std::set<std::string> claimable;             // by_default: what these are for
-  // Does it stand in the text where no kernel takes its place?
-  bool stays(const std::string& name) const { return all || names.contains(name); }
+  // Does it stand in the text where no kernel takes its place? A group's backward does with the group.
+  bool stays(std::string name) const;
   bool contains(const std::string& name) const { return stays(name) || claimable.contains(name); }
   auto operator<=>(const Composites&) const = default;
 };

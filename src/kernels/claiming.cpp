@@ -10,7 +10,7 @@ thread_local Claiming* claiming = nullptr;
 
 }  // namespace
 
-Claiming::Claiming(const pjrt::Client& client) : client_(client) { claiming = this; }
+Claiming::Claiming(pjrt::Client& client) : client_(client) { claiming = this; }
 Claiming::~Claiming() { claiming = nullptr; }
 Claiming* Claiming::current() { return claiming; }
 

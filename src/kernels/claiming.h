@@ -21,13 +21,13 @@ struct Answer {
 // Of a thread, for as long as it lives; one at a time. Programs that are only shown have none, and no kernels.
 class Claiming {
  public:
-  explicit Claiming(const pjrt::Client& client);
+  explicit Claiming(pjrt::Client& client);
   ~Claiming();
   Claiming(const Claiming&) = delete;
   Claiming& operator=(const Claiming&) = delete;
   static Claiming* current();
 
-  const pjrt::Client& client() const { return client_; }
+  pjrt::Client& client() const { return client_; }
   // The offer being made; null between offers.
   const Offer* offer() const { return offer_; }
 
@@ -50,7 +50,7 @@ class Claiming {
   };
 
  private:
-  const pjrt::Client& client_;
+  pjrt::Client& client_;
   const Offer* offer_ = nullptr;
   std::vector<const Kernel*> within_;
   std::map<std::pair<std::string, std::string>, uint32_t> done_;

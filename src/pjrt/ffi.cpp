@@ -14,6 +14,7 @@ namespace {
 
 // As PJRT's pjrt_c_api_ffi_extension.h has them, which xla-cpu-pjrt's wheel lacks.
 constexpr int kFfiExtension = 5;  // PJRT_Extension_Type_FFI
+constexpr const char* kName = "PJRT_FFI_Register_Handler";
 struct RegisterArgs {
   size_t struct_size = offsetof(RegisterArgs, traits) + sizeof(int);
   const char* target = nullptr;
@@ -34,10 +35,16 @@ struct FfiExtension {
 struct Target {
   XLA_FFI_Handler* handler = nullptr;
   std::vector<std::string> places;
-  std::set<std::pair<const Api*, std::string>> registered;  // with its platform
+  std::set<const Client*> registered;
 };
 
 std::mutex& lock() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+// Held while a plugin is called, which calls the handler, which takes the other.
+std::mutex& registering() {
   static auto* mutex = new std::mutex;
   return *mutex;
 }
@@ -116,6 +123,19 @@ XLA_FFI_Handler* around(const Target& target) {
   return target.handler;
 }
 
+// A plugin may refuse a handler, for its version, and say nothing: then it knows no such target. Asked of it, by a program.
+void refuse_unknown(Client& client, const std::string& target) {
+  const std::string text = "module { func.func public @main() -> tensor<f32> { %0 = stablehlo.custom_call @\"" +
+                           target + "\"() {api_version = 4 : i32} : () -> tensor<f32> return %0 : tensor<f32> } }";
+  try {
+    (void)client.compile(text);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kNotFound) return;
+    throw Error(ErrorCode::kFailedPrecondition, kName,
+                "the plugin takes no handlers for that version of XLA's FFI (" + std::string(error.what()) + ")");
+  }
+}
+
 // XLA's own names of platforms.
 std::string spelled(const std::string& platform) {
   if (platform == "cpu") return "Host";
@@ -141,29 +161,34 @@ FfiVersion version_of(XLA_FFI_Handler* handler) {
   return {metadata.api_version.major_version, metadata.api_version.minor_version};
 }
 
-void register_handler(const Api& api, const std::string& target, const std::string& platform,
-                      XLA_FFI_Handler* handler) {
-  constexpr const char* kName = "PJRT_FFI_Register_Handler";
-  const auto* extension = reinterpret_cast<const FfiExtension*>(api.extension(kFfiExtension));
+void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler) {
+  const auto* extension = reinterpret_cast<const FfiExtension*>(client.api().extension(kFfiExtension));
   if (extension == nullptr || extension->base.struct_size < sizeof(FfiExtension) || !extension->register_handler) {
-    throw Error(ErrorCode::kUnimplemented, kName, "the plugin '" + api.path() + "' has no FFI extension");
+    throw Error(ErrorCode::kUnimplemented, kName, "the plugin '" + client.api().path() + "' has no FFI extension");
   }
-  std::lock_guard guard(lock());
-  Target& known = targets()[target];
-  if (known.handler != nullptr && known.handler != handler) {
-    throw Error(ErrorCode::kAlreadyExists, kName, "'" + target + "' is another handler");
+  std::lock_guard guard(registering());
+  XLA_FFI_Handler* around_it = nullptr;
+  {
+    std::lock_guard known_guard(lock());
+    Target& known = targets()[target];
+    if (known.handler != nullptr && known.handler != handler) {
+      throw Error(ErrorCode::kAlreadyExists, kName, "'" + target + "' is another handler");
+    }
+    known.handler = handler;
+    if (known.registered.contains(&client)) return;
+    around_it = around(known);
   }
-  known.handler = handler;
-  if (known.registered.contains({&api, platform})) return;
-  const std::string platform_name = spelled(platform);
+  const std::string platform = spelled(client.platform_name());
   RegisterArgs args;
   args.target = target.data();
   args.target_size = target.size();
-  args.handler = reinterpret_cast<void*>(around(known));
-  args.platform = platform_name.data();
-  args.platform_size = platform_name.size();
-  api.call_extension(kName, extension->register_handler, args);
-  known.registered.emplace(&api, platform);
+  args.handler = reinterpret_cast<void*>(around_it);
+  args.platform = platform.data();
+  args.platform_size = platform.size();
+  client.api().call_extension(kName, extension->register_handler, args);
+  refuse_unknown(client, target);
+  std::lock_guard known_guard(lock());
+  targets()[target].registered.insert(&client);
 }
 
 void add_place(const std::string& target, const std::string& place) {

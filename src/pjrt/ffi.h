@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "pjrt/api/api.h"
+#include "pjrt/client.h"
 
 namespace tpjrt::pjrt {
 
@@ -19,10 +19,10 @@ struct FfiVersion {
 // The version of the interface that the handler was compiled for; 0.0 where it doesn't tell. Calls it.
 FfiVersion version_of(XLA_FFI_Handler* handler);
 
-// From now on programs of this plugin may call `target`, on `platform` ("cpu", "cuda"). The same handler may be
-// registered under a name any number of times; another one is an Error. Throws Error, too, where the plugin has no
-// such extension or refuses the handler. A handler is never forgotten.
-void register_handler(const Api& api, const std::string& target, const std::string& platform, XLA_FFI_Handler* handler);
+// From now on programs of this client's plugin may call `target`. The same handler may be registered under a name any
+// number of times; another one is an Error. Throws Error, too, where the plugin has no such extension or refuses the
+// handler. A handler is never forgotten.
+void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler);
 
 // One more place that the target is called from, in words: what its errors begin with.
 void add_place(const std::string& target, const std::string& place);

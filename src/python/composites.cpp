@@ -34,12 +34,11 @@ void bind_composites(py::module& m) {
   m.def(
       "asked_composites", [] { return graph::asked_composites().load(); }, py::return_value_policy::reference,
       "with the kernels of now; None: none");
-  m.def(
-      "composites_switch", &kernels::composites_switch, py::return_value_policy::reference, "what was asked for last");
+  m.def("composites_switch", &kernels::composites_switch, py::return_value_policy::reference,
+        "what was asked for last");
   m.def("set_composites_switch", &kernels::set_composites_switch, py::arg("asked"));
-  m.def(
-      "default_composites", &kernels::default_composites, py::return_value_policy::reference,
-      "those that a kernel can claim");
+  m.def("default_composites", &kernels::default_composites, py::return_value_policy::reference,
+        "those that a kernel can claim");
   m.def("attribute", [](bool value) { return hlo::attribute(value); }, py::arg("value").noconvert());
   m.def("attribute", [](int64_t value) { return hlo::attribute(value); }, py::arg("value").noconvert());
   m.def("attribute", [](double value) { return hlo::attribute(value); }, py::arg("value").noconvert());

@@ -3,6 +3,7 @@
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -20,8 +21,7 @@ py::list to_python(const std::vector<graph::TypePtr>& types) {
   for (const graph::TypePtr type : types) {
     py::tuple sizes(type->sizes.size());
     for (size_t i = 0; i < type->sizes.size(); ++i) sizes[i] = py::int_(type->sizes[i]);
-    const auto dtype =
-        py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(type->dtype)));
+    const auto dtype = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(type->dtype)));
     result.append(py::make_tuple(dtype, sizes));
   }
   return result;
@@ -77,7 +77,8 @@ void bind_kernels(py::module& m) {
       .def("remove", [](const kernels::Kernel& kernel) { kernels::remove(&kernel); });
   m.def(
       "add_kernel",
-      [](std::string composite, std::string platform, std::string label, py::function claim) {
+      [](std::string composite, std::string platform, std::string label,
+         py::typing::Callable<py::object(py::ellipsis)> claim) {
         return kernels::add(std::make_unique<const PythonKernel>(std::move(composite), std::move(platform),
                                                                  std::move(label), std::move(claim)));
       },
@@ -95,7 +96,7 @@ void bind_kernels(py::module& m) {
       [](const std::string& target, uintptr_t address, const std::string& place) {
         const kernels::Claiming* claiming = kernels::Claiming::current();
         TORCH_CHECK(claiming && claiming->offer(), "handlers are registered while a kernel claims");
-        pjrt::register_handler(claiming->client().api(), target, claiming->offer()->platform, handler_at(address));
+        pjrt::register_handler(claiming->client(), target, handler_at(address));
         pjrt::add_place(target, place);
       },
       py::arg("target"), py::arg("address"), py::arg("place"), "with the plugin that the program being made is for");

@@ -30,9 +30,9 @@
 #include "python/captured.h"
 #include "python/compiled.h"
 #include "python/composites.h"
-#include "python/kernels.h"
 #include "python/foreign.h"
 #include "python/interpreter.h"
+#include "python/kernels.h"
 #include "python/profiler.h"
 #include "python/run_log.h"
 

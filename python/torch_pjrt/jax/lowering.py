@@ -19,8 +19,8 @@ def module_of(
     Args:
         function: of arrays, attributes as keywords, one array or several.
         operands: dtypes and shapes of torch's.
-        platform: whose lowerings of JAX's are taken, such as Pallas's for a GPU. On the CPU those that any platform has,
-            as a plugin lacks JAX's own libraries.
+        platform: whose lowerings of JAX's are taken, such as Pallas's for a GPU. On the CPU those that any platform
+            has, as a plugin lacks JAX's own libraries.
 
     Raises:
         NotImplementedError: JAX has no such lowering of a primitive of the function.

@@ -67,8 +67,8 @@ class Call:
 
     @property
     def place(self) -> str:
-        """``"composite 'my.op' at train.py:12"``."""
-        return f"composite '{self.name}'" + (f" at {self.file}:{self.line}" if self.file else "")
+        """``"composite 'my.op' (first recorded at train.py:12)"``: equal calls share a line."""
+        return f"composite '{self.name}'" + (f" (first recorded at {self.file}:{self.line})" if self.file else "")
 
 
 def forms(types: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> tuple[Form, ...]:
@@ -85,7 +85,9 @@ def _number(text: str) -> bool | int | float:
 
 
 def _string(text: str) -> str:
-    plain = re.sub(rb"\\([0-9A-Fa-f]{2})|\\(.)", lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2], text.encode())
+    plain = re.sub(
+        rb"\\([0-9A-Fa-f]{2})|\\(.)", lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2], text.encode()
+    )
     return plain.decode()
 
 

@@ -43,6 +43,8 @@ class Function:
             except Exception as error:
                 raise RuntimeError(f"{self.label} for {call.place} raised {type(error).__name__}: {error}") from error
             given = list(results) if isinstance(results, (tuple, list)) else [results]
+            if len(given) > len(call.results):  # those of a backward that are not asked for
+                given = [one for one in given if one is not None]
             if wrong := [one for one in given if not isinstance(one, torch.Tensor)]:
                 raise TypeError(f"{self.label} for {call.place} gives {type(wrong[0]).__name__}, and no tensor")
             return given
@@ -60,13 +62,23 @@ def arguments(call: Call, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, 
     _, op, overload = call.name.split(".")
     declared = getattr(getattr(torch.ops.aten, op), overload)._schema.arguments
     expected = [argument.name for argument in declared if "Tensor" in str(argument.type)]
-    args = []
+    args: list[Any] = []
     for name, tensor in zip(names, tensors, strict=True):
         if len(args) < len(expected) and expected[len(args)] == name:
             args.append(tensor)
         else:
             named[name] = tensor
     return args, named
+
+
+def text_for(call: Call, text: str | Callable[[Call], str], label: str) -> str:
+    """The text that the user gave, or that what the user gave gives."""
+    if isinstance(text, str):
+        return text
+    try:
+        return text(call)
+    except Exception as error:
+        raise RuntimeError(f"{label} for {call.place} raised {type(error).__name__}: {error}") from error
 
 
 class StableHlo:
@@ -79,8 +91,7 @@ class StableHlo:
         self.label = "StableHLO" if isinstance(text, str) else f"StableHLO of {place_of(text)}"
 
     def lower(self, call: Call) -> tuple[str, str]:
-        text = self.text if isinstance(self.text, str) else self.text(call)
-        return renamed(text, call, self.label)
+        return renamed(text_for(call, self.text, self.label), call, self.label)
 
 
 class Jax:

@@ -112,7 +112,12 @@ class Library:
         try:
             _C.register_handler(target, self.address, f"{call.place}, {self.label}")
         except RuntimeError as error:
-            raise RuntimeError(f"{self.label} for {call.place} can't be registered: {error}") from error
+            numbers = "{}.{} (it), {}.{} (the headers of torch_pjrt.kernels.include_folder())".format(
+                *_C.handler_version(self.address), *version()
+            )
+            raise RuntimeError(
+                f"{self.label} for {call.place} can't be registered: {error}. Versions of XLA's FFI: {numbers}"
+            ) from error
         return custom_call(target, call, self.layouts)
 
 

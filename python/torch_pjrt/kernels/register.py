@@ -106,7 +106,7 @@ def register_kernel(
         RuntimeError: ``source`` doesn't compile, or there is no compiler. When a program is made: the kernel raises,
             or its results are others than the composite's.
     """
-    check_name(name, every=False)
+    check_name(name, every=False, by="register_kernel")
     known = {*PLATFORMS, *([_C.platform_name()] if _C.is_initialized() and not _C.in_forked_child() else [])}
     if platform not in known:
         raise ValueError(f"register_kernel: there is no platform '{platform}'; there are {', '.join(sorted(known))}")
@@ -165,7 +165,8 @@ def _claim(way: Way, when: Callable[[Call], bool | str] | None) -> Callable[...,
                 said = when(call)
             except Exception as error:
                 raise RuntimeError(
-                    f"{way.label} for {call.place}: its predicate {place_of(when)} raised {type(error).__name__}: {error}"
+                    f"{way.label} for {call.place}: its predicate {place_of(when)} raised {type(error).__name__}: "
+                    f"{error}"
                 ) from error
             if isinstance(said, str) and said:
                 return said

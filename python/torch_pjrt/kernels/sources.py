@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch_pjrt.kernels import include_folder
 from torch_pjrt.kernels.call import Call
-from torch_pjrt.kernels.functions import place_of
+from torch_pjrt.kernels.functions import place_of, text_for
 from torch_pjrt.kernels.libraries import Layouts, Library
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-w")
@@ -38,7 +38,7 @@ class Source:
         return Library(compiled(text, self.flags, self.label), self.symbol, self.layouts, self.label)
 
     def lower(self, call: Call) -> tuple[str, str]:
-        return self.library(self.text if isinstance(self.text, str) else self.text(call)).lower(call)
+        return self.library(text_for(call, self.text, self.label)).lower(call)
 
 
 def compiled(text: str, flags: Sequence[str], label: str) -> Path:
@@ -55,8 +55,8 @@ def compiled(text: str, flags: Sequence[str], label: str) -> Path:
     compiler = next((found for name in _compilers() if (found := shutil.which(name))), None)
     if compiler is None:
         raise RuntimeError(
-            f"register_kernel: {label} needs a C++ compiler, and there is none ({', '.join(_compilers())}): install one, "
-            "name it in CXX, or give the handler as library="
+            f"register_kernel: {label} needs a C++ compiler, and there is none ({', '.join(_compilers())}): install "
+            "one, name it in CXX, or give the handler as library="
         )
     with tempfile.TemporaryDirectory(dir=folder) as work:
         source, made = Path(work, "kernel.cpp"), Path(work, "kernel.so")
@@ -96,7 +96,7 @@ def is_own(path: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """``kernels`` in the folder of compiled programs; one that ends with the process where there is none to be trusted."""
+    """``kernels`` in the folder of compiled programs; one that ends with the process where none is to be trusted."""
     if os.environ.get("TORCH_PJRT_CACHE") != "0":
         given = os.environ.get("TORCH_PJRT_CACHE_DIR", "")
         system = os.environ.get("XDG_CACHE_HOME", "")

@@ -23,12 +23,12 @@ def known_names() -> set[str]:
     return {*_C.composite_names(), *KEPT, *OWN}
 
 
-def check_name(name: str, every: bool) -> None:
+def check_name(name: str, every: bool, by: str = "composites") -> None:
     """``every``: names of groups are known by now, too."""
     if "." not in name:
         near = [other for other in sorted(known_names()) if name in other.split(".")]
         raise ValueError(
-            f"composites: '{name}' has no namespace; the name of a composite is 'aten.<op>.<overload>' or one's own, "
+            f"{by}: '{name}' has no namespace; the name of a composite is 'aten.<op>.<overload>' or one's own, "
             f"'my.op'{_nearest(near)}"
         )
     if not every and not _is_of_op(name):
@@ -39,7 +39,7 @@ def check_name(name: str, every: bool) -> None:
         base = base.removesuffix(SUFFIX)
     if base not in known:
         near = difflib.get_close_matches(name, known, n=3)
-        raise ValueError(f"composites: there is no composite '{name}'{_nearest(near)}")
+        raise ValueError(f"{by}: there is no composite '{name}'{_nearest(near)}")
 
 
 def _nearest(names: list[str]) -> str:

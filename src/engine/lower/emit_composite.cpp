@@ -148,8 +148,8 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
 Values emit_composite(Emit& e, const Signature& signature, const Values& operands,
                       const std::vector<LoweredNumber>& numbers, const Value& key, EmitPlainly plainly) {
   const Inputs inputs(e, signature, operands, numbers, key);
-  return composite(e, signature, graph::composite_name(signature.name), attributes_of(signature, numbers),
-                   inputs.all(), [&](const Values& arguments) {
+  return composite(e, signature, graph::composite_name(signature.name), attributes_of(signature, numbers), inputs.all(),
+                   [&](const Values& arguments) {
                      return plainly(e, signature, inputs.operands(arguments), inputs.numbers(e, arguments),
                                     inputs.key(arguments));
                    });

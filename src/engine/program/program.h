@@ -39,9 +39,9 @@ struct Program {
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/run/interpret.h)
   uint32_t runs_on_host = 0;
-  Requirements::List requirements;  // null: none
+  Requirements::List requirements;                                     // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
-  size_t memory_size = 0;           // pjrt::Executable::memory_size
+  size_t memory_size = 0;                                              // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;

@@ -91,7 +91,7 @@ XLA_FFI_DEFINE_STRUCT_TRAITS(XLA_FFI_Extension_Base, next);
 // Minor changes include:
 // * Adding a new field to the XLA_FFI_Api or argument structs
 // * Renaming a method or argument (doesn't affect ABI)
-#define XLA_FFI_API_MINOR 3
+#define XLA_FFI_API_MINOR 2
 
 struct XLA_FFI_Api_Version {
   size_t struct_size;
@@ -545,7 +545,6 @@ struct XLA_FFI_State_Set_Args {
   XLA_FFI_Extension_Base* extension_start;
 
   XLA_FFI_ExecutionContext* ctx;
-  XLA_FFI_ExecutionStage stage;
   XLA_FFI_TypeId* type_id;
   void* state;
 };
@@ -561,7 +560,6 @@ struct XLA_FFI_State_Get_Args {
   XLA_FFI_Extension_Base* extension_start;
 
   XLA_FFI_ExecutionContext* ctx;
-  XLA_FFI_ExecutionStage stage;
   XLA_FFI_TypeId* type_id;
   void* state;  // out
 };
@@ -753,7 +751,7 @@ struct XLA_FFI_Api {
   XLA_FFI_Extension_Base* extension_start;
 
   XLA_FFI_Api_Version api_version;
-  const XLA_FFI_InternalApi* internal_api;
+  XLA_FFI_InternalApi* internal_api;
 
   _XLA_FFI_API_STRUCT_FIELD(XLA_FFI_Error_Create);
   _XLA_FFI_API_STRUCT_FIELD(XLA_FFI_Error_GetMessage);
