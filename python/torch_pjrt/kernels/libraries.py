@@ -126,7 +126,7 @@ def custom_call(target: str, call: Call, layouts: Layouts) -> tuple[str, str]:
     taken = ", ".join(f"%arg{i}: {form.mlir}" for i, form in enumerate(call.operands))
     types = ", ".join(form.mlir for form in call.operands)
     results = ", ".join(form.mlir for form in call.results)
-    attributes = ", ".join(f"{key} = {text}" for key, text in call.texts.items() if key != "operands")
+    attributes = ", ".join(f"{key} = {_decodable(text)}" for key, text in call.texts.items() if key != "operands")
     count = len(call.results)
     given = "%0" if count == 1 else ", ".join(f"%0#{i}" for i in range(count))
     body = (
@@ -139,6 +139,13 @@ def custom_call(target: str, call: Call, layouts: Layouts) -> tuple[str, str]:
     )
     name = f"kernel.{hashlib.sha256((target + body).encode()).hexdigest()[:16]}"
     return name, f"  func.func private @{_quoted(name)}{body}"
+
+
+def _decodable(text: str) -> str:
+    """XLA's headers decode no lists of bools: they are integers."""
+    if not text.startswith("array<i1"):
+        return text
+    return text.replace("array<i1", "array<i64").replace("true", "1").replace("false", "0")
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,44 @@
+"""Convolutions on the CPU by ATen's kernels, which are oneDNN's: faster than XLA:CPU's where they are large, or have
+groups. Registered by the public table, from the library of ``torch_pjrt._C``."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.kernels.call import Call
+from torch_pjrt.kernels.register import RegisteredKernel, register_kernel
+
+# Multiplications below which a call costs more than it saves.
+LEAST = 1 << 21
+
+
+def is_worth_it(call: Call) -> bool | str:
+    """Of float32, and enough work."""
+    if any(form.dtype != torch.float32 for form in (*call.operands, *call.results)):
+        return "it is for float32"
+    shapes = [form.shape for form in call.operands]
+    if any(0 in shape for shape in shapes) or len(shapes[0]) not in (4, 5):
+        return "it is for two and three dimensions"
+    backward = call.name == "aten.convolution_backward.default"
+    over, weight = (shapes[0], shapes[2]) if backward else (call.results[0].shape, shapes[1])
+    if call.attributes["transposed"]:
+        over = shapes[1] if backward else shapes[0]
+    if math.prod(over) * math.prod(weight[1:]) < LEAST:
+        return "it is small"
+    return True
+
+
+def register() -> list[RegisteredKernel]:
+    """Has them do ``aten.convolution.default`` and its backward on the CPU, from now on.
+
+    Raises:
+        ValueError: they are registered already.
+    """
+    library = str(_C.__file__)
+    return [
+        register_kernel(f"aten.{name}.default", library=library, symbol=f"torch_pjrt_{name}", when=is_worth_it)
+        for name in ("convolution", "convolution_backward")
+    ]
