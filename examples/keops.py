@@ -95,7 +95,8 @@ template <class F>
 static void in_threads(long count, F&& work) {
   const long threads = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::thread> all;
-  for (long t = 1; t < threads; ++t) all.emplace_back([&, t] { work(t, count * t / threads, count * (t + 1) / threads); });
+  for (long t = 1; t < threads; ++t)
+    all.emplace_back([&, t] { work(t, count * t / threads, count * (t + 1) / threads); });
   work(0, 0, count / threads);
   for (auto& one : all) one.join();
 }
@@ -136,8 +137,8 @@ static ffi::Error forward(Tensor x, Tensor y, Tensor v, double scale, Result out
   const long n = x.dimensions()[0], m = y.dimensions()[0];
   std::vector<float> greatest(n), total(n);
   in_threads(n, [&](long, long begin, long end) {
-    rows(x.typed_data(), y.typed_data(), v.typed_data(), static_cast<float>(-1 / scale), begin, end, m, out->typed_data(),
-         greatest.data(), total.data());
+    rows(x.typed_data(), y.typed_data(), v.typed_data(), static_cast<float>(-1 / scale), begin, end, m,
+         out->typed_data(), greatest.data(), total.data());
   });
   return ffi::Error::Success();
 }
@@ -154,7 +155,9 @@ static ffi::Error backward(Tensor x, Tensor y, Tensor v, Tensor g, double scale,
   std::fill(dx->typed_data(), dx->typed_data() + n * D, 0.0f);
   in_threads(n, [&](long t, long begin, long end) {
     const float *px = x.typed_data(), *pg = g.typed_data();
-    if (kSoftmax) rows(px, y.typed_data(), v.typed_data(), factor, begin, end, m, out.data(), greatest.data(), total.data());
+    if (kSoftmax) {
+      rows(px, y.typed_data(), v.typed_data(), factor, begin, end, m, out.data(), greatest.data(), total.data());
+    }
     auto tile = std::make_unique<Tile>();
     dys[t].assign(m * D, 0);
     dvs[t].assign(m * V, 0);

@@ -19,11 +19,15 @@ using Ints = ffi::Span<const int64_t>;
 
 c10::IntArrayRef to_torch(Ints span) { return {span.begin(), span.size()}; }
 
-// Row-major, over the buffer.
+// Over the buffer: images with the channels last, which oneDNN takes as they are; all else row-major. What is registered says
+// the same to XLA, which tells a handler no layouts.
 at::Tensor tensor_over(const ffi::AnyBuffer& buffer) {
   const auto dims = buffer.dimensions();
-  return at::from_blob(buffer.untyped_data(), c10::IntArrayRef(dims.begin(), dims.size()),
-                       at::TensorOptions(c10::ScalarType::Float));
+  const c10::IntArrayRef sizes(dims.begin(), dims.size());
+  const auto options = at::TensorOptions(c10::ScalarType::Float);
+  if (sizes.size() != 4) return at::from_blob(buffer.untyped_data(), sizes, options);
+  const std::array<int64_t, 4> strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
+  return at::from_blob(buffer.untyped_data(), sizes, strides, options);
 }
 at::Tensor argument(const ffi::RemainingArgs& args, size_t i) { return tensor_over(*args.get<ffi::AnyBuffer>(i)); }
 at::Tensor result(const ffi::RemainingRets& rets, size_t i) { return tensor_over(**rets.get<ffi::AnyBuffer>(i)); }
@@ -41,9 +45,8 @@ ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride
   const c10::InferenceMode inference;
   std::optional<at::Tensor> bias;
   if (args.size() > 2) bias = argument(args, 2);
-  result(rets, 0).copy_(at::convolution(argument(args, 0), argument(args, 1), bias, to_torch(stride),
-                                        to_torch(padding), to_torch(dilation), transposed, to_torch(output_padding),
-                                        groups));
+  result(rets, 0).copy_(at::convolution(argument(args, 0), argument(args, 1), bias, to_torch(stride), to_torch(padding),
+                                        to_torch(dilation), transposed, to_torch(output_padding), groups));
   return ffi::Error::Success();
 }
 
@@ -57,10 +60,10 @@ ffi::Error backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dicti
   const int64_t channels = grad.size(1);
   const c10::IntArrayRef asked = ints("output_mask");
   const std::array<bool, 3> mask{asked[0] != 0, asked[1] != 0, asked[2] != 0};
-  const auto [input, weight, bias] = at::convolution_backward(
-      grad, argument(args, 1), argument(args, 2), c10::IntArrayRef(channels), ints("stride"), ints("padding"),
-      ints("dilation"), *attributes.get<bool>("transposed"), ints("output_padding"), *attributes.get<int64_t>("groups"),
-      mask);
+  const auto [input, weight, bias] =
+      at::convolution_backward(grad, argument(args, 1), argument(args, 2), c10::IntArrayRef(channels), ints("stride"),
+                               ints("padding"), ints("dilation"), *attributes.get<bool>("transposed"),
+                               ints("output_padding"), *attributes.get<int64_t>("groups"), mask);
   size_t next = 0;
   for (const at::Tensor& gradient : {input, weight, bias}) {
     if (gradient.defined()) result(rets, next++).copy_(gradient);

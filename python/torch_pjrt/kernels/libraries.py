@@ -9,14 +9,15 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call, Form
 
 Layout = Sequence[int]
+Orders = Sequence[Layout | None] | Callable[[Call], Sequence[Layout | None]] | None
 _lock = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the hash of the file
 _files: dict[tuple[int, int], str] = {}  # device and inode -> the hash it was loaded with
@@ -28,16 +29,21 @@ class Layouts:
     neighbours lie next to each other to the one whose lie farthest apart; ``None``: row-major. ``aliases``: results
     that are written over operands, result -> operand."""
 
-    operands: Sequence[Layout | None] | None = None
-    results: Sequence[Layout | None] | None = None
+    operands: Orders = None
+    results: Orders = None
     aliases: Mapping[int, int] = field(default_factory=dict)
+
+    def of(self, call: Call) -> Layouts:
+        """Those for a call, where functions say which."""
+        orders = [given(call) if callable(given) else given for given in (self.operands, self.results)]
+        return replace(self, operands=orders[0], results=orders[1])
 
     def check(self, call: Call, label: str) -> None:
         for what, layouts, forms in (
             ("operand", self.operands, call.operands),
             ("result", self.results, call.results),
         ):
-            if layouts is None:
+            if layouts is None or callable(layouts):
                 continue
             if len(layouts) != len(forms):
                 raise ValueError(
@@ -59,8 +65,8 @@ class Layouts:
                 )
 
     def texts(self, call: Call) -> list[str]:
-        def of(layouts: Sequence[Layout | None] | None, forms: Sequence[Form]) -> str:
-            chosen = layouts or [None] * len(forms)
+        def of(layouts: Orders, forms: Sequence[Form]) -> str:
+            chosen = [None] * len(forms) if layouts is None or callable(layouts) else layouts
             return ", ".join(_layout(one, len(form.shape)) for one, form in zip(chosen, forms, strict=True))
 
         texts = [f"operand_layouts = [{of(self.operands, call.operands)}]"]
@@ -107,7 +113,8 @@ class Library:
             )
 
     def lower(self, call: Call) -> tuple[str, str]:
-        self.layouts.check(call, self.label)
+        layouts = self.layouts.of(call)
+        layouts.check(call, self.label)
         target = f"torch_pjrt.{self.symbol}.{self.hash[:16]}"
         try:
             _C.register_handler(target, self.address, f"{call.place}, {self.label}")
@@ -118,7 +125,7 @@ class Library:
             raise RuntimeError(
                 f"{self.label} for {call.place} can't be registered: {error}. Versions of XLA's FFI: {numbers}"
             ) from error
-        return custom_call(target, call, self.layouts)
+        return custom_call(target, call, layouts)
 
 
 def custom_call(target: str, call: Call, layouts: Layouts) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call, forms, value_of
 from torch_pjrt.kernels.functions import Function, Jax, StableHlo, place_of
-from torch_pjrt.kernels.libraries import Layouts, Library
+from torch_pjrt.kernels.libraries import Layouts, Library, Orders
 from torch_pjrt.kernels.sources import Source
 from torch_pjrt.meanings import kept
 from torch_pjrt.meanings.asked import SUFFIX, check_name
@@ -64,8 +64,8 @@ def register_kernel(
     stablehlo: str | Callable[[Call], str] | None = None,
     source: str | Callable[[Call], str] | None = None,
     flags: Sequence[str] = (),
-    operand_layouts: Sequence[Sequence[int] | None] | None = None,
-    result_layouts: Sequence[Sequence[int] | None] | None = None,
+    operand_layouts: Orders = None,
+    result_layouts: Orders = None,
     aliases: Mapping[int, int] | None = None,
 ) -> RegisteredKernel:
     """Has a kernel do a composite in the place of its decomposition, wherever ``when`` agrees.
@@ -91,7 +91,7 @@ def register_kernel(
         when: takes a ``Call`` with ``operands`` and ``results`` (each with ``dtype`` and ``shape``) and
             ``attributes``. It declines by False, or by a string that says why. Default: always.
         operand_layouts: of a handler, for each operand the order of its dimensions in memory, the fastest first
-            (``[1, 3, 2, 0]``: channels last); None: row-major.
+            (``[1, 3, 2, 0]``: channels last); None: row-major. Or a function of the call that gives them.
         result_layouts: the same of the results.
         aliases: results of a handler that are written over operands, by number.
 
