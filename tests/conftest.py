@@ -10,6 +10,12 @@ import torch_pjrt
 from tests import fresh
 
 
+def pytest_collection_finish() -> None:
+    """What importing and collecting made stays; a collection of garbage need not go through it in each test."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
     """A test that fails does so in each run: what it draws does not depend on the tests before it."""

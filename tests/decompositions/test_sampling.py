@@ -9,26 +9,31 @@ from torch.nn import functional
 import torch_pjrt
 
 
+SIZES = ((2, 3, 5, 4, 3), (1, 1, 1, 1, 1), (2, 3, 1, 4, 2))
+PADDINGS = ("zeros", "border", "reflection")
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(
     ("rank", "mode"), [(2, "bilinear"), (2, "nearest"), (2, "bicubic"), (3, "bilinear"), (3, "nearest")]
 )
 def test_grid_sample(rank: int, mode: str, padding: str, align_corners: bool) -> None:
     torch.manual_seed(0)
-    for batch, channels, *image_sizes in ((2, 3, 5, 4, 3), (1, 1, 1, 1, 1), (2, 3, 1, 4, 2)):
-        sizes, to = (batch, channels, *image_sizes[:rank]), (6, 3, 2)[:rank]
-        image, grid = torch.randn(sizes), 1.5 * torch.randn(batch, *to, rank)
-        weights = torch.randn(batch, channels, *to)
-        results = []
-        for device in ("cpu", "pjrt"):
-            x = image.detach().to(device, copy=True).requires_grad_()
-            at = grid.detach().to(device, copy=True).requires_grad_()
-            sampled = functional.grid_sample(x, at, mode=mode, padding_mode=padding, align_corners=align_corners)
-            (sampled * weights.to(device)).sum().backward()
-            results.append([t.detach().cpu() for t in (sampled, x.grad, at.grad)])
-        for got, expected in zip(results[1], results[0], strict=True):
-            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    # Each mode meets each of the sizes, paddings and corners.
+    batch, channels, *image_sizes = SIZES[(PADDINGS.index(padding) + align_corners) % len(SIZES)]
+    sizes, to = (batch, channels, *image_sizes[:rank]), (6, 3, 2)[:rank]
+    image, grid = torch.randn(sizes), 1.5 * torch.randn(batch, *to, rank)
+    weights = torch.randn(batch, channels, *to)
+    results = []
+    for device in ("cpu", "pjrt"):
+        x = image.detach().to(device, copy=True).requires_grad_()
+        at = grid.detach().to(device, copy=True).requires_grad_()
+        sampled = functional.grid_sample(x, at, mode=mode, padding_mode=padding, align_corners=align_corners)
+        (sampled * weights.to(device)).sum().backward()
+        results.append([t.detach().cpu() for t in (sampled, x.grad, at.grad)])
+    for got, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 

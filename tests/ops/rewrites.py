@@ -142,8 +142,8 @@ class Sweep:
                 at = ", ".join(str(t[i].item()) for t in operands)
                 self.wrong.append(f"{label.format(name)} of ({at}): {got[i].item()}, in steps {wanted[i].item()}")
 
-    def after(self, first: list[str], label: str = "{}") -> None:
-        """Each op of what a row of ops gives."""
+    def after(self, first: list[str], second: str = "") -> None:
+        """Each op, or one, of what a row of ops gives."""
         steps = self.x
         for name in first:
             steps = self.alone(UNARY[name], steps)
@@ -151,9 +151,10 @@ class Sweep:
         def results(x: Tensor) -> Results:
             for name in first:
                 x = UNARY[name](x)
-            return {name: (partial(op, x), partial(self.alone, op, steps)) for name, op in UNARY.items()}
+            chosen = {second: UNARY[second]} if second else UNARY
+            return {name: (partial(op, x), partial(self.alone, op, steps)) for name, op in chosen.items()}
 
-        self.compare(" -> ".join([*first, label]), (self.x,), results)
+        self.compare(" -> ".join([*first, "{}"]), (self.x,), results)
 
     def after_binary(self, name: str) -> None:
         """Each op of what a binary one gives, and binary ones of that and an operand."""
@@ -190,12 +191,12 @@ class Sweep:
         self.compare(f"{name} of {left} and {{}}", (self.a, self.b), results)
 
 
-def main(dtype: str, share: float, first: str = "") -> None:
-    """Tries `share` of all compositions, always the same ones, or those of one op, and prints those that differ."""
+def main(dtype: str, share: float, first: str = "", second: str = "") -> None:
+    """Tries `share` of all compositions, always the same ones, or one of two ops, and prints those that differ."""
     sweep, chosen = Sweep(getattr(torch, dtype)), random.Random(0)
     names = list(UNARY)
     if first:
-        sweep.after([first])
+        sweep.after([first], second)
         print(f"compared {sweep.compared}", *sweep.wrong, sep="\n")
         return
     for name in chosen.sample(names, max(1, round(len(names) * share))):

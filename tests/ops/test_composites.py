@@ -14,7 +14,7 @@ from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, tensors, usua
 
 # Every entry takes some minutes; CI takes some of them, others each time the table grows.
 EVERY = 1 if os.environ.get("TORCH_PJRT_TEST_COMPOSITES") else 16
-COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "2"))
+COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "1"))
 NAMES = [name for name in OPS if name not in UNSUPPORTED][::EVERY]
 
 

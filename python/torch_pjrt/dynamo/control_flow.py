@@ -76,7 +76,7 @@ def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[
     return list(call(region, *operands))
 
 
-def hints_wrapper(call: Call, body: Any, operands: Sequence[Any], *_: Any) -> list[Any]:
+def hints_wrapper(call: Call, body: Any, operands: Sequence[Any], *_: Any, **hints: Any) -> list[Any]:
     """The hints are for other compilers."""
     return list(call(body, *operands))
 

@@ -67,21 +67,26 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
 }
 
 void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where) {
-  std::vector<graph::Value> chosen;
   std::deque<Held> held;
   std::vector<Cell*> cells;
-  {
+  const auto choose = [&] {
+    cells.clear();
+    held.clear();
+    std::vector<graph::Value> chosen;  // dropped after the lock
     std::lock_guard graph_guard(graph::graph_lock());
     chosen = graph::pending(since, least);
     for (const graph::Value& value : chosen) cells.push_back(held.emplace_back(value).cell());
-  }
-  if (cells.empty()) {
+    return !cells.empty();
+  };
+  if (!choose()) {
     if (since == graph::kEver) check_process();  // asked for by the user
     return;
   }
   session_.exclusively([&] {
     if (since != graph::kEver) return run(cause, cells, where);
-    for (Cell* cell : cells) run(cause, cell, where);
+    do {  // a graph that is run in turns leaves a rest
+      for (Cell* cell : cells) run(cause, cell, where);
+    } while (choose());
   });
 }
 
