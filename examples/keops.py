@@ -1,4 +1,4 @@
-"""Kernel sums over many points without their matrix: two composites that a generated C++ kernel does, forward and gradient.
+"""Kernel sums over many points without their matrix: composites that a generated C++ kernel does, forward and gradient.
 
     python examples/keops.py [points] [--plot keops.png]
 
