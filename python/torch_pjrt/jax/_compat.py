@@ -111,14 +111,10 @@ def set_rules(
     batch: Callable[..., Any],
     transpose: Callable[..., Any] | None = None,
 ) -> None:
-    """``shapes(**params)``: (shape, dtype) of each result. ``lower(module, symbols, *operands, **params)``."""
+    """``shapes(**params)``: (shape, dtype) of each result. ``lower(context, *operands, **params)``."""
     of.def_abstract_eval(lambda *avals, **params: _results_like(avals, shapes(**params)))
 
-    def rule(context: Any, *operands: Any, **params: Any) -> Any:
-        module = context.module_context
-        return lower(module.module, module.symbol_table, *operands, **params)
-
-    mlir.register_lowering(of, rule)
+    mlir.register_lowering(of, lower)
     ad.primitive_jvps[of] = jvp
     batching.primitive_batchers[of] = batch
     if transpose is not None:
@@ -179,16 +175,20 @@ materialized = ad.instantiate_zeros
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def call_text(
-    text: str, name: str, constants: Sequence[Any], module: Any, symbols: Any, operands: Sequence[Any]
-) -> Any:
+def call_text(text: str, name: str, constants: Sequence[Any], context: Any, operands: Sequence[Any]) -> Any:
     """Puts a StableHLO module beside what is being lowered, and a call of its @main where it is."""
-    parsed = ir.Module.parse(text, module.context)
+    whole = context.module_context
+    parsed = ir.Module.parse(text, whole.module.context)
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"].value == "main")
     results = list(main.type.results)
-    called = mlir.merge_mlir_modules(module, name, parsed, dst_symtab=symbols)
+    called = mlir.merge_mlir_modules(whole.module, name, parsed, dst_symtab=whole.symbol_table)
     own = [constant(value) for value in constants]
     return func.CallOp(results, ir.FlatSymbolRefAttr.get(called), [*operands, *own]).results
+
+
+def call_function(function: Callable[..., Any], context: Any, operands: Sequence[Any]) -> Any:
+    """A JAX function, where it is being lowered."""
+    return mlir.lower_fun(function, multiple_results=True)(context, *operands)
 
 
 def constant(value: np.ndarray[Any, Any]) -> Any:
@@ -222,6 +222,12 @@ def struct_of(kind: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of an MLIR tensor type."""
     ranked = ir.RankedTensorType(kind)
     return jax.ShapeDtypeStruct(tuple(ranked.shape), jax.numpy.dtype(ELEMENTS[str(ranked.element_type)]))
+
+
+def type_text(aval: Any) -> str:
+    """The MLIR tensor type of an aval."""
+    element = next(name for name, dtype in ELEMENTS.items() if dtype == str(aval.dtype))
+    return f"tensor<{''.join(f'{size}x' for size in aval.shape)}{element}>"
 
 
 def parse(text: str) -> tuple[Any, Any]:

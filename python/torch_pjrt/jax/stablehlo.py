@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from torch_pjrt.jax import _compat
+from torch_pjrt.jax import _compat, linalg
 
 Values = list[Any]
 Handler = Callable[["Interpreter", Any, Values], Any]
@@ -41,6 +41,13 @@ COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax
 SCATTERS: dict[str, Callable[..., Any]] = {
     "stablehlo.add": lax.scatter_add, "stablehlo.multiply": lax.scatter_mul, "stablehlo.minimum": lax.scatter_min,
     "stablehlo.maximum": lax.scatter_max, "stablehlo.subtract": lax.scatter_sub,
+}  # fmt: skip
+
+
+# Of bools they are these.
+OF_BOOLS: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": lax.bitwise_or, "stablehlo.maximum": lax.bitwise_or, "stablehlo.minimum": lax.bitwise_and,
+    "stablehlo.multiply": lax.bitwise_and,
 }  # fmt: skip
 
 
@@ -98,19 +105,20 @@ def _snippet_text(operation: str, types: Sequence[str], region: str, results: Se
 
 _literal = _compat.primitive("torch_literal")
 _sort = _compat.primitive("torch_sort")
+_linalg = _compat.primitive(linalg.MARK)
 _random_bits = _compat.primitive("torch_random_bits")  # lax's own draws a batch of keys by the first of them
 
 
-def _lower_literal(module: Any, symbols: Any, text: str, form: Any) -> Any:
+def _lower_literal(context: Any, text: str, form: Any) -> Any:
     whole = f"module {{ func.func public @main() -> {form[2]} {{\n%r = {text}\nreturn %r : {form[2]}\n}} }}"
-    return _compat.call_text(whole, "literal", (), module, symbols, ())
+    return _compat.call_text(whole, "literal", (), context, ())
 
 
-def _lower_sort(module: Any, symbols: Any, *operands: Any, dimension: int, stable: bool, region: str) -> Any:
+def _lower_sort(context: Any, *operands: Any, dimension: int, stable: bool, region: str) -> Any:
     types = [str(operand.type) for operand in operands]
     attributes = f"<{{dimension = {dimension} : i64, is_stable = {str(stable).lower()}}}> ({{{region}}})"
     text = _snippet_text('"stablehlo.sort"', types, attributes, types)
-    return _compat.call_text(text, "sort", (), module, symbols, operands)
+    return _compat.call_text(text, "sort", (), context, operands)
 
 
 def _batch_sort(args: Any, dims: Any, *, dimension: int, stable: bool, region: str) -> Any:
@@ -123,20 +131,38 @@ def _batch_sort(args: Any, dims: Any, *, dimension: int, stable: bool, region: s
     return results, [0] * len(results)
 
 
-def _lower_random_bits(module: Any, symbols: Any, state: Any, *, algorithm: str, form: Any) -> Any:
+def _lower_random_bits(context: Any, state: Any, *, algorithm: str, form: Any) -> Any:
     results = f"{state.type}, {form[2]}"
     text = (
         f"module {{ func.func public @main(%given: {state.type}) -> ({results}) {{\n"
         f"%r:2 = stablehlo.rng_bit_generator %given, algorithm = {algorithm} : ({state.type}) -> ({results})\n"
         f"return %r#0, %r#1 : {results}\n}} }}"
     )
-    return _compat.call_text(text, "random_bits", (), module, symbols, (state,))
+    return _compat.call_text(text, "random_bits", (), context, (state,))
 
 
 def _batch_random_bits(args: Any, dims: Any, **params: Any) -> Any:
     states = jax.numpy.moveaxis(args[0], dims[0], 0)
     results = lax.map(lambda state: tuple(_random_bits.bind(state, **params)), states)
     return results, [0, 0]
+
+
+def _lower_linalg(context: Any, *operands: Any, config: str) -> Any:
+    types = [str(operand.type) for operand in operands]
+    results = [_compat.type_text(aval) for aval in context.avals_out]
+    given = ", ".join(f"%arg{i}: {kind}" for i, kind in enumerate(types))
+    values = ", ".join(f"%r#{i}" for i in range(len(results))) if len(results) > 1 else "%r"
+    text = (
+        f"module {{ func.func public @main({given}) -> ({', '.join(results)}) {{\n"
+        f"{linalg.call_text(config, types, results)}\nreturn {values} : {', '.join(results)}\n}} }}"
+    )
+    return _compat.call_text(text, "linalg", (), context, operands)
+
+
+def _batch_linalg(args: Any, dims: Any, *, config: str) -> Any:
+    config = linalg.batched(config, [dim if isinstance(dim, int) else None for dim in dims])
+    results = _linalg.bind(*args, config=config)
+    return results, [0] * len(results)
 
 
 def _no_derivative(*_: Any, **__: Any) -> Any:
@@ -163,6 +189,10 @@ _compat.set_rules(
     lower=_lower_random_bits,
     jvp=_no_derivative,
     batch=_batch_random_bits,
+)
+_compat.set_rules(_linalg, shapes=_no_derivative, lower=_lower_linalg, jvp=_no_derivative, batch=_batch_linalg)
+_linalg.def_abstract_eval(
+    lambda *avals, config: [jax.core.ShapedArray(*form) for form in linalg.results_of(config, avals)]
 )
 _sort.def_abstract_eval(lambda *avals, **_: [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals])
 
@@ -355,6 +385,14 @@ def _composite(run: Interpreter, op: Any, x: Values) -> Any:
     return run.function(op.attributes["decomposition"].value, x)
 
 
+def _custom_call(run: Interpreter, op: Any, x: Values) -> Any:
+    target = op.attributes["call_target_name"].value
+    if target != linalg.MARK:
+        raise Unbatchable(f"stablehlo.custom_call @{target}")
+    config = op.attributes["backend_config"].value
+    return linalg.function_of(config)(*x) if run.is_final else _linalg.bind(*x, config=config)
+
+
 def _round(method: Any) -> Handler:
     return lambda run, op, x: lax.round(x[0], method)
 
@@ -370,6 +408,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.constant": _constant,
     "stablehlo.convert": lambda run, op, x: lax.convert_element_type(x[0], _result(op).dtype),
     "stablehlo.convolution": _convolution,
+    "stablehlo.custom_call": _custom_call,
     "stablehlo.dot_general": _dot_general,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": lambda run, op, x: lax.dynamic_update_slice(x[0], x[1], x[2:]),
@@ -405,9 +444,10 @@ HANDLERS: dict[str, Handler] = {
 
 class Interpreter:
     """Runs a parsed module. Use within its context, and under ``_compat.x64``: the text means the types that it
-    says."""
+    says. ``is_final``: what is JAX's to lower becomes its own operations, and no text again."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, is_final: bool = False) -> None:
+        self.is_final = is_final
         self.functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
         self.values: dict[Any, Any] = {}
 
@@ -445,9 +485,21 @@ class Interpreter:
         raise AssertionError("a block without an end")
 
     def operation(self, op: Any, operands: Values) -> Any:
+        if op.name in OF_BOOLS and operands[0].dtype == bool:
+            return OF_BOOLS[op.name](*operands)
         if op.name in ELEMENTWISE:
             return ELEMENTWISE[op.name](*operands)
         if op.name not in HANDLERS:
-            what = f" @{op.attributes['call_target_name'].value}" if op.name == "stablehlo.custom_call" else ""
-            raise Unbatchable(f"{op.name}{what}")
+            raise Unbatchable(op.name)
         return HANDLERS[op.name](self, op, operands)
+
+
+def as_function(text: str, constants: Sequence[Any]) -> Callable[..., Values]:
+    """A module as a JAX function; the constants are its last arguments."""
+    module, context = _compat.parse(text)
+
+    def function(*args: Any) -> Values:
+        with context:
+            return Interpreter(module, is_final=True).function("main", [*args, *map(jax.numpy.asarray, constants)])
+
+    return function

@@ -18,6 +18,7 @@ from torch_pjrt.capture.recording import Recording, recording
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
+from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
 
 
@@ -52,7 +53,7 @@ class Scope:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         # The fused attention has no second derivative.
-        with apart(), recording(), sdpa_kernel(SDPBackend.MATH):
+        with apart(), recording(), sdpa_kernel(SDPBackend.MATH), LinearAlgebra():
             if self.generator is None:
                 _C.default_generator(0).manual_seed(0)
             else:

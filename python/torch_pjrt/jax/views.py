@@ -22,6 +22,7 @@ from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
 from torch_pjrt.jax.calls import call
 from torch_pjrt.jax.keys import words_of
+from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import Program, Recorded, placeholder, struct_of
 
 
@@ -109,7 +110,7 @@ def _is_traced(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _scope() -> Iterator[None]:
-    with apart(), recording():
+    with apart(), recording(), LinearAlgebra():
         yield
 
 
