@@ -37,6 +37,24 @@ DTYPES = (None, torch.complex64, torch.int64) if EVERYTHING else (None,)
 COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "1"))
 
 
+# What is no program, with the reason.
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("allclose", "equal", "corrcoef", "cov", "istft", "linspace.tensor_overload",
+                     "logspace.tensor_overload", "nn.functional.gaussian_nll_loss"), "PyTorch reads a value"),
+}  # fmt: skip
+# What is no matter of as_jax.
+LEFT_OUT: dict[str, str] = {
+    "broadcast_shapes": "of no tensors",
+    "tensor_split": "takes a tensor that is on the CPU",
+    "nn.functional.silu.complex": "PyTorch has no derivative for complex results",
+    **dict.fromkeys(("torch._scaled_mm", "torch._scaled_mm_v2"), "wants a transposed operand; arrays are contiguous"),
+    **dict.fromkeys(("resize_", "resize_as_"), "of no tensor that requires grad"),
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
+                     "nn.functional.instance_norm", "nn.functional.soft_margin_loss", "nn.functional.batch_norm"),
+                    "PyTorch differentiates them only where some arguments are detached; tests/jax/test_errors.py"),
+}  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def with_64_bits() -> Iterator[None]:
     with _compat.x64():
@@ -166,7 +184,7 @@ def check(name: str, op: Any, sample: Any) -> None:
 
 
 def chosen() -> list[str]:
-    usable = [name for name in OPS if name not in UNSUPPORTED]
+    usable = [name for name in OPS if name not in UNSUPPORTED and name not in LEFT_OUT]
     return usable if EVERYTHING else usable[::12]
 
 
@@ -180,13 +198,12 @@ def test_as_jax_is_torch(name: str, dtype: torch.dtype | None) -> None:
     elif dtype == usual or not op.supports_dtype(dtype, "cpu"):
         return
     differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-    refused = []
     for sample in samples(op, dtype, COUNT, requires_grad=differentiable):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 check(name, op, sample)
             except CaptureError as error:
-                refused.append(str(error))
-    if name not in ON_THE_HOST:
-        assert not refused
+                assert name in REFUSED or name in ON_THE_HOST or "seeds a generator" in str(error), error
+                if name not in REFUSED:
+                    print("REF", name, error)

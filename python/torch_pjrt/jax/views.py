@@ -16,6 +16,7 @@ import jax
 import torch
 from torch.utils.weak import TensorWeakRef
 
+import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.recording import recording
 from torch_pjrt.jax import _compat, arrays
@@ -63,6 +64,7 @@ def _viewed(array: Any) -> torch.Tensor:
     if not _compat.is_tracer(array) and not _compat.is_tracing():
         return arrays.to_torch(array)
     _sweep()
+    torch_pjrt.sync()  # what is pending and meets the placeholder could not be read before the trace is forgotten
     leaf = placeholder(arrays.torch_dtype(array.dtype, "the array"), array.shape)
     known = _C.Placeholder(leaf)
     _sources[known.address] = _Source(known, TensorWeakRef(leaf), array)
