@@ -99,6 +99,10 @@ def test_primitives_without_a_lowering(name, primitive):
     refused(call_jax, getattr(jnp.linalg, name), torch.eye(3), match=match, kind=NotImplementedError)
 
 
+def test_calls_of_libraries_are_named():
+    refused(call_jax, jnp.linalg.qr, torch.eye(3), match="call_jax\\(qr\\): JAX calls 'Qr' of its own library")
+
+
 def test_closed_over_parameters_are_not_changed():
     weight = torch.nn.Parameter(torch.ones(3))
 

@@ -47,6 +47,7 @@ REFUSED: dict[str, str] = {
 # What is no matter of as_jax.
 LEFT_OUT: dict[str, str] = {
     "broadcast_shapes": "of no tensors",
+    "nn.functional.linear_cross_entropy.chunked_none": "its backward writes with out=, which can't be differentiated",
     "tensor_split": "takes a tensor that is on the CPU",
     "nn.functional.silu.complex": "PyTorch has no derivative for complex results",
     **dict.fromkeys(("torch._scaled_mm", "torch._scaled_mm_v2"), "wants a transposed operand; arrays are contiguous"),
@@ -79,7 +80,9 @@ class Case:
         self.moving = [at for at, i in enumerate(self.places) if leaves[i].requires_grad]
 
     def values(self) -> list[torch.Tensor]:
-        return [self.leaves[i].detach().clone(memory_format=torch.contiguous_format).resolve_conj() for i in self.places]
+        return [
+            self.leaves[i].detach().clone(memory_format=torch.contiguous_format).resolve_conj() for i in self.places
+        ]
 
     def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
         leaves = list(self.leaves)
@@ -177,7 +180,9 @@ def check(name: str, op: Any, sample: Any) -> None:
         jax.numpy.asarray(arrays.to_numpy(torch.stack([one, other]) if both else one))
         for one, other, both in zip(values, others, is_batched, strict=True)
     ]
-    if not all(both or torch.equal(*pair) for both, pair in zip(is_batched, zip(values, others, strict=True), strict=True)):
+    if not all(
+        both or torch.equal(*pair) for both, pair in zip(is_batched, zip(values, others, strict=True), strict=True)
+    ):
         also = in_torch(case, [o if both else v for v, o, both in zip(values, others, is_batched, strict=True)])
     axes = tuple(0 if both else None for both in is_batched)
     results = jax.jit(jax.vmap(run, axes))(*batch)

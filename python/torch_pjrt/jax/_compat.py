@@ -243,11 +243,29 @@ def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> tuple
     return traced.lower(lowering_platforms=(GENERIC,)).as_text(), traced.out_info
 
 
+def _widen_scatter(op: Any) -> Any:
+    """A scatter of one element as one of a row of them: plugins with an older XLA:CPU crash where updates have no
+    dimension."""
+    if op.name == "stablehlo.scatter" and not ir.RankedTensorType(op.operands[-1].type).shape:
+        count = len(op.operands) // 2
+        depth = ir.RankedTensorType(op.operands[count].type).shape[0]
+        with ir.InsertionPoint(op):
+            for i, shape in ((count, [1, depth]), *((count + 1 + j, [1]) for j in range(count))):
+                element = ir.RankedTensorType(op.operands[i].type).element_type
+                op.operands[i] = stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, element), op.operands[i]).result
+        n = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        op.attributes["scatter_dimension_numbers"] = stablehlo.ScatterDimensionNumbers.get(
+            [], list(n.inserted_window_dims), [], [], list(n.scattered_dims_to_operand_dims), 1
+        )
+    return ir.WalkResult.ADVANCE
+
+
 def functions_of(text: str, prefix: str) -> str:
     """The functions of a module as private ones of other names: @main becomes @prefix, @f @prefix_f."""
     module, context = parse(text)
     with context, ir.Location.unknown(context):
         operations = list(module.body.operations)
+        module.operation.walk(_widen_scatter)
         for op in operations:
             name = op.attributes["sym_name"].value
             new = prefix if name == "main" else f"{prefix}_{name}"
