@@ -211,4 +211,5 @@ def test_as_jax_is_torch(name: str, dtype: torch.dtype | None) -> None:
             try:
                 check(name, op, sample)
             except CaptureError as error:
-                assert name in REFUSED or name in ON_THE_HOST or "seeds a generator" in str(error), error
+                if name not in REFUSED and name not in ON_THE_HOST and "seeds a generator" not in str(error):
+                    raise

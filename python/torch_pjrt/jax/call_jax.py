@@ -132,7 +132,8 @@ class _Callable:
             for i, leaf in enumerate(leaves):
                 if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
                     raise TypeError(
-                        f"call_jax({self.name}): the function gives a {type(leaf).__name__} as result {i}, which is no array"
+                        f"call_jax({self.name}): the function gives a {type(leaf).__name__} as result {i}, which is no "
+                        "array"
                     )
             return tuple(leaves)
 

@@ -276,12 +276,12 @@ def _recorded(func: Any, name: str, args: Any, kwargs: Any) -> Any:
     body = call_text(config, operand_types, types)
     label = f"torch_{name.strip('_').replace('.', '_')}_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
     operands = ", ".join(f"%arg{i}: {kind}" for i, kind in enumerate(operand_types))
-    values = ", ".join(f"%r#{i}" for i in range(len(types))) if len(types) > 1 else "%r"
+    given = ", ".join(f"%r#{i}" for i in range(len(types))) if len(types) > 1 else "%r"
     text = (
         f"func.func private @{label}({operands}) -> ({', '.join(types)}) {{\n  {body}\n"
-        f"  return {values} : {', '.join(types)}\n}}\n"
+        f"  return {given} : {', '.join(types)}\n}}\n"
     )
-    forms = ([(x.dtype, list(x.shape)) for x in each] for each in (tensors, results))
-    function = _C.ForeignFunction(f"jax::{name}", label, text, *forms, tensors[0].device.index)
+    operand_forms, forms = ([(x.dtype, list(x.shape)) for x in each] for each in (tensors, results))
+    function = _C.ForeignFunction(f"jax::{name}", label, text, operand_forms, forms, tensors[0].device.index)
     made = function(tensors)
     return tuple(made) if isinstance(shapes, (tuple, list)) else made[0]

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from torch_pjrt.jax import _compat, linalg
+from torch_pjrt.jax.snippets import linalg_p, literal_p, random_bits_p, sort_p
 
 Values = list[Any]
 Handler = Callable[["Interpreter", Any, Values], Any]
@@ -88,115 +89,6 @@ def _result(op: Any, index: int = 0) -> jax.ShapeDtypeStruct:
     return _compat.struct_of(op.results[index].type)
 
 
-# --- snippets: operations that are batched by their shape alone -------------------------------------------------------
-
-
-def _snippet_text(operation: str, types: Sequence[str], region: str, results: Sequence[str]) -> str:
-    names = [f"%given{i}" for i in range(len(types))]
-    given = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
-    values = ", ".join(f"%r#{i}" for i in range(len(results))) if len(results) > 1 else "%r"
-    count = f":{len(results)}" if len(results) > 1 else ""
-    body = f"%r{count} = {operation}({', '.join(names)}) {region} : ({', '.join(types)}) -> ({', '.join(results)})"
-    return (
-        f"module {{ func.func public @main({given}) -> ({', '.join(results)}) {{\n{body}\n"
-        f"return {values} : {', '.join(results)}\n}} }}"
-    )
-
-
-_literal = _compat.primitive("torch_literal")
-_sort = _compat.primitive("torch_sort")
-_linalg = _compat.primitive(linalg.MARK)
-_random_bits = _compat.primitive("torch_random_bits")  # lax's own draws a batch of keys by the first of them
-
-
-def _lower_literal(context: Any, text: str, form: Any) -> Any:
-    whole = f"module {{ func.func public @main() -> {form[2]} {{\n%r = {text}\nreturn %r : {form[2]}\n}} }}"
-    return _compat.call_text(whole, "literal", (), context, ())
-
-
-def _lower_sort(context: Any, *operands: Any, dimension: int, stable: bool, region: str) -> Any:
-    types = [str(operand.type) for operand in operands]
-    attributes = f"<{{dimension = {dimension} : i64, is_stable = {str(stable).lower()}}}> ({{{region}}})"
-    text = _snippet_text('"stablehlo.sort"', types, attributes, types)
-    return _compat.call_text(text, "sort", (), context, operands)
-
-
-def _batch_sort(args: Any, dims: Any, *, dimension: int, stable: bool, region: str) -> Any:
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    moved = [
-        jax.numpy.broadcast_to(x, (size, *x.shape)) if d is None else jax.numpy.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    ]
-    results = _sort.bind(*moved, dimension=dimension + 1, stable=stable, region=region)
-    return results, [0] * len(results)
-
-
-def _lower_random_bits(context: Any, state: Any, *, algorithm: str, form: Any) -> Any:
-    results = f"{state.type}, {form[2]}"
-    text = (
-        f"module {{ func.func public @main(%given: {state.type}) -> ({results}) {{\n"
-        f"%r:2 = stablehlo.rng_bit_generator %given, algorithm = {algorithm} : ({state.type}) -> ({results})\n"
-        f"return %r#0, %r#1 : {results}\n}} }}"
-    )
-    return _compat.call_text(text, "random_bits", (), context, (state,))
-
-
-def _batch_random_bits(args: Any, dims: Any, **params: Any) -> Any:
-    states = jax.numpy.moveaxis(args[0], dims[0], 0)
-    results = lax.map(lambda state: tuple(_random_bits.bind(state, **params)), states)
-    return results, [0, 0]
-
-
-def _lower_linalg(context: Any, *operands: Any, config: str) -> Any:
-    types = [str(operand.type) for operand in operands]
-    results = [_compat.type_text(aval) for aval in context.avals_out]
-    given = ", ".join(f"%arg{i}: {kind}" for i, kind in enumerate(types))
-    values = ", ".join(f"%r#{i}" for i in range(len(results))) if len(results) > 1 else "%r"
-    text = (
-        f"module {{ func.func public @main({given}) -> ({', '.join(results)}) {{\n"
-        f"{linalg.call_text(config, types, results)}\nreturn {values} : {', '.join(results)}\n}} }}"
-    )
-    return _compat.call_text(text, "linalg", (), context, operands)
-
-
-def _batch_linalg(args: Any, dims: Any, *, config: str) -> Any:
-    config = linalg.batched(config, [dim if isinstance(dim, int) else None for dim in dims])
-    results = _linalg.bind(*args, config=config)
-    return results, [0] * len(results)
-
-
-def _no_derivative(*_: Any, **__: Any) -> Any:
-    raise AssertionError("what is interpreted is never differentiated by JAX")
-
-
-_compat.set_rules(
-    _literal,
-    shapes=lambda text, form: [form[:2]],
-    lower=_lower_literal,
-    jvp=_no_derivative,
-    batch=_no_derivative,
-)
-_compat.set_rules(
-    _sort,
-    shapes=_no_derivative,
-    lower=_lower_sort,
-    jvp=_no_derivative,
-    batch=_batch_sort,
-)
-_compat.set_rules(
-    _random_bits,
-    shapes=lambda algorithm, form: [((2,), "uint64"), form[:2]],
-    lower=_lower_random_bits,
-    jvp=_no_derivative,
-    batch=_batch_random_bits,
-)
-_compat.set_rules(_linalg, shapes=_no_derivative, lower=_lower_linalg, jvp=_no_derivative, batch=_batch_linalg)
-_linalg.def_abstract_eval(
-    lambda *avals, config: [jax.core.ShapedArray(*form) for form in linalg.results_of(config, avals)]
-)
-_sort.def_abstract_eval(lambda *avals, **_: [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals])
-
-
 # --- the operations ---------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +96,7 @@ def _constant(_: Interpreter, op: Any, __: Values) -> Any:
     kind = str(op.results[0].type)
     struct = _result(op)
     text = op.get_asm(use_local_scope=True, enable_debug_info=False).strip().partition(" = ")[2]
-    return _literal.bind(text=text, form=(struct.shape, struct.dtype, kind))[0]
+    return literal_p.bind(text=text, form=(struct.shape, struct.dtype, kind))[0]
 
 
 def _compare(_: Interpreter, op: Any, x: Values) -> Any:
@@ -293,7 +185,7 @@ def _reduce_window(run: Interpreter, op: Any, x: Values) -> Any:
 def _sorted(_: Interpreter, op: Any, x: Values) -> Any:
     text = op.get_asm(print_generic_op_form=True, use_local_scope=True, enable_debug_info=False)
     region = text[text.index("({") + 2 : text.rindex("})")]
-    return _sort.bind(*x, dimension=_number(op, "dimension", -1), stable=_flag(op, "is_stable"), region=region)
+    return sort_p.bind(*x, dimension=_number(op, "dimension", -1), stable=_flag(op, "is_stable"), region=region)
 
 
 def _dot_general(_: Interpreter, op: Any, x: Values) -> Any:
@@ -370,7 +262,7 @@ def _rng_bit_generator(_: Interpreter, op: Any, x: Values) -> Any:
     algorithm = _word(op, "rng_algorithm", "RngAlgorithmAttr")
     if algorithm != "THREE_FRY":
         raise Unbatchable(f"random numbers by {algorithm}")
-    return _random_bits.bind(x[0], algorithm=algorithm, form=(result.shape, result.dtype, kind))
+    return random_bits_p.bind(x[0], algorithm=algorithm, form=(result.shape, result.dtype, kind))
 
 
 def _reduce_precision(_: Interpreter, op: Any, x: Values) -> Any:
@@ -390,7 +282,7 @@ def _custom_call(run: Interpreter, op: Any, x: Values) -> Any:
     if target != linalg.MARK:
         raise Unbatchable(f"stablehlo.custom_call @{target}")
     config = op.attributes["backend_config"].value
-    return linalg.function_of(config)(*x) if run.is_final else _linalg.bind(*x, config=config)
+    return linalg.function_of(config)(*x) if run.is_final else linalg_p.bind(*x, config=config)
 
 
 def _round(method: Any) -> Handler:

@@ -196,7 +196,7 @@ def _told(error: RuntimeError, name: str) -> Exception:
 
 def _place(error: BaseException) -> str:
     """The user's line that it comes from."""
-    libraries = tuple(str(Path(module.__file__).parent) for module in (torch, torch_pjrt, jax))
+    libraries = tuple(str(Path(str(module.__file__)).parent) for module in (torch, torch_pjrt, jax))
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if not line.filename.startswith(libraries)]
     return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
