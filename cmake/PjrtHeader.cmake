@@ -1,5 +1,5 @@
-# The target pjrt_header: the folder of pjrt_c_api.h, from PJRT_INCLUDE_DIR (option, then environment), else from the
-# xla-cpu-pjrt wheel of the Python environment.
+# The target pjrt_header: the headers of XLA's FFI, which the package ships, and the folder of pjrt_c_api.h, from
+# PJRT_INCLUDE_DIR (option, then environment), else from the xla-cpu-pjrt wheel of the Python environment.
 set(folder "${PJRT_INCLUDE_DIR}")
 if(NOT folder)
   set(folder "$ENV{PJRT_INCLUDE_DIR}")
@@ -15,4 +15,4 @@ if(NOT EXISTS "${folder}/pjrt_c_api.h")
                       "${Python_EXECUTABLE}, or name the header's folder: -DPJRT_INCLUDE_DIR=... or the environment variable.")
 endif()
 add_library(pjrt_header INTERFACE)
-target_include_directories(pjrt_header SYSTEM INTERFACE ${folder})
+target_include_directories(pjrt_header SYSTEM INTERFACE ${folder} ${CMAKE_CURRENT_SOURCE_DIR}/python/torch_pjrt/include)

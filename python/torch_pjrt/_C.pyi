@@ -17,18 +17,21 @@ __all__: list[str] = [
     "ForeignFunction",
     "Function",
     "Group",
+    "Kernel",
     "Placeholder",
     "Program",
     "Region",
     "Trace",
-    "ask_composites",
+    "add_kernel",
     "asked_composites",
     "attribute",
     "begin_optimizer_step",
     "borrow",
     "composite_names",
+    "composites_switch",
     "count_fallback",
     "current_device",
+    "default_composites",
     "default_generator",
     "device_count",
     "device_index",
@@ -39,6 +42,7 @@ __all__: list[str] = [
     "end_round_before_backward",
     "graph",
     "hand_over",
+    "handler_version",
     "has_no_values",
     "host_view",
     "if_else",
@@ -60,8 +64,10 @@ __all__: list[str] = [
     "platform_version",
     "plugin",
     "plugin_memory",
+    "register_handler",
     "reset_metrics",
     "set_accelerator_here",
+    "set_composites_switch",
     "set_device",
     "set_eager",
     "set_location",
@@ -259,6 +265,18 @@ class Group:
     @property
     def placeholders(self) -> list[torch.Tensor]: ...
 
+class Kernel:
+    """
+    who may do a composite; lives for the process
+    """
+    def remove(self) -> None: ...
+    @property
+    def composite(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def platform(self) -> str: ...
+
 def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
     """
     x + y in a C++ loop; nanoseconds a call
@@ -269,8 +287,14 @@ def _bench_prepare(arg0: torch.Tensor) -> int:
     nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it
     """
 
-def ask_composites(arg0: Composites) -> None: ...
-def asked_composites() -> Composites: ...
+def add_kernel(
+    composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
+) -> Kernel: ...
+def asked_composites() -> Composites:
+    """
+    with the kernels of now; None: none
+    """
+
 @typing.overload
 def attribute(value: bool) -> str: ...
 @typing.overload
@@ -294,12 +318,22 @@ def composite_names() -> set[str]:
     those of ops
     """
 
+def composites_switch() -> Composites:
+    """
+    what was asked for last
+    """
+
 def count_fallback(arg0: str) -> bool:
     """
     counts it; whether it was the first of this op
     """
 
 def current_device() -> int: ...
+def default_composites() -> Composites:
+    """
+    those that a kernel can claim
+    """
+
 def default_generator(arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Generator: ...
 def device_count() -> int: ...
 def device_index(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
@@ -320,6 +354,11 @@ def hand_over(
 ) -> tuple[str, list[torch.Tensor]]:
     """
     a trace as StableHLO: the text, and the constants that @main takes after the inputs
+    """
+
+def handler_version(address: typing.SupportsInt | typing.SupportsIndex) -> tuple[int, int]:
+    """
+    of XLA's FFI, that the handler was compiled for; (0, 0): it doesn't tell
     """
 
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
@@ -373,8 +412,14 @@ def platform_name() -> str: ...
 def platform_version() -> str: ...
 def plugin() -> tuple[str, str]: ...
 def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]: ...
+def register_handler(target: str, address: typing.SupportsInt | typing.SupportsIndex, place: str) -> None:
+    """
+    with the plugin that the program being made is for
+    """
+
 def reset_metrics() -> None: ...
 def set_accelerator_here(arg0: bool) -> bool: ...
+def set_composites_switch(asked: Composites) -> None: ...
 def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 def set_eager(arg0: bool) -> None: ...
 def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...

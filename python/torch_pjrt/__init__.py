@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.kernels.register import register_kernel
     from torch_pjrt.meanings.asked import composites
     from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
@@ -47,6 +48,7 @@ __all__ = [
     "jit",
     "last_traces",
     "metrics",
+    "register_kernel",
     "register_rule",
     "reset_metrics",
     "strict_mode",
@@ -65,6 +67,7 @@ _LATE = {
     "composites": "meanings.asked",
     "explain": "report",
     "jit": "capture",
+    "register_kernel": "kernels.register",
     "last_traces": "traces",
     "register_rule": "traces",
     "trace": "traces",

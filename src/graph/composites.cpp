@@ -6,11 +6,20 @@
 namespace tpjrt::graph {
 
 CompositesPtr intern(const Composites& composites) {
-  if (!composites.all && composites.names.empty()) return nullptr;
+  if (!composites.all && !composites.by_default && composites.names.empty()) return nullptr;
   static auto* lock = new std::mutex;
   static auto* sets = new std::set<Composites>;
   std::lock_guard guard(*lock);
   return &*sets->insert(composites).first;
+}
+
+bool Composites::stays(std::string name) const {
+  constexpr std::string_view kBackward = ".backward";
+  while (!all && !names.contains(name)) {
+    if (!name.ends_with(kBackward)) return false;
+    name.resize(name.size() - kBackward.size());
+  }
+  return true;
 }
 
 std::string composite_name(std::string_view op) {

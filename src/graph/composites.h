@@ -11,14 +11,23 @@
 #include <string>
 #include <string_view>
 
+namespace tpjrt::kernels {
+class Table;
+}
+
 namespace tpjrt::graph {
 
 // Interned: one address for equal ones, for the life of the process.
 struct Composites {
   bool all = false;
+  bool by_default = false;                     // those that a kernel can claim, of which the text keeps none
   std::set<std::string> names;                 // unless all
   std::map<std::string, std::string> renamed;  // what a consumer of the text calls them
-  bool contains(const std::string& name) const { return all || names.contains(name); }
+  const kernels::Table* kernels = nullptr;     // that may take their places (src/kernels); null: none
+  std::set<std::string> claimable;             // by_default: what these are for
+  // Does it stand in the text where no kernel takes its place? A group's backward does with the group.
+  bool stays(std::string name) const;
+  bool contains(const std::string& name) const { return stays(name) || claimable.contains(name); }
   auto operator<=>(const Composites&) const = default;
 };
 using CompositesPtr = const Composites*;  // null: none

@@ -8,6 +8,7 @@
 #include "engine/lower/group.h"
 #include "graph/composites.h"
 #include "hlo/attribute.h"
+#include "kernels/table.h"
 
 namespace py = pybind11;
 
@@ -23,11 +24,21 @@ void bind_composites(py::module& m) {
   m.def(
       "make_composites",
       [](bool all, std::set<std::string> names, std::map<std::string, std::string> renamed) {
-        return graph::intern({all, std::move(names), std::move(renamed)});
+        graph::Composites asked;
+        asked.all = all;
+        asked.names = std::move(names);
+        asked.renamed = std::move(renamed);
+        return graph::intern(asked);
       },
       py::return_value_policy::reference, "None where they ask for none");
-  m.def("asked_composites", [] { return graph::asked_composites().load(); }, py::return_value_policy::reference);
-  m.def("ask_composites", [](const graph::Composites* composites) { graph::asked_composites() = composites; });
+  m.def(
+      "asked_composites", [] { return graph::asked_composites().load(); }, py::return_value_policy::reference,
+      "with the kernels of now; None: none");
+  m.def("composites_switch", &kernels::composites_switch, py::return_value_policy::reference,
+        "what was asked for last");
+  m.def("set_composites_switch", &kernels::set_composites_switch, py::arg("asked"));
+  m.def("default_composites", &kernels::default_composites, py::return_value_policy::reference,
+        "those that a kernel can claim");
   m.def("attribute", [](bool value) { return hlo::attribute(value); }, py::arg("value").noconvert());
   m.def("attribute", [](int64_t value) { return hlo::attribute(value); }, py::arg("value").noconvert());
   m.def("attribute", [](double value) { return hlo::attribute(value); }, py::arg("value").noconvert());

@@ -32,6 +32,7 @@
 #include "python/composites.h"
 #include "python/foreign.h"
 #include "python/interpreter.h"
+#include "python/kernels.h"
 #include "python/profiler.h"
 #include "python/run_log.h"
 
@@ -201,6 +202,7 @@ PYBIND11_MODULE(_C, m) {
   bind_foreign(m);
   bind_captured(m);
   bind_composites(m);
+  bind_kernels(m);
 }
 
 }  // namespace tpjrt::python

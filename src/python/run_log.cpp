@@ -27,8 +27,12 @@ py::dict to_python(const engine::Description& description) {
     calls.append(py::dict("op"_a = call.op, "file"_a = call.file, "line"_a = call.line, "fields"_a = fields));
   }
   for (const auto& result : description.results) results.append(source(result));
+  py::list composites;
+  for (const auto& [composite, count] : description.composites) {
+    composites.append(py::make_tuple(composite.first, count, composite.second));
+  }
   return py::dict("graph"_a = description.graph, "calls"_a = calls, "arguments"_a = description.arguments,
-                  "results"_a = results, "composites"_a = description.composites, "reused"_a = description.reused);
+                  "results"_a = results, "composites"_a = composites, "reused"_a = description.reused);
 }
 
 py::dict to_python(const engine::GraphRun& run) {

@@ -8,7 +8,6 @@ from torch.nn import functional
 
 import torch_pjrt
 
-
 SIZES = ((2, 3, 5, 4, 3), (1, 1, 1, 1, 1), (2, 3, 1, 4, 2))
 PADDINGS = ("zeros", "border", "reflection")
 

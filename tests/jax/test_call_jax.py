@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import torch_pjrt
-from torch_pjrt.jax import as_jax, call_jax, from_jax
+from torch_pjrt.jax import as_jax, call_jax, from_jax, functions
 
 DEVICES = ["cpu", "pjrt"]
 BIG = jnp.ones((3, 3)) * 2
@@ -150,3 +150,16 @@ def test_random_numbers_and_pallas():
         return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), interpret=True)(x)
 
     close(call_jax(doubled, x), x * 2)
+
+
+def test_compiled_programs_of_eager_calls_are_few(monkeypatch):
+    monkeypatch.setattr(functions, "KEPT", 3)
+    functions._on_hosts.clear()
+    g = from_jax(jnp.sin)
+    for size in (1, 2, 3, 4, 5, 1):
+        x = torch.arange(float(size))
+        close(g(x), x.sin())
+        assert len(functions._on_hosts) <= 3
+    torch_pjrt.reset_metrics()
+    g(torch.arange(5.0))  # one of the last three
+    assert torch_pjrt.metrics()["graphs_compiled"] + torch_pjrt.metrics()["graphs_loaded_from_disk"] == 0

@@ -184,6 +184,11 @@ FUNCTIONS = {
     "convolution": (lambda w, x: F.max_pool2d(F.conv2d(x, w, padding=1), 2), (2, 3, 3, 3), (2, 3, 4, 4)),
     "scatter": (lambda x, i, s: x.index_add(0, i.long(), s), (5, 3), INDICES, (4, 3)),
     "in-place": (written, (4, 3), (3, 3)),
+    "maximum of all": (lambda x: x.max() * x, (4, 3)),  # its gradient reads a value where torch has no modes
+    "eigh": (lambda x: torch.linalg.eigh(x + x.mT)[0], (3, 3)),
+    "solve": (lambda x, b: torch.linalg.solve(x + 5 * torch.eye(3), b), (3, 3), (3, 2)),
+    "svd, qr": (lambda x: torch.linalg.svdvals(x) + torch.linalg.qr(x)[1].abs(), (3, 3)),
+    "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), (3, 3)),
     "sort": (lambda x: torch.sort(x, -1)[0][..., :2], (4, 5)),
 }
 

@@ -62,6 +62,12 @@ def test_whole_numbers_have_no_gradient_and_keys_are_given():
         jax.jit(lambda x: jax_view(torch.rand_like(torch_view(x))))(X)
 
 
+def test_what_was_pending_beside_views_can_be_read():
+    beside = torch.ones(3, device="pjrt") * 3
+    close(jax.jit(lambda x: jax_view(torch_view(x) * beside))(X), X * 3)
+    assert beside.tolist() == [3, 3, 3]
+
+
 def test_nothing_is_kept():
     def kept():
         jax.clear_caches()

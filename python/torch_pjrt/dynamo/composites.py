@@ -29,12 +29,12 @@ def install() -> None:
 
 @contextmanager
 def asking(composites: Any) -> Iterator[None]:
-    before = _C.asked_composites()
-    _C.ask_composites(composites)
+    before = _C.composites_switch()
+    _C.set_composites_switch(composites)
     try:
         yield
     finally:
-        _C.ask_composites(before)
+        _C.set_composites_switch(before)
 
 
 def pjrt_composite(call: Call, graph: Any, *operands: Any, name: str, attributes: str) -> list[Any]:

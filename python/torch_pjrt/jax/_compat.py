@@ -111,14 +111,10 @@ def set_rules(
     batch: Callable[..., Any],
     transpose: Callable[..., Any] | None = None,
 ) -> None:
-    """``shapes(**params)``: (shape, dtype) of each result. ``lower(module, symbols, *operands, **params)``."""
+    """``shapes(**params)``: (shape, dtype) of each result. ``lower(context, *operands, **params)``."""
     of.def_abstract_eval(lambda *avals, **params: _results_like(avals, shapes(**params)))
 
-    def rule(context: Any, *operands: Any, **params: Any) -> Any:
-        module = context.module_context
-        return lower(module.module, module.symbol_table, *operands, **params)
-
-    mlir.register_lowering(of, rule)
+    mlir.register_lowering(of, lower)
     ad.primitive_jvps[of] = jvp
     batching.primitive_batchers[of] = batch
     if transpose is not None:
@@ -179,16 +175,20 @@ materialized = ad.instantiate_zeros
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def call_text(
-    text: str, name: str, constants: Sequence[Any], module: Any, symbols: Any, operands: Sequence[Any]
-) -> Any:
+def call_text(text: str, name: str, constants: Sequence[Any], context: Any, operands: Sequence[Any]) -> Any:
     """Puts a StableHLO module beside what is being lowered, and a call of its @main where it is."""
-    parsed = ir.Module.parse(text, module.context)
+    whole = context.module_context
+    parsed = ir.Module.parse(text, whole.module.context)
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"].value == "main")
     results = list(main.type.results)
-    called = mlir.merge_mlir_modules(module, name, parsed, dst_symtab=symbols)
+    called = mlir.merge_mlir_modules(whole.module, name, parsed, dst_symtab=whole.symbol_table)
     own = [constant(value) for value in constants]
     return func.CallOp(results, ir.FlatSymbolRefAttr.get(called), [*operands, *own]).results
+
+
+def call_function(function: Callable[..., Any], context: Any, operands: Sequence[Any]) -> Any:
+    """A JAX function, where it is being lowered."""
+    return mlir.lower_fun(function, multiple_results=True)(context, *operands)
 
 
 def constant(value: np.ndarray[Any, Any]) -> Any:
@@ -224,6 +224,12 @@ def struct_of(kind: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(ranked.shape), jax.numpy.dtype(ELEMENTS[str(ranked.element_type)]))
 
 
+def type_text(aval: Any) -> str:
+    """The MLIR tensor type of an aval."""
+    element = next(name for name, dtype in ELEMENTS.items() if dtype == str(aval.dtype))
+    return f"tensor<{''.join(f'{size}x' for size in aval.shape)}{element}>"
+
+
 def parse(text: str) -> tuple[Any, Any]:
     """A module, and the context that it lives in."""
     context = mlir.make_ir_context()
@@ -237,11 +243,29 @@ def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> tuple
     return traced.lower(lowering_platforms=(GENERIC,)).as_text(), traced.out_info
 
 
+def _widen_scatter(op: Any) -> Any:
+    """A scatter of one element as one of a row of them: plugins with an older XLA:CPU crash where updates have no
+    dimension."""
+    if op.name == "stablehlo.scatter" and not ir.RankedTensorType(op.operands[-1].type).shape:
+        count = len(op.operands) // 2
+        depth = ir.RankedTensorType(op.operands[count].type).shape[0]
+        with ir.InsertionPoint(op):
+            for i, shape in ((count, [1, depth]), *((count + 1 + j, [1]) for j in range(count))):
+                element = ir.RankedTensorType(op.operands[i].type).element_type
+                op.operands[i] = stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, element), op.operands[i]).result
+        n = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        op.attributes["scatter_dimension_numbers"] = stablehlo.ScatterDimensionNumbers.get(
+            [], list(n.inserted_window_dims), [], [], list(n.scattered_dims_to_operand_dims), 1
+        )
+    return ir.WalkResult.ADVANCE
+
+
 def functions_of(text: str, prefix: str) -> str:
     """The functions of a module as private ones of other names: @main becomes @prefix, @f @prefix_f."""
     module, context = parse(text)
     with context, ir.Location.unknown(context):
         operations = list(module.body.operations)
+        module.operation.walk(_widen_scatter)
         for op in operations:
             name = op.attributes["sym_name"].value
             new = prefix if name == "main" else f"{prefix}_{name}"

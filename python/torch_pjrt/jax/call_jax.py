@@ -129,6 +129,12 @@ class _Callable:
             leaves, results = jax.tree.flatten(self.function(*args, **kwargs))
             if not leaves:
                 raise TypeError(f"call_jax({self.name}): the function gives None: return arrays")
+            for i, leaf in enumerate(leaves):
+                if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+                    raise TypeError(
+                        f"call_jax({self.name}): the function gives a {type(leaf).__name__} as result {i}, which is no "
+                        "array"
+                    )
             return tuple(leaves)
 
         return JaxProgram(self.name, flat, structs), results

@@ -8,7 +8,9 @@ from typing import Any
 import jax
 
 from torch_pjrt.jax import _compat
+from torch_pjrt.jax.linalg import MARK
 from torch_pjrt.jax.program import Program
+from torch_pjrt.jax.stablehlo import as_function
 
 call_p = _compat.primitive("torch")
 linear_p = _compat.primitive("torch_linear")  # in the tangents, which come last
@@ -26,9 +28,12 @@ def _shapes(program: Program) -> list[tuple[tuple[int, ...], Any]]:
     return program.results()
 
 
-def _lower(module: Any, symbols: Any, *operands: Any, program: Program) -> Any:
-    text = program.text()
-    return _compat.call_text(text, program.recorded.name, program.recorded.constants, module, symbols, operands)
+def _lower(context: Any, *operands: Any, program: Program) -> Any:
+    text, constants = program.text(), program.recorded.constants
+    if f"@{MARK}(" in text:  # which JAX lowers as it does its own
+        with _compat.x64(), _compat.no_mesh():
+            return _compat.call_function(as_function(text, constants), context, operands)
+    return _compat.call_text(text, program.recorded.name, constants, context, operands)
 
 
 def _moving(tangents: Sequence[Any]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ from torch_pjrt.program.placeholders import make_placeholder
 from torch_pjrt.program.tracing_scope import tracing
 
 _programs: list[JaxProgram] = []  # by number; what torch compiled holds the numbers
+
+
+KEPT = 256  # compiled programs of eager calls; the one that was called longest ago goes first
+_on_hosts: OrderedDict[str, None] = OrderedDict()  # their numbers, by last use
 
 
 def is_moving(struct: Any) -> bool:
@@ -114,6 +119,12 @@ class JaxProgram:
             given = [make_placeholder(trace, x) for x in arguments]
             results = self.on_device(given[0].device.index)(given)
             return trace.compile(results, [home] * len(results), home)
+
+    def forget(self) -> None:
+        """Lets go of what eager calls on the host made, which the next one makes anew."""
+        self.compiled = _C.Function(self._compile, self._plain)
+        for at in [at for at in self._made if isinstance(at, tuple) and at[0] in ("constants", "device")]:
+            del self._made[at]
 
     def _plain(self, *_: Any) -> Any:
         raise AssertionError("the operator itself is asked where there are no values")
@@ -226,6 +237,10 @@ _library.define("jax_call(Tensor[] arguments, str program) -> Tensor[]")
 
 def _on_host(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
     found = _programs[int(program)]
+    _on_hosts[program] = None
+    _on_hosts.move_to_end(program)
+    if len(_on_hosts) > KEPT:
+        _programs[int(_on_hosts.popitem(last=False)[0])].forget()
     return list(found.compiled.call_with(*arguments, *found.constants(arguments[0].device)))
 
 

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from torch_pjrt.jax import _compat
+from torch_pjrt.jax import _compat, linalg
+from torch_pjrt.jax.snippets import linalg_p, literal_p, random_bits_p, sort_p
 
 Values = list[Any]
 Handler = Callable[["Interpreter", Any, Values], Any]
@@ -41,6 +42,13 @@ COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax
 SCATTERS: dict[str, Callable[..., Any]] = {
     "stablehlo.add": lax.scatter_add, "stablehlo.multiply": lax.scatter_mul, "stablehlo.minimum": lax.scatter_min,
     "stablehlo.maximum": lax.scatter_max, "stablehlo.subtract": lax.scatter_sub,
+}  # fmt: skip
+
+
+# Of bools they are these.
+OF_BOOLS: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": lax.bitwise_or, "stablehlo.maximum": lax.bitwise_or, "stablehlo.minimum": lax.bitwise_and,
+    "stablehlo.multiply": lax.bitwise_and,
 }  # fmt: skip
 
 
@@ -81,92 +89,6 @@ def _result(op: Any, index: int = 0) -> jax.ShapeDtypeStruct:
     return _compat.struct_of(op.results[index].type)
 
 
-# --- snippets: operations that are batched by their shape alone -------------------------------------------------------
-
-
-def _snippet_text(operation: str, types: Sequence[str], region: str, results: Sequence[str]) -> str:
-    names = [f"%given{i}" for i in range(len(types))]
-    given = ", ".join(f"{name}: {kind}" for name, kind in zip(names, types, strict=True))
-    values = ", ".join(f"%r#{i}" for i in range(len(results))) if len(results) > 1 else "%r"
-    count = f":{len(results)}" if len(results) > 1 else ""
-    body = f"%r{count} = {operation}({', '.join(names)}) {region} : ({', '.join(types)}) -> ({', '.join(results)})"
-    return (
-        f"module {{ func.func public @main({given}) -> ({', '.join(results)}) {{\n{body}\n"
-        f"return {values} : {', '.join(results)}\n}} }}"
-    )
-
-
-_literal = _compat.primitive("torch_literal")
-_sort = _compat.primitive("torch_sort")
-_random_bits = _compat.primitive("torch_random_bits")  # lax's own draws a batch of keys by the first of them
-
-
-def _lower_literal(module: Any, symbols: Any, text: str, form: Any) -> Any:
-    whole = f"module {{ func.func public @main() -> {form[2]} {{\n%r = {text}\nreturn %r : {form[2]}\n}} }}"
-    return _compat.call_text(whole, "literal", (), module, symbols, ())
-
-
-def _lower_sort(module: Any, symbols: Any, *operands: Any, dimension: int, stable: bool, region: str) -> Any:
-    types = [str(operand.type) for operand in operands]
-    attributes = f"<{{dimension = {dimension} : i64, is_stable = {str(stable).lower()}}}> ({{{region}}})"
-    text = _snippet_text('"stablehlo.sort"', types, attributes, types)
-    return _compat.call_text(text, "sort", (), module, symbols, operands)
-
-
-def _batch_sort(args: Any, dims: Any, *, dimension: int, stable: bool, region: str) -> Any:
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    moved = [
-        jax.numpy.broadcast_to(x, (size, *x.shape)) if d is None else jax.numpy.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    ]
-    results = _sort.bind(*moved, dimension=dimension + 1, stable=stable, region=region)
-    return results, [0] * len(results)
-
-
-def _lower_random_bits(module: Any, symbols: Any, state: Any, *, algorithm: str, form: Any) -> Any:
-    results = f"{state.type}, {form[2]}"
-    text = (
-        f"module {{ func.func public @main(%given: {state.type}) -> ({results}) {{\n"
-        f"%r:2 = stablehlo.rng_bit_generator %given, algorithm = {algorithm} : ({state.type}) -> ({results})\n"
-        f"return %r#0, %r#1 : {results}\n}} }}"
-    )
-    return _compat.call_text(text, "random_bits", (), module, symbols, (state,))
-
-
-def _batch_random_bits(args: Any, dims: Any, **params: Any) -> Any:
-    states = jax.numpy.moveaxis(args[0], dims[0], 0)
-    results = lax.map(lambda state: tuple(_random_bits.bind(state, **params)), states)
-    return results, [0, 0]
-
-
-def _no_derivative(*_: Any, **__: Any) -> Any:
-    raise AssertionError("what is interpreted is never differentiated by JAX")
-
-
-_compat.set_rules(
-    _literal,
-    shapes=lambda text, form: [form[:2]],
-    lower=_lower_literal,
-    jvp=_no_derivative,
-    batch=_no_derivative,
-)
-_compat.set_rules(
-    _sort,
-    shapes=_no_derivative,
-    lower=_lower_sort,
-    jvp=_no_derivative,
-    batch=_batch_sort,
-)
-_compat.set_rules(
-    _random_bits,
-    shapes=lambda algorithm, form: [((2,), "uint64"), form[:2]],
-    lower=_lower_random_bits,
-    jvp=_no_derivative,
-    batch=_batch_random_bits,
-)
-_sort.def_abstract_eval(lambda *avals, **_: [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals])
-
-
 # --- the operations ---------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +96,7 @@ def _constant(_: Interpreter, op: Any, __: Values) -> Any:
     kind = str(op.results[0].type)
     struct = _result(op)
     text = op.get_asm(use_local_scope=True, enable_debug_info=False).strip().partition(" = ")[2]
-    return _literal.bind(text=text, form=(struct.shape, struct.dtype, kind))[0]
+    return literal_p.bind(text=text, form=(struct.shape, struct.dtype, kind))[0]
 
 
 def _compare(_: Interpreter, op: Any, x: Values) -> Any:
@@ -263,7 +185,7 @@ def _reduce_window(run: Interpreter, op: Any, x: Values) -> Any:
 def _sorted(_: Interpreter, op: Any, x: Values) -> Any:
     text = op.get_asm(print_generic_op_form=True, use_local_scope=True, enable_debug_info=False)
     region = text[text.index("({") + 2 : text.rindex("})")]
-    return _sort.bind(*x, dimension=_number(op, "dimension", -1), stable=_flag(op, "is_stable"), region=region)
+    return sort_p.bind(*x, dimension=_number(op, "dimension", -1), stable=_flag(op, "is_stable"), region=region)
 
 
 def _dot_general(_: Interpreter, op: Any, x: Values) -> Any:
@@ -340,7 +262,7 @@ def _rng_bit_generator(_: Interpreter, op: Any, x: Values) -> Any:
     algorithm = _word(op, "rng_algorithm", "RngAlgorithmAttr")
     if algorithm != "THREE_FRY":
         raise Unbatchable(f"random numbers by {algorithm}")
-    return _random_bits.bind(x[0], algorithm=algorithm, form=(result.shape, result.dtype, kind))
+    return random_bits_p.bind(x[0], algorithm=algorithm, form=(result.shape, result.dtype, kind))
 
 
 def _reduce_precision(_: Interpreter, op: Any, x: Values) -> Any:
@@ -353,6 +275,14 @@ def _call(run: Interpreter, op: Any, x: Values) -> Any:
 
 def _composite(run: Interpreter, op: Any, x: Values) -> Any:
     return run.function(op.attributes["decomposition"].value, x)
+
+
+def _custom_call(run: Interpreter, op: Any, x: Values) -> Any:
+    target = op.attributes["call_target_name"].value
+    if target != linalg.MARK:
+        raise Unbatchable(f"stablehlo.custom_call @{target}")
+    config = op.attributes["backend_config"].value
+    return linalg.function_of(config)(*x) if run.is_final else linalg_p.bind(*x, config=config)
 
 
 def _round(method: Any) -> Handler:
@@ -370,6 +300,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.constant": _constant,
     "stablehlo.convert": lambda run, op, x: lax.convert_element_type(x[0], _result(op).dtype),
     "stablehlo.convolution": _convolution,
+    "stablehlo.custom_call": _custom_call,
     "stablehlo.dot_general": _dot_general,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": lambda run, op, x: lax.dynamic_update_slice(x[0], x[1], x[2:]),
@@ -405,9 +336,10 @@ HANDLERS: dict[str, Handler] = {
 
 class Interpreter:
     """Runs a parsed module. Use within its context, and under ``_compat.x64``: the text means the types that it
-    says."""
+    says. ``is_final``: what is JAX's to lower becomes its own operations, and no text again."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, is_final: bool = False) -> None:
+        self.is_final = is_final
         self.functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
         self.values: dict[Any, Any] = {}
 
@@ -445,9 +377,21 @@ class Interpreter:
         raise AssertionError("a block without an end")
 
     def operation(self, op: Any, operands: Values) -> Any:
+        if op.name in OF_BOOLS and operands[0].dtype == bool:
+            return OF_BOOLS[op.name](*operands)
         if op.name in ELEMENTWISE:
             return ELEMENTWISE[op.name](*operands)
         if op.name not in HANDLERS:
-            what = f" @{op.attributes['call_target_name'].value}" if op.name == "stablehlo.custom_call" else ""
-            raise Unbatchable(f"{op.name}{what}")
+            raise Unbatchable(op.name)
         return HANDLERS[op.name](self, op, operands)
+
+
+def as_function(text: str, constants: Sequence[Any]) -> Callable[..., Values]:
+    """A module as a JAX function; the constants are its last arguments."""
+    module, context = _compat.parse(text)
+
+    def function(*args: Any) -> Values:
+        with context:
+            return Interpreter(module, is_final=True).function("main", [*args, *map(jax.numpy.asarray, constants)])
+
+    return function

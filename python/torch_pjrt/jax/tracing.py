@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.recording import Recording, recording
-from torch_pjrt.errors import CaptureError
+from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
+from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
 
 
@@ -52,7 +56,7 @@ class Scope:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         # The fused attention has no second derivative.
-        with apart(), recording(), sdpa_kernel(SDPBackend.MATH):
+        with apart(), recording(), sdpa_kernel(SDPBackend.MATH), LinearAlgebra():
             if self.generator is None:
                 _C.default_generator(0).manual_seed(0)
             else:
@@ -182,7 +186,29 @@ def _constant(real: torch.Tensor) -> jax.Array:
 
 
 def _told(error: RuntimeError, name: str) -> Exception:
+    if isinstance(error, CaptureError):
+        return type(error)(f"{name}: {error}{_place(error)}{_as_jax_says(error)}")
+    if "cannot have requires_grad True" in str(error):
+        cure = "all floating-point arguments are differentiable under JAX; give it argument.detach()"
+        return type(error)(f"{name}: {error} ({cure}){_place(error)}")
     return type(error)(f"{name}: {error}") if type(error) in (RuntimeError, NotImplementedError) else error
+
+
+def _place(error: BaseException) -> str:
+    """The user's line that it comes from."""
+    libraries = tuple(str(Path(str(module.__file__)).parent) for module in (torch, torch_pjrt, jax))
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if not line.filename.startswith(libraries)]
+    return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def _as_jax_says(error: CaptureError) -> str:
+    if "depends on data" in str(error):
+        return ". JAX's name for it is NonConcreteBooleanIndexError: use torch.where, or a size that is known"
+    if isinstance(error, ValueNeeded):
+        kind = "TracerBoolConversionError" if "__bool__" in str(error) else "ConcretizationTypeError"
+        return f". JAX's name for it is {kind}: use torch.where, or jax.lax.cond around the torch function"
+    return ""
 
 
 def tell_of_constants(name: str, source: Callable[..., Any], traced: Traced, tensors: Sequence[torch.Tensor]) -> None:

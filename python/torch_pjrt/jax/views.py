@@ -16,12 +16,14 @@ import jax
 import torch
 from torch.utils.weak import TensorWeakRef
 
+import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.recording import recording
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
 from torch_pjrt.jax.calls import call
 from torch_pjrt.jax.keys import words_of
+from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import Program, Recorded, placeholder, struct_of
 
 
@@ -62,6 +64,7 @@ def _viewed(array: Any) -> torch.Tensor:
     if not _compat.is_tracer(array) and not _compat.is_tracing():
         return arrays.to_torch(array)
     _sweep()
+    torch_pjrt.sync()  # what is pending and meets the placeholder could not be read before the trace is forgotten
     leaf = placeholder(arrays.torch_dtype(array.dtype, "the array"), array.shape)
     known = _C.Placeholder(leaf)
     _sources[known.address] = _Source(known, TensorWeakRef(leaf), array)
@@ -109,7 +112,7 @@ def _is_traced(tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _scope() -> Iterator[None]:
-    with apart(), recording():
+    with apart(), recording(), LinearAlgebra():
         yield
 
 

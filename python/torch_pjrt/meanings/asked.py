@@ -23,12 +23,12 @@ def known_names() -> set[str]:
     return {*_C.composite_names(), *KEPT, *OWN}
 
 
-def _check(name: str, every: bool) -> None:
+def check_name(name: str, every: bool, by: str = "composites") -> None:
     """``every``: names of groups are known by now, too."""
     if "." not in name:
         near = [other for other in sorted(known_names()) if name in other.split(".")]
         raise ValueError(
-            f"composites: '{name}' has no namespace; the name of a composite is 'aten.<op>.<overload>' or one's own, "
+            f"{by}: '{name}' has no namespace; the name of a composite is 'aten.<op>.<overload>' or one's own, "
             f"'my.op'{_nearest(near)}"
         )
     if not every and not _is_of_op(name):
@@ -39,7 +39,7 @@ def _check(name: str, every: bool) -> None:
         base = base.removesuffix(SUFFIX)
     if base not in known:
         near = difflib.get_close_matches(name, known, n=3)
-        raise ValueError(f"composites: there is no composite '{name}'{_nearest(near)}")
+        raise ValueError(f"{by}: there is no composite '{name}'{_nearest(near)}")
 
 
 def _nearest(names: list[str]) -> str:
@@ -66,10 +66,12 @@ def made(asked: str | Iterable[str], names: str | Mapping[str, str] | None = Non
         return _C.make_composites(True, set(), renamed)
     if given == ["none"]:
         return None
+    if given == ["default"]:
+        return _C.default_composites()
     for name in given:
-        if name in ("all", "none"):
+        if name in ("all", "none", "default"):
             raise ValueError(f"composites: '{name}' stands alone, and is no part of a list")
-        _check(name, every)
+        check_name(name, every)
     return _C.make_composites(False, set(given), renamed)
 
 
@@ -84,6 +86,8 @@ class composites:
 
     Args:
         asked: ``"all"``, ``"none"``, or names (``"aten.gelu.default"``, ``"my.op"``): a list, or with commas.
+            ``"default"`` is what holds unless something is asked for: those that a kernel can claim
+            (``torch_pjrt.register_kernel``), which the text has only as what the kernel makes of them.
         names: how a consumer of the text calls them: ``"odml"`` (LiteRT), ``"tenstorrent"`` (tt-mlir), or a dict from
             the names here to others.
 
@@ -99,17 +103,17 @@ class composites:
         use(self.asked, self.before)
 
     def __exit__(self, *exception: object) -> None:
-        _C.ask_composites(self.before.pop())
+        _C.set_composites_switch(self.before.pop())
 
 
 def use(asked: Any, before: list[Any]) -> None:
     """``before`` gets what held until now."""
-    before.append(_C.asked_composites())
+    before.append(_C.composites_switch())
     if asked is not None:
         from torch_pjrt.meanings import kept
 
         kept.install()
-    _C.ask_composites(asked)
+    _C.set_composites_switch(asked)
 
 
 def ask_for_environment() -> None:

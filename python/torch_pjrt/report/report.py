@@ -119,8 +119,5 @@ def _run(raw: dict[str, Any]) -> GraphRun:
         source=source,
         resembles=other["graph"] if other else None,
         differences=tuple(differences(other, description)) if other else (),
-        composites=tuple(
-            Composite(name, count, "its decomposition")
-            for name, count in (description["composites"].items() if description else ())
-        ),
+        composites=tuple(Composite(*one) for one in (description["composites"] if description else ())),
     )

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "engine/lower/emit_composite.h"
 #include "graph/print.h"
 
 namespace tpjrt::engine {
@@ -22,6 +21,7 @@ class Describer {
   Description description() {
     Description result;
     result.graph = program_.serial;
+    result.composites = program_.composites;
     for (const graph::TypePtr type : tape_.leaves) result.arguments.push_back(to_string(*type));
     for (const graph::TapeGraph::Source& source : tape_.results) result.results.push_back(place(source));
     for (const graph::Walk::Alias& alias : program_.aliases) result.reused.emplace_back(alias.leaf, alias.result);
@@ -33,7 +33,6 @@ class Describer {
       described.line = signature.line;
       for (size_t i = 0; i < signature.parameters.size(); ++i) add(call, i, described.fields);
       first_slot_ += signature.numbers;
-      for (const std::string& name : composites_of(signature)) ++result.composites[name];
     }
     return result;
   }

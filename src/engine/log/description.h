@@ -40,8 +40,8 @@ struct Description {
   std::vector<Call> calls;
   std::vector<std::string> arguments;  // types
   std::vector<Source> results;
-  std::map<std::string, uint32_t> composites;         // how many of each name
-  std::vector<std::pair<uint32_t, uint32_t>> reused;  // (argument, result): may be written over it
+  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
+  std::vector<std::pair<uint32_t, uint32_t>> reused;                   // (argument, result): may be written over it
 };
 
 Description description_of(const Program& program);

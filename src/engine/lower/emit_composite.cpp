@@ -1,9 +1,11 @@
 // Emitting composites: the call again, in a function of its own.
 #include "engine/lower/emit_composite.h"
 
+#include <optional>
+
 #include "engine/lower/composite_attributes.h"
-#include "engine/lower/group.h"
-#include "graph/order.h"
+#include "engine/lower/emit_claim.h"
+#include "kernels/claiming.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::engine {
@@ -94,38 +96,39 @@ bool is_composite(const Signature& signature) {
          signature.composites->contains(graph::composite_name(signature.name));
 }
 
-std::vector<std::string> composites_of(const Signature& signature) {
-  if (!signature.composites) return {};
-  if (is_composite(signature)) return {graph::composite_name(signature.name)};
-  const CallLowering& lowering = lowering_of(signature);
-  if (lowering.group) return {lowering.group->name};
-  std::vector<std::string> names;
-  const auto add = [&](const Signature& inner) {
-    for (std::string& name : composites_of(inner)) names.push_back(std::move(name));
-  };
-  for (const CallLowering::InnerCall& call : lowering.inner_calls) add(*call.signature);
-  for (const graph::Node* node : graph::topological_order(lowering.decomposition.results)) {
-    if (!node->is_leaf()) add(*node->signature);
-  }
-  return names;
+// What the decomposition requires of data is looked at here, outside of the composite.
+static void require_outside(Emit& e, const Values& operands, const hlo::Region& results) {
+  if (!e.has_requirements()) return;
+  const kernels::Unclaimed unclaimed;
+  std::vector<ops::Requirement> required;
+  (void)e.needed([&] {
+    required = e.requiring([&] { (void)results(operands); });
+    Values extremes;
+    for (const ops::Requirement& requirement : required) {
+      extremes.push_back(requirement.least);
+      extremes.push_back(requirement.greatest);
+    }
+    return extremes;
+  });
+  for (ops::Requirement& requirement : required) e.require(std::move(requirement));
 }
 
-Values composite(Emit& e, const graph::Composites& asked, const std::string& name,
+Values composite(Emit& e, const Signature& signature, const std::string& name,
                  const std::map<std::string, std::string>& attributes, const Values& operands,
                  const hlo::Region& results) {
-  if (e.has_requirements()) {
-    std::vector<ops::Requirement> required;
-    (void)e.needed([&] {
-      required = e.requiring([&] { (void)results(operands); });
-      Values extremes;
-      for (const ops::Requirement& requirement : required) {
-        extremes.push_back(requirement.least);
-        extremes.push_back(requirement.greatest);
-      }
-      return extremes;
-    });
-    for (ops::Requirement& requirement : required) e.require(std::move(requirement));
+  const graph::Composites& asked = *signature.composites;
+  const kernels::Answer answer = offer(signature, name, attributes, operands);
+  if (answer.kernel) {
+    require_outside(e, operands, results);
+    return emit_claim(e, signature, name, answer, operands);
   }
+  kernels::Claiming* claiming = kernels::Claiming::current();
+  const bool told = claiming != nullptr && (asked.stays(name) || !answer.declined.empty());
+  if (told) claiming->done(name, "its decomposition" + (answer.declined.empty() ? "" : ": " + answer.declined));
+  std::optional<kernels::Claiming::Within> within;
+  if (told) within.emplace(nullptr);
+  if (!asked.stays(name)) return results(operands);
+  require_outside(e, operands, results);
   std::vector<char> defined;
   const auto body = [&](const Values& arguments) {
     Values values;
@@ -145,8 +148,8 @@ Values composite(Emit& e, const graph::Composites& asked, const std::string& nam
 Values emit_composite(Emit& e, const Signature& signature, const Values& operands,
                       const std::vector<LoweredNumber>& numbers, const Value& key, EmitPlainly plainly) {
   const Inputs inputs(e, signature, operands, numbers, key);
-  return composite(e, *signature.composites, graph::composite_name(signature.name), attributes_of(signature, numbers),
-                   inputs.all(), [&](const Values& arguments) {
+  return composite(e, signature, graph::composite_name(signature.name), attributes_of(signature, numbers), inputs.all(),
+                   [&](const Values& arguments) {
                      return plainly(e, signature, inputs.operands(arguments), inputs.numbers(e, arguments),
                                     inputs.key(arguments));
                    });

@@ -21,9 +21,6 @@ std::set<std::string> composite_names();  // of all ops that have a meaning
 // Is the call one that has a meaning, and is it asked for?
 bool is_composite(const graph::Signature& signature);
 
-// The names of the composites that a call is, or is made of; of those within others the outer ones.
-std::vector<std::string> composites_of(const graph::Signature& signature);
-
 // emit_call without regard to what the call means.
 using EmitPlainly = hlo::Values (*)(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                                     const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
@@ -32,8 +29,9 @@ hlo::Values emit_composite(ops::Emit& e, const graph::Signature& signature, cons
                            const std::vector<LoweredNumber>& numbers, const hlo::Value& key, EmitPlainly plainly);
 
 // The composite of this name whose decomposition `results` emits from its operands, or from others like them. Undefined
-// results are none of the composite's.
-hlo::Values composite(ops::Emit& e, const graph::Composites& asked, const std::string& name,
+// results are none of the composite's. A kernel may take its place (Note [Kernels]); where none does, and the text needn't
+// keep it, it is what it is made of. `signature`: of the call that it is.
+hlo::Values composite(ops::Emit& e, const graph::Signature& signature, const std::string& name,
                       const std::map<std::string, std::string>& attributes, const hlo::Values& operands,
                       const hlo::Region& results);
 

@@ -216,7 +216,7 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
     names.resize(inputs.size(), "number");
     attributes["operands"] = hlo::attribute(names);
   }
-  return composite(e, *signature.composites, body.name, attributes, inputs, results);
+  return composite(e, signature, body.name, attributes, inputs, results);
 }
 
 }  // namespace tpjrt::engine

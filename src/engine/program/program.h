@@ -8,8 +8,11 @@
 // third must not compile. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/lower/program/number_slot.h"
@@ -36,8 +39,9 @@ struct Program {
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/run/interpret.h)
   uint32_t runs_on_host = 0;
-  Requirements::List requirements;  // null: none
-  size_t memory_size = 0;           // pjrt::Executable::memory_size
+  Requirements::List requirements;                                     // null: none
+  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
+  size_t memory_size = 0;                                              // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;

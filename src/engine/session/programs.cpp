@@ -12,6 +12,7 @@
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "graph/print.h"
+#include "kernels/claiming.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -40,9 +41,11 @@ bool writes(const graph::Walk& walk) {
   return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
 }
 
-bool has_composites(const graph::Walk& walk) {
-  return std::any_of(walk.nodes.begin(), walk.nodes.end(),
-                     [](const Node* node) { return node->signature->composites != nullptr; });
+// May its text have composites?
+bool keeps_composites(const graph::Walk& walk) {
+  return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
+    return node->signature->composites != nullptr && !node->signature->composites->by_default;
+  });
 }
 
 std::string composite_of_nothing() {
@@ -89,8 +92,13 @@ std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
   program->slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
-  EmittedProgram emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client),
-                                        !has_composites(walk) || knows_composites(client));
+  EmittedProgram emitted;
+  {
+    const bool knows = !keeps_composites(walk) || knows_composites(client);
+    const kernels::Claiming claiming(client);
+    emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client), knows);
+    program->composites = claiming.all_done();
+  }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
   if (!emitted.requirements.empty()) {
     program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));

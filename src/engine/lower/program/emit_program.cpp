@@ -6,6 +6,7 @@
 #include "engine/lower/emit_call.h"
 #include "engine/lower/program/overwrites.h"
 #include "graph/errors.h"
+#include "kernels/claiming.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -137,6 +138,7 @@ Value extremes(Emit& e) {
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites) {
   Emit e("graph", target);
+  if (auto* claiming = kernels::Claiming::current()) claiming->begin();
   if (!with_requirements) e.without_requirements();
   if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);

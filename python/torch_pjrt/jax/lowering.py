@@ -1,0 +1,40 @@
+"""JAX functions in the places of composites: their StableHLO for one platform, as JAX lowers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from torch_pjrt.jax import _compat, arrays
+from torch_pjrt.jax.apart import apart
+
+
+def module_of(
+    function: Callable[..., Any], operands: Sequence[Any], attributes: Mapping[str, Any], platform: str
+) -> str:
+    """The text of a module whose @main takes the operands.
+
+    Args:
+        function: of arrays, attributes as keywords, one array or several.
+        operands: dtypes and shapes of torch's.
+        platform: whose lowerings of JAX's are taken, such as Pallas's for a GPU. On the CPU those that any platform
+            has, as a plugin lacks JAX's own libraries.
+
+    Raises:
+        NotImplementedError: JAX has no such lowering of a primitive of the function.
+    """
+
+    def of_arrays(*given: Any) -> Any:
+        return function(*given, **attributes)
+
+    structs = [jax.ShapeDtypeStruct(form.shape, arrays.TO_JAX[form.dtype]) for form in operands]
+    with apart():
+        if platform == "cpu":
+            text, _ = _compat.lower_generic(of_arrays, structs)
+        else:
+            text = jax.jit(of_arrays, keep_unused=True).trace(*structs).lower(lowering_platforms=(platform,)).as_text()
+    if platform == "cpu" and (target := _compat.foreign_call(text)):
+        raise NotImplementedError(f"JAX calls '{target}' of its own library there, which a PJRT plugin lacks")
+    return str(text)

@@ -1,0 +1,103 @@
+"""What a kernel is offered: a composite of a program, its operands, results and attributes."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+ELEMENTS = {
+    torch.bool: "i1",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "ui8",
+    torch.uint16: "ui16",
+    torch.uint32: "ui32",
+    torch.uint64: "ui64",
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e4m3fnuz: "f8E4M3FNUZ",
+    torch.float8_e5m2: "f8E5M2",
+    torch.float8_e5m2fnuz: "f8E5M2FNUZ",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of a tensor: its dtype and shape."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def mlir(self) -> str:
+        """``"tensor<2x3xf32>"``."""
+        return f"tensor<{'x'.join([*map(str, self.shape), ELEMENTS[self.dtype]])}>"
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A composite that is offered to a kernel; what ``when=`` is called with."""
+
+    name: str
+    platform: str
+    operands: tuple[Form, ...]
+    results: tuple[Form, ...]
+    attributes: Mapping[str, Any]
+    """Numbers, strings, bools, and lists of them; ``"operands"`` names the operands where the op's schema leaves them
+    open (docs/composites.md)."""
+    texts: Mapping[str, str]
+    """The attributes in MLIR's syntax."""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def place(self) -> str:
+        """``"composite 'my.op' (first recorded at train.py:12)"``: equal calls share a line."""
+        return f"composite '{self.name}'" + (f" (first recorded at {self.file}:{self.line})" if self.file else "")
+
+
+def forms(types: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> tuple[Form, ...]:
+    return tuple(Form(dtype, shape) for dtype, shape in types)
+
+
+def _number(text: str) -> bool | int | float:
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith("0x"):  # a float that decimal digits don't tell: infinite, NaN
+        (value,) = struct.unpack("<d", int(text, 16).to_bytes(8, "little"))
+        return float(value)
+    return float(text) if re.search(r"[.eE]", text) else int(text)
+
+
+def _string(text: str) -> str:
+    plain = re.sub(
+        rb"\\([0-9A-Fa-f]{2})|\\(.)", lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2], text.encode()
+    )
+    return plain.decode()
+
+
+def value_of(text: str) -> Any:
+    """Of an attribute in MLIR's syntax, as ``_C.attribute`` writes it."""
+    strings = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
+    if text.startswith('"'):
+        return _string(strings[0])
+    if text.startswith("["):
+        return [_string(one) for one in strings]
+    if array := re.fullmatch(r"array<\w+(?:: (.*))?>", text):
+        return [_number(one) for one in array[1].split(", ")] if array[1] else []
+    return _number(text.partition(" : ")[0])

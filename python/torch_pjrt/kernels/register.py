@@ -1,0 +1,177 @@
+"""``register_kernel``: who does a composite, on a platform, under a condition."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from torch_pjrt import _C
+from torch_pjrt.kernels.call import Call, forms, value_of
+from torch_pjrt.kernels.functions import Function, Jax, StableHlo, place_of
+from torch_pjrt.kernels.libraries import Layouts, Library, Orders
+from torch_pjrt.kernels.sources import Source
+from torch_pjrt.meanings import kept
+from torch_pjrt.meanings.asked import SUFFIX, check_name
+from torch_pjrt.meanings.names import KEPT
+
+PLATFORMS = ("cpu", "cuda", "rocm", "sycl", "tpu")
+Way = Function | StableHlo | Jax | Library | Source
+
+_lock = threading.Lock()
+_registered: dict[Any, RegisteredKernel] = {}
+
+
+class RegisteredKernel:
+    """A kernel in the table, until ``remove()``; also as ``with register_kernel(...):``."""
+
+    def __init__(self, key: Any, kernel: Any) -> None:
+        self._key, self._kernel = key, kernel
+
+    @property
+    def label(self) -> str:
+        """What ``explain()`` and errors call it."""
+        return str(self._kernel.label)
+
+    def remove(self) -> None:
+        """From now on nobody is given it. What was compiled with it keeps it. A second call does nothing."""
+        with _lock:
+            if _registered.get(self._key) is self:
+                del _registered[self._key]
+                self._kernel.remove()
+
+    def __enter__(self) -> RegisteredKernel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.label} for {self._kernel.composite} on {self._kernel.platform}>"
+
+
+def register_kernel(
+    name: str,
+    *,
+    platform: str = "cpu",
+    when: Callable[[Call], bool | str] | None = None,
+    function: Callable[..., Any] | None = None,
+    library: str | os.PathLike[str] | None = None,
+    symbol: str | None = None,
+    jax: Callable[..., Any] | None = None,
+    stablehlo: str | Callable[[Call], str] | None = None,
+    source: str | Callable[[Call], str] | None = None,
+    flags: Sequence[str] = (),
+    operand_layouts: Orders = None,
+    result_layouts: Orders = None,
+    aliases: Mapping[int, int] | None = None,
+) -> RegisteredKernel:
+    """Has a kernel do a composite in the place of its decomposition, wherever ``when`` agrees.
+
+    It holds for programs that are made from now on, on the device and by ``torch.compile``, ``compile_step`` and
+    ``jit``. The kernel that was registered last is asked first; where none claims, the decomposition stands. A backward
+    is a composite of its own, and claimed apart. ``torch_pjrt.explain()`` tells who did what.
+
+    A kernel takes the composite's operands and gives its results, of the same shapes and dtypes, and is one of:
+
+    - ``function=``: a function of tensors, whose calls are recorded in the composite's place. It gets the operands in
+      order and the attributes as keywords.
+    - ``library=, symbol=``: a handler of XLA's typed FFI in a shared library. It gets the operands as arguments, the
+      results to write to, and the attributes.
+    - ``source=``, and ``symbol=``: the same in C++, which is compiled here, once for each text, with ``flags`` besides.
+      A function of the call gives the text for the shapes at hand.
+    - ``stablehlo=``: the text of a module whose ``@main`` takes the operands; or a function of the call that gives it.
+    - ``jax=``: a function of JAX arrays, attributes as keywords, lowered by JAX.
+
+    Args:
+        name: of the composite: ``"aten.gelu.default"``, ``"my.op"``, ``"my.op.backward"``.
+        platform: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"sycl"``, ``"tpu"``, or that of the running plugin.
+        when: takes a ``Call`` with ``operands`` and ``results`` (each with ``dtype`` and ``shape``) and
+            ``attributes``. It declines by False, or by a string that says why. Default: always.
+        operand_layouts: of a handler, for each operand the order of its dimensions in memory, the fastest first
+            (``[1, 3, 2, 0]``: channels last); None: row-major. Or a function of the call that gives them.
+        result_layouts: the same of the results.
+        aliases: results of a handler that are written over operands, by number.
+
+    Returns:
+        A handle, whose ``remove()`` takes the kernel away.
+
+    Raises:
+        ValueError: there is no such composite or platform, the kernel is registered already, or the library can't be
+            loaded, lacks the symbol, or is for another version of XLA's FFI.
+        FileNotFoundError: there is no such library.
+        TypeError: not exactly one kind of kernel is given.
+        RuntimeError: ``source`` doesn't compile, or there is no compiler. When a program is made: the kernel raises,
+            or its results are others than the composite's.
+    """
+    check_name(name, every=False, by="register_kernel")
+    known = {*PLATFORMS, *([_C.platform_name()] if _C.is_initialized() and not _C.in_forked_child() else [])}
+    if platform not in known:
+        raise ValueError(f"register_kernel: there is no platform '{platform}'; there are {', '.join(sorted(known))}")
+    kinds = {"function": function, "library": library, "jax": jax, "stablehlo": stablehlo, "source": source}
+    given = [kind for kind, value in kinds.items() if value is not None]
+    if len(given) != 1:
+        raise TypeError(
+            f"register_kernel: a kernel is one of {', '.join(f'{kind}=' for kind in kinds)}; "
+            f"got {' and '.join(given) if given else 'none'}"
+        )
+    (kind,) = given
+    if (symbol is not None) != (kind in ("library", "source")):
+        raise TypeError("register_kernel: symbol= names the handler in library= or source=")
+    layouts = Layouts(operand_layouts, result_layouts, dict(aliases or {}))
+    if layouts != Layouts() and symbol is None:
+        raise TypeError("register_kernel: layouts and aliases are for handlers, library= or source=")
+    key = (name, platform, kind, os.fspath(library) if library is not None else kinds[kind], symbol, when)
+    with _lock:
+        if key in _registered:
+            raise ValueError(
+                f"register_kernel: {_registered[key].label} is registered for '{name}' on {platform} already; remove() "
+                "it first"
+            )
+        way: Way
+        if function is not None:
+            way = Function(function)
+        elif library is not None:
+            way = Library(library, str(symbol), layouts)
+        elif jax is not None:
+            way = Jax(jax)
+        elif stablehlo is not None:
+            way = StableHlo(stablehlo)
+        else:
+            assert source is not None
+            way = Source(source, str(symbol), layouts, flags)
+        base = name
+        while base.endswith(SUFFIX):
+            base = base.removesuffix(SUFFIX)
+        if base in KEPT:
+            kept.install()
+        kernel = _C.add_kernel(name, platform, way.label, _claim(way, when))
+        _registered[key] = RegisteredKernel(key, kernel)
+        return _registered[key]
+
+
+def _claim(way: Way, when: Callable[[Call], bool | str] | None) -> Callable[..., Any]:
+    """Why it declines, or what takes the composite's place."""
+
+    def claim(
+        name: str, platform: str, texts: dict[str, str], operands: Any, results: Any, file: str, line: int
+    ) -> Any:
+        attributes = {key: value_of(text) for key, text in texts.items()}
+        call = Call(name, platform, forms(operands), forms(results), attributes, texts, file, line)
+        if when is not None:
+            try:
+                said = when(call)
+            except Exception as error:
+                raise RuntimeError(
+                    f"{way.label} for {call.place}: its predicate {place_of(when)} raised {type(error).__name__}: "
+                    f"{error}"
+                ) from error
+            if isinstance(said, str) and said:
+                return said
+            if not said:
+                return f"{place_of(when)} is false"
+        return way.lower(call)
+
+    return claim

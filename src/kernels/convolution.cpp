@@ -1,0 +1,98 @@
+// Convolutions by ATen's CPU kernels, which are oneDNN's, as handlers of XLA's FFI. They are registered like any user's, by
+// python/torch_pjrt/kernels/convolution.py, from the library that this is linked into.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+#include <xla/ffi/api/ffi.h>
+
+#include <array>
+#include <mutex>
+#include <optional>
+
+namespace tpjrt::kernels {
+namespace {
+
+namespace ffi = xla::ffi;
+using Ints = ffi::Span<const int64_t>;
+
+c10::IntArrayRef to_torch(Ints span) { return {span.begin(), span.size()}; }
+
+// Over the buffer: images with the channels last, which oneDNN takes as they are; all else row-major. What is registered says
+// the same to XLA, which tells a handler no layouts.
+at::Tensor tensor_over(const ffi::AnyBuffer& buffer) {
+  const auto dims = buffer.dimensions();
+  const c10::IntArrayRef sizes(dims.begin(), dims.size());
+  const auto options = at::TensorOptions(c10::ScalarType::Float);
+  if (sizes.size() != 4) return at::from_blob(buffer.untyped_data(), sizes, options);
+  const std::array<int64_t, 4> strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
+  return at::from_blob(buffer.untyped_data(), sizes, strides, options);
+}
+at::Tensor argument(const ffi::RemainingArgs& args, size_t i) { return tensor_over(*args.get<ffi::AnyBuffer>(i)); }
+at::Tensor result(const ffi::RemainingRets& rets, size_t i) { return tensor_over(**rets.get<ffi::AnyBuffer>(i)); }
+
+// One at a time: each uses all processors, and XLA calls several at once.
+std::mutex& alone() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+// args: input, weight, and bias if there is one.
+ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride, Ints padding, Ints dilation,
+                   bool transposed, Ints output_padding, int64_t groups) {
+  const std::lock_guard guard(alone());
+  const c10::InferenceMode inference;
+  std::optional<at::Tensor> bias;
+  if (args.size() > 2) bias = argument(args, 2);
+  result(rets, 0).copy_(at::convolution(argument(args, 0), argument(args, 1), bias, to_torch(stride), to_torch(padding),
+                                        to_torch(dilation), transposed, to_torch(output_padding), groups));
+  return ffi::Error::Success();
+}
+
+// args: grad_output, input, weight; of the gradients of input, weight and bias those that the mask has. There may be
+// `bias_sizes` among the attributes, or not.
+ffi::Error backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  const auto ints = [&](const char* name) { return to_torch(*attributes.get<Ints>(name)); };
+  const std::lock_guard guard(alone());
+  const c10::InferenceMode inference;
+  const at::Tensor grad = argument(args, 0);
+  const int64_t channels = grad.size(1);
+  const c10::IntArrayRef asked = ints("output_mask");
+  const std::array<bool, 3> mask{asked[0] != 0, asked[1] != 0, asked[2] != 0};
+  const auto [input, weight, bias] =
+      at::convolution_backward(grad, argument(args, 1), argument(args, 2), c10::IntArrayRef(channels), ints("stride"),
+                               ints("padding"), ints("dilation"), *attributes.get<bool>("transposed"),
+                               ints("output_padding"), *attributes.get<int64_t>("groups"), mask);
+  size_t next = 0;
+  for (const at::Tensor& gradient : {input, weight, bias}) {
+    if (gradient.defined()) result(rets, next++).copy_(gradient);
+  }
+  return ffi::Error::Success();
+}
+
+}  // namespace
+}  // namespace tpjrt::kernels
+
+extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_convolution(XLA_FFI_CallFrame* frame) {
+  using tpjrt::kernels::Ints;
+  static auto* handler = xla::ffi::Ffi::Bind()
+                             .RemainingArgs()
+                             .RemainingRets()
+                             .Attr<Ints>("stride")
+                             .Attr<Ints>("padding")
+                             .Attr<Ints>("dilation")
+                             .Attr<bool>("transposed")
+                             .Attr<Ints>("output_padding")
+                             .Attr<int64_t>("groups")
+                             .To(tpjrt::kernels::forward)
+                             .release();
+  return handler->Call(frame);
+}
+
+extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_convolution_backward(
+    XLA_FFI_CallFrame* frame) {
+  static auto* handler =
+      xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(tpjrt::kernels::backward).release();
+  return handler->Call(frame);
+}

@@ -1,0 +1,101 @@
+// The table of the moment.
+#include "kernels/table.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+namespace tpjrt::kernels {
+namespace {
+
+constexpr std::string_view kBackward = ".backward";
+
+struct Registry {
+  std::mutex lock;
+  std::vector<const Kernel*> kernels;
+  std::map<std::vector<const Kernel*>, std::unique_ptr<const Table>> tables;
+  graph::CompositesPtr asked = default_composites();
+
+  // Under the lock.
+  void publish() {
+    graph::asked_composites() = asked == nullptr || asked->kernels != nullptr ? asked : with_kernels(*asked);
+  }
+
+  graph::CompositesPtr with_kernels(graph::Composites composites) {
+    const Table* table = nullptr;
+    if (!kernels.empty()) {
+      auto& slot = tables[kernels];
+      if (!slot) slot = std::make_unique<const Table>(kernels);
+      table = slot.get();
+    }
+    composites.kernels = table;
+    if (composites.by_default) {
+      if (table == nullptr) return nullptr;
+      composites.claimable = table->names();
+    }
+    return graph::intern(composites);
+  }
+};
+
+Registry& registry() {
+  static auto* one = new Registry;
+  return *one;
+}
+
+}  // namespace
+
+Table::Table(std::vector<const Kernel*> kernels) : kernels_(std::move(kernels)) {
+  for (const Kernel* kernel : kernels_) {
+    std::string name = kernel->composite();
+    names_.insert(name);
+    while (name.ends_with(kBackward)) {
+      name.resize(name.size() - kBackward.size());
+      names_.insert(name);
+    }
+  }
+}
+
+std::vector<const Kernel*> Table::of(const std::string& composite) const {
+  std::vector<const Kernel*> found;
+  for (auto kernel = kernels_.rbegin(); kernel != kernels_.rend(); ++kernel) {
+    if ((*kernel)->composite() == composite) found.push_back(*kernel);
+  }
+  return found;
+}
+
+const Kernel* add(std::unique_ptr<const Kernel> kernel) {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  all.kernels.push_back(kernel.release());
+  all.publish();
+  return all.kernels.back();
+}
+
+void remove(const Kernel* kernel) {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  std::erase(all.kernels, kernel);
+  all.publish();
+}
+
+graph::CompositesPtr default_composites() {
+  graph::Composites composites;
+  composites.by_default = true;
+  return graph::intern(composites);
+}
+
+graph::CompositesPtr composites_switch() {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  return all.asked;
+}
+
+void set_composites_switch(graph::CompositesPtr asked) {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  all.asked = asked;
+  all.publish();
+}
+
+}  // namespace tpjrt::kernels

@@ -1,0 +1,203 @@
+// The FFI extension, and handlers around handlers.
+#include "pjrt/ffi.h"
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace tpjrt::pjrt {
+namespace {
+
+// As PJRT's pjrt_c_api_ffi_extension.h has them, which xla-cpu-pjrt's wheel lacks.
+constexpr int kFfiExtension = 5;  // PJRT_Extension_Type_FFI
+constexpr const char* kName = "PJRT_FFI_Register_Handler";
+struct RegisterArgs {
+  size_t struct_size = offsetof(RegisterArgs, traits) + sizeof(int);
+  const char* target = nullptr;
+  size_t target_size = 0;
+  void* handler = nullptr;
+  const char* platform = nullptr;
+  size_t platform_size = 0;
+  int traits = 0;
+};
+struct FfiExtension {
+  PJRT_Extension_Base base;
+  void* register_type;
+  void* add_user_data;
+  PJRT_Error* (*register_handler)(RegisterArgs*);
+};
+
+// What is known of a target. Lives for the process.
+struct Target {
+  XLA_FFI_Handler* handler = nullptr;
+  std::vector<std::string> places;
+  std::set<const Client*> registered;
+};
+
+std::mutex& lock() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+// Held while a plugin is called, which calls the handler, which takes the other.
+std::mutex& registering() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+std::map<std::string, Target>& targets() {
+  static auto* all = new std::map<std::string, Target>;
+  return *all;
+}
+
+std::string words(const Target& target) {
+  constexpr size_t kMost = 4;
+  std::lock_guard guard(lock());
+  std::string text;
+  for (size_t i = 0; i < target.places.size() && i < kMost; ++i) text += (i ? ", or " : "") + target.places[i];
+  if (target.places.size() > kMost) text += ", or elsewhere";
+  return text;
+}
+
+XLA_FFI_Error* error_of(const XLA_FFI_Api* api, const std::string& message) {
+  XLA_FFI_Error_Create_Args args{};
+  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
+  args.message = message.c_str();
+  args.errc = XLA_FFI_Error_Code_INTERNAL;
+  return api->XLA_FFI_Error_Create(&args);
+}
+
+std::string taken_message(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  XLA_FFI_Error_GetMessage_Args args{};
+  args.struct_size = XLA_FFI_Error_GetMessage_Args_STRUCT_SIZE;
+  args.error = error;
+  api->XLA_FFI_Error_GetMessage(&args);
+  std::string message = args.message ? args.message : "";
+  XLA_FFI_Error_Destroy_Args destroyed{};
+  destroyed.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
+  destroyed.error = error;
+  api->XLA_FFI_Error_Destroy(&destroyed);
+  return message;
+}
+
+bool asks_for_metadata(const XLA_FFI_CallFrame* frame) {
+  return frame->extension_start != nullptr && frame->extension_start->type == XLA_FFI_Extension_Metadata;
+}
+
+XLA_FFI_Error* run(const Target& target, XLA_FFI_CallFrame* frame) {
+  if (asks_for_metadata(frame)) return target.handler(frame);
+  try {
+    XLA_FFI_Error* error = target.handler(frame);
+    if (error == nullptr) return nullptr;
+    return error_of(frame->api, words(target) + ": " + taken_message(frame->api, error));
+  } catch (const std::exception& error) {
+    return error_of(frame->api, words(target) + ": " + error.what());
+  } catch (...) {
+    return error_of(frame->api, words(target) + ": it threw what is no std::exception");
+  }
+}
+
+// The plugin knows a handler by its address alone, so each target has a function of its own.
+constexpr size_t kFunctions = 256;
+std::array<const Target*, kFunctions> called{};
+template <size_t kIndex>
+XLA_FFI_Error* function(XLA_FFI_CallFrame* frame) {
+  return run(*called[kIndex], frame);
+}
+template <size_t... kIndices>
+constexpr std::array<XLA_FFI_Handler*, kFunctions> functions(std::index_sequence<kIndices...> /*indices*/) {
+  return {&function<kIndices>...};
+}
+
+// Under the lock. Past the last function the handlers stand alone, and their errors don't say what was called.
+XLA_FFI_Handler* around(const Target& target) {
+  static constexpr auto kAll = functions(std::make_index_sequence<kFunctions>{});
+  for (size_t i = 0; i < kFunctions; ++i) {
+    if (called[i] == nullptr) called[i] = &target;
+    if (called[i] == &target) return kAll[i];
+  }
+  return target.handler;
+}
+
+// A plugin may refuse a handler, for its version, and say nothing: then it knows no such target. Asked of it, by a program.
+void refuse_unknown(Client& client, const std::string& target) {
+  const std::string text = "module { func.func public @main() -> tensor<f32> { %0 = stablehlo.custom_call @\"" +
+                           target + "\"() {api_version = 4 : i32} : () -> tensor<f32> return %0 : tensor<f32> } }";
+  try {
+    (void)client.compile(text);
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::kNotFound) return;
+    throw Error(ErrorCode::kFailedPrecondition, kName,
+                "the plugin takes no handlers for that version of XLA's FFI (" + std::string(error.what()) + ")");
+  }
+}
+
+// XLA's own names of platforms.
+std::string spelled(const std::string& platform) {
+  if (platform == "cpu") return "Host";
+  std::string name;
+  for (const char c : platform) name += static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return name;
+}
+
+}  // namespace
+
+FfiVersion version_of(XLA_FFI_Handler* handler) {
+  XLA_FFI_Metadata metadata{};
+  metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
+  metadata.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
+  XLA_FFI_Metadata_Extension extension{};
+  extension.extension_base.struct_size = XLA_FFI_Metadata_Extension_STRUCT_SIZE;
+  extension.extension_base.type = XLA_FFI_Extension_Metadata;
+  extension.metadata = &metadata;
+  XLA_FFI_CallFrame frame{};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
+  frame.extension_start = &extension.extension_base;
+  if (handler(&frame) != nullptr) return {};
+  return {metadata.api_version.major_version, metadata.api_version.minor_version};
+}
+
+void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler) {
+  const auto* extension = reinterpret_cast<const FfiExtension*>(client.api().extension(kFfiExtension));
+  if (extension == nullptr || extension->base.struct_size < sizeof(FfiExtension) || !extension->register_handler) {
+    throw Error(ErrorCode::kUnimplemented, kName, "the plugin '" + client.api().path() + "' has no FFI extension");
+  }
+  std::lock_guard guard(registering());
+  XLA_FFI_Handler* around_it = nullptr;
+  {
+    std::lock_guard known_guard(lock());
+    Target& known = targets()[target];
+    if (known.handler != nullptr && known.handler != handler) {
+      throw Error(ErrorCode::kAlreadyExists, kName, "'" + target + "' is another handler");
+    }
+    known.handler = handler;
+    if (known.registered.contains(&client)) return;
+    around_it = around(known);
+  }
+  const std::string platform = spelled(client.platform_name());
+  RegisterArgs args;
+  args.target = target.data();
+  args.target_size = target.size();
+  args.handler = reinterpret_cast<void*>(around_it);
+  args.platform = platform.data();
+  args.platform_size = platform.size();
+  client.api().call_extension(kName, extension->register_handler, args);
+  refuse_unknown(client, target);
+  std::lock_guard known_guard(lock());
+  targets()[target].registered.insert(&client);
+}
+
+void add_place(const std::string& target, const std::string& place) {
+  std::lock_guard guard(lock());
+  std::vector<std::string>& places = targets()[target].places;
+  for (const std::string& known : places) {
+    if (known == place) return;
+  }
+  places.push_back(place);
+}
+
+}  // namespace tpjrt::pjrt

@@ -1,0 +1,105 @@
+// Kernels whose claims Python makes.
+#include "python/kernels.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <pybind11/typing.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "kernels/claiming.h"
+#include "pjrt/ffi.h"
+
+namespace py = pybind11;
+using namespace pybind11::literals;
+
+namespace tpjrt::python {
+namespace {
+
+py::list to_python(const std::vector<graph::TypePtr>& types) {
+  py::list result;
+  for (const graph::TypePtr type : types) {
+    py::tuple sizes(type->sizes.size());
+    for (size_t i = 0; i < type->sizes.size(); ++i) sizes[i] = py::int_(type->sizes[i]);
+    const auto dtype = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(type->dtype)));
+    result.append(py::make_tuple(dtype, sizes));
+  }
+  return result;
+}
+
+// A Python function's result, of tensors.
+std::vector<at::Tensor> called(const std::shared_ptr<py::function>& function, const std::vector<at::Tensor>& tensors) {
+  const py::gil_scoped_acquire gil;
+  return (*function)(tensors).cast<std::vector<at::Tensor>>();
+}
+
+class PythonKernel : public kernels::Kernel {
+ public:
+  // `claim`: takes the composite, the platform, attributes, operands, results, the user's file and line; gives why it
+  // declines, or the name and the text of functions, or a function of a list of tensors.
+  PythonKernel(std::string composite, std::string platform, std::string label, py::function claim)
+      : Kernel(std::move(composite), std::move(platform), std::move(label)), claim_(std::move(claim)) {}
+
+  kernels::Claim claim(const kernels::Offer& offer) const override {
+    const py::gil_scoped_acquire gil;
+    const py::object said = claim_(offer.composite, offer.platform, offer.attributes, to_python(offer.operands),
+                                   to_python(offer.results), offer.file, offer.line);
+    kernels::Claim claim;
+    if (py::isinstance<py::str>(said)) {
+      claim.declined = said.cast<std::string>();
+    } else if (py::isinstance<py::tuple>(said)) {
+      std::tie(claim.name, claim.functions) = said.cast<std::pair<std::string, std::string>>();
+    } else {
+      // Let go of with the GIL.
+      const std::shared_ptr<py::function> function(new py::function(said.cast<py::function>()), [](auto* one) {
+        const py::gil_scoped_acquire last;
+        delete one;
+      });
+      claim.record = [function](const std::vector<at::Tensor>& tensors) { return called(function, tensors); };
+    }
+    return claim;
+  }
+
+ private:
+  py::function claim_;
+};
+
+XLA_FFI_Handler* handler_at(uintptr_t address) { return reinterpret_cast<XLA_FFI_Handler*>(address); }
+
+}  // namespace
+
+void bind_kernels(py::module& m) {
+  py::class_<kernels::Kernel, std::unique_ptr<kernels::Kernel, py::nodelete>>(
+      m, "Kernel", "who may do a composite; lives for the process")
+      .def_property_readonly("composite", &kernels::Kernel::composite)
+      .def_property_readonly("platform", &kernels::Kernel::platform)
+      .def_property_readonly("label", &kernels::Kernel::label)
+      .def("remove", [](const kernels::Kernel& kernel) { kernels::remove(&kernel); });
+  m.def(
+      "add_kernel",
+      [](std::string composite, std::string platform, std::string label,
+         py::typing::Callable<py::object(py::ellipsis)> claim) {
+        return kernels::add(std::make_unique<const PythonKernel>(std::move(composite), std::move(platform),
+                                                                 std::move(label), std::move(claim)));
+      },
+      py::return_value_policy::reference, py::arg("composite"), py::arg("platform"), py::arg("label"),
+      py::arg("claim"));
+  m.def(
+      "handler_version",
+      [](uintptr_t address) {
+        const pjrt::FfiVersion version = pjrt::version_of(handler_at(address));
+        return std::make_pair(version.major, version.minor);
+      },
+      py::arg("address"), "of XLA's FFI, that the handler was compiled for; (0, 0): it doesn't tell");
+  m.def(
+      "register_handler",
+      [](const std::string& target, uintptr_t address, const std::string& place) {
+        const kernels::Claiming* claiming = kernels::Claiming::current();
+        TORCH_CHECK(claiming && claiming->offer(), "handlers are registered while a kernel claims");
+        pjrt::register_handler(claiming->client(), target, handler_at(address));
+        pjrt::add_place(target, place);
+      },
+      py::arg("target"), py::arg("address"), py::arg("place"), "with the plugin that the program being made is for");
+}
+
+}  // namespace tpjrt::python

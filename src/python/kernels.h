@@ -1,0 +1,10 @@
+// Bindings of kernels, which Python registers and asks what they lower to.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace tpjrt::python {
+
+void bind_kernels(pybind11::module& m);
+
+}  // namespace tpjrt::python

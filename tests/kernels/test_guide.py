@@ -1,0 +1,56 @@
+"""docs/kernels.md says what happens: its program runs, and prints what stands there. So do the examples."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+
+
+def ran(*command: str | Path) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def packed(text: str) -> str:
+    return re.sub(r"[\s│┃]+", " ", text).strip()
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """(language, content) of each block of code."""
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield found[1], found[2]
+
+
+def test_the_guide(tmp_path: Path) -> None:
+    found = list(blocks((ROOT / "docs/kernels.md").read_text()))
+    script = tmp_path / "guide.py"
+    script.write_text("".join(content for language, content in found if language == "python"))
+    printed = packed(ran(sys.executable, script).replace(f"{tmp_path}/", ""))
+    shown = [packed(line) for language, content in found if not language for line in content.splitlines()]
+    assert len(shown) == 5
+    assert [line for line in shown if line not in printed] == [], printed
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake")
+def test_the_example_of_a_library(tmp_path: Path) -> None:
+    folder = ROOT / "examples/kernel"
+    ran("cmake", "-S", folder, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug")
+    ran("cmake", "--build", tmp_path)
+    said = ran(sys.executable, folder / "use.py", tmp_path / "librms_norm.so")
+    assert "rms_norm_f32 of librms_norm.so" in said
+    assert "fits (use.py:" in said
+
+
+def test_the_example_of_kernel_sums() -> None:
+    said = ran(sys.executable, ROOT / "examples/keops.py", "2000", "--few", "500", "--alone", "--sums", "softmax")
+    errors = [float(value) for value in re.findall(r"\d\.\de-\d\d", said)]
+    assert len(errors) == 1
+    assert max(errors) < 1e-4, said
