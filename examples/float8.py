@@ -1,7 +1,7 @@
 """Float8 training with torchao: eager, torch.compile, compile_step, and the loss of each beside the others.
 
-    pip install torchao
-    ./dev python examples/float8.py [tensorwise|rowwise|rowwise_with_gw_hp] [device]
+pip install torchao
+./dev python examples/float8.py [tensorwise|rowwise|rowwise_with_gw_hp] [device]
 """
 
 from __future__ import annotations
