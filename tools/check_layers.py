@@ -36,16 +36,17 @@ PACKAGES: dict[str, set[str]] = {
     "errors": set(),
     "plugins": set(),
     "decompositions": {"program"},
-    "device": {"errors"},
+    "device": {"errors", "program"},
+    "traces": {"errors", "program"},
     "program": {"errors"},
     "meanings": {"errors", "program"},
     "report": set(),
     "kernels": {"errors", "meanings", "program", "jax"},
     "capture": {"errors", "program", "device"},
-    "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings"},
+    "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings", "traces"},
     "adapt": {"device", "dynamo"},
     "jax": {"errors", "program", "capture"},
-    "trace": {"capture"},
+    "recorded": {"capture", "program"},
 }
 
 # What of JAX keeps its name from release to release; the rest is for torch_pjrt/jax/_compat.py alone.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch_pjrt.meanings.asked import composites
     from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
+    from torch_pjrt.traces import last_traces, register_rule, trace
 
 
 def _autoload() -> None:
@@ -32,7 +33,7 @@ from torch_pjrt.device import module as device_module  # noqa: E402
 from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.device.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.errors import CaptureError  # noqa: E402
-from torch_pjrt.trace import to_graph, to_stablehlo  # noqa: E402
+from torch_pjrt.recorded import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,8 +46,10 @@ __all__ = [
     "from_dlpack",
     "init",
     "jit",
+    "last_traces",
     "metrics",
     "register_kernel",
+    "register_rule",
     "reset_metrics",
     "strict_mode",
     "sync",
@@ -54,6 +57,7 @@ __all__ = [
     "to_graph",
     "to_lazy",
     "to_stablehlo",
+    "trace",
 ]
 
 
@@ -64,6 +68,9 @@ _LATE = {
     "explain": "report",
     "jit": "capture",
     "register_kernel": "kernels.register",
+    "last_traces": "traces",
+    "register_rule": "traces",
+    "trace": "traces",
 }
 
 
@@ -107,7 +114,12 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
     if tensors is None:
         _C.start_all("torch_pjrt.sync")
     else:
-        _C.sync([tensors] if isinstance(tensors, torch.Tensor) else list(tensors), "torch_pjrt.sync")
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in given):
+            from torch_pjrt.program.subclasses import leaves
+
+            given = leaves(given)
+        _C.sync(given, "torch_pjrt.sync")
 
 
 def metrics() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,12 +14,13 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.kept import mark
-from torch_pjrt.capture.recording import CPU, Piece, Recording, recording
+from torch_pjrt.capture.recording import CPU, Compound, Piece, Recording, recording
 from torch_pjrt.capture.scalars import Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.residence import check_residence
+from torch_pjrt.program.subclasses import Template, Watched, is_subclass, leaves, leaves_of
 
 SINGLE, TUPLE, LIST = range(3)
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
@@ -43,6 +44,28 @@ class Capture:
     pinned: list[Hyperparameter]  # whose values the program is made for
     arguments: list[Any]  # (shape, dtype, device, strides) of each
     updates_arguments: bool
+    templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
+    compound_gradients: list[tuple[Any, Any, Template | None, int]]  # as gradients, of subclasses: how many leaves
+    compounds_cleared: list[tuple[Any, Any]]  # whose .grad is let go of
+
+    def hand_over(self, results: list[Any]) -> Any:
+        """Of a call whose results come as a list: gradients where they belong, the rest as the function gave it."""
+        for container, key, template, count in reversed(self.compound_gradients):
+            parts = iter(results[len(results) - count :])
+            del results[len(results) - count :]
+            _read(container, key).grad = next(parts) if template is None else template.build(parts)
+        for container, key in reversed(self.gradients):
+            _read(container, key).grad = results.pop()
+        for container, key in self.compounds_cleared:
+            _read(container, key).grad = None
+        if self.templates is not None:
+            parts = iter(results)
+            results = [next(parts) if t is None else t.build(parts) for t in self.templates]
+        return pytree.tree_unflatten(results, self.spec)
+
+
+def _read(container: Any, key: Any) -> Any:
+    return container if key is None else container[key]
 
 
 class StateMade(Exception):
@@ -58,6 +81,7 @@ class _Run:
     pinned: set[Hyperparameter]
     numbers: torch.Tensor | None
     home: torch.device
+    templates: list[Template | None] | None
 
 
 def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
@@ -105,7 +129,7 @@ def _run_once(
                     numbers[each] = Number(vector[i], each.read(found), pin)
         inside = stack.enter_context(Substitution(found, mode, numbers))
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
-        named = [(f"argument {i}", t) for i, t in enumerate(reals)]
+        named = [(f"argument {i}", leaf) for i, t in enumerate(reals) for _, leaf in leaves_of(t)]
         mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
         try:
             with mode:
@@ -125,13 +149,17 @@ def _run_once(
                     "(torch.autograd.grad)"
                 )
         inside.settle()
-        leaves, spec = pytree.tree_flatten(result)
-        leaves = [mode.lift(leaf) for leaf in leaves]
-    if any(isinstance(leaf, Number) for leaf in leaves):
+        mode.settle_compounds()
+        given_back, spec = pytree.tree_flatten(result)
+        given_back = [mode.lift(leaf) for leaf in given_back]
+        flat = [x for leaf in given_back for x in (leaves([leaf]) if is_subclass(leaf) else [leaf])]
+        templates = [Template(leaf) if is_subclass(leaf) else None for leaf in given_back]
+    if any(isinstance(leaf, Number) for leaf in flat):
         raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
     home = next((device for device in devices if device.type != "cpu"), CPU)
-    return _Run(mode, leaves, spec, inside.state_made, pinned, values, home)
+    made = inside.state_made
+    return _Run(mode, flat, spec, made, pinned, values, home, templates if any(templates) else None)
 
 
 @dataclass
@@ -141,10 +169,38 @@ class _Grads:
     cleared: list[int]
     kept: list[int]
     absent: list[int]
+    compounds_cleared: list[Compound] = field(default_factory=list)
+    compounds_kept: list[Compound] = field(default_factory=list)
+
+
+def _check_compounds(run: _Run) -> None:
+    """The gradients of subclasses don't go from call to call."""
+    mode = run.mode
+    changed = mode.trace.changed()
+    beside = {id(leaf): compound for compound in mode.compounds for leaf in compound.gradient_leaves}
+    if not beside:
+        return
+    grads = [c.placeholder.grad for c in mode.compounds]
+    targets = leaves([g for g, c in zip(grads, mode.compounds, strict=True) if g is not None and g is not c.gradient])
+    targets += [p.placeholder for p in mode.pieces if p.container is not None and id(p.placeholder) not in beside]
+    targets += mode.arguments + [t for t in run.leaves if isinstance(t, torch.Tensor)]
+    reached = mode.trace.reached(targets)
+    for i, piece in enumerate(mode.pieces):
+        compound = beside.get(id(piece.placeholder))
+        if compound is None:
+            continue
+        at = mode.position(i)
+        if reached[at] or (changed[at] and compound.placeholder.grad is compound.gradient):
+            raise CaptureError(
+                f"the function uses the gradient that {compound.name} had before: those of subclasses "
+                f"({type(compound.real).__name__}) don't add up over calls. Set them to None at its start "
+                "(optimizer.zero_grad())"
+            )
 
 
 def _depends_on_grads(run: _Run) -> bool:
     mode = run.mode
+    _check_compounds(run)
     changed = mode.trace.changed()
     indices = [mode.position(i) for i, piece in enumerate(mode.pieces) if piece.container is None]
     holders = [piece.placeholder for piece in mode.pieces if piece.container is not None]
@@ -173,6 +229,16 @@ def _plan_grads(run: _Run, keep: bool) -> _Grads:
             (plan.kept if kept else plan.cleared).append(i)
         elif grad is None:
             plan.cleared.append(i)
+    where = {id(piece.placeholder): mode.position(i) for i, piece in enumerate(mode.pieces)}
+    for compound in mode.compounds:
+        grad = compound.placeholder.grad
+        if not compound.real.requires_grad or (grad is not None and grad is compound.gradient):
+            continue
+        updated = any(changed[where[id(leaf)]] for _, leaf in compound.inside)
+        if grad is None or (updated and not keep):
+            plan.compounds_cleared.append(compound)
+        else:
+            plan.compounds_kept.append(compound)
     return plan
 
 
@@ -194,7 +260,10 @@ def _with_grads(
         ]
         return run, plan
     changed = run.mode.trace.changed()
-    if not any(changed[run.mode.position(i)] for i, p in enumerate(run.mode.pieces) if p.container is None):
+    set_anew = any(c.gradient is not None and c.placeholder.grad is not c.gradient for c in run.mode.compounds)
+    if not set_anew and not any(
+        changed[run.mode.position(i)] for i, p in enumerate(run.mode.pieces) if p.container is None
+    ):
         return run, _plan_grads(run, keep)
     # Some are set to zero before they are used, which is the same as not having them. Others may not be touched at all.
     untouched = {
@@ -202,15 +271,17 @@ def _with_grads(
         for i, p in enumerate(run.mode.pieces)
         if p.gradient is not None and p.placeholder.grad is p.gradient and not changed[run.mode.position(i + 1)]
     }
+    idle = {id(c.real) for c in run.mode.compounds if c.gradient is not None and c.placeholder.grad is c.gradient}
     run.mode.made.let_go()
     run = _run(fn, args, kwargs, found, inputs, "none")
     plan = _plan_grads(run, keep)
+    plan.compounds_cleared = [c for c in plan.compounds_cleared if id(c.real) not in idle]
     plan.cleared = [i for i in plan.cleared if id(run.mode.pieces[i].real) not in untouched]
     return run, plan
 
 
-def _form(spec: pytree.TreeSpec, leaves: Sequence[Any], has_gradients: bool) -> int:
-    if has_gradients or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+def _form(spec: pytree.TreeSpec, results: Sequence[Any]) -> int:
+    if not all(isinstance(leaf, torch.Tensor) for leaf in results):
         return LIST
     if spec.is_leaf():
         return SINGLE
@@ -263,16 +334,20 @@ def _capture(
         mode.made.let_go()
         raise StateMade
     gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
+    of_compounds = [compound.placeholder.grad for compound in plan.compounds_kept]
+    gradients += leaves(of_compounds)
     devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
     devices += [mode.pieces[i].real.device for i in plan.kept]
+    devices += [run.home] * len(leaves(of_compounds))
     without_value = mode.made.without_value()
     ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
-    for piece in mode.pieces:
-        piece.placeholder.grad = None
+    for placeholder in [p.placeholder for p in mode.pieces] + [c.placeholder for c in mode.compounds]:
+        placeholder.grad = None
     program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
-    form = _form(run.spec, run.leaves, bool(gradients))
+    plain = run.templates is None and not plan.compounds_cleared and not gradients
+    form = _form(run.spec, run.leaves) if plain else LIST
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
     followers = [f for f in mode.followers if f.leader in position]
@@ -304,6 +379,12 @@ def _capture(
         inputs=list(inputs),
         pinned=sorted(run.pinned, key=repr),
         arguments=arguments,
+        templates=run.templates,
+        compound_gradients=[
+            (c.container, c.key, Template(grad) if is_subclass(grad) else None, len(leaves([grad])))
+            for c, grad in zip(plan.compounds_kept, of_compounds, strict=True)
+        ],
+        compounds_cleared=[(c.container, c.key) for c in plan.compounds_cleared],
         updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
 
@@ -318,6 +399,11 @@ def _ties(run: _Run, with_grads: bool) -> Ties:
         matters = with_grads or not isinstance(other.container, list) or id(piece) not in indices
         if matters or changed[mode.position(indices[id(piece)])]:
             pairs.append((Place(piece.name, piece.container, piece.key), other))
+    for compound in mode.compounds:
+        watched = Watched(compound.real)
+        pairs.append((Place(compound.name, (watched.form,), 0), Place("what it is made of", watched, None)))
+        if compound.key is not None:
+            pairs.append((Place(compound.name, compound.container, compound.key), Place("itself", (compound.real,), 0)))
     return Ties(pairs)
 
 

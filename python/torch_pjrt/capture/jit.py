@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, capture
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.ties import Ties
+from torch_pjrt.program.subclasses import differences, form_of, is_subclass, leaves
 
 
 class Jitted(functools.partial):  # type: ignore[type-arg]
@@ -33,7 +34,8 @@ class _Otherwise:
     def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor]) -> None:
         self.captured, self.name = captured, name
         # All that is kept of the examples: what they looked like.
-        self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in examples]
+        plain = leaves(examples)
+        self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in plain]
 
     def __call__(self, *args: Any) -> Any:
         if len(args) != len(self.expected):
@@ -105,8 +107,8 @@ def jit(
     if captured.ties:
         call = _tied(call, captured.ties, name)
     if captured.form == LIST:
-        return _unflattened(call, captured.spec)
-    return call
+        call = _handed_over(call, captured)
+    return _taken_apart(call, examples, name) if any(map(is_subclass, examples)) else call
 
 
 def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:
@@ -122,9 +124,27 @@ def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:
     return run
 
 
-def _unflattened(call: Any, spec: pytree.TreeSpec) -> Callable[..., Any]:
+def _taken_apart(call: Any, examples: Sequence[torch.Tensor], name: str) -> Callable[..., Any]:
+    expected = [form_of(example) for example in examples]
+
     def run(*args: Any) -> Any:
-        return pytree.tree_unflatten(call(*args), spec)
+        if len(args) != len(expected):
+            raise TypeError(f"{name}: expected {len(expected)} arguments, got {len(args)}")
+        for i, (given, form) in enumerate(zip(args, expected, strict=True)):
+            now = form_of(given)
+            if form is not None and now is not None:  # whether it requires grad is no matter here
+                now = dataclasses.replace(now, requires_grad=form.requires_grad)
+            if now != form:
+                raise TypeError(f"{name}: {'; '.join(differences(f'argument {i}', form, now))}: call jit again")
+        return call(*leaves(args))
+
+    run.program = call.program  # type: ignore[attr-defined]
+    return run
+
+
+def _handed_over(call: Any, captured: Capture) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return captured.hand_over(call(*args))
 
     run.program = call.program  # type: ignore[attr-defined]
     return run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
+from torch_pjrt.program.subclasses import is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import tracing
 
 CPU = torch.device("cpu")
@@ -53,6 +54,20 @@ class Piece:
     key: Any
     placeholder: torch.Tensor
     gradient: torch.Tensor | None = None  # the placeholder of its .grad
+
+
+@dataclass
+class Compound:
+    """A tensor of a function's state that is a subclass. Its leaves are pieces, found where they lie."""
+
+    real: torch.Tensor
+    name: str
+    container: Any
+    key: Any
+    placeholder: torch.Tensor
+    inside: list[tuple[tuple[str, ...], torch.Tensor]]  # the placeholders of its leaves
+    gradient: torch.Tensor | None = None
+    gradient_leaves: list[torch.Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -102,16 +117,20 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
     if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
         raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
-    if real.requires_grad and not real.is_leaf:
-        raise CaptureError(
-            f"{name} was computed by differentiable operations outside of the captured function; detach it, or compute "
-            "it inside"
-        )
+    check_leaf(real, name)
     with torch.no_grad():
         result = make_placeholder(trace, real)
     if isinstance(real, torch.nn.Parameter):
         return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
     return result.requires_grad_() if real.requires_grad else result
+
+
+def check_leaf(real: torch.Tensor, name: str) -> None:
+    if real.requires_grad and not real.is_leaf:
+        raise CaptureError(
+            f"{name} was computed by differentiable operations outside of the captured function; detach it, or compute "
+            "it inside"
+        )
 
 
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -143,8 +162,10 @@ class Recording(TorchFunctionMode):
         self.pieces: list[Piece] = []
         self.followers: list[Follower] = []
         self.leaders: dict[Any, int] = {}
-        self.by_id: dict[int, Piece] = {}
-        self.ties: list[tuple[Piece, Place]] = []  # where else a piece was found
+        self.compounds: list[Compound] = []
+        self.given: list[Compound] = []  # the arguments that are subclasses
+        self.by_id: dict[int, Piece | Compound] = {}
+        self.ties: list[tuple[Piece | Compound, Place]] = []  # where else a piece was found
         self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
@@ -153,6 +174,11 @@ class Recording(TorchFunctionMode):
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
+        if is_subclass(real):
+            check_leaf(real, name)
+            given = with_leaves(real, lambda leaf, path: self.argument(leaf, ".".join((name, *path))))
+            self.given.append(Compound(real, name, None, None, given, list(leaves_of(given))))
+            return given
         self.arguments.append(self.stand_in(real, name))
         self.made.add(self.arguments[-1:])
         return self.arguments[-1]
@@ -171,6 +197,8 @@ class Recording(TorchFunctionMode):
             if known.container is not container or known.key != key:
                 self.ties.append((known, Place(name, container, key)))
             return known.placeholder
+        if is_subclass(real):
+            return self.compound(real, name, container, key)
         placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
         index = len(self.pieces)
@@ -186,6 +214,40 @@ class Recording(TorchFunctionMode):
                 piece.gradient = placeholder.grad = gradient
                 self.pieces.append(Piece(gradient, f"{name}.grad", None, index, gradient))
         return placeholder
+
+    def compound(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
+        check_leaf(real, name)
+        placeholder = with_leaves(real, lambda leaf, path: self.piece(leaf, ".".join((name, *path)), leaf, None))
+        made = Compound(real, name, container, key, placeholder, list(leaves_of(placeholder)))
+        self.compounds.append(made)
+        self.by_id[id(real)] = made
+        if real.requires_grad:
+            _copy_hooks(real, placeholder)
+            if self.grads == "all" or (self.grads == "actual" and real.grad is not None):
+                grad = real.detach() if real.grad is None else real.grad
+                made.gradient = placeholder.grad = with_leaves(grad.detach(), lambda leaf, _: self.beside(leaf, made))
+        return placeholder
+
+    def beside(self, leaf: torch.Tensor, owner: Compound) -> torch.Tensor:
+        """Of a gradient that was there before: only to see that nothing depends on it."""
+        placeholder = like(self.trace, leaf, f"{owner.name}.grad")
+        owner.gradient_leaves.append(placeholder)
+        self.pieces.append(Piece(leaf, f"{owner.name}.grad", leaf, None, placeholder))
+        return placeholder
+
+    def settle_compounds(self) -> None:
+        """What a subclass now holds, where an operation in place gave it another tensor, is written where it was."""
+        for each in (*self.given, *self.compounds):
+            for (path, before), (_, now) in zip(each.inside, leaves_of(each.placeholder), strict=True):
+                if now is before:
+                    continue
+                if (now.shape, now.dtype) != (before.shape, before.dtype):
+                    raise CaptureError(
+                        f"the captured function gives {'.'.join((each.name, *path))} another shape or dtype: it is "
+                        "updated where it lies"
+                    )
+                with torch.no_grad():
+                    before.copy_(now)
 
     def count(self, real: torch.Tensor, name: str, container: Any, key: Any) -> None:
         """Takes a number of an optimizer's state as a follower of an equal one, if there was one."""
@@ -229,7 +291,7 @@ class Recording(TorchFunctionMode):
                     self.held.add(id(value))
                     self.ties.append((known, Place("a tensor that the function uses", (value,), 0)))
                 return known.placeholder
-            if value.device.type != "pjrt" or self.was_there_before(value):
+            if any(leaf.device.type != "pjrt" or self.was_there_before(leaf) for _, leaf in leaves_of(value)):
                 return self.piece(value, "a tensor that the function uses", value, None)
             return value
         if isinstance(value, (list, tuple)):
@@ -309,8 +371,8 @@ class Recording(TorchFunctionMode):
             needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
             kind = ValueNeeded if needs_value else CaptureError
             raise kind(f"{name} can't be part of a program: {error}") from error
-        leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.made.add(leaf for leaf in leaves if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
+        results = leaves(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        self.made.add(leaf for leaf in results if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
         return result
 
 

@@ -14,6 +14,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.substitution import Hyperparameter, varying
+from torch_pjrt.program.subclasses import form_of, is_subclass, leaves
 
 # Programs kept for calls that differ in nothing but shapes, the presence of gradients and param_groups.
 MOST_ENTRIES = 32
@@ -26,6 +27,11 @@ def _ambient() -> tuple[Any, ...]:
         torch.is_inference_mode_enabled(),
         *(torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) for device in ("cpu", "cuda", "pjrt")),
     )
+
+
+def _taken_apart(structure: Any, tensors: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Of arguments that may be subclasses: their forms beside the structure, and the plain tensors that they are."""
+    return (structure, *map(form_of, tensors)), leaves(tensors)
 
 
 class _Entry:
@@ -118,6 +124,7 @@ class CompiledStep:
         self.inputs = {"lr"}  # names of hyperparameters that are inputs
         self.seen: dict[Any, Any] = {}
         self.captures = 0
+        self.takes_subclasses = False
 
     @property
     def programs(self) -> int:
@@ -133,6 +140,8 @@ class CompiledStep:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             structure = (spec, *((type(x), x) for x in leaves if not isinstance(x, torch.Tensor)))
+        if self.takes_subclasses:
+            structure, tensors = _taken_apart(structure, tensors)
         key = (structure, _ambient(), *[module.training for module in self.modules])
         for entry in self.entries.get(key, ()):
             if entry.holds():
@@ -145,13 +154,12 @@ class CompiledStep:
         captured = entry.captured
         if captured.form != LIST:
             return results
-        for place in reversed(captured.gradients):
-            container, name = place
-            parameter = container if name is None else container[name]
-            parameter.grad = results.pop()
-        return pytree.tree_unflatten(results, captured.spec)
+        return captured.hand_over(results)
 
     def capture(self, structure: Any, tensors: Any, args: Any, kwargs: Any) -> Any:
+        if not self.takes_subclasses and any(map(is_subclass, tensors)):
+            self.takes_subclasses = True
+            structure, tensors = _taken_apart(structure, tensors)
         if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode: what eager gives
             return self.fn(*args, **kwargs)
         found = find(self.fn, *self.named)

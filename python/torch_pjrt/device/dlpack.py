@@ -20,6 +20,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.device.streams import _device
+from torch_pjrt.program.subclasses import is_subclass, leaves_of
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
@@ -65,6 +66,7 @@ def _check_host_memory() -> None:
 
 
 def _export(tensor: torch.Tensor, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    _check_memory(tensor)
     if tensor.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if tensor.is_conj():
@@ -79,6 +81,15 @@ def _export(tensor: torch.Tensor, max_version: Any, dl_device: Any, copy: bool |
 
 def _is_ours(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.device.type == "pjrt"
+
+
+def _check_memory(tensor: torch.Tensor) -> None:
+    if is_subclass(tensor):
+        names = ", ".join(f".{'.'.join(path)}" for path, _ in leaves_of(tensor))
+        raise BufferError(
+            f"a {type(tensor).__name__} has no memory of its own to export: it is made of {names or 'no tensors'}; "
+            "export these, or what it means as a plain tensor"
+        )
 
 
 def install() -> None:

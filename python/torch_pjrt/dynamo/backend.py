@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._dynamo
@@ -15,21 +17,27 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.dynamo import comparing, composites, layouts
 from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
+from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
-from torch_pjrt.dynamo.nested import compile_without_ragged_sizes
 from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
 from torch_pjrt.dynamo.splitting import outputs_of
+from torch_pjrt.dynamo.tracing import user_line
 from torch_pjrt.meanings.asked import made
 from torch_pjrt.meanings.groups import traced
 from torch_pjrt.program.residence import check_residence
+from torch_pjrt.program.subclasses import check as check_subclass
+
+if TYPE_CHECKING:
+    from torch_pjrt.traces.collector import Collector
 
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
     "verify": "run eager beside each graph, and raise on the first result or mutation that differs",
+    "trace": "what torch_pjrt.last_traces(compiled) shows is taken down",
     "composites": 'the composites that its programs have: what torch_pjrt.composites takes, such as "all"',
 }
 # LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
@@ -53,7 +61,7 @@ def checked_options(mode: str | None, options: dict[str, Any] | None) -> dict[st
         if name not in OPTIONS:
             known = "; ".join(f"'{option}': {meaning}" for option, meaning in OPTIONS.items())
             raise ValueError(f"backend 'pjrt' has no option '{name}'; it has {known}")
-        if not isinstance(value, bool) and name != "composites":
+        if not isinstance(value, bool) and name not in ("composites", "trace"):
             raise TypeError(f"option '{name}' of backend 'pjrt' is True or False, not {value!r}")
     return dict(options or {})
 
@@ -66,6 +74,16 @@ def check_devices(values: Sequence[Any]) -> None:
             "backend 'pjrt' compiles for tensors on 'cpu' and 'pjrt', and on 'cuda' with a plugin for it. An input is "
             f"on '{value.device}', and the plugin computes on '{_C.platform_name()}': move it and the module to 'pjrt'"
         )
+
+
+def check_subclasses(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+    """AOTAutograd takes subclasses apart and puts them together, and trusts them."""
+    for name, value in zip(input_names(module), example_inputs, strict=True):
+        check_subclass(value, f"argument {name}")
+    for node in pytree.tree_leaves(outputs_of(module)):
+        if isinstance(node, fx.Node) and node.op != "placeholder":
+            file, line = user_line(node)
+            check_subclass(node.meta.get("example_value"), f"the result of {file}:{line}")
 
 
 def forget_current_stream(module: fx.GraphModule) -> None:
@@ -105,6 +123,33 @@ def needs_no_wrapper(module: fx.GraphModule, example_inputs: Sequence[Any], grap
     return plain and unchanged and own and stateless and about.grad_enabled_mutation is None
 
 
+def collector_of(
+    asked: Any, module: fx.GraphModule, example_inputs: Sequence[Any], inputs: Sequence[str]
+) -> Collector | None:
+    """Where a trace is asked for, or rules are to be followed."""
+    rules = sys.modules.get("torch_pjrt.traces.rules")
+    if asked in (None, False) and (rules is None or not rules.are_there()):
+        return None
+    from torch_pjrt.traces.collector import Collector
+    from torch_pjrt.traces.trace import Traces, traces_of
+
+    traces = asked if isinstance(asked, Traces) else Traces()
+    if asked is True:
+        traces = traces_of(current_code())
+    return Collector(traces, module, example_inputs, inputs)
+
+
+def current_code() -> Any:
+    """Of the function that Dynamo is compiling."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        code = frame.f_locals.get("code")
+        if frame.f_code.co_name in ("_compile", "compile_inner") and code is not None:
+            return code
+        frame = frame.f_back
+    return None
+
+
 def keep_what_was_saved() -> None:
     """Says to AOTAutograd, while it has a backward compiled, that this may run again (``retain_graph=True``): it takes
     for granted that a compiled backward writes over what the forward has saved for it, which programs don't."""
@@ -142,41 +187,50 @@ def pjrt(
     asked = made(settings["composites"]) if "composites" in settings else _C.asked_composites()
     check_devices(example_inputs)
     check_residence(example_inputs)
-    tell_guards(module)
+    check_subclasses(module, example_inputs)
+    tell_guards(module, example_inputs)
     inputs_of_user = input_names(module)
+    collector = collector_of(settings.get("trace"), module, example_inputs, inputs_of_user)
 
-    def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
-        with asking(asked):  # a backward is compiled when it is first called
-            return compile_asked(graph, inputs)
+    def compiler(
+        graph: fx.GraphModule, inputs: Sequence[Any], which: str = "forward"
+    ) -> Callable[[list[Any]], Sequence[Any]]:
+        with asking(asked), collector.compiling(which) if collector else nullcontext():
+            return compile_asked(graph, inputs)  # a backward is compiled when it is first called
 
     def compile_asked(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         if settings.get("retrace"):
             return comparing.retraced(graph)
         names = argument_names(graph.graph, inputs_of_user)
-        function = compile_without_ragged_sizes(compile_graph, graph, inputs, names)
+        function = compile_around(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
     def backward_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         keep_what_was_saved()
-        return compiler(graph, inputs)
+        return compiler(graph, inputs, "backward")
 
     direct: list[Callable[..., Any]] = []
 
     def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        if collector is not None:
+            collector.inference(graph)
         function = compiler(graph, inputs)
         if isinstance(function, Compiled) and needs_no_wrapper(module, example_inputs, inputs):
             direct.append(function.direct)
         return function
 
+    def split(joint: fx.GraphModule, inputs: Sequence[Any], **about: Any) -> Any:
+        return collector.split(partition, joint, inputs, about) if collector else partition(joint, inputs, **about)
+
     backend = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=backward_compiler,
         inference_compiler=inference_compiler,
-        partition_fn=partition,
+        partition_fn=split,
         keep_inference_input_mutations=True,
     )
     forget_current_stream(module)
     rewrite(module)
-    with asking(asked), own_kernels(), traced():
+    with asking(asked), own_kernels(), traced(), collector.recording() if collector else nullcontext():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils import _python_dispatch
 
 from torch_pjrt import _C, report
+from torch_pjrt.dynamo.around import calls_with_opaque
 from torch_pjrt.dynamo.recompiles import argument_names
 from torch_pjrt.dynamo.splitting import split
 from torch_pjrt.dynamo.symbols import numbers_of
@@ -22,6 +23,9 @@ def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: 
     """A graph of ATen calls as a function that takes a list of arguments (``names``: what the user calls them) and
     gives the graph's results."""
     compiled = Compiled(module, names)
+    if needed := calls_with_opaque(module.graph, example_inputs):
+        compiled.cut(Refused(needed))
+        return compiled
     try:
         compiled.function.add(compiled.tracer.program(example_inputs))
     except Refused as refused:

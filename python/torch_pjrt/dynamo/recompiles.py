@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from torch_pjrt import report
+from torch_pjrt.program.subclasses import Form, differences, form_of
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 LOCAL = re.compile(r"\bL\['(\w+)'\]")
@@ -40,15 +42,37 @@ def _function(graph: fx.Graph) -> dict[str, Any]:
     return {"function": "(unknown)"}
 
 
-def tell_guards(module: fx.GraphModule) -> None:
+# Of each function, what subclasses its arguments were when it was last compiled.
+_forms: dict[tuple[Any, ...], dict[str, Form | None]] = {}
+MOST_FUNCTIONS = 256
+
+
+def _changed_forms(module: fx.GraphModule, example_inputs: Sequence[Any]) -> str:
+    """``"x: context 'm' → 'kg'"``: how the arguments differ from the last compile's; "" where no subclass does."""
+    now = {
+        name: form_of(value, sizes=False) if isinstance(value, torch.Tensor) else None
+        for name, value in zip(input_names(module), example_inputs, strict=True)
+    }
+    key = tuple(_function(module.graph).values())
+    before = _forms.pop(key, now)
+    _forms[key] = now
+    if len(_forms) > MOST_FUNCTIONS:
+        del _forms[next(iter(_forms))]
+    return "; ".join(
+        each for name, form in now.items() if name in before for each in differences(name, before[name], form)
+    )
+
+
+def tell_guards(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
     """In a backend: tells if Dynamo calls it because guards of an earlier compile of the function don't hold."""
+    changed = _changed_forms(module, example_inputs)
     if not report.is_active():
         return
     from torch._dynamo.utils import get_metrics_context
 
     reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
     if reason:
-        first = re.sub(r"^\d+/\d+: |\s*#.*", "", reason.split("\n")[0]).strip()
+        first = changed or re.sub(r"^\d+/\d+: |\s*#.*", "", reason.split("\n")[0]).strip()
         report.tell(report.Recompile(reason=first, **_function(module.graph)))
 
 

@@ -26,6 +26,7 @@ from torch_pjrt.program.placeholders import (
     reaches_beside,
     same_strides,
 )
+from torch_pjrt.program.shown import show
 from torch_pjrt.program.tracing_scope import tracing
 
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS | composites.LOWERINGS
@@ -288,4 +289,5 @@ class Tracer:
             if run.refused:
                 raise Refused(run.refused)
             also = [] if run.asserted is None else [run.asserted]
+            show(trace, inputs, results)
             return trace.compile(results, result_devices(self.module, results), self.random_device, also)

@@ -142,7 +142,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
     graph::Walk walk;
     {
       std::lock_guard graph_guard(graph::graph_lock());
-      graph::walk_values(results, walk);
+      graph::walk_trace(results, {}, {}, walk);  // of placeholders too
     }
     std::vector<NumberSlot> slots = cache_.slots_for(walk);
     text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;

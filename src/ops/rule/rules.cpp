@@ -17,7 +17,6 @@ void add_decomposed_composites(RuleTable& rules) {
            "aten::_fused_rms_norm",
            "aten::_fused_rms_norm_backward",
            "aten::_native_multi_head_attention",
-           "aten::_scaled_mm",
            "aten::_thnn_fused_gru_cell",
            "aten::_thnn_fused_gru_cell_backward",
            "aten::_thnn_fused_lstm_cell",
@@ -93,6 +92,7 @@ const RuleTable& RuleTable::instance() {
     add_special_rules(rules);
     add_reduction_rules(rules);
     add_matmul_rules(rules);
+    add_scaled_product_rules(rules);
     add_linalg_rules(rules);
     add_fft_rules(rules);
     add_convolution_rules(rules);

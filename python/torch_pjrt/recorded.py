@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.program.subclasses import leaves
 
 
 def _is_compiled(part: Any) -> bool:
@@ -45,7 +46,7 @@ def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     eager = _C.eager()
     _C.set_eager(False)
     try:
-        results = [leaf for leaf in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        results = leaves(leaf for leaf in pytree.tree_leaves(fn(*args, **kwargs)) if isinstance(leaf, torch.Tensor))
     finally:
         _C.set_eager(eager)
     if not results:

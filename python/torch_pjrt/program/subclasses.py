@@ -1,0 +1,217 @@
+"""Tensor subclasses that wrap others (``__tensor_flatten__``), and the plain tensors that they are made of, the
+*leaves*, which are what a program takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+OF_PYTORCH = ("FakeTensor", "FunctionalTensor")  # stand for one tensor while PyTorch traces
+
+
+def is_subclass(value: Any) -> bool:
+    """Is it a tensor that wraps others?"""
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or type(value).__name__ in OF_PYTORCH:
+        return False
+    return is_traceable_wrapper_subclass(value)
+
+
+def name_of(value: Any) -> str:
+    return type(value).__name__
+
+
+def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
+    """What ``__tensor_flatten__`` says: the attributes that hold tensors, and the context.
+
+    Raises:
+        TypeError: it says what is not so.
+    """
+    flattened = value.__tensor_flatten__()
+    try:
+        names, context = flattened
+        parts = {name: getattr(value, name) for name in names}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name_of(value)}.__tensor_flatten__ gives {flattened!r}: it is to give a list of the names of the "
+            "attributes that hold tensors, and a context"
+        ) from None
+    except AttributeError as error:
+        raise TypeError(
+            f"{name_of(value)}.__tensor_flatten__ names an attribute that the tensor has not ({error}): leave out what "
+            "is None or absent"
+        ) from None
+    for name, part in parts.items():
+        if not isinstance(part, torch.Tensor) and not _is_opaque(part):
+            raise TypeError(
+                f"{name_of(value)}.__tensor_flatten__ names '{name}', which is a {name_of(part)}: it names attributes "
+                "that hold tensors, and everything else goes into the context"
+            )
+    return parts, context
+
+
+def _is_opaque(part: Any) -> bool:
+    """An object that PyTorch takes for a part although it is no tensor, such as the mesh of a DTensor."""
+    from torch._library.opaque_object import is_opaque_type
+
+    return is_opaque_type(type(part))
+
+
+def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = None, stride: Any = None) -> Any:
+    """What ``__tensor_unflatten__`` makes of parts like those of ``like``.
+
+    Raises:
+        TypeError: it fails, or gives something else.
+    """
+    cls = type(like)
+    size, stride = (like.shape if size is None else size), (like.stride() if stride is None else stride)
+    try:
+        made = cls.__tensor_unflatten__(parts, context, size, stride)
+    except Exception as error:
+        raise TypeError(
+            f"{cls.__name__}.__tensor_unflatten__ fails on what __tensor_flatten__ gave "
+            f"({', '.join(parts) or 'no tensors'}, context {context!r}): {type(error).__name__}: {error}"
+        ) from error
+    if type(made) is not cls:
+        raise TypeError(
+            f"{cls.__name__}.__tensor_unflatten__ gives a {name_of(made)}, and has to give a {cls.__name__} again: a "
+            "class that inherits it says so with its own"
+        )
+    return made
+
+
+def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+    """The plain tensors in it, with the attributes that lead to each; a plain tensor itself."""
+    if not is_subclass(value):
+        yield path, value
+        return
+    for name, part in parts_of(value)[0].items():
+        if isinstance(part, torch.Tensor):
+            yield from leaves_of(part, (*path, name))
+
+
+def leaves(values: Any) -> list[torch.Tensor]:
+    """The plain tensors in a sequence of tensors."""
+    return [leaf for value in values for _, leaf in leaves_of(value)]
+
+
+def with_leaves(value: torch.Tensor, put: Callable[[torch.Tensor, tuple[str, ...]], torch.Tensor]) -> torch.Tensor:
+    """The same with another tensor in the place of each leaf: ``put(leaf, path)``. ``requires_grad`` stays."""
+
+    def made(value: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
+        if not is_subclass(value):
+            return put(value, path)
+        parts, context = parts_of(value)
+        inner = {n: made(p, (*path, n)) if isinstance(p, torch.Tensor) else p for n, p in parts.items()}
+        return put_together(value, inner, context)
+
+    if not is_subclass(value):
+        return put(value, ())
+    with torch.no_grad():
+        result = made(value, ())
+    if isinstance(value, torch.nn.Parameter) and not isinstance(result, torch.nn.Parameter):
+        result._is_param = True
+    if value.requires_grad and value.is_leaf:
+        result.requires_grad_()
+    return result
+
+
+def check(value: Any, where: str) -> None:
+    """Raises a TypeError where ``__tensor_flatten__`` and ``__tensor_unflatten__`` don't fit together."""
+    if not is_subclass(value):
+        return
+    try:
+        parts, context = parts_of(value)
+        with torch.no_grad():
+            put_together(value, parts, context)
+    except TypeError as error:
+        raise TypeError(f"{where}: {error}") from error
+    for name, part in parts.items():
+        check(part, f"{where}, .{name}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What of a subclass a program is made for: everything but the values, shapes and dtypes of its leaves."""
+
+    cls: type
+    parts: tuple[tuple[str, Any], ...]  # names, each with the form of what is there; None: a plain tensor
+    context: Any
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+    def __hash__(self) -> int:  # contexts need not have one
+        return hash((self.cls, self.size, self.dtype))
+
+
+def form_of(value: Any, sizes: bool = True) -> Form | None:
+    """``sizes``: not where they are symbols, which to compare is to guard."""
+    if not is_subclass(value):
+        return None
+    parts, context = parts_of(value)
+    forms = tuple((name, form_of(part, sizes)) for name, part in parts.items())
+    if not sizes:
+        return Form(type(value), forms, context, (), (), value.dtype, value.requires_grad)
+    return Form(type(value), forms, context, tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
+
+
+def differences(name: str, old: Form | None, new: Form | None) -> Iterator[str]:
+    """``"x: context 'm' → 'kg'"``: what makes another program of it."""
+    if old is None or new is None or old.cls is not new.cls:
+        if old is not new:
+            yield f"{name}: {old.cls.__name__ if old else 'Tensor'} → {new.cls.__name__ if new else 'Tensor'}"
+        return
+    for what in ("context", "size", "stride", "dtype", "requires_grad"):
+        if getattr(old, what) != getattr(new, what):
+            yield f"{name}: {what} {getattr(old, what)!r} → {getattr(new, what)!r}"
+    names, now = [n for n, _ in old.parts], [n for n, _ in new.parts]
+    if names != now:
+        yield f"{name}: made of {', '.join(names) or 'nothing'} → {', '.join(now) or 'nothing'}"
+        return
+    for (part, before), (_, after) in zip(old.parts, new.parts, strict=True):
+        yield from differences(f"{name}.{part}", before, after)
+
+
+class Template:
+    """How a result is put together of leaves."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.like = type(value)
+        self.size, self.stride = value.shape, value.stride()
+        parts, self.context = parts_of(value)
+        self.parts: dict[str, Any] = {n: self._inside(part) for n, part in parts.items()}
+
+    @staticmethod
+    def _inside(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            return Template(part) if is_subclass(part) else None
+        return part
+
+    def build(self, leaves: Iterator[torch.Tensor]) -> torch.Tensor:
+        parts = {}
+        for name, inside in self.parts.items():
+            parts[name] = next(leaves) if inside is None else inside
+            if isinstance(inside, Template):
+                parts[name] = inside.build(leaves)
+        result: torch.Tensor = self.like.__tensor_unflatten__(parts, self.context, self.size, self.stride)
+        return result
+
+
+class Watched:
+    """A subclass among a program's state: ``[None]`` is its form as long as it is made of the tensors that it was made
+    of then."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value, self.form = value, form_of(value)
+        self.leaves = [leaf for _, leaf in leaves_of(value)]
+
+    def __getitem__(self, _: None) -> Form | None:
+        now = [leaf for _, leaf in leaves_of(self.value)]
+        same = len(now) == len(self.leaves) and all(a is b for a, b in zip(now, self.leaves, strict=True))
+        return self.form if same and form_of(self.value) == self.form else None

@@ -1,0 +1,105 @@
+"""What the backend tells of one graph: it becomes the stages of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import fx
+
+from torch_pjrt.program.shown import showing
+from torch_pjrt.program.subclasses import Form, form_of
+from torch_pjrt.traces import rules
+from torch_pjrt.traces.naming import Names, identifiers
+from torch_pjrt.traces.recorder import Recorder
+from torch_pjrt.traces.source import Source
+from torch_pjrt.traces.subclassed import Subclassed
+from torch_pjrt.traces.trace import Trace, Traces
+from torch_pjrt.traces.unrolled import Accounts, Unrolled, objects_of
+from torch_pjrt.traces.written import as_written
+
+Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+
+def _relies_on(name: str, form: Form, source: Source) -> Iterator[str]:
+    inside = ", ".join(f".{part}" for part, _ in form.parts) or "no tensors"
+    yield f"{name} is a {form.cls.__name__} of {inside}; context {source.value(form.context)}"
+    for part, inner in form.parts:
+        if inner is not None:
+            yield from _relies_on(f"{name}.{part}", inner, source)
+
+
+def prologue(names: Sequence[str], values: Sequence[Any], source: Source) -> list[str]:
+    """Which subclasses the program is made for: with others it is made anew."""
+    forms = [(name, form) for name, value in zip(names, values, strict=True) if (form := form_of(value)) is not None]
+    return [line for name, form in forms for line in _relies_on(name, form, source)]
+
+
+class Collector:
+    def __init__(
+        self, traces: Traces, module: fx.GraphModule, example_inputs: Sequence[Any], inputs: Sequence[str]
+    ) -> None:
+        number = traces.graphs
+        traces.graphs += 1
+        self.traces, self.suffix = traces, f" (graph {number})" if number else ""
+        self.ending = f"_{number}" if number else ""
+        self.recorder = Recorder()
+        shown = identifiers(inputs)
+        self.names = Names(shown)
+        source = Source()
+        self.prologue = prologue(shown, example_inputs, source)
+        as_written(module, shown, source)
+        self.add("as written", "as_written", source)
+
+    def add(self, stage: str, name: str, source: Source) -> None:
+        self.traces.append(
+            Trace.of(stage + self.suffix, name, source, self.prologue, label=name + self.ending, traces=self.traces)
+        )
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with rules.active(self.recorder), self.recorder:
+            yield
+
+    def inference(self, module: fx.GraphModule) -> None:
+        outer = Subclassed(self.recorder, module.graph, self.names)
+        accounts = Accounts(module.graph, self.recorder)
+        accounts.show("forward", module.graph)
+        source = Source()
+        self.add("forward, with subclasses", outer.write("all", source), source)
+        source = Source()
+        Unrolled(module.graph, self.names, outer, accounts, objects_of(self.recorder, module.graph)).write(
+            "forward", source
+        )
+        self.add("forward, unrolled", "forward", source)
+
+    def split(self, partition: Partition, joint: fx.GraphModule, inputs: Any, options: dict[str, Any]) -> Any:
+        """Takes down the joint graph, and what the partitioner makes of it."""
+        outer = Subclassed(self.recorder, joint.graph, self.names)
+        accounts = Accounts(joint.graph, self.recorder)
+        objects = objects_of(self.recorder, joint.graph)
+        for which in ("forward", "backward"):
+            source = Source()
+            self.add(f"{which}, with subclasses", outer.write(which, source), source)
+        parts = partition(joint, inputs, **options)
+        for which, part in zip(("forward", "backward"), parts, strict=True):
+            accounts.show(which, part.graph)
+        for which, part in zip(("forward", "backward"), parts, strict=True):
+            source = Source()
+            unrolled = Unrolled(part.graph, self.names, outer, accounts, objects)
+            unrolled.write(which, source, has_backward=which == "forward")
+            self.add(f"{which}, unrolled", which, source)
+        self.traces.accounts.append(accounts)
+        return parts
+
+    @contextmanager
+    def compiling(self, which: str) -> Iterator[None]:
+        """Programs made here are shown."""
+
+        def tell(text: str) -> None:
+            stage = f"StableHLO of the {which}{self.suffix}"
+            self.traces.append(Trace(stage, f"stablehlo_{which}{self.ending}", text, "mlir"))
+
+        with showing(tell):
+            yield

@@ -1,0 +1,82 @@
+"""A call as it was made, subclasses as values: a line of the stages with subclasses, a frame of unrolled lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+STAMP = "pjrt_event"  # in a node's meta: the innermost event that it was made in
+REGENERATED = "pjrt_regenerated"  # a view made again, because what it is a view of was written
+LINE = "pjrt_line"  # of the subclass's own code
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A value, by its name."""
+
+    name: str
+
+
+def refs_in(tree: Any) -> list[Ref]:
+    found = pytree.tree_leaves(tree, is_leaf=lambda x: isinstance(x, Ref))
+    return [ref for ref in found if isinstance(ref, Ref)]
+
+
+def renamed(tree: Any, rename: Callable[[str], str]) -> Any:
+    return pytree.tree_map_only(
+        Ref, lambda ref: Ref(rename(ref.name)), tree, is_leaf=lambda x: isinstance(x, Ref)
+    )  # fmt: skip
+
+
+def short_name(op: Any) -> str:
+    return f"torch.ops.{str(op).removesuffix('.default')}"
+
+
+@dataclass(eq=False)
+class Event:
+    kind: str  # "call"; "build": a subclass put together; "input": perhaps an argument; "attr": a part taken out
+    target: Any  # an op; a subclass; a path of attributes
+    args: Any
+    kwargs: Any
+    out: Any  # pytree with Refs
+    stack: str  # of the user's code
+    backward: bool
+    parent: Event | None = None
+    nodes: list[Any] = field(default_factory=list)  # of the joint graph, made in it
+    handler: str = ""  # whose __torch_dispatch__, or the rule
+    claimed: Any = None  # the op that a rule computes
+    types: dict[str, str] = field(default_factory=dict)  # of operands and results
+
+    def describe(self, rename: Callable[[str], str] = lambda name: name) -> str:
+        """``torch.ops.aten.mm(x: TwoTensor, w: TwoTensor)``"""
+        types = {rename(name): text for name, text in self.types.items()}
+
+        def one(x: Any) -> str:
+            if isinstance(x, Ref):
+                cls = types.get(x.name, "").split("[")[0]
+                return f"{x.name}: {cls}" if cls and " " not in cls else x.name
+            if isinstance(x, (list, tuple)):
+                return "[" + ", ".join(map(one, x)) + "]"
+            return str(x)
+
+        args, kwargs = renamed((self.args, self.kwargs), rename)
+        parts = [one(a) for a in args] + [f"{k}={one(v)}" for k, v in kwargs.items()]
+        if self.claimed is not None:
+            return f"{self.handler}({', '.join(parts)}), for {short_name(self.claimed)}"
+        return f"{short_name(self.target)}({', '.join(parts)})"
+
+
+def frames_of(node: Any) -> list[Event]:
+    """The calls that a node was made in, outermost first."""
+    event, found = node.meta.get(STAMP), []
+    while event is not None:
+        if event.handler:
+            found.append(event)
+        event = event.parent
+    return found[::-1]
+
+
+__all__ = ["LINE", "REGENERATED", "STAMP", "Event", "Ref", "frames_of", "refs_in", "renamed", "replace", "short_name"]

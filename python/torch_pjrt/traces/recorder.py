@@ -1,0 +1,323 @@
+"""What AOTAutograd traces, taken down one level higher: which call of a subclass became which calls of its parts.
+
+A ``TorchDispatchMode`` around AOTAutograd. Users' modes stand above subclasses and above PyTorch's own modes
+(functionalization, proxies, fake tensors), and below autograd: so it sees each call of the forward and of the backward
+with subclasses as arguments. It makes the call again with itself on, passes on the repeat (``NotImplemented``), so that
+the dispatcher asks the subclass, and stamps the nodes that came into the graph meanwhile. It adds no node itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torch_pjrt.program.subclasses import is_subclass, leaves_of, parts_of
+from torch_pjrt.traces.events import LINE, REGENERATED, STAMP, Event, Ref
+from torch_pjrt.traces.source import place
+from torch_pjrt.traces.types import type_of
+
+INDEX = "pjrt_index"  # in a node's meta: which of its event's nodes it was
+TORCH = os.path.dirname(torch.__file__) + os.sep
+FOREIGN = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
+# Whose __torch_dispatch__ is no subclass's.
+MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorch", "_library"))
+Path = tuple[str, ...]
+
+
+def line_of_subclass() -> str:
+    """The line of the subclass's own code that makes a call."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(FOREIGN):
+        file = frame.f_code.co_filename
+        if frame.f_code.co_name == "__torch_dispatch__" and file.startswith(TORCH) and not file.startswith(MODES):
+            break  # a subclass of PyTorch's own
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith("<"):
+        return ""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Recorder(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.stack: list[Event] = []
+        self.tracer: Any = None
+        self.passing = False
+        self.names: dict[int, str] = {}  # id of a subclass -> its name
+        self.keep: list[Any] = []  # so that ids stay theirs
+        self.part: dict[fx.Node, tuple[str, Path]] = {}  # node -> the value that it is a part of, and where
+        self.known: set[str] = set()  # what the stages with subclasses define
+        self.used: set[str] = set()
+        self.inputs: dict[tuple[fx.Node, ...], tuple[str, list[Path]]] = {}  # placeholders -> name, paths
+        self.types: dict[str, str] = {}
+        self.objects: dict[str, Any] = {}
+        self.count = 0
+        self.quiet = False
+        self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
+
+    # Names.
+
+    def node_of(self, tensor: Any) -> fx.Node | None:
+        """No torch._sync: that would add nodes."""
+        while isinstance(tensor, FunctionalTensor):
+            tensor = torch._from_functional_tensor(tensor.elem)
+        slot = get_proxy_slot(tensor, self.tracer, None)
+        return None if slot is None else slot.proxy.node
+
+    def fresh(self, hint: str) -> str:
+        name, n = hint, 0
+        while name in self.used:
+            n += 1
+            name = f"{hint}_{n}"
+        self.used.add(name)
+        return name
+
+    def fresh_subclass(self) -> str:
+        self.count += 1
+        return self.fresh(f"t{self.count - 1}")
+
+    def plain(self, tensor: Any) -> Ref:
+        node = self.node_of(tensor)
+        if node is None:
+            return Ref(self.fresh("constant"))
+        if node.op == "placeholder":
+            if (node,) not in self.inputs:  # what it is called is known when tracing has ended
+                name = f"in_{node.name}"
+                self.inputs[(node,)] = (name, [()])
+                self.types[name] = type_of(tensor)
+                self.known.add(name)
+            return Ref(self.inputs[(node,)][0])
+        name = node.name
+        if not self.stack and name not in self.known:
+            if node in self.part:
+                owner, path = self.part[node]
+                event = self.emit(Event("attr", path, (Ref(owner),), {}, Ref(name), self.line(), self.in_backward()))
+                event.types[name] = type_of(tensor)
+            self.known.add(name)
+        self.used.add(name)
+        self.types.setdefault(name, type_of(tensor))
+        return Ref(name)
+
+    def subclass(self, tensor: Any) -> Ref:
+        known = self.names.get(id(tensor))
+        if known is not None:
+            return Ref(known)
+        parts = [(path, self.node_of(leaf)) for path, leaf in leaves_of(tensor)]
+        owners = set()
+        for path, node in parts:
+            owner, where = self.part.get(node, ("", ())) if node is not None else ("", ())
+            fits = bool(owner) and where[-len(path) :] == path
+            owners.add((owner, where[: -len(path)]) if fits else ("", ()))
+        if parts and len(owners) == 1 and (found := next(iter(owners)))[0]:
+            owner, prefix = found
+            if not prefix:  # another wrapper of the same value
+                self.register(tensor, owner)
+                return Ref(owner)
+            if self.stack:
+                return Ref(".".join((owner, *prefix)))
+            name = self.fresh_subclass()  # a subclass in a subclass, which the user's code took out
+            event = self.emit(Event("attr", prefix, (Ref(owner),), {}, Ref(name), self.line(), self.in_backward()))
+            event.types[name] = type_of(tensor)
+            self.register(tensor, name)
+            return Ref(name)
+        values, context = parts_of(tensor)
+        name = self.fresh_subclass()
+        about = {"context": context, "size": tuple(tensor.shape), "stride": tuple(tensor.stride())}
+        event = Event("build", type(tensor), None, about, Ref(name), self.line(), self.in_backward())
+        if parts and all(node is not None and node.op == "placeholder" for _, node in parts):
+            event.kind = "input"  # or made of inputs: known when tracing has ended
+            self.inputs[tuple(n for _, n in parts if n is not None)] = (name, [p for p, _ in parts])
+            event.args = {k: self.ref(v) for k, v in values.items()}
+            self.events.append(event)
+        else:
+            event.args = {k: self.ref(v) for k, v in values.items()}
+            self.emit(event)
+        event.types[name] = type_of(tensor)
+        for path, node in parts:
+            if node is not None:
+                self.part.setdefault(node, (name, path))
+        self.register(tensor, name)
+        return Ref(name)
+
+    def register(self, tensor: Any, name: str) -> None:
+        self.names[id(tensor)] = name
+        self.keep.append(tensor)
+        self.objects.setdefault(name, tensor)
+        self.types.setdefault(name, type_of(tensor))
+        if not self.stack:
+            self.known.add(name)
+
+    def ref(self, x: Any) -> Any:
+        if is_subclass(x):
+            return self.subclass(x)
+        if isinstance(x, torch.Tensor):
+            return self.plain(x)
+        return int(x) if isinstance(x, torch.SymInt) and x.node.hint is not None else x
+
+    def result(self, x: Any, event: Event) -> Any:
+        if is_subclass(x):
+            name = self.names.get(id(x))
+            if name is None:
+                name = self.fresh_subclass()
+                self.register(x, name)
+            for path, leaf in leaves_of(x):
+                node = self.node_of(leaf)
+                if node is not None and node.op != "placeholder":
+                    self.part[node] = (name, path)  # the outermost comes last
+            event.types[name] = type_of(x)
+            return Ref(name)
+        if not isinstance(x, torch.Tensor):
+            return x
+        node = self.node_of(x)
+        if node is None or node.op == "placeholder":
+            return self.plain(x)
+        if not self.stack:
+            self.known.add(node.name)
+        self.used.add(node.name)
+        self.types.setdefault(node.name, type_of(x))
+        event.types[node.name] = type_of(x)
+        return Ref(node.name)
+
+    # Where we are.
+
+    def emit(self, event: Event) -> Event:
+        event.parent = self.stack[-1] if self.stack else None
+        if event.parent is None:
+            self.events.append(event)
+        return event
+
+    def in_backward(self) -> bool:
+        """A custom Function's backward loses the partitioner's tag."""
+        return bool(torch._C._current_graph_task_id() != -1)
+
+    def line(self) -> str:
+        return str(fx_traceback.current_meta.get("stack_trace") or "")
+
+    def mark(self, before: fx.Node, meta: dict[str, Any], event: Event | None = None) -> fx.Node:
+        """Every node after ``before`` gets these, unless it has them. Gives the last node."""
+        node = before.next
+        root = self.tracer.graph._root
+        while node is not root:
+            if event is not None and event.handler and STAMP not in node.meta:
+                node.meta[STAMP], node.meta[INDEX] = event, len(event.nodes)
+                event.nodes.append(node)
+            for key, value in meta.items():
+                node.meta.setdefault(key, value)
+            node = node.next
+        last: fx.Node = root.prev
+        return last
+
+    # The mode.
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.passing:
+            self.passing = False
+            return NotImplemented
+        kwargs = kwargs or {}
+        mode = get_proxy_mode()
+        if self.quiet or mode is None or (self.tracer is not None and mode.tracer is not self.tracer):
+            return func(*args, **kwargs)  # AOTAutograd looks at metadata; or the body of a higher order operator
+        self.tracer = mode.tracer
+        operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
+        last: fx.Node = self.tracer.graph._root.prev
+        if not operands and self.stack:
+            out = func(*args, **kwargs)
+            self.mark(last, {LINE: line_of_subclass()})
+            return out
+        if operands and self.follow is not None:
+            out = self.follow(func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        event = self.begin(func, args, kwargs)
+        last = self.mark(last, {REGENERATED: True})
+        self.stack.append(event)
+        try:
+            out = self.unroll(event, func, args, kwargs, operands) if operands else func(*args, **kwargs)
+            for x in pytree.tree_leaves(out):  # what functionalization owes is paid within the call
+                if isinstance(x, torch.Tensor):
+                    for _, leaf in leaves_of(x):
+                        self.node_of(leaf)
+        finally:
+            self.stack.pop()
+        return self.end(event, last, out)
+
+    def begin(self, target: Any, args: Any, kwargs: Any) -> Event:
+        event = Event("call", target, None, None, None, self.line(), self.in_backward())
+        event.args, event.kwargs = pytree.tree_map(self.ref, (tuple(args), dict(kwargs)))
+        given = pytree.arg_tree_leaves(*args, **kwargs)
+        refs = pytree.tree_leaves((event.args, event.kwargs), is_leaf=lambda x: isinstance(x, Ref))
+        for x, ref in zip(given, refs, strict=True):
+            if isinstance(ref, Ref):
+                event.types[ref.name] = type_of(x)
+        return self.emit(event)
+
+    def end(self, event: Event, last: fx.Node, out: Any) -> Any:
+        self.mark(last, {}, event)
+        event.out = pytree.tree_map(lambda x: self.result(x, event), out)
+        return out
+
+    def unroll(self, event: Event, func: Any, args: Any, kwargs: Any, operands: list[Any]) -> Any:
+        """Not by ``__torch_dispatch__`` itself: DTensor's calls the op again, and the dispatcher knows better."""
+        order: list[type] = []
+        for x in operands:
+            if type(x) not in order:
+                order.insert(next((i for i, c in enumerate(order) if issubclass(type(x), c)), len(order)), type(x))
+        event.handler = order[0].__name__
+        self.passing = True
+        try:
+            with self:
+                return func(*args, **kwargs)
+        except TypeError as error:
+            if "Multiple dispatch failed" not in str(error):
+                raise
+            names = " and ".join(cls.__name__ for cls in order)
+            raise TypeError(
+                f"{event.describe()}{' in the backward' if event.backward else ''}, at {place(event.stack)}: {names} "
+                "can't do this (its __torch_dispatch__ gave NotImplemented). Handle the op there, or unwrap the tensor "
+                "before"
+            ) from None
+        finally:
+            self.passing = False
+
+    def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
+        """A rule's call: what it calls is in its frame."""
+        mode = get_proxy_mode()
+        if mode is None or (self.tracer is not None and mode.tracer is not self.tracer):
+            return rule(*args, **kwargs)
+        self.tracer = mode.tracer
+        event = self.begin(rule, args, kwargs)
+        event.handler, event.claimed = rule.__name__, op
+        last: fx.Node = self.tracer.graph._root.prev
+        self.stack.append(event)
+        try:
+            out = rule(*args, **kwargs)
+        finally:
+            self.stack.pop()
+        return self.end(event, last, out)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is called here is looked at and thrown away."""
+        graph = self.tracer.graph if self.tracer is not None else None
+        last = graph._root.prev if graph is not None else None
+        self.quiet = True
+        try:
+            yield
+        finally:
+            self.quiet = False
+            while graph is not None and graph._root.prev is not last and not graph._root.prev.users:
+                graph.erase_node(graph._root.prev)

@@ -1,0 +1,211 @@
+"""Python text: values, calls, the imports and objects that it needs, lines of at most 100 columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import linecache
+import math
+import operator
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_pjrt.traces.events import Ref
+
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+WIDTH = 100
+INDENT = 4
+
+
+def place(stack: str | None) -> str:
+    """``model.py:12 in forward: y = x @ w``"""
+    frames = FRAME.findall(stack or "")
+    if not frames:
+        return ""
+    file, line, function = frames[-1]
+    text = f"{os.path.basename(file)}:{line} in {function}: {linecache.getline(file, int(line)).strip()}"
+    return text if len(text) <= WIDTH - 8 else text[: WIDTH - 9] + "…"
+
+
+def importable(value: Any) -> tuple[str, str] | None:
+    """The module and the name that give the value, in a fresh process too."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name or module == "__main__":
+        return None
+    have: Any = sys.modules.get(module)
+    for part in name.split("."):
+        have = getattr(have, part, None)
+    return (module, name) if have is value else None
+
+
+class Source:
+    """The lines of a function, and the names that they use."""
+
+    def __init__(self, parent: Source | None = None, room: int = WIDTH - INDENT) -> None:
+        self.lines: list[str] = []
+        self.room = room
+        self.objects: dict[str, Any] = parent.objects if parent else {}  # that no expression gives
+        self.imports: dict[str, str] = parent.imports if parent else {}  # name -> module
+        self.contexts: dict[str, str] = parent.contexts if parent else {}  # name -> expression
+        self.said = ""
+
+    def name_object(self, value: Any, hint: str) -> str:
+        found = importable(value) if isinstance(value, type) or callable(value) else None
+        if found:
+            module = found[1].partition(".")[0]
+            if self.imports.setdefault(module, found[0]) == found[0]:
+                return found[1]
+        for name, have in self.objects.items():
+            if have is value:
+                return name
+        name, n = hint, 0
+        while name in self.objects or name in self.imports:
+            n += 1
+            name = f"{hint}_{n}"
+        self.objects[name] = value
+        return name
+
+    def context(self, value: Any) -> str:
+        """What a subclass is put together with beside tensors; what is long gets a name."""
+        text = self.value(value)
+        if len(text) < 24:
+            return text
+        for name, have in self.contexts.items():
+            if have == text:
+                return name
+        name = f"context_{len(self.contexts)}"
+        self.contexts[name] = text
+        return name
+
+    def value(self, x: Any) -> str:
+        if isinstance(x, (Ref, fx.Node)):
+            return x.name
+        if isinstance(x, enum.Enum) and importable(type(x)):
+            return f"{self.name_object(type(x), type(x).__name__)}.{x.name}"
+        if isinstance(x, float):
+            return repr(x) if math.isfinite(x) else f"float('{x}')"
+        if x is None or (isinstance(x, (bool, int, str, complex)) and not isinstance(x, torch.SymInt)):
+            return repr(x)
+        if isinstance(x, torch.SymInt):
+            return repr(int(x))
+        if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
+            return str(x)
+        if isinstance(x, torch.device):
+            return f"torch.device('{x}')"
+        if isinstance(x, torch.Size):
+            return f"torch.Size({self.value(list(x))})"
+        if isinstance(x, tuple) and hasattr(x, "_fields") and importable(type(x)):
+            return self.made(x, x._fields)
+        if dataclasses.is_dataclass(x) and not isinstance(x, type) and importable(type(x)):
+            return self.made(x, [f.name for f in dataclasses.fields(x) if f.init])
+        if type(x) is tuple:
+            return "(" + ", ".join(map(self.value, x)) + ("," if len(x) == 1 else "") + ")"
+        if isinstance(x, (list, tuple)):
+            return "[" + ", ".join(map(self.value, x)) + "]"
+        if isinstance(x, dict):
+            return "{" + ", ".join(f"{self.value(k)}: {self.value(v)}" for k, v in x.items()) + "}"
+        if isinstance(x, slice):
+            return f"slice({self.value(x.start)}, {self.value(x.stop)}, {self.value(x.step)})"
+        if isinstance(x, type):
+            return self.name_object(x, x.__name__)
+        return self.name_object(x, "_" + type(x).__name__.lower())
+
+    def made(self, x: Any, names: Sequence[str]) -> str:
+        fields = ", ".join(f"{name}={self.value(getattr(x, name))}" for name in names)
+        return f"{self.name_object(type(x), type(x).__name__)}({fields})"
+
+    def target(self, function: Any) -> str:
+        if isinstance(function, torch._ops.OpOverload):
+            return f"torch.ops.{function}"
+        if isinstance(function, torch._ops.HigherOrderOperator):
+            return f"torch.ops.higher_order.{function.name()}"
+        try:
+            name = fx.node._get_qualified_name(function).replace("_operator.", "operator.")
+            if eval(name, {"torch": torch, "operator": operator, "math": math}) is function:
+                return name
+        except Exception:  # whatever has no such name is an object
+            pass
+        return self.name_object(function, re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)))
+
+    def call(self, target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+        return f"{target}({', '.join([*map(self.value, args), *(f'{k}={self.value(v)}' for k, v in kwargs.items())])})"
+
+    def at(self, stack: str | None) -> None:
+        """Says the user's line, where it is another than before."""
+        text = place(stack)
+        if text and text != self.said:
+            self.lines += ["", f"# {text if len(text) <= self.room - 2 else text[: self.room - 3] + '…'}"]
+            self.said = text
+
+    def line(self, text: str, types: Sequence[tuple[str, str]] = ()) -> None:
+        """A statement, with the types behind it where there is room, else below."""
+        note = "  # " + ", ".join(f'{name}: "{type}"' for name, type in types) if types else ""
+        if len(text) + len(note) <= self.room:
+            self.lines.append(text + note)
+            return
+        self.lines += broken(text, self.room)
+        for name, type in types:
+            self.comment(f'{name}: "{type}"', INDENT)
+
+    def comment(self, text: str, indent: int = 0) -> None:
+        pad = " " * indent
+        self.lines += textwrap.wrap(
+            text, self.room, initial_indent=f"{pad}# ", subsequent_indent=f"{pad}#     ", break_on_hyphens=False,
+        )  # fmt: skip
+
+
+def _outermost(text: str) -> tuple[int, int, list[str]] | None:
+    """The longest bracket of an expression: where it begins and ends, and what its commas part."""
+    best: tuple[int, int, list[str]] | None = None
+    depth, start, at, quote = 0, 0, 0, ""
+    parts: list[str] = []
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote and text[i - 1] != "\\" else quote
+        elif c in "'\"":
+            quote = c
+        elif c in "([{":
+            depth += 1
+            if depth == 1:
+                start, at, parts = i, i + 1, []
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                last = text[at:i].strip()
+                found = (start, i, [*parts, last] if last else parts)
+                if best is None or i - start > best[1] - best[0]:
+                    best = found
+        elif c == "," and depth == 1:
+            parts.append(text[at:i].strip())
+            at = i + 1
+    return best
+
+
+def broken(text: str, room: int = WIDTH - INDENT) -> list[str]:
+    """An expression over several lines."""
+    found = _outermost(text) if len(text) > room else None
+    if found is None or not found[2]:
+        return [text]
+    start, end, parts = found
+    lines, now = [text[: start + 1]], "   "
+    for part in parts:
+        inside = broken(part, room - INDENT - 1)
+        if len(inside) > 1:
+            lines += [now] if now.strip() else []
+            lines += ["    " + line for line in inside]
+            lines[-1] += ","
+            now = "   "
+            continue
+        if len(now) + len(part) + 2 > room and now.strip():
+            lines.append(now)
+            now = "   "
+        now += f" {part},"
+    lines += [now] if now.strip() else []
+    return [*lines, text[end:]]

@@ -1,0 +1,65 @@
+"""The guide and the example do what they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torch_pjrt
+from tests.traces.subclasses import Unit
+from tests.traces.test_stages import CASES
+from torch_pjrt.dynamo import backend, pieces
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_guide(tmp_path: Path) -> None:
+    text = (ROOT / "docs/traces.md").read_text()
+    (tmp_path / "guide.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+    done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for shown in re.findall(r"^```\n(    .*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in shown.strip().splitlines()[-1:]:
+            assert line.strip() in done.stdout
+    assert (tmp_path / "step.py").exists()
+
+
+def test_example() -> None:
+    done = subprocess.run([sys.executable, ROOT / "examples/units.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[1.5, 2.25] km\n")
+    assert "mul = torch.ops.aten.mul.Tensor(back_value, 0.001)" in done.stdout
+
+
+def test_reasons_of_a_new_compile() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x + x, backend="pjrt", dynamic=False)
+    with torch_pjrt.explain() as report:
+        for x in (Unit(torch.ones(2), context="m"), Unit(torch.ones(2), context="kg"), torch.ones(2)):
+            compiled(x)
+    assert [each.reason for each in report.recompiles] == ["x: context 'm' → 'kg'", "x: Unit → Tensor"]
+
+
+@pytest.mark.parametrize("name", ["product", "in place", "checkpoint", "function", "plain module"])
+def test_graphs_are_the_same_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, make = CASES[name]
+    arguments = make()
+    found: list[str] = []
+
+    def compile_graph(module: Any, inputs: Any, names: Any) -> Any:
+        found.append(module.code)
+        return pieces.compile_graph(module, inputs, names)
+
+    monkeypatch.setattr(backend, "compile_graph", compile_graph)
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        for options in ({}, {"trace": True}):
+            torch._dynamo.reset()
+            torch.compile(f, backend="pjrt", dynamic=False, options=options)(*arguments)
+    assert len(found) == 4
+    assert found[:2] == found[2:]

@@ -1,0 +1,128 @@
+"""Subclasses where a program is made without torch.compile: as parameters, as arguments, and made inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
+
+import torch_pjrt
+
+DEVICES = ["cpu", "pjrt"]
+
+
+def two(*size: int) -> TwoTensor:
+    return TwoTensor(torch.randn(*size), torch.randn(*size))
+
+
+def on(t: Any, device: str) -> Any:
+    return TwoTensor(t.a.to(device), t.b.to(device)).requires_grad_(t.requires_grad)
+
+
+def described(value: Any) -> Any:
+    if isinstance(value, TwoTensor):
+        return "TwoTensor", described(value.a), described(value.b)
+    if isinstance(value, list):
+        return [described(each) for each in value]
+    return value.detach().cpu().numpy().round(4).tolist() if isinstance(value, torch.Tensor) else value
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(two(4, 4))
+        self.bias = nn.Parameter(two(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+def layers(device: str) -> tuple[Layer, Layer]:
+    a, b = Layer(), Layer()
+    for one in (a, b):
+        one.weight = nn.Parameter(on(a.weight.detach(), device))
+        one.bias = nn.Parameter(on(a.bias.detach().clone(), device))
+    b.weight = nn.Parameter(TwoTensor(b.weight.detach().a.clone(), b.weight.detach().b.clone()))
+    return a, b
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_jit(device: str) -> None:
+    layer, _ = layers(device)
+    x = on(two(3, 4), device)
+    call = torch_pjrt.jit(layer, [x])
+    assert described(call(x)) == described(layer(x))
+    made = torch_pjrt.jit(lambda x: (TwoTensor(x * 2, x + 1), {"sum": x.sum()}), [x.a])
+    assert described(made(x.a)[0]) == described(TwoTensor(x.a * 2, x.a + 1))
+    with pytest.raises(TypeError, match=r"argument 0: TwoTensor → Tensor: call jit again"):
+        call(x.a)
+    layer.weight = nn.Parameter(on(two(4, 4), device))
+    with pytest.raises(RuntimeError, match="'weight' and 'itself' were one tensor"):
+        call(x)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+def test_step(device: str, make: Any) -> None:
+    """As many steps as it takes that state is there, with arguments that are subclasses and that are not."""
+    options: dict[str, Any] = {"lr": 0.1, "foreach": False}
+    results = []
+    for layer, compiled in zip(layers(device), (False, True), strict=True):
+        torch.manual_seed(1)
+        optimizer = make(layer.parameters(), **options)
+
+        def step(x: torch.Tensor, layer: Layer = layer, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            y = layer(x)
+            loss = y.square().mean()
+            loss.backward(torch.ones_like(loss))
+            optimizer.step()
+            return {"loss": loss.detach(), "y": y.detach()}
+
+        run: Any = torch_pjrt.compile_step(step) if compiled else step
+        results.append([described(pytree.tree_leaves(run(on(two(3, 4), device)))) for _ in range(4)])
+        results[-1] += [[described(p.detach()) for p in layer.parameters()]]
+        if compiled:
+            assert run.programs == 1
+    for want, got in zip(*results, strict=True):
+        for a, b in zip(pytree.tree_leaves(want), pytree.tree_leaves(got), strict=True):
+            assert a == b if isinstance(a, str) else abs(a - b) < 2e-3
+
+
+def test_new_form_is_captured_again() -> None:
+    step = torch_pjrt.compile_step(lambda x: x * 2)
+    x = two(3)
+    for given in (x, x.a, x, TwoTensor(x, x)):
+        assert described(step(given)) == described(given * 2)
+    assert step.captures == 3
+
+
+def test_gradients_of_before() -> None:
+    layer = Layer()
+
+    def step(x: torch.Tensor) -> None:
+        loss = layer(x).sum()
+        loss.backward(torch.ones_like(loss))
+
+    with pytest.raises(torch_pjrt.CaptureError, match=r"weight had before: those of subclasses \(TwoTensor\) don't"):
+        torch_pjrt.compile_step(step)(two(3, 4))
+
+
+def test_written_in_place() -> None:
+    x, y = two(3), two(3)
+    y.copy_(x)
+    torch_pjrt.compile_step(lambda x: x.mul_(2) + 1)(x)
+    assert described(x) == described(y.mul_(2))
+
+
+def test_shown_and_started() -> None:
+    x = on(two(2), "pjrt")
+    torch_pjrt.sync(x * 2)
+    assert torch_pjrt.to_graph(lambda x: x * 2 + 1, two(2)).count("aten::mul") == 2
+    assert "-> (tensor<2xf32>, tensor<2xf32>)" in torch_pjrt.to_stablehlo(lambda x: TwoTensor(x, x) * 2, x.a)
+    with pytest.raises(BufferError, match=r"a TwoTensor has no memory of its own to export: it is made of \.a, \.b"):
+        torch.from_dlpack(x)
