@@ -52,7 +52,7 @@ Values scaled_mm_v2(Emit& e, const Call& c) {
 
 }  // namespace
 
-void add_scaled_product_rules(RuleTable& rules) {
+void add_scaled_mm_rules(RuleTable& rules) {
   rules.add_composite("aten::_scaled_mm", scaled_mm);
   rules.add_composite("aten::_scaled_mm_v2", scaled_mm_v2);
 }

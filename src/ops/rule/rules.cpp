@@ -92,7 +92,7 @@ const RuleTable& RuleTable::instance() {
     add_special_rules(rules);
     add_reduction_rules(rules);
     add_matmul_rules(rules);
-    add_scaled_product_rules(rules);
+    add_scaled_mm_rules(rules);
     add_linalg_rules(rules);
     add_fft_rules(rules);
     add_convolution_rules(rules);

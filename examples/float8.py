@@ -1,0 +1,57 @@
+"""Float8 training with torchao: eager, torch.compile, compile_step, and the loss of each beside the others.
+
+pip install torchao
+./dev python examples/float8.py [tensorwise|rowwise|rowwise_with_gw_hp] [device]
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torch_pjrt
+
+STEPS = 100
+
+
+def losses(recipe: str, device: str, how: str) -> list[float]:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
+    model = convert_to_float8_training(plain, config=Float8LinearConfig.from_recipe_name(recipe)).to(device)
+    x, weight = torch.randn(256, 32), torch.randn(32, 16)
+    y = (x @ weight).tanh().to(device)
+    x = x.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    forward: Any = torch.compile(model, backend="pjrt") if how == "torch.compile" else model
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(forward(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    run: Any = torch_pjrt.compile_step(step) if how == "compile_step" else step
+    return [run(x, y).item() for _ in range(STEPS)]
+
+
+def main() -> None:
+    recipe = sys.argv[1] if len(sys.argv) > 1 else "tensorwise"
+    device = sys.argv[2] if len(sys.argv) > 2 else "pjrt"
+    curves = {"eager on the CPU": losses(recipe, "cpu", "eager")}
+    curves |= {how: losses(recipe, device, how) for how in ("eager", "torch.compile", "compile_step")}
+    for step in range(0, STEPS, 20):
+        print(f"step {step:3d}  " + "  ".join(f"{how} {curve[step]:.5f}" for how, curve in curves.items()))
+    wanted = curves["eager on the CPU"]
+    for how, curve in curves.items():
+        print(f"{how}: {curve[-1]:.5f} at the end, at most {max(map(abs, map(float.__sub__, curve, wanted))):.1e} away")
+
+
+if __name__ == "__main__":
+    main()
