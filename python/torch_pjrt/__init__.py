@@ -67,8 +67,8 @@ _LATE = {
     "composites": "meanings.asked",
     "explain": "report",
     "jit": "capture",
-    "register_kernel": "kernels.register",
     "last_traces": "traces",
+    "register_kernel": "kernels.register",
     "register_rule": "traces",
     "trace": "traces",
 }
