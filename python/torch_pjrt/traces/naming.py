@@ -39,6 +39,18 @@ def base_of(description: Any) -> tuple[Any, Path]:
     return description, tuple(reversed(path))
 
 
+Parts = list[tuple[Any, list[tuple[Path, Any]]]]  # what results are, and of each its parts: where, and the value
+
+
+def add_part(found: Parts, description: Any, value: Any) -> None:
+    """A result's value: of its own, or a further part of the subclass that the one before it is part of."""
+    base, path = base_of(description)
+    if found and path and found[-1][0] == base:
+        found[-1][1].append((path, value))
+    else:
+        found.append((base, [(path, value)]))
+
+
 def is_tangent(base: Any) -> bool:
     return type(base).__name__ == "TangentAOTInput"
 

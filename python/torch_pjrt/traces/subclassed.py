@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.traces.events import Event, Ref, refs_in, renamed, short_name
-from torch_pjrt.traces.naming import Names, Path, arguments_of, base_of, is_gradient, is_tangent, settled
+from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, is_gradient, is_tangent, settled
 from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.types import type_of
@@ -48,15 +48,10 @@ class Subclassed:
         """What each result is, and the value."""
         output = joint.output_node()
         nodes = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None or isinstance(x, fx.Node))
-        found: list[tuple[Any, list[tuple[Path, Any]]]] = []
+        found: Parts = []
         for node, description in zip(nodes, output.meta["desc"], strict=True):
-            if description is None:
-                continue
-            base, path = base_of(description)
-            if found and path and found[-1][0] == base:
-                found[-1][1].append((path, node))
-            else:
-                found.append((base, [(path, node)]))
+            if description is not None:
+                add_part(found, description, node)
         return [(base, self.value_of(*parts[0])) for base, parts in found]
 
     def value_of(self, path: Path, node: Any) -> str | None:

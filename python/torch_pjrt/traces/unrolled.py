@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt.program.subclasses import is_subclass, parts_of
 from torch_pjrt.traces.events import LINE, REGENERATED, Event, Ref, frames_of
-from torch_pjrt.traces.naming import Names, Path, arguments_of, base_of
+from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, base_of
 from torch_pjrt.traces.recorder import INDEX, Recorder
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.subclassed import Subclassed, tuple_of
@@ -206,7 +206,7 @@ class Unrolled:
 
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
-        results: list[tuple[Any, list[tuple[Path, str]]]] = []
+        results: Parts = []
         saved = []
         for node, description in zip(output.args[0], output.meta["desc"], strict=True):
             if description is None:
@@ -214,12 +214,8 @@ class Unrolled:
             text = body.value(self.named(node))
             if type(description).__name__.startswith("SavedForBackwards"):
                 saved.append(text)
-                continue
-            base, path = base_of(description)
-            if results and path and results[-1][0] == base:
-                results[-1][1].append((path, text))
             else:
-                results.append((base, [(path, text)]))
+                add_part(results, description, text)
         body.lines.append("")
         values = []
         for base, parts in results:
