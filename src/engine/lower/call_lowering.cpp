@@ -194,11 +194,6 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
   return true;
 }
 
-// What a decomposition writes to are placeholders of its own, which a group's trace around it (group.h) need not know.
-struct Unwatched : device::WriteWatcher {
-  void before_write(device::LazyStorage* /*storage*/) override {}
-};
-
 // Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
 bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
            std::string& reason) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device/tensor/access.h"
 #include "graph/node.h"
 #include "ops/rule/rules.h"
 
@@ -21,6 +22,12 @@ struct Subgraph {
 
   // One more placeholder; the tensor to trace with.
   at::Tensor add_placeholder(graph::TypePtr type, c10::DeviceIndex device);
+};
+
+// While one is recorded: what is written to are placeholders of its own, which a group's trace around it (group.h) need not
+// know.
+struct Unwatched : device::WriteWatcher {
+  void before_write(device::LazyStorage* /*storage*/) override {}
 };
 
 struct GroupBody;

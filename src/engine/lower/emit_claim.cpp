@@ -27,11 +27,6 @@ std::vector<TypePtr> result_types(const Signature& signature) {
 
 std::string in_words(c10::ScalarType dtype, c10::IntArrayRef sizes) { return c10::str(dtype, sizes); }
 
-// Its placeholders are its own.
-struct OwnPlaceholders : device::WriteWatcher {
-  void before_write(device::LazyStorage* /*storage*/) override {}
-};
-
 // What the kernel's function makes of placeholders, through the recorder.
 Subgraph recorded(const Signature& signature, const std::string& what, const kernels::Claim& claim,
                   const Values& operands, const std::vector<TypePtr>& expected) {
@@ -44,7 +39,7 @@ Subgraph recorded(const Signature& signature, const std::string& what, const ker
   {
     const device::BelowEverything below;
     const device::StaysLazy lazy;
-    const OwnPlaceholders own;
+    const Unwatched unwatched;
     for (const at::Tensor& result : claim.record(tensors)) results.push_back(result.resolve_conj().resolve_neg());
   }
   TORCH_CHECK(results.size() == expected.size(), what, " gives ", results.size(), " tensors, the composite gives ",
@@ -57,11 +52,8 @@ Subgraph recorded(const Signature& signature, const std::string& what, const ker
   }
   std::lock_guard lock(graph::graph_lock());
   for (const at::Tensor& result : results) graph.results.push_back(device::read(result));
-  const std::unordered_set<const graph::Node*> known = [&] {
-    std::unordered_set<const graph::Node*> nodes;
-    for (const graph::NodePtr& leaf : graph.placeholders) nodes.insert(leaf.get());
-    return nodes;
-  }();
+  std::unordered_set<const graph::Node*> known;
+  for (const graph::NodePtr& leaf : graph.placeholders) known.insert(leaf.get());
   for (const graph::Node* node : graph::topological_order(graph.results)) {
     TORCH_CHECK(!node->is_leaf() || known.contains(node), what,
                 " uses a tensor that is none of its operands; what it needs besides, it makes itself");
