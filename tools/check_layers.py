@@ -39,7 +39,7 @@ PACKAGES: dict[str, set[str]] = {
     "device": {"errors", "program"},
     "traces": {"errors", "program"},
     "program": {"errors"},
-    "meanings": {"errors", "program"},
+    "meanings": {"errors", "program", "decompositions"},
     "report": set(),
     "kernels": {"errors", "meanings", "program", "jax"},
     "capture": {"errors", "program", "device"},

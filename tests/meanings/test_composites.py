@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_pjrt
 from tests import fresh
@@ -195,6 +196,22 @@ def test_numbers_are_equal_to_the_bit() -> None:
     with torch_pjrt.composites("all"):
         assert torch.equal(net(x, w).cpu(), plain)
     assert torch_pjrt.metrics()["graphs_compiled"] + torch_pjrt.metrics()["graphs_loaded_from_disk"] == 2
+
+
+def test_under_a_dispatch_mode_an_op_still_has_its_own_kernel() -> None:
+    """In such a mode PyTorch runs the Python kernel that was registered last, whichever was asked for."""
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    layer, x = torch.nn.LSTM(3, 4), torch.randn(2, 1, 3)
+    expected = layer(x)[0]
+    with torch_pjrt.composites("all"):
+        pass
+    with Watch():
+        result = layer.to("pjrt")(x.to("pjrt"))[0]
+    torch.testing.assert_close(result.cpu(), expected)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
+from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
 from torch_pjrt.meanings.groups import attribute, grouped, is_asked
 from torch_pjrt.meanings.names import KEPT
 
@@ -92,6 +93,8 @@ def install() -> None:
 
 
 def _own(op: Any, key: str) -> Callable[..., Any]:
+    if op in RECURRENT:  # under a dispatch mode, PyTorch calls what is registered last in the place of a Python kernel
+        return RECURRENT[op]
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
         found = torch.library.get_kernel(op.name(), key)
         keys = torch._C.DispatchKeySet(getattr(DispatchKey, key))
