@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,23 @@ def test_untyped_storage() -> None:
     with pytest.raises(NotImplementedError, match=r"slice a tensor, or take the storage of tensor.cpu\(\)"):
         storage[4:8]  # it would share memory
     assert storage.cpu()[4:8].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch._foreach_add_([x, x[::2]], 1),
+        lambda x: torch._foreach_add_([x[::2], x], [x[1::2], x.clone()]),
+        lambda x: torch._foreach_mul_([x, x], 2),
+        lambda x: torch._foreach_add_([x[:3], x[3:]], [x[3:], x[:3]]),  # the second reads what the first has written
+        lambda x: torch._foreach_mul_([x[:3], x[3:]], [x[:3], x[3:]]),
+        lambda x: torch._foreach_copy_([x[:3], x[3:]], [x[3:], x[:3]]),
+    ],
+)
+def test_a_list_that_shares_memory_is_written_one_by_one(call: Callable[[torch.Tensor], object]) -> None:
+    results = []
+    for device in ("cpu", "pjrt"):
+        x = torch.arange(6.0).to(device)
+        call(x)
+        results.append(x.cpu())
+    assert torch.equal(*results)

@@ -7,6 +7,7 @@
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <unordered_set>
 
@@ -45,6 +46,33 @@ void check_overlap(const Operator& op, const Arguments& arguments) {
       }
     }
   }
+}
+
+// Does the call write, in a list, to memory that another of its tensors shares? Such a call is the calls of its elements, one after
+// the other: each sees what those before it have written.
+bool lists_overlap(const Arguments& arguments) {
+  if (C10_LIKELY(arguments.written_in_lists.empty())) return false;
+  struct Operand {
+    const c10::StorageImpl* storage;
+    uint32_t index;
+  };
+  c10::SmallVector<Operand, 64> operands;
+  for (uint32_t i = 0; i < arguments.operands.size(); ++i) {
+    operands.push_back({arguments.operands[i]->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), i});
+  }
+  std::sort(operands.begin(), operands.end(),
+            [](const Operand& a, const Operand& b) { return std::less<>()(a.storage, b.storage); });
+  const auto is_written = [&](uint32_t index) {
+    return std::ranges::find(arguments.written_in_lists, index) != arguments.written_in_lists.end();
+  };
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t k = i + 1; k < operands.size() && operands[k].storage == operands[i].storage; ++k) {
+      if (!is_written(operands[i].index) && !is_written(operands[k].index)) continue;
+      const at::Tensor &a = *arguments.operands[operands[i].index], &b = *arguments.operands[operands[k].index];
+      if (at::get_overlap_status(a, b) != at::MemOverlapStatus::No) return true;
+    }
+  }
+  return false;
 }
 
 // As the CPU's kernels do. `values`: a tensor, dimensions, a correction.
@@ -241,7 +269,10 @@ void RecordTimer::stop() { total_->fetch_add(c10::getTime(true) - start_, std::m
 const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape shape, RecordTimer& timer,
                          Results& results) {
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) return nullptr;
-  if (op.writes) check_overlap(op, arguments);
+  if (op.writes) {
+    check_overlap(op, arguments);
+    if (C10_UNLIKELY(lists_overlap(arguments))) return nullptr;
+  }
   std::unique_lock lock(graph::graph_lock());
   const Plan* plan = find(arguments);
   if (C10_UNLIKELY(!plan || plan->on_host || (plan->shape != shape && shape != Plan::Shape::kMixed))) return nullptr;
@@ -270,6 +301,11 @@ void record(const Operator& op, torch::jit::Stack& stack) {
   const Plan* plan = record_known(op, arguments, Plan::Shape::kMixed, timer, results);
   if (C10_UNLIKELY(!plan)) {
     timer.drop();
+    if (C10_UNLIKELY(lists_overlap(arguments)) &&
+        op.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+      op.op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, stack);
+      return;
+    }
     HeardOnce warnings;
     {
       std::lock_guard lock(graph::graph_lock());
