@@ -29,7 +29,16 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
-NAMED_ONLY = ["large_networks", "memory", "compile", "compile_models", "decode", "generate", "jax"]  # they take minutes
+NAMED_ONLY = [
+    "large_networks",
+    "memory",
+    "compile",
+    "compile_models",
+    "decode",
+    "generate",
+    "jax",
+    "first_minute",
+]  # they take minutes
 OUT = ROOT / "bench" / "out"
 
 

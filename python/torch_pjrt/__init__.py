@@ -129,6 +129,8 @@ def metrics() -> dict[str, Any]:
     - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
     - ``graphs_interpreted``: of these, runs of small graphs of integers by PyTorch's own kernels.
+    - ``graphs_run_by_calls``: of these, runs of graphs that had not paid for their compile
+      (``TORCH_PJRT_COMPILE=auto``).
     - ``host_fallbacks``: a dict from op to calls that ran on the host.
     - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``
       (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),

@@ -69,6 +69,7 @@ py::typing::Dict<std::string, py::object> metrics() {
   result["graphs_loaded_from_disk"] = engine.graphs_loaded_from_disk.load();
   result["executions"] = engine.executions.load();
   result["graphs_interpreted"] = engine.graphs_interpreted.load();
+  result["graphs_run_by_calls"] = engine.graphs_run_by_calls.load();
   result["host_fallbacks"] = device.fallbacks();
   result["syncs"] = engine.syncs();
   result["syncs_by_cause"] = engine.syncs_by_cause();
@@ -130,6 +131,8 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("eager", &device::eager);
   m.def("set_eager", &device::set_eager);
+  m.def("set_compile_policy",
+        [](const std::string& name) { engine::set_compile_policy(engine::compile_policy_named(name)); });
   m.def("in_forked_child", &engine::in_forked_child);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int64_t index) {

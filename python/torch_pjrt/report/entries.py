@@ -57,11 +57,13 @@ class GraphRun(Entry):
     the device has a memory of its own, or an argument's memory is not aligned to 64 bytes."""
     source: str
     """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"host"``: a small graph of integers,
-    which PyTorch's own kernels ran."""
+    which PyTorch's own kernels ran. ``"calls"``: it ran call by call, as it is not compiled yet."""
     compile_seconds: float
     """From the recorded graph to the executable; 0 where the program was in memory."""
     execute_seconds: float
     """Until the runtime had started it, or had run it if it runs in the caller's thread."""
+    by_calls: str = ""
+    """Which of the runs before its program this was: ``"3 of 120 by calls"``."""
     resembles: int | None = None
     """The graph of this process that a new one has most in common with; ``None``: there is none."""
     differences: tuple[Difference, ...] = ()

@@ -113,7 +113,7 @@ def _run(raw: dict[str, Any]) -> GraphRun:
     from_disk = raw.pop("from_disk", None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
     if raw.pop("on_host"):
-        source = "host"
+        source = "calls" if raw["by_calls"] else "host"
     return GraphRun(
         **{"compile_seconds": 0.0, **raw},
         source=source,

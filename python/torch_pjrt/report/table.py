@@ -39,11 +39,12 @@ def is_new(run: GraphRun) -> bool:
 
 
 def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
-    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "host")}
+    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "host", "calls")}
     compiling = sum(run.compile_seconds for run in runs)
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
+        f"{count['calls']} by calls; "
         f"{counted(fallbacks, 'call')} and {counted(count['host'], 'small graph')} on the host"
     )
 
@@ -58,7 +59,7 @@ def graph_table(runs: Sequence[GraphRun]) -> Table:
     for group in grouped(runs, "graph", "cause", "file", "line"):
         run = group[0]
         made = [r for r in group if is_new(r)]
-        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else run.source
+        program = f"{made[0].source} {seconds(made[0].compile_seconds)}" if made else group[-1].by_calls or run.source
         table.add_row(
             str(len(group)),
             str(run.graph),

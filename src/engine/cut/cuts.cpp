@@ -65,4 +65,8 @@ std::optional<Cut> Cuts::find(const graph::Walk& walk, bool may_interpret,
   return cut;
 }
 
+graph::PartOfNode Cuts::find_needed(const graph::Walk& walk) {
+  return walk.nodes.size() < kLeastToCut ? graph::PartOfNode{} : in_pieces(walk, find_repeats(walk));
+}
+
 }  // namespace tpjrt::engine

@@ -24,6 +24,8 @@ class Cuts {
   // `is_found_again`: was a graph of that hash run more than once?
   std::optional<Cut> find(const graph::Walk& walk, bool may_interpret,
                           const std::function<bool(uint64_t)>& is_found_again);
+  // The same where a graph that comes back is compiled as one wherever that can be: rounds of a loop, and what is too large.
+  static graph::PartOfNode find_needed(const graph::Walk& walk);
   // Is the graph a batch that is not worth compiling?
   bool is_batch(const graph::Walk& walk) { return batches_.is_all(walk); }
 

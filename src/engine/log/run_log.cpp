@@ -46,6 +46,7 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.result_bytes = bytes_of(program.result_types);
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
+  run.by_calls = program.by_calls;
   run.on_host = !program.executable;
   std::lock_guard guard(lock_);
   if (const auto it = making_.find(program.serial); it != making_.end()) {

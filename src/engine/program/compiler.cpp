@@ -77,17 +77,18 @@ std::string describe(const pjrt::Client& client) {
 
 Compiler::Compiler() : disk_(settings()) {}
 
+std::string Compiler::described(const pjrt::Client& client) {
+  std::lock_guard guard(lock_);
+  if (described_ != &client) {
+    description_ = describe(client);
+    described_ = &client;
+  }
+  return description_;
+}
+
 std::string Compiler::key(const pjrt::Client& client, const std::string& stablehlo,
                           const pjrt::CompileOptions& options) {
-  std::string text;
-  {
-    std::lock_guard guard(lock_);
-    if (described_ != &client) {
-      description_ = describe(client);
-      described_ = &client;
-    }
-    text = description_;
-  }
+  std::string text = described(client);
   const std::string serialized =
       pjrt::serialize(options, client.devices().at(static_cast<size_t>(options.device_ordinal)).id);
   text += "options " + std::to_string(serialized.size()) + "\n" + serialized;
@@ -97,7 +98,7 @@ std::string Compiler::key(const pjrt::Client& client, const std::string& stableh
 }
 
 CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
-                               size_t ops) {
+                               size_t ops, Compiling compiling) {
   std::string key;
   if (disk_.is_on()) {
     key = this->key(client, stablehlo, options);
@@ -111,7 +112,9 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
   }
   CompiledText compiled;
   const auto start = std::chrono::steady_clock::now();
-  {
+  if (compiling == Compiling::kInBackground) {
+    compiled.executable = client.compile(stablehlo, options);
+  } else {
     const CompileProgress progress(ops);
     compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options);
   }
@@ -119,6 +122,14 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
   if (!key.empty()) keep(key, *compiled.executable);
   if (was_long) return_freed_memory();
   return compiled;
+}
+
+bool Compiler::is_paid(const pjrt::Client& client, const std::string& graph) {
+  return disk_.is_on() && disk_.load(digest(described(client) + "paid\n" + graph)).has_value();
+}
+
+void Compiler::set_paid(const pjrt::Client& client, const std::string& graph) {
+  if (disk_.is_on()) disk_.store(digest(described(client) + "paid\n" + graph), "paid");
 }
 
 void Compiler::keep(const std::string& key, const pjrt::Executable& executable) {

@@ -3,6 +3,7 @@
 // Every program that is run is made here, whichever way it was recorded. May be used from any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,15 +18,22 @@ struct CompiledText {
   bool from_disk = false;
 };
 
+// Whether somebody waits for it, and may interrupt it and be shown its progress.
+enum class Compiling : uint8_t { kAwaited, kInBackground };
+
 class Compiler {
  public:
   // Reads the environment.
   Compiler();
   // `ops`: the size of the graph, for the progress line. Throws pjrt::Error where the plugin refuses the program.
   CompiledText compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
-                       size_t ops);
+                       size_t ops, Compiling compiling);
+  // Did a process say so of this graph? `graph`: any text that tells it, the same in all processes.
+  bool is_paid(const pjrt::Client& client, const std::string& graph);
+  void set_paid(const pjrt::Client& client, const std::string& graph);
 
  private:
+  std::string described(const pjrt::Client& client);
   std::string key(const pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options);
   void keep(const std::string& key, const pjrt::Executable& executable);
 

@@ -1,16 +1,13 @@
 // Compiling beside a thread that waits.
 #include "engine/program/interruptible.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "engine/program/unfinished.h"
 #include "pjrt/api/event.h"
 
 namespace tpjrt::engine {
@@ -42,14 +39,6 @@ std::shared_ptr<Compile>& left_behind() {
   return *compile;
 }
 
-std::atomic<int> running{0};  // all, left or not
-
-void end_at_once(int status, void* /*nothing*/) {
-  if (running == 0) return;
-  std::fflush(nullptr);
-  _exit(status);
-}
-
 std::shared_ptr<Compile> start(std::shared_ptr<pjrt::Client> client, std::string text, pjrt::CompileOptions options) {
   auto compile = std::make_shared<Compile>();
   compile->client = std::move(client);
@@ -57,14 +46,12 @@ std::shared_ptr<Compile> start(std::shared_ptr<pjrt::Client> client, std::string
   compile->options = std::move(options);
   std::promise<Result> promise;
   compile->result = promise.get_future().share();
-  ++running;
-  std::thread([compile, promise = std::move(promise)]() mutable {
+  std::thread([compile, promise = std::move(promise), unfinished = std::make_unique<Unfinished>()]() mutable {
     try {
       promise.set_value(compile->client->compile(compile->text, compile->options));
     } catch (...) {
       promise.set_exception(std::current_exception());
     }
-    --running;
   }).detach();
   return compile;
 }
@@ -86,8 +73,7 @@ std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Cl
   try {
     while (compile->result.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) hook();
   } catch (...) {
-    // Registered last, so called before what the compiler has registered.
-    on_exit(&end_at_once, nullptr);
+    end_despite_unfinished();
     const std::lock_guard guard(lock());
     left_behind() = compile;
     throw;

@@ -120,7 +120,7 @@ void ProgramCache::remember(const graph::Walk& walk) {
 
 void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   auto& bucket = programs_[hash];
-  program->serial = ++inserted_;
+  if (program->serial == 0) program->serial = new_serial();
   program->last_used = ++used_;
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {

@@ -39,7 +39,8 @@ struct Program {
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/run/interpret.h)
   uint32_t runs_on_host = 0;
-  Requirements::List requirements;                                     // null: none
+  std::string by_calls;             // not empty: run so this once (Note [Tiers]), as explain() tells
+  Requirements::List requirements;  // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   size_t memory_size = 0;                                              // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
@@ -76,6 +77,7 @@ class ProgramCache {
   // Of the programs that nobody else holds, lets go of the half that was not used for longest.
   void drop_older_half();
   size_t size() const { return count_; }
+  uint64_t new_serial() { return ++inserted_; }
   std::vector<std::shared_ptr<Program>> all() const;
   void clear();
 

@@ -5,8 +5,14 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <mutex>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 
 #include "device/call/meta.h"
+#include "device/services/interrupt.h"
+#include "engine/run/host_kernels.h"
 #include "graph/errors.h"
 
 namespace tpjrt::engine {
@@ -15,6 +21,8 @@ namespace {
 using graph::Node;
 using graph::Parameter;
 using graph::Signature;
+using graph::Value;
+using Tensors = std::vector<at::Tensor>;
 
 at::Tensor make(const graph::TensorType& type) {
   return at::empty_strided(type.sizes, type.strides, at::TensorOptions(c10::kCPU).dtype(type.dtype));
@@ -22,10 +30,23 @@ at::Tensor make(const graph::TensorType& type) {
 
 // At the start of its storage, too, so that a view of it can be told by its storage (`over`).
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
+  if (tensor.sizes() != c10::IntArrayRef(type.sizes)) {
+    throw graph::InternalError("a result of other sizes on the CPU: " + graph::to_string(type));
+  }
   const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides) &&
                     tensor.storage_offset() == 0;
   return fits ? tensor : make(type).copy_(tensor);
 }
+
+Tensors laid_out(const Signature& s, Tensors results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (s.results[i]) results[i] = laid_out(results[i], *s.results[i]);
+  }
+  return results;
+}
+
+// Nobody else reads this memory.
+bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
 
 // A tensor of another type over the memory of a dense one.
 at::Tensor over(const at::Tensor& base, const Signature& view, c10::ScalarType dtype, int64_t offset) {
@@ -37,54 +58,158 @@ at::Tensor over(const at::Tensor& base, const Signature& view, c10::ScalarType d
   return at::empty({0}, at::TensorOptions(c10::kCPU).dtype(dtype)).set_(base.storage(), offset, sizes, strides);
 }
 
+bool is_own(const Signature& s) {
+  return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
+}
+
 // The nodes of this project itself (device/tensor/access.cpp).
-at::Tensor run_own(const Node& node, c10::ArrayRef<at::Tensor> operands) {
+at::Tensor run_own(const Node& node, Tensors operands) {
   const Signature& s = *node.signature;
   if (s.name == "pjrt::empty") return make(*s.results[0]).zero_();
   if (s.name == "pjrt::convert") return laid_out(operands[0], *s.results[0]);
   const int64_t offset = node.numbers.at(0).as_int();
   if (s.name == "pjrt::view") return laid_out(over(operands[0], s, s.results[0]->dtype, offset), *s.results[0]);
-  at::Tensor base = make(*s.results[0]).copy_(operands[0]);
+  at::Tensor base = is_alone(operands[0]) ? std::move(operands[0]) : make(*s.results[0]).copy_(operands[0]);
   over(base, s, operands[1].scalar_type(), offset).copy_(operands[1]);
   return base;
 }
 
-std::vector<at::Tensor> run_call(const Node& node, std::vector<at::Tensor> operands) {
+// Can its kernel fail for what its operands hold, when it has written some of the result already? Indices do that.
+bool may_fail_halfway(const Signature& s) {
+  return std::any_of(s.operands.begin(), s.operands.end(),
+                     [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/false); });
+}
+
+// Where it throws, operands are as they were.
+Tensors run_call(const Node& node, const Tensors& operands) {
   const Signature& s = *node.signature;
-  for (const uint32_t written : s.mutated) operands[written] = make(*s.operands[written]).copy_(operands[written]);
-  torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return operands[operand]; });
+  Tensors given;
+  for (const at::Tensor& operand : operands) {
+    const auto i = static_cast<uint32_t>(given.size());
+    const bool is_written = std::find(s.mutated.begin(), s.mutated.end(), i) != s.mutated.end();
+    const bool in_place = is_alone(operand) && !may_fail_halfway(s);
+    given.push_back(is_written && !in_place ? make(*s.operands[i]).copy_(operand) : operand);
+  }
+  torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return given[operand]; });
+  for (c10::IValue& value : stack) {
+    if (value.isDevice()) value = c10::Device(c10::kCPU);
+  }
   s.op->callBoxed(stack);
-  std::vector<at::Tensor> results = device::tensors_of(stack);
+  Tensors results = device::tensors_of(stack);
   results.resize(
       std::min(results.size(), s.results.size() - s.mutated.size()));  // without what is returned and written
-  for (const uint32_t written : s.mutated) results.push_back(operands[written]);
+  for (const uint32_t written : s.mutated) results.push_back(given[written]);
   if (results.size() != s.results.size())
     throw graph::InternalError(s.name + " gave another number of results on the CPU");
-  for (size_t i = 0; i < results.size(); ++i) results[i] = laid_out(results[i], *s.results[i]);
-  return results;
+  return laid_out(s, std::move(results));
 }
+
+// Calls that a kernel refused: they are not tried again.
+class Refused {
+ public:
+  bool has(graph::SignaturePtr signature) {
+    const std::lock_guard guard(lock_);
+    return signatures_.contains(signature);
+  }
+  void add(graph::SignaturePtr signature) {
+    const std::lock_guard guard(lock_);
+    signatures_.insert(signature);
+  }
+
+ private:
+  std::mutex lock_;
+  std::unordered_set<graph::SignaturePtr> signatures_;
+};
+Refused& refused() {
+  static auto* set = new Refused;
+  return *set;
+}
+
+// Does PyTorch's kernel compute something else than it means? The program doesn't.
+bool is_wrong_on_the_cpu(const Signature& s) {
+  const auto is = [&](std::string_view name) { return s.name == name; };
+  // A remainder is NaN where the quotient is beyond the dtype, and its gradient counts no repeated index.
+  if (is("aten::fmod.Tensor") || is("aten::fmod.Scalar") || is("aten::_embedding_bag_dense_backward")) return true;
+  // Sums of 16 bits, and a bias that is added after they are rounded.
+  return s.name.find("convolution") != std::string::npos && !s.operands.empty() &&
+         c10::isReducedFloatingType(s.operands[0]->dtype);
+}
+
+bool has_kernel(const Signature& s) {
+  // jax_call is given to the engine again, which must not be asked while it runs this.
+  return s.op && !s.random && s.name != "torch_pjrt::jax_call" && !is_wrong_on_the_cpu(s) &&
+         s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+class Interpreter {
+ public:
+  Interpreter(const graph::Walk& walk, const Interpreting& with) : walk_(walk), with_(with) {
+    for (const graph::NodePtr& leaf : walk.leaves) leaves_.push_back(with.leaf(*leaf));
+    for (const Node* node : walk.nodes) uses_.emplace_back(node->signature->results.size(), 0);
+    const auto count = [&](const Value& value) {
+      if (!value.is_leaf()) ++uses_[value.node->local][value.index];
+    };
+    for (const Node* node : walk.nodes) {
+      for (const Value& operand : node->operands) count(operand);
+    }
+    for (const Value& result : walk.results) count(result);
+  }
+
+  Tensors run() {
+    for (const Node* node : walk_.nodes) {
+      Tensors operands;
+      for (const Value& operand : node->operands) operands.push_back(take(operand));
+      values_.push_back(run(*node, operands));
+      for (size_t i = 0; i < values_.back().size(); ++i) {
+        if (uses_[node->local][i] == 0) values_.back()[i].reset();
+      }
+    }
+    Tensors results;
+    for (const Value& result : walk_.results) results.push_back(take(result));
+    for (size_t i = 0; i < results.size(); ++i) {
+      const graph::TensorType& type = *graph::dense(walk_.results[i].type());
+      // Of its own: a view node may give its base, and a leaf's memory is the leaf's.
+      const bool own =
+          !walk_.results[i].is_leaf() && is_alone(results[i]) && results[i].storage().nbytes() == type.nbytes();
+      if (!own) results[i] = make(type).copy_(results[i]);
+    }
+    return results;
+  }
+
+ private:
+  // What nobody reads any more goes at once.
+  at::Tensor take(const Value& value) {
+    if (value.is_leaf()) return leaves_.at(value.node->local);
+    at::Tensor& held = values_.at(value.node->local).at(value.index);
+    return --uses_[value.node->local][value.index] == 0 ? std::exchange(held, {}) : held;
+  }
+
+  Tensors run(const Node& node, Tensors& operands) {
+    const Signature& s = *node.signature;
+    if (is_own(s)) return {run_own(node, std::move(operands))};
+    if (!refused().has(&s)) {
+      try {
+        if (auto results = run_on_host(node, operands)) return laid_out(s, std::move(*results));
+        if (has_kernel(s)) return run_call(node, operands);
+      } catch (const std::exception&) {
+        device::let_interrupts_pass();
+      }
+      refused().add(&s);
+    }
+    return with_.alone(node, operands);
+  }
+
+  const graph::Walk& walk_;
+  const Interpreting& with_;
+  Tensors leaves_;
+  std::vector<Tensors> values_;              // by node
+  std::vector<std::vector<uint32_t>> uses_;  // by node and result: that are still to come
+};
 
 }  // namespace
 
-std::vector<at::Tensor> interpret(const graph::Walk& walk, const std::function<at::Tensor(const Node& leaf)>& leaf) {
-  std::vector<at::Tensor> leaves;
-  for (const graph::NodePtr& node : walk.leaves) leaves.push_back(leaf(*node));
-  std::vector<std::vector<at::Tensor>> values;  // by node
-  const auto value_of = [&](const graph::Value& value) {
-    return value.is_leaf() ? leaves.at(value.node->local) : values.at(value.node->local).at(value.index);
-  };
-  for (const Node* node : walk.nodes) {
-    std::vector<at::Tensor> operands;
-    for (const graph::Value& operand : node->operands) operands.push_back(value_of(operand));
-    values.push_back(node->signature->op ? run_call(*node, std::move(operands))
-                                         : std::vector<at::Tensor>{run_own(*node, operands)});
-  }
-  std::vector<at::Tensor> results;
-  for (const graph::Value& result : walk.results) {
-    const at::Tensor value = value_of(result);
-    results.push_back(make(*graph::dense(result.type())).copy_(value));  // of its own: a view node may give its base
-  }
-  return results;
+std::vector<at::Tensor> interpret(const graph::Walk& walk, const Interpreting& with) {
+  return Interpreter(walk, with).run();
 }
 
 }  // namespace tpjrt::engine

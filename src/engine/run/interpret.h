@@ -10,9 +10,16 @@
 
 namespace tpjrt::engine {
 
-// The results of the walk as CPU tensors of their types' strides. `leaf` gives a leaf's values, which are not written.
-// Throws what PyTorch's kernels throw. To be called below autograd and modes (device::BelowEverything).
-std::vector<at::Tensor> interpret(const graph::Walk& walk,
-                                  const std::function<at::Tensor(const graph::Node& leaf)>& leaf);
+// What the walk's leaves hold, and who does what PyTorch's kernels don't.
+struct Interpreting {
+  std::function<at::Tensor(const graph::Node& leaf)> leaf;  // its values, which are not written
+  // The results of one call by a program of its own. Operands are dense and on the CPU, and are not written.
+  std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
+};
+
+// The results of the walk as CPU tensors of their types' strides. Random numbers, loops, groups and this project's own
+// operators are programs, as they are compiled; so is a call that a kernel refuses, for the program to say why.
+// To be called below autograd and modes (device::BelowEverything).
+std::vector<at::Tensor> interpret(const graph::Walk& walk, const Interpreting& with);
 
 }  // namespace tpjrt::engine

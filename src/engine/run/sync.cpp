@@ -1,17 +1,13 @@
 // Running what is pending: walk, find or compile the program, bind, launch, settle.
-#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
 #include <deque>
 #include <utility>
 
-#include "device/call/meta.h"
-#include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "engine/cut/bookkeeping.h"
 #include "engine/memory/device_data.h"
-#include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
 
@@ -107,6 +103,7 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device
     return program;
   };
   std::shared_ptr<Program> program = find();
+  if (!program && !walk.empty() && may_run_by_calls()) program = by_calls_or_compiled(walk);
   if (!program && !walk.empty() && run_parts(where, sync)) program = find();
   if (!walk.empty()) run(walk, program, cause, where, sync);
   walk.clear();
@@ -118,10 +115,13 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   session_.metrics.count_sync(cause);
   std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
   std::optional<int64_t> spent;
-  if (!program || !program->executable) {
+  if (program && !program->by_calls.empty()) {
+    spent = interpret(walk, results);
+    ++session_.metrics.graphs_run_by_calls;
+  } else if (!program || !program->executable) {
     program = for_host(walk, std::move(program));
     if (program) spent = interpret(walk, results);
-    if (!spent) program = nullptr;
+    if (program) ++session_.metrics.graphs_interpreted;
   }
   if (!program) program = session_.programs.compile(walk);
   if (program->executable) {
@@ -141,6 +141,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 // The program for a graph that is run on the host for now: `program`, if that is what it is, or a new one. Null: it is to be
 // compiled.
 std::shared_ptr<Program> LazyEngine::for_host(const graph::Walk& walk, std::shared_ptr<Program> program) {
+  if (may_run_by_calls()) return nullptr;
   constexpr uint32_t kMostRuns = 1000;  // compiling costs more than these can save
   if (device::strict()) return nullptr;
   if (program) return ++program->runs_on_host < kMostRuns ? program : nullptr;
@@ -151,38 +152,15 @@ std::shared_ptr<Program> LazyEngine::for_host(const graph::Walk& walk, std::shar
   return program;
 }
 
-// How long it took, in ns. Nothing where a call raised: then the compiled program will tell of it as programs do (Note
-// [Requirements]).
-std::optional<int64_t> LazyEngine::interpret(const graph::Walk& walk,
-                                             std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
-  RECORD_FUNCTION("pjrt::interpret", {});
-  const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
-  const int64_t start = now_ns();
-  try {
-    const auto device = walk.nodes.back()->signature->device;
-    const auto values = engine::interpret(walk, [&](const Node& leaf) {
-      data_of(leaf).buffer->await();
-      return host_tensor(leaf);
-    });
-    for (const at::Tensor& value : values) {
-      results.push_back(to_device(value, device, /*owned=*/true));
-    }
-  } catch (const std::exception&) {
-    device::let_interrupts_pass();
-    results.clear();
-    return std::nullopt;
-  }
-  session_.metrics.executions++;
-  session_.metrics.graphs_interpreted++;
-  session_.metrics.nodes_executed += walk.nodes.size();
-  const int64_t spent = now_ns() - start;
-  session_.metrics.execute_ns += spent;
-  return spent;
-}
-
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
   const auto is_found_again = [&](uint64_t hash) { return session_.programs.is_found_again(hash); };
-  const std::optional<Cut> cut = cuts_.find(sync.walk, /*may_interpret=*/!device::strict(), is_found_again);
+  std::optional<Cut> cut;
+  if (may_run_by_calls()) {
+    cut = Cut{cuts_.find_needed(sync.walk), "rounds of a loop"};
+    if (cut->part.empty()) cut.reset();
+  } else {
+    cut = cuts_.find(sync.walk, /*may_interpret=*/!device::strict(), is_found_again);
+  }
   if (!cut) return false;
   graph::Parts parts(sync.walk, cut->part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left

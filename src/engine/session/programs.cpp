@@ -83,41 +83,60 @@ void Programs::drop_older() {
   });
 }
 
-std::shared_ptr<Program> Programs::compile(const graph::Walk& walk) {
+std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   make_room();
   const int64_t start = now_ns();
-  auto program = std::make_shared<Program>();
-  program->tape = walk.tape;
-  program->num_calls = walk.nodes.size();
-  program->slots = cache_.slots_for(walk);
+  auto coming = std::make_shared<Coming>();
+  coming->program = std::make_shared<Program>();
+  Program& program = *coming->program;
+  program.tape = walk.tape;
+  program.num_calls = walk.nodes.size();
+  program.slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
   EmittedProgram emitted;
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
     const kernels::Claiming claiming(client);
-    emitted = emit_program(walk, program->slots, /*with_requirements=*/true, target_of(client), knows);
-    program->composites = claiming.all_done();
+    emitted = emit_program(walk, program.slots, /*with_requirements=*/true, target_of(client), knows);
+    program.composites = claiming.all_done();
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
   if (!emitted.requirements.empty()) {
-    program->requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
+    program.requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
   }
-  program->aliases = walk.aliases;
-  for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
+  program.aliases = walk.aliases;
+  for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
+  coming->options = compile_options(client, walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device,
+                                    {is_small(walk), writes(walk)});
+  coming->text = std::move(emitted.text);
+  coming->prepared_ns = now_ns() - start;
+  return coming;
+}
+
+void Programs::start(Coming& coming) {
+  const auto work = [session = &session_, text = coming.text, options = coming.options,
+                     calls = coming.program->num_calls] {
+    return session->compile_text(text, options, calls, Compiling::kInBackground);
+  };
+  coming.background.emplace(work);
+}
+
+std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& coming) {
+  const int64_t start = now_ns();
+  const std::shared_ptr<Program> program = coming.program;
   Making making;
-  const pjrt::CompileOptions options = compile_options(
-      client, walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device, {is_small(walk), writes(walk)});
   try {
-    const CompiledText compiled = session_.compile_text(emitted.text, options, walk.nodes.size());
+    const auto compile = [&] { return session_.compile_text(coming.text, coming.options, walk.nodes.size()); };
+    const CompiledText compiled = coming.background ? coming.background->result(compile) : compile();
     program->executable = compiled.executable;
     making.from_disk = compiled.from_disk;
   } catch (const pjrt::Error& error) {
-    throw_refusal(client, walk, error);
+    throw_refusal(session_.client(), walk, error);
   }
   program->memory_size = program->executable->memory_size();
   program->largest = LargestResult::of(walk, program->memory_size);
-  const int64_t spent = now_ns() - start;
+  const int64_t spent = coming.prepared_ns + now_ns() - start;
   session_.metrics.compile_ns += spent;
   RunLog& log = session_.run_log;
   const auto before = log.is_on() ? cache_.all() : std::vector<std::shared_ptr<Program>>{};

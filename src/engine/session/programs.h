@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/program/background.h"
 #include "engine/program/program.h"
 #include "ops/rule/target.h"
 
@@ -17,6 +19,15 @@ class Session;
 // Is told of each program before it is compiled. Called under the session's lock: it must not sync.
 using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
 
+// A program that is to be compiled.
+struct Coming {
+  std::shared_ptr<Program> program;  // all but its executable
+  std::string text;
+  pjrt::CompileOptions options;
+  int64_t prepared_ns = 0;
+  std::optional<BackgroundCompile> background;  // once it has started there
+};
+
 class Programs {
  public:
   explicit Programs(Session& session) : session_(session) {}
@@ -24,9 +35,15 @@ class Programs {
   // Under the session's lock. A program that was found may be one that is run on the host so far.
   std::shared_ptr<Program> find(const graph::Walk& walk) { return cache_.find(walk); }
   // Throws, with the op and the user's line, what XLA refuses.
-  std::shared_ptr<Program> compile(const graph::Walk& walk);
+  std::shared_ptr<Program> compile(const graph::Walk& walk) { return finish(walk, *prepare(walk)); }
+  // The same in two steps: between them it may be compiled in the background.
+  std::shared_ptr<Coming> prepare(const graph::Walk& walk);
+  void start(Coming& coming);
+  std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
+  // Of a graph that has no program yet.
+  uint64_t new_serial() { return cache_.new_serial(); }
   // Was a program of such a graph used more than once?
   bool is_found_again(uint64_t hash) const { return cache_.is_found_again(hash); }
 

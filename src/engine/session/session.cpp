@@ -151,9 +151,10 @@ c10::DeviceIndex Session::most_devices() {
   return most_devices_ = most;
 }
 
-CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops) {
+CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
+                                   Compiling compiling) {
   RECORD_FUNCTION("pjrt::compile", {});
-  CompiledText compiled = compiler_.compile(client(), stablehlo, options, ops);
+  CompiledText compiled = compiler_.compile(client(), stablehlo, options, ops, compiling);
   (compiled.from_disk ? metrics.graphs_loaded_from_disk : metrics.graphs_compiled)++;
   return compiled;
 }

@@ -65,7 +65,11 @@ class Session {
 
   // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
-  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops);
+  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
+                            Compiling compiling = Compiling::kAwaited);
+  // Note [Tiers]: has an earlier process compiled this graph?
+  bool is_paid(const std::string& graph) { return compiler_.is_paid(client(), graph); }
+  void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
   // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
   void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
   // After everything that was started on the device so far.

@@ -1,0 +1,124 @@
+// The queue of compiles, and the threads that serve it.
+#include "engine/program/background.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "engine/program/unfinished.h"
+#include "pjrt/api/event.h"
+
+namespace tpjrt::engine {
+
+struct BackgroundCompile::Task {
+  std::function<CompiledText()> work;
+  std::promise<CompiledText> promise;
+  std::shared_future<CompiledText> compiled{promise.get_future()};
+  std::atomic<bool> taken{false};
+
+  // By the first who asks.
+  bool take() { return !taken.exchange(true); }
+  void run() {
+    try {
+      promise.set_value(work());
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+    work = nullptr;
+  }
+};
+
+namespace {
+
+constexpr int kLowestPriority = 19;
+
+int most_threads() {
+  static const int count = [] {
+    const char* value = std::getenv("TORCH_PJRT_COMPILE_THREADS");
+    return value && *value ? std::max(1, std::atoi(value)) : 1;
+  }();
+  return count;
+}
+
+// Leaked, as its threads outlive static destructors. A forked child has none of them, and never comes here.
+template <class Task>
+class Queue {
+ public:
+  static Queue& instance() {
+    static auto* queue = new Queue;
+    return *queue;
+  }
+
+  void push(std::shared_ptr<Task> task) {
+    const std::lock_guard guard(lock_);
+    tasks_.push_back(std::move(task));
+    if (idle_ == 0 && threads_ < most_threads()) {
+      if (threads_++ == 0) end_despite_unfinished();
+      std::thread([this] { serve(); }).detach();
+    }
+    pushed_.notify_one();
+  }
+
+ private:
+  [[noreturn]] void serve() {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)),
+                kLowestPriority);  // where it fails, it runs as others do
+    while (true) {
+      std::shared_ptr<Task> task = next();
+      if (!task->take()) continue;
+      const Unfinished unfinished;
+      task->run();
+    }
+  }
+
+  std::shared_ptr<Task> next() {
+    std::unique_lock guard(lock_);
+    ++idle_;
+    pushed_.wait(guard, [this] { return !tasks_.empty(); });
+    --idle_;
+    std::shared_ptr<Task> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    return task;
+  }
+
+  std::mutex lock_;
+  std::condition_variable pushed_;
+  std::deque<std::shared_ptr<Task>> tasks_;
+  int threads_ = 0, idle_ = 0;
+};
+
+}  // namespace
+
+BackgroundCompile::BackgroundCompile(std::function<CompiledText()> work) : task_(std::make_shared<Task>()) {
+  task_->work = std::move(work);
+  Queue<Task>::instance().push(task_);
+}
+
+bool BackgroundCompile::is_done() const {
+  return task_->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+CompiledText BackgroundCompile::result(const std::function<CompiledText()>& instead) {
+  if (task_->take()) {
+    task_->work = instead;
+    task_->run();
+  }
+  const pjrt::WaitHook hook = pjrt::wait_hook();
+  while (task_->compiled.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    if (hook) hook();
+  }
+  return task_->compiled.get();
+}
+
+}  // namespace tpjrt::engine

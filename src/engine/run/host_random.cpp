@@ -1,0 +1,80 @@
+// Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), counted as XLA's
+// RngBitGenerator counts.
+#include "engine/run/host_random.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tpjrt::engine {
+namespace {
+
+constexpr uint32_t kParity = 0x1BD11BDA;
+constexpr std::array<std::array<int, 4>, 2> kRotations{{{13, 15, 26, 6}, {17, 29, 16, 24}}};
+constexpr int64_t kWordsInTask = 4096;
+
+std::array<uint32_t, 2> threefry(uint64_t key, uint64_t counter) {
+  const auto low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
+  const std::array<uint32_t, 3> keys{low, high, low ^ high ^ kParity};
+  uint32_t x = static_cast<uint32_t>(counter) + keys[0], y = static_cast<uint32_t>(counter >> 32) + keys[1];
+  for (uint32_t round = 1; round <= 5; ++round) {
+    for (const int rotation : kRotations[(round - 1) % 2]) {
+      x += y;
+      y = std::rotl(y, rotation) ^ x;
+    }
+    x += keys[round % 3];
+    y += keys[(round + 1) % 3] + round;
+  }
+  return {x, y};
+}
+
+// f(i, bits) for each of n numbers of 32 bits.
+template <class F>
+void draw(RandomState& state, int64_t n, const F& f) {
+  const int64_t words = (n + 1) / 2;
+  const auto [key, counter] = state;
+  at::parallel_for(0, words, kWordsInTask, [&, key = key, counter = counter](int64_t begin, int64_t end) {
+    for (int64_t word = begin; word < end; ++word) {
+      const auto [low, high] = threefry(key, counter + static_cast<uint64_t>(word));
+      f(2 * word, low);
+      if (2 * word + 1 < n) f(2 * word + 1, high);
+    }
+  });
+  state[1] += static_cast<uint64_t>(words);
+}
+
+}  // namespace
+
+RandomState random_state_of(uint64_t seed, uint64_t offset) {  // SplitMix64
+  uint64_t key = seed + offset * 0x9E3779B97F4A7C15;
+  key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9;
+  key = (key ^ key >> 27) * 0x94D049BB133111EB;
+  return {key ^ key >> 31, 0};
+}
+
+at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRef sizes) {
+  const double threshold = std::ldexp(probability, 32);
+  const auto options = at::TensorOptions(c10::kCPU).dtype(c10::kBool);
+  if (threshold >= 0x1p32) return at::ones(sizes, options);
+  const auto below = static_cast<uint32_t>(std::max(threshold, 0.0));
+  at::Tensor result = at::empty(sizes, options);
+  bool* data = result.mutable_data_ptr<bool>();
+  draw(state, result.numel(), [&](int64_t i, uint32_t bits) { data[i] = bits < below; });
+  return result;
+}
+
+at::Tensor random_uniform(RandomState& state, c10::IntArrayRef sizes) {
+  constexpr int kResolution = 24;
+  at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(c10::kFloat));
+  auto* data = result.mutable_data_ptr<float>();
+  draw(state, result.numel(), [&](int64_t i, uint32_t bits) {
+    data[i] = std::ldexp(static_cast<float>(bits >> (32 - kResolution)), -kResolution);
+  });
+  return result;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,254 @@
+"""A graph runs call by call until it has paid for its compile (Note [Tiers])."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import torch_pjrt
+from tests import fresh
+from tests.ops import opinfo
+from torch_pjrt import _C
+
+OPS = sorted(set(opinfo.OPS) - set(opinfo.UNSUPPORTED))
+
+
+@pytest.fixture(autouse=True)
+def by_calls() -> Iterator[None]:
+    _C.set_compile_policy("auto")
+    yield
+    _C.set_compile_policy("first")
+
+
+def counts() -> tuple[int, int]:
+    metrics = torch_pjrt.metrics()
+    return metrics["graphs_run_by_calls"], metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]
+
+
+def test_what_is_met_once_is_not_compiled() -> None:
+    x = torch.randn(11, 13).to("pjrt")
+    torch.testing.assert_close((x.exp() @ x.t()).cpu(), x.cpu().exp() @ x.cpu().t())
+    assert counts() == (1, 0)
+
+
+def test_a_graph_is_compiled_when_it_has_paid() -> None:
+    """The work of these calls is large beside their compile: the third run is dearer than that."""
+    x = torch.randn(700, 700).to("pjrt")
+    expected = (x.cpu() @ x.cpu()).relu()
+    runs = []
+    for _ in range(6):
+        torch.testing.assert_close((x @ x).relu().cpu(), expected, rtol=1e-3, atol=1e-3)
+        runs.append(counts()[0])
+    assert 1 <= runs[-1] < 6
+    assert runs == [min(i + 1, runs[-1]) for i in range(6)]
+    assert counts()[1] == 1
+
+
+def test_what_takes_longer_than_its_compile_is_compiled_at_once() -> None:
+    x = torch.randn(1500, 1500).to("pjrt")
+    (x @ x).cpu()
+    assert counts() == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["strict", "deterministic", "eagerly", "first"])
+def test_where_everything_is_compiled(how: str) -> None:
+    x = torch.randn(3, 20 + len(how)).to("pjrt")  # of other sizes for each
+    if how == "strict":
+        with torch_pjrt.strict_mode():
+            (x * 2).cpu()
+    elif how == "deterministic":
+        torch.use_deterministic_algorithms(True)
+        try:
+            (x * 2).cpu()
+        finally:
+            torch.use_deterministic_algorithms(False)
+    elif how == "eagerly":
+        with torch_pjrt.eager_mode():
+            x * 2
+    else:
+        _C.set_compile_policy("first")
+        (x * 2).cpu()
+    assert counts() == (0, 1)
+
+
+def test_explain_tells_it() -> None:
+    x = torch.randn(5, 19).to("pjrt")
+    with torch_pjrt.explain() as report:
+        for _ in range(2):
+            (x * 2).cpu()
+    first, second = report.graphs
+    assert first.source == second.source == "calls"
+    assert first.graph == second.graph
+    assert first.by_calls.startswith("1 of ")
+    assert second.by_calls.startswith("2 of ")
+    assert "2 by calls" in str(report)
+
+
+def attention(**how: Any) -> Callable[[], torch.Tensor]:
+    def run() -> torch.Tensor:
+        q = torch.linspace(-1, 1, 2 * 4 * 6 * 8).reshape(2, 4, 6, 8).to("pjrt").requires_grad_()
+        k = q.detach().flip(2)[:, : 2 if how.get("enable_gqa") else 4].requires_grad_()
+        y = F.scaled_dot_product_attention(q, k, k.cos(), **how)
+        gradients = torch.autograd.grad(y.square().sum(), [q, k])
+        return torch.cat([t.flatten() for t in (y, *gradients)])
+
+    return run
+
+
+def mask() -> torch.Tensor:
+    return torch.ones(6, 6, dtype=torch.bool).tril(-1).to("pjrt")  # its first row is masked completely
+
+
+def ones() -> torch.Tensor:
+    return torch.ones(5, 7, device="pjrt")
+
+
+BY_HAND = {
+    "dropout": lambda: F.dropout(ones(), 0.3),
+    "dropout of all": lambda: F.dropout(ones(), 1.0),
+    "dropout of halves": lambda: F.dropout(ones().bfloat16() * 3.14159, 0.5),
+    "two dropouts": lambda: F.dropout(ones(), 0.3) + 2 * F.dropout(ones(), 0.4),
+    "rand": lambda: torch.rand(9, device="pjrt"),
+    "randn": lambda: torch.randn(9, device="pjrt"),
+    "bernoulli": lambda: torch.bernoulli(ones() / 2),
+    "normal_": lambda: ones().normal_(2, 3),
+    "randint": lambda: torch.randint(0, 100, (20,), device="pjrt"),
+    "attention": attention(),
+    "attention, causal": attention(is_causal=True),
+    "attention, grouped": attention(enable_gqa=True),
+    "attention, dropout": attention(dropout_p=0.2),
+    "attention, mask": lambda: attention(attn_mask=mask())(),
+    "attention, numbers as mask": lambda: attention(attn_mask=mask() * -1e4)(),
+    "linear": lambda: F.linear(ones().requires_grad_(), torch.randn(3, 7).to("pjrt"), torch.ones(3, device="pjrt")),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
+    results = []
+    for policy in ("auto", "first"):  # not the other way: then the program would be there
+        _C.set_compile_policy(policy)
+        torch.manual_seed(3)
+        results.append(BY_HAND[name]().cpu())
+    assert counts()[0] >= 1
+    close = {"rtol": 1e-5, "atol": 1e-5} if "attention" in name or name == "linear" else {"rtol": 0, "atol": 0}
+    torch.testing.assert_close(*results, **close)
+
+
+@pytest.mark.parametrize("name", [name for i, name in enumerate(OPS) if i % 8 == 0])
+def test_ops(name: str) -> None:
+    op = opinfo.OPS[name]
+    dtype = opinfo.usual_dtype(op)
+    for sample in opinfo.samples(op, dtype, 2):
+        if not opinfo.predictable(op, sample):
+            continue
+        given = opinfo.on_device(sample, name)
+        expected = op(sample.input, *sample.args, **sample.kwargs)
+        result = op(given.input, *given.args, **given.kwargs)
+        opinfo.assert_same(opinfo.pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), result), expected)
+
+
+def test_what_is_written_through_views_and_in_place() -> None:
+    def program(device: str) -> torch.Tensor:
+        x = torch.arange(24.0).reshape(4, 6).to(device)
+        y = x.t()[1:3]
+        y.mul_(2)
+        x[0] += y.sum()
+        z = x.view(-1)[::5]
+        z[1:].neg_()
+        x.index_add_(0, torch.tensor([0, 2], device=device), torch.ones(2, 6, device=device))
+        torch._foreach_add_([x, z], 1)
+        return torch.cat([x.flatten(), y.flatten(), z])
+
+    torch.testing.assert_close(program("pjrt").cpu(), program("cpu"))
+    assert counts() == (1, 0)
+
+
+def test_a_mistake_leaves_everything_as_it_was() -> None:
+    x = torch.zeros(4).to("pjrt")
+    x.add_(1)
+    x.index_fill_(0, torch.tensor([1, 9]).to("pjrt"), 5.0)
+    with pytest.raises(IndexError, match=r"out of (range|bounds)"):
+        x.cpu()
+    del x
+    y = torch.ones(3).to("pjrt")
+    assert (y + 1).sum().item() == 6
+
+
+def test_memory_goes_when_it_is_not_needed_any_more() -> None:
+    """A chain of ten results of 4 MiB holds one or two at a time."""
+    gc.collect()
+    x = torch.ones(1 << 20).to("pjrt")
+    before = resident()
+    for _ in range(3):
+        y = x
+        for _ in range(40):
+            y = y.sin()
+        y.sum().item()
+    assert resident() - before < 80 << 20  # 160 MiB are made in each round
+
+
+def resident() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+
+SCRIPT = """
+import sys, torch, torch_pjrt
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.Dropout(0.1), torch.nn.Linear(400, 300)).to("pjrt")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(400, 300).to("pjrt")
+for _ in range(int(sys.argv[1])):
+    loss = net(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item().hex())
+metrics = torch_pjrt.metrics()
+print(metrics["graphs_run_by_calls"], metrics["graphs_compiled"], metrics["graphs_loaded_from_disk"])
+"""
+
+
+def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Path) -> None:
+    """From cold caches, with the compile in the background: its turn doesn't depend on when it is done."""
+    environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
+    a, b = server.run(*(fresh.Job(SCRIPT, (60,), environment) for _ in range(2)))
+    assert a.out == b.out, a.err
+    by_calls, compiled, _ = map(int, a.out.splitlines()[-1].split())
+    assert 2 < by_calls < 60
+    assert compiled == 1
+
+
+def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> None:
+    environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": str(tmp_path / "c")}
+    (first,) = server.run(fresh.Job(SCRIPT, (60,), environment))
+    assert first.out.splitlines()[-1].split()[1:] == ["1", "0"], first.err
+    (second,) = server.run(fresh.Job(SCRIPT, (3,), environment))
+    assert second.out.splitlines()[-1] == "0 0 1", second.err
+
+
+def test_a_process_may_end_while_it_compiles() -> None:
+    environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
+    script = SCRIPT.split("metrics =")[0] + "print('over', torch_pjrt.metrics()['graphs_compiled'], flush=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "2"], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "over 0"), done.stderr
+
+
+def test_an_unknown_policy(server: fresh.Server) -> None:
+    code = (
+        "import torch, torch_pjrt\ntry: (torch.ones(2).to('pjrt') + 1).cpu()\nexcept ValueError as error: print(error)"
+    )
+    (done,) = server.run(fresh.Job(code, environment={"TORCH_PJRT_COMPILE": "now"}))
+    assert "TORCH_PJRT_COMPILE=now: it is 'first', 'auto' or 'ready'" in done.out
