@@ -19,7 +19,7 @@ from torch._logging import trace_structured
 from torch_pjrt.traces.source import WIDTH, Source
 
 _count = itertools.count()
-_USER_LINE = re.compile(r"^\s*# \S+\.py:\d+ in ")
+_USER_LINE = re.compile(r"^\s*# (backward: )?\S+\.py:\d+ in ")
 _FROM = re.compile(r"^\s*# \[\d+/\d+\]")
 _COLORS = {"from": "33", "user": "34", "comment": "2"}
 _STYLE = "<style>.pjrt .from{color:#b58900}.pjrt .user{color:#268bd2}.pjrt .comment{color:#888}</style>"
@@ -54,14 +54,20 @@ class Trace:
 
     @classmethod
     def of(
-        cls, stage: str, name: str, source: Source, prologue: Sequence[str] = (), label: str = "", traces: Any = None
+        cls,
+        stage: str,
+        name: str,
+        source: Source,
+        prologue: Sequence[str] = (),
+        label: str = "",
+        about: str = "Made for these, and made anew for others:",
     ) -> Trace:
         head = [f"# {stage}", "import math, operator", "import torch"]
         head += [f"from {module} import {n}" for n, module in sorted(source.imports.items(), key=lambda i: i[::-1])]
         head.append("")
         notes = Source()
         if prologue:
-            notes.comment("Made for these, and made anew for others:")
+            notes.comment(about)
             for line in prologue:
                 notes.comment(line, 2)
         for n, value in source.objects.items():
@@ -211,10 +217,17 @@ def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: A
     "unrolled" are two views of one pass. ``print`` shows them; those in Python run:
     ``traces["forward"].python_callable()``.
 
+    Of what ``compile_step`` and ``jit`` gave: the program of one more call, captured anew: as recorded, subclasses as
+    values; unrolled; its StableHLO. Where a step's optimizer has no state yet, two steps are taken.
+
     Args:
-        fn: a function or a module.
+        fn: a function or a module; or what ``compile_step`` or ``jit`` gave.
         backward: False traces as under ``torch.no_grad()``.
     """
+    if (afresh := getattr(fn, "afresh", None)) is not None:
+        from torch_pjrt.traces.region import captures
+
+        return captures(lambda: afresh(*args, **kwargs))
     traces = Traces()
     compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})
     eager_backward = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
