@@ -239,6 +239,27 @@ def test_last_traces() -> None:
     assert (labels[0], labels[-1]) == ("as_written", "stablehlo_backward")
 
 
+def test_last_traces_of_each_that_was_compiled() -> None:
+    models = [nn.Sequential(nn.Linear(2, size), nn.ReLU()) for size in (3, 5)]
+    compiled = [torch.compile(m, backend="pjrt", options={"trace": True}) for m in models]
+    for each in compiled:
+        each(torch.ones(1, 2))
+    for each, size in zip(compiled, (3, 5), strict=True):
+        traces = torch_pjrt.last_traces(each)
+        assert f"f32[1, {size}]" in traces["forward"].text
+        assert sum(t.label.startswith("as_written") for t in traces) == 1
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + 1
+            torch._dynamo.graph_break()
+            return x * 2
+
+    broken = torch.compile(Broken(), backend="pjrt", options={"trace": True})
+    broken(torch.ones(2))
+    assert [t.label for t in torch_pjrt.last_traces(broken) if "written" in t.label] == ["as_written", "as_written_1"]
+
+
 def test_refused_op() -> None:
     x = Refuses(torch.randn(3), context="m").requires_grad_()
     message = (

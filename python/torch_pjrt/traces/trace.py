@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.external_utils import wrap_inline
 from torch._logging import trace_structured
+from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_pjrt.traces.source import WIDTH, Source
 
@@ -151,7 +153,6 @@ class Traces(list[Trace]):
     def __init__(self) -> None:
         super().__init__()
         self.graphs = 0
-        self.code: Any = None
         self.accounts: list[Any] = []
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -181,14 +182,23 @@ class Traces(list[Trace]):
         return "".join(trace._repr_html_() for trace in self)
 
 
-_latest: dict[Any, Traces] = {}  # by the code of the function that was compiled
+_WRAPPED = wrap_inline(len).__code__
+_latest: Any = WeakIdKeyDictionary()  # module, object or function -> by the method's code, Traces
 
 
-def traces_of(code: Any) -> Traces:
-    """Where the stages of a function compiled with ``options={"trace": True}`` are gathered."""
-    traces = _latest.setdefault(code, Traces())
-    if len(_latest) > 64:
-        _latest.pop(next(iter(_latest)))
+def _key(compiled: Any) -> tuple[Any, Any]:
+    """Of what torch.compile was given, or gave. Of a module, the module; two of one class are two."""
+    fn = getattr(compiled, "_orig_mod", None) or getattr(compiled, "_torchdynamo_orig_callable", None) or compiled
+    if getattr(fn, "__code__", None) is _WRAPPED:  # of a module whose forward is PyTorch's own
+        fn = fn.__wrapped__
+    owner = getattr(fn, "__self__", fn)
+    return owner, None if isinstance(owner, torch.nn.Module) else getattr(fn, "__code__", None)
+
+
+def traces_of(fn: Any) -> Traces:
+    """Where the stages of ``fn``, compiled with ``options={"trace": True}``, are gathered."""
+    owner, method = _key(fn)
+    traces: Traces = _latest.setdefault(owner, {}).setdefault(method, Traces())
     return traces
 
 
@@ -201,12 +211,11 @@ def last_traces(compiled: Any) -> Traces:
     Raises:
         ValueError: there are none: it was compiled without the option, or not called yet.
     """
-    fn = getattr(compiled, "_orig_mod", None) or getattr(compiled, "_torchdynamo_orig_callable", None) or compiled
-    function = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code not in _latest:
+    owner, method = _key(compiled)
+    if method not in _latest.get(owner, {}):
         raise ValueError('no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call')
-    return _latest[code]
+    traces: Traces = _latest[owner][method]
+    return traces
 
 
 def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: Any) -> Traces:
