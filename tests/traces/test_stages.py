@@ -211,6 +211,37 @@ def test_where_lines_come_from() -> None:
     assert '# x: "Scaled[cpu f32[3, 4]; x f32[3, 4], scale f32[]]"' in traces["as_written"].text
 
 
+def test_sizes_that_vary() -> None:
+    """The stages are those of the sizes at hand, and the program is none for these alone."""
+
+    def f(x: Any, w: Any) -> Any:
+        return (x @ w).view(-1) * x.shape[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="pjrt", dynamic=True, options={"trace": True})
+    for size in (5, 3):
+        x, w = two(size, 4), learned(two(4, 4))
+        result = compiled(x, w)
+        same(result, f(x, w))
+        seed = TwoTensor(torch.ones_like(result.a), torch.ones_like(result.b))
+        wanted = torch.autograd.grad(f(x, w), w, seed)
+        same(torch.autograd.grad(result, w, seed), wanted)
+    traces = torch_pjrt.last_traces(compiled)
+    assert [t.label for t in traces].count("forward") == 1
+    assert re.search(r"# +sizes: s\d+ = 5, s\d+ = 4 where", traces["forward"].text)
+    x = two(5, 4)
+    y = f(x, w)
+    seed = TwoTensor(torch.ones(20), torch.ones(20))
+    values = {"x": x, "w": w, "x_size_0": 5, "x_size_1": 4, "x_stride_0": 4, "w_size_0": 4, "w_size_1": 4}
+    wanted = torch.autograd.grad(y, w, seed)
+    for suffix in ("_with_subclasses", ""):
+        run = traces["forward" + suffix].python_callable()
+        with torch.no_grad():
+            outs, saved = run(*(values.get(name.rstrip("_"), 4) for name in inspect.signature(run).parameters))
+            same(outs, y)
+            same(traces["backward" + suffix].python_callable()(*saved, seed), wanted)
+
+
 def test_merged_lines_are_told() -> None:
     def f(x: Any, w: Any) -> Any:
         return (x @ w) + (x @ w).sin()

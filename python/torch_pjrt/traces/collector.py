@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import fx
 
 from torch_pjrt.program.shown import showing
@@ -16,6 +17,7 @@ from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.subclassed import Subclassed
 from torch_pjrt.traces.trace import Trace, Traces
+from torch_pjrt.traces.types import number_of
 from torch_pjrt.traces.unrolled import Accounts, Unrolled, objects_of
 from torch_pjrt.traces.written import as_written
 
@@ -35,6 +37,9 @@ class Collector:
         self.names = Names(shown)
         source = Source()
         self.prologue = prologue(shown, example_inputs, source)
+        symbols = [f"{value} = {number_of(value)}" for value in example_inputs if isinstance(value, torch.SymInt)]
+        if symbols:
+            self.prologue.append(f"sizes: {', '.join(dict.fromkeys(symbols))} where the text has numbers for them")
         as_written(module, shown, source)
         self.add("as written", "as_written", source)
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_pjrt.program.subclasses import is_subclass
 from torch_pjrt.traces.events import Event, Ref
 from torch_pjrt.traces.source import place
-from torch_pjrt.traces.types import type_of
+from torch_pjrt.traces.types import number_of, type_of
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
 FOREIGN = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
@@ -75,7 +75,7 @@ class Frames(TorchDispatchMode):
             return self.subclass(x)
         if isinstance(x, torch.Tensor):
             return self.plain(x)
-        return int(x) if isinstance(x, torch.SymInt) and x.node.hint is not None else x
+        return number_of(x)
 
     def in_backward(self) -> bool:
         """A custom Function's backward loses the partitioner's tag."""

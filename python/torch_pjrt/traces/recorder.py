@@ -157,7 +157,8 @@ class Recorder(Frames):
         node = before.next
         root = self.tracer.graph._root
         while node is not root:
-            if event is not None and event.handler and STAMP not in node.meta:
+            is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, torch.SymFloat))
+            if event is not None and event.handler and STAMP not in node.meta and not is_number:
                 node.meta[STAMP], node.meta[INDEX] = event, len(event.nodes)
                 event.nodes.append(node)
             for key, value in meta.items():

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from torch_pjrt.traces.events import Ref
+from torch_pjrt.traces.types import number_of
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 WIDTH = 100
@@ -94,8 +95,8 @@ class Source:
             return repr(x) if math.isfinite(x) else f"float('{x}')"
         if x is None or (isinstance(x, (bool, int, str, complex)) and not isinstance(x, torch.SymInt)):
             return repr(x)
-        if isinstance(x, torch.SymInt):
-            return repr(int(x))
+        if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return repr(number_of(x))
         if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
             return str(x)
         if isinstance(x, torch.device):

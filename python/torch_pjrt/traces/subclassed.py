@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.traces.events import Event, Ref, refs_in, renamed, short_name
-from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, is_gradient, is_tangent, settled
+from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, is_gradient, is_size, is_tangent, settled
 from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source, header
 from torch_pjrt.traces.types import type_of
@@ -81,7 +81,7 @@ class Subclassed:
         nodes = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None or isinstance(x, fx.Node))
         found: Parts = []
         for node, description in zip(nodes, output.meta["desc"], strict=True):
-            if description is not None:
+            if description is not None and not is_size(description):
                 add_part(found, description, node)
         return [(base, self.value_of(*parts[0])) for base, parts in found]
 

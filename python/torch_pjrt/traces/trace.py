@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch._dynamo.external_utils import wrap_inline
 from torch._logging import trace_structured
+from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary
 
+from torch_pjrt.program.subclasses import is_subclass, leaves
 from torch_pjrt.traces.source import WIDTH, Source
 
 _count = itertools.count()
@@ -232,11 +234,20 @@ def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: A
     Args:
         fn: a function or a module; or what ``compile_step`` or ``jit`` gave.
         backward: False traces as under ``torch.no_grad()``.
+
+    Raises:
+        TypeError: an argument is a subclass without inner tensors.
     """
     if (afresh := getattr(fn, "afresh", None)) is not None:
         from torch_pjrt.traces.region import captures
 
         return captures(lambda: afresh(*args, **kwargs))
+    for value in pytree.tree_leaves((args, kwargs)):
+        if is_subclass(value) and not leaves([value]):
+            raise TypeError(
+                f"an argument is a {type(value).__name__}, whose __tensor_flatten__ names no tensor: torch.compile can't "
+                "capture it. Give it one, if it is empty; jit and compile_step take it as it is"
+            )
     traces = Traces()
     compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})
     eager_backward = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt.program.subclasses import is_subclass, parts_of
 from torch_pjrt.traces.events import LINE, REGENERATED, Event, Ref, frames_of
-from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, base_of
+from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, base_of, is_size
 from torch_pjrt.traces.recorder import INDEX, Recorder
 from torch_pjrt.traces.source import Source, header
 from torch_pjrt.traces.subclassed import Subclassed, tuple_of
@@ -92,7 +92,7 @@ def put_together(like: Any, parts: list[tuple[Path, str]], body: Source) -> str:
         mine = [(path[1:], text) for path, text in parts if path[:1] == (name,)]
         written.append(f"{name!r}: " + (put_together(value, mine, body) if is_subclass(value) else mine[0][1]))
     cls = body.name_object(type(like), type(like).__name__)
-    size, stride = (body.value(tuple(int(v) for v in each)) for each in (like.shape, like.stride()))
+    size, stride = (body.value(tuple(each)) for each in (like.shape, like.stride()))
     return f"{cls}.__tensor_unflatten__({{{', '.join(written)}}}, {body.context(context)}, {size}, {stride})"
 
 
@@ -229,13 +229,15 @@ class Unrolled:
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
         results: Parts = []
-        saved = []
+        saved: list[str] = []
+        numbers: list[str] = []  # of what is saved, which the backward takes first
         for node, description in zip(output.args[0], output.meta["desc"], strict=True):
-            if description is None:
+            if description is None or is_size(description):
                 continue
             text = body.value(self.named(node))
             if type(description).__name__.startswith("SavedForBackwards"):
-                saved.append(text)
+                is_tensor = isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+                (saved if is_tensor else numbers).append(text)
             else:
                 add_part(results, description, text)
         body.lines.append("")
@@ -248,4 +250,4 @@ class Unrolled:
             name = self.free(self.names.result(base), used)
             body.line(f"{name} = {put_together(like, parts, body)}", [(name, type_of(like))])
             values.append(name)
-        body.line(f"return {tuple_of(values)}, {tuple_of(saved)}" if has_backward else f"return {tuple_of(values)}")
+        body.line(f"return {tuple_of(values)}, {tuple_of([*numbers, *saved])}" if has_backward else f"return {tuple_of(values)}")
