@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter, trace_log
 
 import torch_pjrt
 from tests.traces.subclasses import Unit
@@ -44,6 +46,33 @@ def test_reasons_of_a_new_compile() -> None:
         for x in (Unit(torch.ones(2), context="m"), Unit(torch.ones(2), context="kg"), torch.ones(2)):
             compiled(x)
     assert [each.reason for each in report.recompiles] == ["x: context 'm' → 'kg'", "x: Unit → Tensor"]
+
+
+def test_artifacts_of_tlparse(tmp_path: Path) -> None:
+    """What TORCH_TRACE writes has each stage, whole."""
+    handler = LazyTraceHandler(str(tmp_path))
+    handler.setFormatter(TorchLogsFormatter(trace=True))
+    trace_log.addHandler(handler)
+    try:
+        f, make = CASES["product"]
+        traces = torch_pjrt.trace(f, *make())
+        with torch_pjrt.tracing() as block:
+            torch_pjrt.jit(lambda x: x * 2, [torch.ones(2)])
+    finally:
+        trace_log.removeHandler(handler)
+        handler.close()
+    (file,) = tmp_path.iterdir()
+    found = {}
+    for entry in file.read_text().split("\nV")[1:]:
+        head, _, payload = entry.partition("\n")
+        artifact = json.loads(head[head.index("{") :]).get("artifact", {})
+        if artifact.get("name", "").startswith("pjrt_"):
+            found[artifact["name"]] = payload.replace("\n\t", "\n").removeprefix("\t").strip()
+    assert len(traces) == 7
+    assert len(block) == 3
+    for stages in (traces, block):
+        for i, stage in enumerate(stages, 1):
+            assert found[f"pjrt_{i}_{stage.label}"] == stage.text.strip()
 
 
 @pytest.mark.parametrize("name", ["product", "in place", "checkpoint", "function", "plain module"])

@@ -56,9 +56,10 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
 
 def _is_opaque(part: Any) -> bool:
     """An object that PyTorch takes for a part although it is no tensor, such as the mesh of a DTensor."""
+    from torch._library.fake_class_registry import FakeScriptObject
     from torch._library.opaque_object import is_opaque_type
 
-    return is_opaque_type(type(part))
+    return isinstance(part, FakeScriptObject) or is_opaque_type(type(part))
 
 
 def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = None, stride: Any = None) -> Any:

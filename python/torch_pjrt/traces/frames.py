@@ -22,16 +22,15 @@ MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorc
 
 
 def line_of_subclass() -> str:
-    """The line of the subclass's own code that makes a call."""
+    """The line of the subclass's own code that makes a call, where that is Python."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(FOREIGN):
-        file = frame.f_code.co_filename
-        if frame.f_code.co_name == "__torch_dispatch__" and file.startswith(TORCH) and not file.startswith(MODES):
-            break  # a subclass of PyTorch's own
+    while frame is not None and frame.f_code is not Frames.unroll.__code__:
+        code = frame.f_code
+        is_own = code.co_filename.startswith(TORCH) and not code.co_filename.startswith(MODES)
+        if not code.co_filename.startswith((*FOREIGN, "<")) or (is_own and code.co_name == "__torch_dispatch__"):
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith("<"):
-        return ""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return ""
 
 
 class Frames(TorchDispatchMode):

@@ -34,7 +34,7 @@ def type_of(value: Any) -> str:
 
     def write(value: Any, where: str) -> str:
         if not isinstance(value, torch.Tensor):
-            return name_of(value)
+            return name_of(getattr(value, "real_obj", value))  # of an opaque object that is traced
         if not is_subclass(value):
             return where + plain_type(value)
         inside = ", ".join(f"{name} {write(part, '')}" for name, part in parts_of(value)[0].items())

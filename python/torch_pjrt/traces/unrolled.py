@@ -229,15 +229,14 @@ class Unrolled:
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
         results: Parts = []
-        saved: list[str] = []
-        numbers: list[str] = []  # of what is saved, which the backward takes first
+        saved: dict[type, list[str]] = {torch.SymInt: [], torch.Tensor: [], object: []}  # as the backward takes them
         for node, description in zip(output.args[0], output.meta["desc"], strict=True):
             if description is None or is_size(description):
                 continue
             text = body.value(self.named(node))
             if type(description).__name__.startswith("SavedForBackwards"):
-                is_tensor = isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
-                (saved if is_tensor else numbers).append(text)
+                value = node.meta.get("val") if isinstance(node, fx.Node) else None
+                next(texts for kind, texts in saved.items() if isinstance(value, kind)).append(text)
             else:
                 add_part(results, description, text)
         body.lines.append("")
@@ -250,4 +249,4 @@ class Unrolled:
             name = self.free(self.names.result(base), used)
             body.line(f"{name} = {put_together(like, parts, body)}", [(name, type_of(like))])
             values.append(name)
-        body.line(f"return {tuple_of(values)}, {tuple_of([*numbers, *saved])}" if has_backward else f"return {tuple_of(values)}")
+        body.line(f"return {tuple_of(values)}, {tuple_of(sum(saved.values(), []))}" if has_backward else f"return {tuple_of(values)}")
