@@ -108,7 +108,7 @@ def test_without_inner_tensors() -> None:
     x = Empty(torch.ones(2))
     for call in (torch_pjrt.jit(lambda x: x * 2 + 1, [x]), torch_pjrt.compile_step(lambda x: x * 2 + 1)):
         assert call(x).tolist() == [8, 8]
-    with pytest.raises(TypeError, match="a Empty, whose __tensor_flatten__ names no tensor: torch.compile can't"):
+    with pytest.raises(TypeError, match=r"a Empty, whose __tensor_flatten__ names no tensor: torch\.compile can't"):
         torch_pjrt.trace(lambda x: x * 2, x)
-    with pytest.raises(Exception, match=r"Found: Empty(.|\n)*test_bad_subclasses.py"):
+    with pytest.raises(Exception, match=r"Found: Empty(.|\n)*test_bad_subclasses\.py"):
         torch.compile(lambda x: x * 2, backend="pjrt")(x)

@@ -78,7 +78,8 @@ assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in traces["f
 with torch.no_grad():
     for suffix in ("_with_subclasses", ""):
         (out,), saved = traces["forward" + suffix].python_callable()(x, w)
-        (grad,) = traces["backward" + suffix].python_callable()(*saved, distribute_tensor(torch.ones(()), mesh, [Replicate()]))
+        one = distribute_tensor(torch.ones(()), mesh, [Replicate()])
+        (grad,) = traces["backward" + suffix].python_callable()(*saved, one)
         torch.testing.assert_close(out.full_tensor(), wanted.full_tensor())
         torch.testing.assert_close(grad.full_tensor(), gradient.full_tensor())
 print(traces["forward"].text if rank == 0 else "")

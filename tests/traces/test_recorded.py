@@ -27,6 +27,7 @@ def two(*size: int) -> TwoTensor:
 
 def on(value: Any, device: str) -> Any:
     """A copy there."""
+
     def moved(t: torch.Tensor) -> torch.Tensor:
         return with_leaves(t.detach(), lambda leaf, _: leaf.to(device, copy=True)).requires_grad_(t.requires_grad)
 

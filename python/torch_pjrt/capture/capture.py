@@ -167,9 +167,9 @@ def _run_once(
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
     home = next((device for device in devices if device.type != "cpu"), CPU)
     made = inside.state_made
-    templates = templates if any(templates) else None
     named = [(each.key, number.tensor) for each, number in numbers.items()]
-    return _Run(mode, flat, spec, made, pinned, values, home, templates, watch, named, given, given_back)
+    put_together = templates if any(templates) else None
+    return _Run(mode, flat, spec, made, pinned, values, home, put_together, watch, named, given, given_back)
 
 
 @dataclass
@@ -404,15 +404,16 @@ def _capture(
 def _tell(run: _Run, watch: Watch, plan: _Grads, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
     mode = run.mode
     inputs = [(f"argument {i}", each) for i, each in enumerate(run.given)]
-    for each in (*mode.compounds, *mode.pieces):
-        inputs.append((each.name, each.placeholder))
-        if each.gradient is not None:
-            inputs.append((f"{each.name}.grad", each.gradient))
+    state: list[Piece | Compound] = [*mode.compounds, *mode.pieces]
+    for piece in state:
+        inputs.append((piece.name, piece.placeholder))
+        if piece.gradient is not None:
+            inputs.append((f"{piece.name}.grad", piece.gradient))
     inputs += run.numbers_named
     results = [(f"out {i}", leaf) for i, leaf in enumerate(run.given_back) if isinstance(leaf, torch.Tensor)]
-    kept = [*(mode.pieces[i] for i in plan.kept), *plan.compounds_kept]
-    results += [(f"{each.name}.grad", each.placeholder.grad) for each in kept if each.placeholder.grad is not None]
-    placeholders = [*mode.arguments, *(piece.placeholder for piece in pieces)]
+    kept: list[Piece | Compound] = [*(mode.pieces[i] for i in plan.kept), *plan.compounds_kept]
+    results += [(f"{p.name}.grad", p.placeholder.grad) for p in kept if p.placeholder.grad is not None]
+    placeholders = [*mode.arguments, *(p.placeholder for p in pieces)]
     watch.tell(inputs, results, run.home, text_of(mode.trace, placeholders, [*run.leaves, *gradients]))
 
 

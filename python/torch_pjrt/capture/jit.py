@@ -111,7 +111,7 @@ def jit(
     if any(map(is_subclass, examples)):
         call = _taken_apart(call, examples, name)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
-    return call  # type: ignore[no-any-return]
+    return call
 
 
 def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:

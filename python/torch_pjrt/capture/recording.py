@@ -118,7 +118,10 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
     if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
         raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
     check_leaf(real, name)
-    with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():  # who watches sees the function's calls
+    with (
+        torch.no_grad(),
+        torch.utils._python_dispatch._disable_current_modes(),
+    ):  # who watches sees the function's calls
         result = make_placeholder(trace, real)
         if isinstance(real, torch.nn.Parameter):
             return torch.Tensor._make_subclass(type(real), result, real.requires_grad)

@@ -118,7 +118,9 @@ def scaled_grouped_mm(
     of_rows = mat_a.dim() == 2
     result: Tensor | None = None
     for i, here in enumerate(_of_groups(offs, mat_a.size(0) if of_rows else mat_b.size(1))):
-        part = product(mat_a, mat_b[i], scale_a, scale_b[i]) if of_rows else product(mat_a[i], mat_b, scale_a[i], scale_b)
+        part = (
+            product(mat_a, mat_b[i], scale_a, scale_b[i]) if of_rows else product(mat_a[i], mat_b, scale_a[i], scale_b)
+        )
         where = here.unsqueeze(1 if of_rows else 0)
         result = torch.where(where, part, 0 if result is None else result)
     assert result is not None

@@ -44,9 +44,7 @@ class Collector:
         self.add("as written", "as_written", source)
 
     def add(self, stage: str, name: str, source: Source) -> None:
-        self.traces.append(
-            Trace.of(stage + self.suffix, name, source, self.prologue, label=name + self.ending)
-        )
+        self.traces.append(Trace.of(stage + self.suffix, name, source, self.prologue, label=name + self.ending))
 
     @contextmanager
     def recording(self) -> Iterator[None]:

@@ -80,7 +80,7 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name + pytree.keystr(path), leaf
 
 
-class tracing:  # noqa: N801
+class tracing:
     """What the lazy device records in a block, stage by stage: ``with torch_pjrt.tracing() as traces: ...``.
 
     After the block ``traces`` has the calls as recorded, subclasses as values (``"recorded_with_subclasses"``);
@@ -104,7 +104,7 @@ class tracing:  # noqa: N801
             stack.enter_context(watching(lambda name: CaptureWatch(self.traces, name)))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             _C.set_run_listener(self.programs.append)
-            stack.callback(_C.set_run_listener, None)
+            stack.callback(_C.set_run_listener, None)  # type: ignore[arg-type]
             stack.enter_context(self.watcher)
             self.stack = stack.pop_all()
         return self.traces

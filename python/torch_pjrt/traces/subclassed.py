@@ -10,7 +10,17 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.traces.events import Event, Ref, refs_in, renamed, short_name
-from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, is_gradient, is_size, is_tangent, settled
+from torch_pjrt.traces.naming import (
+    Names,
+    Parts,
+    Path,
+    add_part,
+    arguments_of,
+    is_gradient,
+    is_size,
+    is_tangent,
+    settled,
+)
 from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source, header
 from torch_pjrt.traces.types import type_of

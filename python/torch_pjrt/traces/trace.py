@@ -245,8 +245,8 @@ def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: A
     for value in pytree.tree_leaves((args, kwargs)):
         if is_subclass(value) and not leaves([value]):
             raise TypeError(
-                f"an argument is a {type(value).__name__}, whose __tensor_flatten__ names no tensor: torch.compile can't "
-                "capture it. Give it one, if it is empty; jit and compile_step take it as it is"
+                f"an argument is a {type(value).__name__}, whose __tensor_flatten__ names no tensor: torch.compile "
+                "can't capture it. Give it one, if it is empty; jit and compile_step take it as it is"
             )
     traces = Traces()
     compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})

@@ -249,4 +249,8 @@ class Unrolled:
             name = self.free(self.names.result(base), used)
             body.line(f"{name} = {put_together(like, parts, body)}", [(name, type_of(like))])
             values.append(name)
-        body.line(f"return {tuple_of(values)}, {tuple_of(sum(saved.values(), []))}" if has_backward else f"return {tuple_of(values)}")
+        body.line(
+            f"return {tuple_of(values)}, {tuple_of([text for texts in saved.values() for text in texts])}"
+            if has_backward
+            else f"return {tuple_of(values)}"
+        )

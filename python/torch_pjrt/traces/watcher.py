@@ -1,6 +1,6 @@
 """What is recorded while it is watched: the calls as they are made, and the plain calls that came of each.
 
-The same two views as of a compiled function, of calls that are really made on the device or on a program's placeholders.
+The same two views as of a compiled function, of calls that are made on the device or on a program's placeholders.
 Values keep their names as long as they live: nothing is held, so that the program is the one that it is unwatched.
 """
 
