@@ -21,7 +21,7 @@ from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
-from torch_pjrt.program.subclasses import Template, Watched, is_subclass, leaves, leaves_of
+from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_subclass, leaves, leaves_of
 
 SINGLE, TUPLE, LIST = range(3)
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
@@ -160,6 +160,11 @@ def _run_once(
         mode.settle_compounds()
         given_back, spec = pytree.tree_flatten(result)
         given_back = [mode.lift(leaf) for leaf in given_back]
+        for closed in filter(is_closed, given_back):
+            raise CaptureError(
+                f"the function returns a {type(closed).__name__}, which doesn't say what it is made of (it has no "
+                "__tensor_flatten__): return what it is made of"
+            )
         flat = [x for leaf in given_back for x in (leaves([leaf]) if is_subclass(leaf) else [leaf])]
         templates = [Template(leaf) if is_subclass(leaf) else None for leaf in given_back]
     if any(isinstance(leaf, Number) for leaf in flat):

@@ -31,7 +31,7 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import is_closed, is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import tracing
 
 CPU = torch.device("cpu")
@@ -111,6 +111,11 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
         raise CaptureError(
             f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
             "plugin for CUDA"
+        )
+    if is_closed(real):
+        raise CaptureError(
+            f"{name} is a {type(real).__name__}, which doesn't say what it is made of (it has no __tensor_flatten__): "
+            "give the function what it is made of, and make it there"
         )
     if torch.nn.parameter.is_lazy(real):
         raise CaptureError(f"{name} has no shape yet: run the lazy module once before")

@@ -21,6 +21,14 @@ def is_subclass(value: Any) -> bool:
     return is_traceable_wrapper_subclass(value)
 
 
+def is_closed(value: Any) -> bool:
+    """Is it a tensor that wraps others and doesn't say which, as a MaskedTensor?"""
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or type(value).__name__ in OF_PYTORCH:
+        return False
+    dispatches = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return dispatches and not is_traceable_wrapper_subclass(value)
+
+
 def name_of(value: Any) -> str:
     return type(value).__name__
 
@@ -87,6 +95,11 @@ def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = Non
 
 def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     """The plain tensors in it, with the attributes that lead to each; a plain tensor itself."""
+    if is_closed(value):
+        for name, part in vars(value).items():
+            if isinstance(part, torch.Tensor):
+                yield from leaves_of(part, (*path, name))
+        return
     if not is_subclass(value):
         yield path, value
         return

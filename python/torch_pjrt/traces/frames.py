@@ -1,4 +1,4 @@
-"""Calls of subclasses, and what is called within each: what a graph's recorder and a region's watcher have in common."""
+"""Calls of subclasses, and what is called within each: what a graph's recorder and a watcher have in common."""
 
 from __future__ import annotations
 
