@@ -198,6 +198,23 @@ def test_twice_gives_the_same() -> None:
     assert [t.label for t in one][-2:] == ["stablehlo_forward", "stablehlo_backward"]
 
 
+def test_names_stay_when_something_else_is_added() -> None:
+    def short(x: Any, w: Any, y: Any) -> Any:
+        return (x @ w).relu(), y * 2
+
+    def long(x: Any, w: Any, y: Any) -> Any:
+        z = y.cos().exp()
+        return (x @ w).relu(), y * 2 + z
+
+    arguments = two(3, 3), two(3, 3), torch.ones(2)
+    one, other = (torch_pjrt.trace(f, *arguments) for f in (short, long))
+    for stage in ("as_written", "forward_with_subclasses", "forward"):
+        lines = [re.sub(r"test_stages.py:\d+ in \w+", "", t[stage].text).splitlines() for t in (one, other)]
+        kept = [line for line in lines[0] if re.search(r" = |\[\d/\d\]", line)]
+        assert len(kept) >= 3
+        assert set(kept) <= set(lines[1])
+
+
 def test_where_lines_come_from() -> None:
     def f(x: Any, w: Any) -> Any:
         return x @ w
