@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -173,3 +174,35 @@ def test_block_runs_the_programs_that_it_shows() -> None:
     finally:
         torch_pjrt._C.set_run_listener(None)
     assert listed == shown[0]
+
+
+def test_blocks_of_threads() -> None:
+    """Each has what its own thread does; within another there is none; after an error all is as before."""
+    there = threading.Barrier(2, timeout=60)
+    found: dict[int, Traces] = {}
+
+    def work(number: int) -> None:
+        x = torch.ones(3, device="pjrt")
+        with torch_pjrt.tracing() as found[number]:
+            there.wait()
+            y = x * (number + 2)
+            assert y.cpu().tolist() == [number + 2] * 3
+            there.wait()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, traces in found.items():
+        assert f"torch.ops.aten.mul.Tensor(x, {number + 2})" in traces["recorded"].text
+        assert [t.label for t in traces] == [*PYTHON, "stablehlo"]
+    with (
+        pytest.raises(RuntimeError, match=r"torch_pjrt.tracing\(\) within torch_pjrt.tracing\(\)"),
+        torch_pjrt.tracing(),
+        torch_pjrt.tracing(),
+    ):
+        pass
+    with torch_pjrt.tracing() as traces:
+        pass
+    assert list(traces) == []

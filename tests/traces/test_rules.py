@@ -131,7 +131,7 @@ def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_kernel_claims_what_a_rule_calls() -> None:
-    """A rule of an op, a composite in it, and a kernel that does the composite: one product of a subclass by a library."""
+    """A rule of an op, a composite in it, and a kernel that does the composite."""
     x, w = arguments()
     one = TwoTensor(torch.ones(3, 5), torch.ones(3, 5))
     plain = x @ w.t()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -80,6 +81,16 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name + pytree.keystr(path), leaf
 
 
+_open: dict[int, tracing] = {}  # by their threads
+_lock = threading.Lock()
+
+
+def _run(stablehlo: str) -> None:
+    block = _open.get(threading.get_ident())
+    if block is not None:
+        block.programs.append(stablehlo)
+
+
 class tracing:
     """What the lazy device records in a block, stage by stage: ``with torch_pjrt.tracing() as traces: ...``.
 
@@ -90,7 +101,10 @@ class tracing:
     gradients too. A function that ``compile_step`` or ``jit`` captures in the block has stages of its own before those
     of the block.
 
-    Backward runs in the block's thread, and what ``torch.compile`` has compiled runs as it was written.
+    Backward runs in the block's thread, of which alone is told, and what ``torch.compile`` has compiled runs as it was written.
+
+    Raises:
+        RuntimeError: the thread is in such a block already.
     """
 
     def __init__(self) -> None:
@@ -103,11 +117,23 @@ class tracing:
         with ExitStack() as stack:
             stack.enter_context(watching(lambda name: CaptureWatch(self.traces, name)))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            _C.set_run_listener(self.programs.append)
-            stack.callback(_C.set_run_listener, None)  # type: ignore[arg-type]
+            self.open()
+            stack.callback(self.close)
             stack.enter_context(self.watcher)
             self.stack = stack.pop_all()
         return self.traces
+
+    def open(self) -> None:
+        with _lock:
+            if _open.setdefault(threading.get_ident(), self) is not self:
+                raise RuntimeError("torch_pjrt.tracing() within torch_pjrt.tracing(): the outer one tells all")
+            _C.set_run_listener(_run)
+
+    def close(self) -> None:
+        with _lock:
+            del _open[threading.get_ident()]
+            if not _open:
+                _C.set_run_listener(None)  # type: ignore[arg-type]
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         self.stack.__exit__(kind, *rest)
