@@ -101,7 +101,8 @@ class tracing:
     gradients too. A function that ``compile_step`` or ``jit`` captures in the block has stages of its own before those
     of the block.
 
-    Backward runs in the block's thread, of which alone is told, and what ``torch.compile`` has compiled runs as it was written.
+    Backward runs in the block's thread, of which alone is told, and what ``torch.compile`` has compiled runs as it was
+    written.
 
     Raises:
         RuntimeError: the thread is in such a block already.

@@ -215,7 +215,10 @@ def last_traces(compiled: Any) -> Traces:
     """
     owner, method = _key(compiled)
     if method not in _latest.get(owner, {}):
-        raise ValueError('no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call')
+        raise ValueError(
+            'no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call; of what '
+            "compile_step and jit gave, torch_pjrt.trace(it, *args) tells"
+        )
     traces: Traces = _latest[owner][method]
     return traces
 
