@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -21,14 +22,15 @@ from torch_pjrt.dynamo import backend, pieces
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_guide(tmp_path: Path) -> None:
+def test_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/traces.md").read_text()
     (tmp_path / "guide.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
-    done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("guide.py", run_name="guide")
+    printed = capsys.readouterr().out
     for shown in re.findall(r"^```\n(    .*?)^```", text, re.DOTALL | re.MULTILINE):
         for line in shown.strip().splitlines()[-1:]:
-            assert line.strip() in done.stdout
+            assert line.strip() in printed
     assert (tmp_path / "step.py").exists()
 
 

@@ -127,6 +127,21 @@ def test_jit_of_several() -> None:
     close(traces["recorded_1"].python_callable()(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def test_parts_that_are_used_alone() -> None:
+    def f(x: Any, y: torch.Tensor) -> torch.Tensor:
+        x.b.mul_(2)
+        return x.a + y
+
+    x, y = two(3), torch.ones(3)
+    traces = torch_pjrt.trace(torch_pjrt.jit(f, [x, y]), x, y)
+    for stage in PYTHON:
+        given = on(x, "cpu")
+        assert re.search(r"\(argument_0, argument_1\):\n    # argument_0: \"TwoTensor", traces[stage].text)
+        assert "# written in place: argument_0\n" in traces[stage].text
+        close(traces[stage].python_callable()(given, y), x.a + y)
+        close(given.b, x.b * 2)
+
+
 def block(x: Any, w: Any) -> tuple[Traces, list[Any]]:
     with torch_pjrt.tracing() as traces:
         y = x @ w

@@ -144,7 +144,8 @@ class tracing:
         variables = dict(frame.f_locals) if frame is not None else {}
         held = [each for name, value in variables.items() for each in held_by(name, value)]
         held += [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
-        inputs = [(n, t) for n, t in held if self.watcher.name_of(t) in self.watcher.inputs]
+        there = self.watcher.inputs
+        inputs = [(n, t) for n, t in held if any(self.watcher.name_of(x) in there for x in (t, *leaves([t])))]
         made = {self.watcher.name_of(t): (n, t) for n, t in held}
         results = [each for name, each in made.items() if name is not None and name not in self.watcher.inputs]
         pending = [t for t in leaves(t for _, t in results) if t.device.type == "pjrt" and _C.is_pending(t)]

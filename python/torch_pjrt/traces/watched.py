@@ -48,6 +48,9 @@ class Watched:
 
     def __init__(self, watcher: Watcher, inputs: Named, results: Named, home: torch.device | None = None) -> None:
         self.watcher, self.home = watcher, home
+        for _, value in inputs:
+            if is_subclass(value):
+                watcher.settle(value)
         self.results = [(name, value, watcher.ref(value).name) for name, value in results]
         needed = {value.split(".")[0] for _, _, value in self.results}
         needed_parts = {
@@ -55,8 +58,8 @@ class Watched:
         }  # fmt: skip
         self.events = live(watcher.events, needed)
         self.lines = live(watcher.lines, needed_parts)
-        owners = {watcher.part[name][0] for name in needed_parts if name in watcher.part}
-        used = needed | needed_parts | owners
+        used = needed | needed_parts
+        used |= {watcher.part[name][0] for name in used if name in watcher.part}
         given = {watcher.name_of(value): name for name, value in reversed(list(inputs))}
         order = [name for each in inputs if (name := watcher.name_of(each[1])) in watcher.inputs]
         order = [name for name in dict.fromkeys([*order, *watcher.inputs]) if name in used]
@@ -105,7 +108,8 @@ class Watched:
         body.lines.append("")
         if self.results:
             body.comment(", ".join(name for name, _, _ in self.results))
-        if written := [self.name(n) for n in self.watcher.written if n in self.inputs]:
+        owners = dict.fromkeys(self.watcher.part.get(n, (n,))[0] for n in self.watcher.written)
+        if written := [self.name(n) for n in owners if n in self.inputs]:
             body.comment("written in place: " + ", ".join(written))
         body.line(f"return {tuple_of(values)}")
         lines = (f"    {line}" if line else "" for line in body.lines)

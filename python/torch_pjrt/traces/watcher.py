@@ -112,6 +112,24 @@ class Watcher(Frames):
             self.known.add(name)
         return Ref(name)
 
+    def settle(self, tensor: Any) -> None:
+        """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it at the
+        start."""
+        parts = [(path, leaf, self.name_of(leaf)) for path, leaf in leaves_of(tensor)]
+        if self.name_of(tensor) is not None or not any(name in self.inputs for _, _, name in parts):
+            return
+        owner = self.fresh_subclass()
+        self.called(tensor, owner)
+        taken = {path: name for path, _, name in parts if name in self.inputs and name not in self.part}
+        for path, name in taken.items():
+            del self.inputs[name]
+            self.constants.pop(name, None)
+            self.part[name] = (owner, path)
+            event = Event("attr", path, (Ref(owner),), {}, Ref(name), "", False)
+            event.types[name] = self.types[name]
+            self.events.insert(0, event)
+        self.inputs[owner] = taken
+
     def owner(self, path: Path, name: str | None) -> tuple[str, Path] | None:
         owner, where = self.part.get(name or "", ("", ()))
         return (owner, where[: -len(path)]) if owner and where[-len(path) :] == path else None
