@@ -14,6 +14,8 @@ from torch._library.opaque_object import OpaqueBase, register_opaque_type
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from tests.traces import of_two
+
 
 class Counter(OpaqueBase):  # type: ignore[misc]
     count = 0
@@ -46,60 +48,22 @@ def test_taken_by_a_call(training: bool) -> None:
         assert [compiled(x, counter).tolist() for _ in range(2)] == [[9, 9], [12, 12]]
 
 
-# Each traces and compiles by itself, and calls collectives with the other; the second comes late.
-OF_TWO = """
-import sys, time
-import torch
-import torch.distributed as dist
-import torch_pjrt
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-rank = int(sys.argv[1])
-torch.manual_seed(0)
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-mesh = init_device_mesh("cpu", (2,))
-x, w = torch.randn(4, 4), torch.randn(4, 4)
-x, w = distribute_tensor(x, mesh, [Shard(0)]), distribute_tensor(w, mesh, [Replicate()]).requires_grad_()
-
-def step(x, w):
-    return (x @ w).relu().redistribute(placements=[Replicate()]).sum()
-
-time.sleep(rank)
-compiled = torch.compile(step, backend="pjrt", options={"trace": True})
-loss = compiled(x, w)
-loss.backward()
-wanted = step(x, w)
-(gradient,) = torch.autograd.grad(wanted, w)
-torch.testing.assert_close(loss.to_local(), wanted.to_local())
-torch.testing.assert_close(w.grad.full_tensor(), gradient.full_tensor())
-traces = torch_pjrt.last_traces(compiled)
-assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in traces["forward"].text
-with torch.no_grad():
-    for suffix in ("_with_subclasses", ""):
-        (out,), saved = traces["forward" + suffix].python_callable()(x, w)
-        one = distribute_tensor(torch.ones(()), mesh, [Replicate()])
-        (grad,) = traces["backward" + suffix].python_callable()(*saved, one)
-        torch.testing.assert_close(out.full_tensor(), wanted.full_tensor())
-        torch.testing.assert_close(grad.full_tensor(), gradient.full_tensor())
-print(traces["forward"].text if rank == 0 else "")
-dist.destroy_process_group()
-"""
-
-
 def test_two_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OF_TWO]
-    running = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for rank in range(2)
-    ]
+    store = tmp_path / "store"
+    other = subprocess.Popen(
+        [sys.executable, "-m", "tests.traces.of_two", "1", store],
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
-        told = [each.communicate(timeout=120) for each in running]
+        text = of_two.run(0, store)["forward"].text
+        told = other.communicate(timeout=120)[1]
     finally:
-        for each in running:
-            each.kill()
-    assert [each.returncode for each in running] == [0, 0], told
-    assert b"torch.ops.aten.mm(x: DTensor, w: DTensor)" in told[0][0]
+        other.kill()
+    assert other.returncode == 0, told
+    assert "torch.ops.aten.mm(x: DTensor, w: DTensor)" in text
+    assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in text
 
 
 def test_distributed_tensors(tmp_path: Path) -> None:

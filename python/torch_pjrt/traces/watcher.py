@@ -113,8 +113,8 @@ class Watcher(Frames):
         return Ref(name)
 
     def settle(self, tensor: Any) -> None:
-        """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it at the
-        start."""
+        """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it
+        first."""
         parts = [(path, leaf, self.name_of(leaf)) for path, leaf in leaves_of(tensor)]
         if self.name_of(tensor) is not None or not any(name in self.inputs for _, _, name in parts):
             return
