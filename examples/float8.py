@@ -1,6 +1,7 @@
-"""Float8 training with torchao: eager, torch.compile, compile_step, and the loss of each beside the others.
+"""Float8 training with torchao: eager, torch.compile, compile_step, jit, and the loss of each beside the others. Where
+matplotlib is installed, the curves are plotted to float8.png.
 
-pip install torchao
+pip install torchao matplotlib
 ./dev python examples/float8.py [tensorwise|rowwise|rowwise_with_gw_hp] [device]
 """
 
@@ -37,20 +38,49 @@ def losses(recipe: str, device: str, how: str) -> list[float]:
         optimizer.step()
         return loss.detach()
 
-    run: Any = torch_pjrt.compile_step(step) if how == "compile_step" else step
+    def gradients(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.enable_grad():
+            loss = F.mse_loss(model(x), y)
+            return loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))
+
+    def jitted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss, *found = program(x, y)
+        for parameter, gradient in zip(model.parameters(), found, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        return loss
+
+    program: Any = torch_pjrt.jit(gradients, [x, y]) if how == "jit" else None
+    run: Any = {"compile_step": torch_pjrt.compile_step(step), "jit": jitted}.get(how, step)
     return [run(x, y).item() for _ in range(STEPS)]
+
+
+def plot(curves: dict[str, list[float]], recipe: str) -> None:
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        return
+    for how, curve in curves.items():
+        pyplot.plot(curve, label=how)
+    pyplot.title(f"float8 training, {recipe}")
+    pyplot.xlabel("step")
+    pyplot.ylabel("loss")
+    pyplot.legend()
+    pyplot.savefig("float8.png")
+    print("plotted to float8.png")
 
 
 def main() -> None:
     recipe = sys.argv[1] if len(sys.argv) > 1 else "tensorwise"
     device = sys.argv[2] if len(sys.argv) > 2 else "pjrt"
     curves = {"eager on the CPU": losses(recipe, "cpu", "eager")}
-    curves |= {how: losses(recipe, device, how) for how in ("eager", "torch.compile", "compile_step")}
+    curves |= {how: losses(recipe, device, how) for how in ("eager", "torch.compile", "compile_step", "jit")}
     for step in range(0, STEPS, 20):
         print(f"step {step:3d}  " + "  ".join(f"{how} {curve[step]:.5f}" for how, curve in curves.items()))
     wanted = curves["eager on the CPU"]
     for how, curve in curves.items():
         print(f"{how}: {curve[-1]:.5f} at the end, at most {max(map(abs, map(float.__sub__, curve, wanted))):.1e} away")
+    plot(curves, recipe)
 
 
 if __name__ == "__main__":

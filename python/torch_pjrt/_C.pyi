@@ -73,6 +73,7 @@ __all__: list[str] = [
     "set_location",
     "set_program_listener",
     "set_python_sources",
+    "set_run_listener",
     "set_strict",
     "set_tracing",
     "snapshot",
@@ -431,6 +432,7 @@ def set_python_sources(
     what the core asks of the package
     """
 
+def set_run_listener(arg0: collections.abc.Callable[[str], None]) -> None: ...
 def set_strict(arg0: bool) -> None: ...
 def set_tracing(arg0: bool) -> None: ...
 def snapshot(arg0: torch.Tensor) -> torch.Tensor | None:

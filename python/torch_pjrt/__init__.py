@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch_pjrt.meanings.asked import composites
     from torch_pjrt.meanings.groups import composite
     from torch_pjrt.report import explain
-    from torch_pjrt.traces import last_traces, register_rule, trace
+    from torch_pjrt.traces import last_traces, register_rule, trace, tracing
 
 
 def _autoload() -> None:
@@ -58,6 +58,7 @@ __all__ = [
     "to_lazy",
     "to_stablehlo",
     "trace",
+    "tracing",
 ]
 
 
@@ -71,6 +72,7 @@ _LATE = {
     "register_kernel": "kernels.register",
     "register_rule": "traces",
     "trace": "traces",
+    "tracing": "traces",
 }
 
 

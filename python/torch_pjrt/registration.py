@@ -56,7 +56,9 @@ def _print_from_the_host() -> None:
     inner = tensor_str._tensor_str
 
     def _tensor_str(self: torch.Tensor, indent: int) -> str:
-        return inner(self.cpu() if self.device.type == "pjrt" else self, indent)
+        if self.device.type != "pjrt":
+            return inner(self, indent)
+        return "..." if _C.tracing() else inner(self.cpu(), indent)  # a subclass that is captured asks for its repr()
 
     tensor_str._tensor_str = _tensor_str
 

@@ -165,6 +165,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
   m.def("set_program_listener",
         [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); });
+  m.def("set_run_listener",
+        [&session](engine::RunListener listener) { session.programs.set_run_listener(std::move(listener)); });
   m.def("is_pending", [](const at::Tensor& tensor) {
     std::lock_guard lock(graph::graph_lock());
     const graph::Value& value = device::storage_of(tensor)->cell.value();

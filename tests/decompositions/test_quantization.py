@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -115,3 +117,53 @@ def test_products_of_scaled_float8(recipe: F.ScalingType) -> None:
     )
     a, b = (torch.randn(n, 64).to(torch.float8_e4m3fn) for n in (17, 32))
     agree(product, a, b.t(), *scales)
+
+
+GROUPED = {"rows": (2, 3), "columns": (3, 2), "inner": (2, 2), "each": (3, 3)}
+
+
+@pytest.mark.parametrize("form", GROUPED)
+def test_float8_products_of_groups(form: str) -> None:
+    """Beside the same in float32: the CPU has no kernel."""
+    a_dims, b_dims = GROUPED[form]
+    ends = torch.tensor([16, 48], dtype=torch.int32)
+    k = 64
+    a = torch.randn(*((2, 32) if a_dims == 3 else (64,) if form == "rows" else (32,)), k).to(torch.float8_e4m3fn)
+    b = torch.randn(*((2, 16) if b_dims == 3 else (64,) if form == "columns" else (16,)), k).to(torch.float8_e4m3fn)
+    scale_a, scale_b = torch.rand(a.shape[:-1]), torch.rand(b.shape[:-1])
+    if form == "inner":
+        scale_a, scale_b = torch.rand(64), torch.rand(32)
+    given = [each.to("pjrt") for each in (a, b, scale_a, scale_b, ends)]
+
+    def product(a: Any, b: Any, scale_a: Any, scale_b: Any, ends: Any) -> Any:
+        offs = None if form == "each" else ends
+        row = F.ScalingType.RowWise
+        return F.scaled_grouped_mm(a, b.transpose(-2, -1), scale_a, row, scale_b, row, offs=offs)
+
+    result = product(*given)
+    assert result.dtype is torch.bfloat16
+    wide_a, wide_b = a.float(), b.float()
+    if form == "inner":
+        parts = [slice(0, 16), slice(16, 48)]
+        scales = zip(scale_a.view(2, 32, 1), scale_b.view(2, 1, 16), strict=True)
+        wanted = torch.stack([wide_a[:, p] @ wide_b[:, p].t() * x * y for p, (x, y) in zip(parts, scales, strict=True)])
+    else:
+        wide_a, wide_b = wide_a * scale_a.unsqueeze(-1), (wide_b * scale_b.unsqueeze(-1)).transpose(-2, -1)
+        wanted = wide_a @ wide_b
+        if form == "rows":
+            wanted = torch.cat([wanted[0, :16], wanted[1, 16:48], torch.zeros(16, 16)])
+        if form == "columns":
+            wanted = torch.cat([wanted[0, :, :16], wanted[1, :, 16:48], torch.zeros(32, 16)], 1)
+    torch.testing.assert_close(result.cpu().float(), wanted, rtol=2e-2, atol=2e-2)
+    if form == "rows":
+        text = torch_pjrt.to_stablehlo(product, *given)
+        assert re.search(r"dot_general .*tensor<64x64xf8E4M3FN>, tensor<64x16xf8E4M3FN>\) -> tensor<64x16xf32>", text)
+
+
+def test_scales_of_blocks_are_refused() -> None:
+    a, b = (torch.randn(32, 64).to(torch.float8_e4m3fn).to("pjrt") for _ in range(2))
+    with pytest.raises(NotImplementedError, match="Float8_e8m0fnu"):
+        torch.ones(32, 2, dtype=torch.float8_e8m0fnu, device="pjrt")
+    block = F.ScalingType.BlockWise1x128
+    with pytest.raises(ValueError, match=r"scales of rows .*; scales of blocks \(MX\) are not lowered"):
+        torch.ops.aten._scaled_grouped_mm_v2(a, b.t(), [a], [int(block)], [0], [b], [int(block)], [0])

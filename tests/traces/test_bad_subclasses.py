@@ -86,3 +86,29 @@ def test_argument_of_a_compiled_function() -> None:
 def test_compiled(cls: Any) -> None:
     with pytest.raises(Exception, match=r"the result of .*test_bad_subclasses.py:\d+: " + MESSAGES[cls]):
         torch.compile(lambda x: cls(x) * 2, backend="pjrt")(torch.ones(2))
+
+
+class Empty(Wrapper):
+    """Of no tensors; what is made of it is plain."""
+
+    def __tensor_flatten__(self) -> Any:
+        return [], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return cls(torch.empty(size))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch.full(args[0].shape, 7.0)
+
+
+def test_without_inner_tensors() -> None:
+    """Dynamo's own error of torch.compile names the class and the line."""
+    x = Empty(torch.ones(2))
+    for call in (torch_pjrt.jit(lambda x: x * 2 + 1, [x]), torch_pjrt.compile_step(lambda x: x * 2 + 1)):
+        assert call(x).tolist() == [8, 8]
+    with pytest.raises(TypeError, match=r"a Empty, whose __tensor_flatten__ names no tensor: torch\.compile can't"):
+        torch_pjrt.trace(lambda x: x * 2, x)
+    with pytest.raises(Exception, match=r"Found: Empty(.|\n)*test_bad_subclasses\.py"):
+        torch.compile(lambda x: x * 2, backend="pjrt")(x)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter, trace_log
 
 import torch_pjrt
 from tests.traces.subclasses import Unit
@@ -19,14 +22,15 @@ from torch_pjrt.dynamo import backend, pieces
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_guide(tmp_path: Path) -> None:
+def test_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs/traces.md").read_text()
     (tmp_path / "guide.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
-    done = subprocess.run([sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("guide.py", run_name="guide")
+    printed = capsys.readouterr().out
     for shown in re.findall(r"^```\n(    .*?)^```", text, re.DOTALL | re.MULTILINE):
         for line in shown.strip().splitlines()[-1:]:
-            assert line.strip() in done.stdout
+            assert line.strip() in printed
     assert (tmp_path / "step.py").exists()
 
 
@@ -44,6 +48,33 @@ def test_reasons_of_a_new_compile() -> None:
         for x in (Unit(torch.ones(2), context="m"), Unit(torch.ones(2), context="kg"), torch.ones(2)):
             compiled(x)
     assert [each.reason for each in report.recompiles] == ["x: context 'm' → 'kg'", "x: Unit → Tensor"]
+
+
+def test_artifacts_of_tlparse(tmp_path: Path) -> None:
+    """What TORCH_TRACE writes has each stage, whole."""
+    handler = LazyTraceHandler(str(tmp_path))
+    handler.setFormatter(TorchLogsFormatter(trace=True))
+    trace_log.addHandler(handler)
+    try:
+        f, make = CASES["product"]
+        traces = torch_pjrt.trace(f, *make())
+        with torch_pjrt.tracing() as block:
+            torch_pjrt.jit(lambda x: x * 2, [torch.ones(2)])
+    finally:
+        trace_log.removeHandler(handler)
+        handler.close()
+    (file,) = tmp_path.iterdir()
+    found = {}
+    for entry in file.read_text().split("\nV")[1:]:
+        head, _, payload = entry.partition("\n")
+        artifact = json.loads(head[head.index("{") :]).get("artifact", {})
+        if artifact.get("name", "").startswith("pjrt_"):
+            found[artifact["name"]] = payload.replace("\n\t", "\n").removeprefix("\t").strip()
+    assert len(traces) == 7
+    assert len(block) == 3
+    for stages in (traces, block):
+        for i, stage in enumerate(stages, 1):
+            assert found[f"pjrt_{i}_{stage.label}"] == stage.text.strip()
 
 
 @pytest.mark.parametrize("name", ["product", "in place", "checkpoint", "function", "plain module"])

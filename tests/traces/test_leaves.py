@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.masked import masked_tensor
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
@@ -126,3 +127,31 @@ def test_shown_and_started() -> None:
     assert "-> (tensor<2xf32>, tensor<2xf32>)" in torch_pjrt.to_stablehlo(lambda x: TwoTensor(x, x) * 2, x.a)
     with pytest.raises(BufferError, match=r"a TwoTensor has no memory of its own to export: it is made of \.a, \.b"):
         torch.from_dlpack(x)
+
+
+def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    z: Any = masked_tensor(x, mask)
+    result: torch.Tensor = (z * 2).sum().to_tensor(0)
+    return result
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("device", DEVICES)
+def test_wrapper_that_says_nothing_of_its_parts(device: str) -> None:
+    """A MaskedTensor is one: it can be made where it is used."""
+    x, mask = torch.arange(6.0, device=device), torch.arange(6, device=device) % 2 == 0
+    wanted = masked(x, mask).item()
+    assert wanted == 12
+    assert torch_pjrt.jit(masked, [x, mask])(x, mask).item() == wanted
+    assert torch_pjrt.compile_step(masked)(x, mask).item() == wanted
+    assert torch.compile(masked, backend="pjrt")(x, mask).item() == wanted
+    z: Any = masked_tensor(x, mask)
+    assert torch.compile(lambda z: z * 2 + z, backend="pjrt")(z).sum().to_tensor(0).item() == 18
+    with pytest.raises(
+        torch_pjrt.CaptureError, match="argument 0 is a MaskedTensor, which doesn't say what it is made"
+    ):
+        torch_pjrt.jit(lambda z: z * 2, [z])
+    with pytest.raises(torch_pjrt.CaptureError, match="a tensor that the function uses is a MaskedTensor"):
+        torch_pjrt.jit(lambda x: z * x, [x])
+    with pytest.raises(torch_pjrt.CaptureError, match="the function returns a MaskedTensor"):
+        torch_pjrt.jit(masked_tensor, [x, mask])

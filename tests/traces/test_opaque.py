@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import torch.distributed as dist
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from tests.traces import of_two
 
 
 class Counter(OpaqueBase):  # type: ignore[misc]
@@ -42,6 +46,24 @@ def test_taken_by_a_call(training: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert [compiled(x, counter).tolist() for _ in range(2)] == [[9, 9], [12, 12]]
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    other = subprocess.Popen(
+        [sys.executable, "-m", "tests.traces.of_two", "1", store],
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        text = of_two.run(0, store)["forward"].text
+        told = other.communicate(timeout=120)[1]
+    finally:
+        other.kill()
+    assert other.returncode == 0, told
+    assert "torch.ops.aten.mm(x: DTensor, w: DTensor)" in text
+    assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in text
 
 
 def test_distributed_tensors(tmp_path: Path) -> None:

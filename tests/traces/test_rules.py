@@ -111,3 +111,42 @@ def test_bad_rules() -> None:
         pytest.warns(UserWarning, match="for aten.cos.default of TwoTensor was not used: the op was not called"),
     ):
         compiled(x, w.detach())
+
+
+@torch_pjrt.composite("rules.product")
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+def by_composite(x: Any, w: Any) -> TwoTensor:
+    return TwoTensor(product(x.a, w.a), product(x.b, w.b))
+
+
+def by_composite_gradient(g: Any, x: Any, w: Any) -> Any:
+    return None, TwoTensor(product(x.a.t(), g.a), product(x.b.t(), g.b))
+
+
+def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a @ b) * 2
+
+
+def test_a_kernel_claims_what_a_rule_calls() -> None:
+    """A rule of an op, a composite in it, and a kernel that does the composite."""
+    x, w = arguments()
+    one = TwoTensor(torch.ones(3, 5), torch.ones(3, 5))
+    plain = x @ w.t()
+    (gradient,) = torch.autograd.grad(plain, w, one)
+    with (
+        torch_pjrt.register_rule(TwoTensor, mm, by_composite, by_composite_gradient),
+        torch_pjrt.register_kernel("rules.product", function=twice),
+        torch_pjrt.explain() as report,
+    ):
+        result = compiled(x, w)
+        result.backward(one)
+        text = torch_pjrt.trace(F.linear, x, w)["forward"].text
+    torch.testing.assert_close((result.a, result.b), (plain.a * 2, plain.b * 2))
+    torch.testing.assert_close(w.grad.a, gradient.a * 2)
+    done = [c.done_by for graph in report.graphs for c in graph.composites]
+    assert done
+    assert all(label.startswith("twice (test_rules.py:") for label in done)
+    assert "claimed by by_composite(" in text

@@ -198,6 +198,23 @@ def test_twice_gives_the_same() -> None:
     assert [t.label for t in one][-2:] == ["stablehlo_forward", "stablehlo_backward"]
 
 
+def test_names_stay_when_something_else_is_added() -> None:
+    def short(x: Any, w: Any, y: Any) -> Any:
+        return (x @ w).relu(), y * 2
+
+    def long(x: Any, w: Any, y: Any) -> Any:
+        z = y.cos().exp()
+        return (x @ w).relu(), y * 2 + z
+
+    arguments = two(3, 3), two(3, 3), torch.ones(2)
+    one, other = (torch_pjrt.trace(f, *arguments) for f in (short, long))
+    for stage in ("as_written", "forward_with_subclasses", "forward"):
+        lines = [re.sub(r"test_stages.py:\d+ in \w+", "", t[stage].text).splitlines() for t in (one, other)]
+        kept = [line for line in lines[0] if re.search(r" = |\[\d/\d\]", line)]
+        assert len(kept) >= 3
+        assert set(kept) <= set(lines[1])
+
+
 def test_where_lines_come_from() -> None:
     def f(x: Any, w: Any) -> Any:
         return x @ w
@@ -209,6 +226,37 @@ def test_where_lines_come_from() -> None:
     assert "subclasses.py:" in text
     assert "x is a Scaled of .x, .scale; context None" in text
     assert '# x: "Scaled[cpu f32[3, 4]; x f32[3, 4], scale f32[]]"' in traces["as_written"].text
+
+
+def test_sizes_that_vary() -> None:
+    """The stages are those of the sizes at hand, and the program is none for these alone."""
+
+    def f(x: Any, w: Any) -> Any:
+        return (x @ w).view(-1) * x.shape[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="pjrt", dynamic=True, options={"trace": True})
+    for size in (5, 3):
+        x, w = two(size, 4), learned(two(4, 4))
+        result = compiled(x, w)
+        same(result, f(x, w))
+        seed = TwoTensor(torch.ones_like(result.a), torch.ones_like(result.b))
+        wanted = torch.autograd.grad(f(x, w), w, seed)
+        same(torch.autograd.grad(result, w, seed), wanted)
+    traces = torch_pjrt.last_traces(compiled)
+    assert [t.label for t in traces].count("forward") == 1
+    assert re.search(r"# +sizes: s\d+ = 5, s\d+ = 4 where", traces["forward"].text)
+    x = two(5, 4)
+    y = f(x, w)
+    seed = TwoTensor(torch.ones(20), torch.ones(20))
+    values = {"x": x, "w": w, "x_size_0": 5, "x_size_1": 4, "x_stride_0": 4, "w_size_0": 4, "w_size_1": 4}
+    wanted = torch.autograd.grad(y, w, seed)
+    for suffix in ("_with_subclasses", ""):
+        run = traces["forward" + suffix].python_callable()
+        with torch.no_grad():
+            outs, saved = run(*(values.get(name.rstrip("_"), 4) for name in inspect.signature(run).parameters))
+            same(outs, y)
+            same(traces["backward" + suffix].python_callable()(*saved, seed), wanted)
 
 
 def test_merged_lines_are_told() -> None:
@@ -237,6 +285,27 @@ def test_last_traces() -> None:
     compiled(two(3).requires_grad_()).backward(TwoTensor(torch.ones(()), torch.ones(())))
     labels = [t.label for t in torch_pjrt.last_traces(compiled)]
     assert (labels[0], labels[-1]) == ("as_written", "stablehlo_backward")
+
+
+def test_last_traces_of_each_that_was_compiled() -> None:
+    models = [nn.Sequential(nn.Linear(2, size), nn.ReLU()) for size in (3, 5)]
+    compiled = [torch.compile(m, backend="pjrt", options={"trace": True}) for m in models]
+    for each in compiled:
+        each(torch.ones(1, 2))
+    for each, size in zip(compiled, (3, 5), strict=True):
+        traces = torch_pjrt.last_traces(each)
+        assert f"f32[1, {size}]" in traces["forward"].text
+        assert sum(t.label.startswith("as_written") for t in traces) == 1
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + 1
+            torch._dynamo.graph_break()
+            return x * 2
+
+    broken = torch.compile(Broken(), backend="pjrt", options={"trace": True})
+    broken(torch.ones(2))
+    assert [t.label for t in torch_pjrt.last_traces(broken) if "written" in t.label] == ["as_written", "as_written_1"]
 
 
 def test_refused_op() -> None:

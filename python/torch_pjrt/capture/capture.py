@@ -20,7 +20,8 @@ from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.residence import check_residence
-from torch_pjrt.program.subclasses import Template, Watched, is_subclass, leaves, leaves_of
+from torch_pjrt.program.shown import Watch, text_of, watch_of
+from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_subclass, leaves, leaves_of
 
 SINGLE, TUPLE, LIST = range(3)
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
@@ -82,6 +83,10 @@ class _Run:
     numbers: torch.Tensor | None
     home: torch.device
     templates: list[Template | None] | None
+    watch: Watch | None
+    numbers_named: list[tuple[str, torch.Tensor]]
+    given: list[torch.Tensor]
+    given_back: list[Any]
 
 
 def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
@@ -117,6 +122,7 @@ def _run_once(
     pinned: set[Hyperparameter] = set()
     values = None
     numbers: dict[Hyperparameter, Number] = {}
+    watch = watch_of(getattr(fn, "__name__", type(fn).__name__))
     with ExitStack() as stack:
         if inputs:
             values = torch.tensor([each.read(found) for each in inputs], dtype=torch.float64)
@@ -128,6 +134,8 @@ def _run_once(
                     pin = lambda each=each: pinned.add(each)  # noqa: E731
                     numbers[each] = Number(vector[i], each.read(found), pin)
         inside = stack.enter_context(Substitution(found, mode, numbers))
+        if watch is not None:
+            stack.enter_context(watch)
         owned = [(piece.name, piece.real) for piece in mode.pieces if piece.container is not None]
         named = [(f"argument {i}", leaf) for i, t in enumerate(reals) for _, leaf in leaves_of(t)]
         mode.home = _home([(n, t) for n, t in owned if t is not values] + named)
@@ -152,6 +160,11 @@ def _run_once(
         mode.settle_compounds()
         given_back, spec = pytree.tree_flatten(result)
         given_back = [mode.lift(leaf) for leaf in given_back]
+        for closed in filter(is_closed, given_back):
+            raise CaptureError(
+                f"the function returns a {type(closed).__name__}, which doesn't say what it is made of (it has no "
+                "__tensor_flatten__): return what it is made of"
+            )
         flat = [x for leaf in given_back for x in (leaves([leaf]) if is_subclass(leaf) else [leaf])]
         templates = [Template(leaf) if is_subclass(leaf) else None for leaf in given_back]
     if any(isinstance(leaf, Number) for leaf in flat):
@@ -159,7 +172,9 @@ def _run_once(
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]
     home = next((device for device in devices if device.type != "cpu"), CPU)
     made = inside.state_made
-    return _Run(mode, flat, spec, made, pinned, values, home, templates if any(templates) else None)
+    named = [(each.key, number.tensor) for each, number in numbers.items()]
+    put_together = templates if any(templates) else None
+    return _Run(mode, flat, spec, made, pinned, values, home, put_together, watch, named, given, given_back)
 
 
 @dataclass
@@ -343,6 +358,8 @@ def _capture(
     ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
     check_residence(piece.real for piece in pieces)
+    if run.watch is not None:
+        _tell(run, run.watch, plan, pieces, gradients)
     for placeholder in [p.placeholder for p in mode.pieces] + [c.placeholder for c in mode.compounds]:
         placeholder.grad = None
     program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
@@ -387,6 +404,22 @@ def _capture(
         compounds_cleared=[(c.container, c.key) for c in plan.compounds_cleared],
         updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
+
+
+def _tell(run: _Run, watch: Watch, plan: _Grads, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
+    mode = run.mode
+    inputs = [(f"argument {i}", each) for i, each in enumerate(run.given)]
+    state: list[Piece | Compound] = [*mode.compounds, *mode.pieces]
+    for piece in state:
+        inputs.append((piece.name, piece.placeholder))
+        if piece.gradient is not None:
+            inputs.append((f"{piece.name}.grad", piece.gradient))
+    inputs += run.numbers_named
+    results = [(f"out {i}", leaf) for i, leaf in enumerate(run.given_back) if isinstance(leaf, torch.Tensor)]
+    kept: list[Piece | Compound] = [*(mode.pieces[i] for i in plan.kept), *plan.compounds_kept]
+    results += [(f"{p.name}.grad", p.placeholder.grad) for p in kept if p.placeholder.grad is not None]
+    placeholders = [*mode.arguments, *(p.placeholder for p in pieces)]
+    watch.tell(inputs, results, run.home, text_of(mode.trace, placeholders, [*run.leaves, *gradients]))
 
 
 def _ties(run: _Run, with_grads: bool) -> Ties:

@@ -108,7 +108,10 @@ def jit(
         call = _tied(call, captured.ties, name)
     if captured.form == LIST:
         call = _handed_over(call, captured)
-    return _taken_apart(call, examples, name) if any(map(is_subclass, examples)) else call
+    if any(map(is_subclass, examples)):
+        call = _taken_apart(call, examples, name)
+    call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
+    return call
 
 
 def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import is_closed, is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import tracing
 
 CPU = torch.device("cpu")
@@ -112,16 +112,24 @@ def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
             f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
             "plugin for CUDA"
         )
+    if is_closed(real):
+        raise CaptureError(
+            f"{name} is a {type(real).__name__}, which doesn't say what it is made of (it has no __tensor_flatten__): "
+            "give the function what it is made of, and make it there"
+        )
     if torch.nn.parameter.is_lazy(real):
         raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
     plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
     if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
         raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
     check_leaf(real, name)
-    with torch.no_grad():
+    with (
+        torch.no_grad(),
+        torch.utils._python_dispatch._disable_current_modes(),
+    ):  # who watches sees the function's calls
         result = make_placeholder(trace, real)
-    if isinstance(real, torch.nn.Parameter):
-        return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
+        if isinstance(real, torch.nn.Parameter):
+            return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
     return result.requires_grad_() if real.requires_grad else result
 
 

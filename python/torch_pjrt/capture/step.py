@@ -183,6 +183,13 @@ class CompiledStep:
             raise RuntimeError("a captured function does not fit the call that it was captured for")
         return self.hand_over(entry, results)
 
+    def afresh(self, *args: Any, **kwargs: Any) -> Any:
+        """A step of a program that is captured for it: what a trace takes down. Where the optimizers have no state yet,
+        which their first step makes without a program, two steps."""
+        step = CompiledStep(self.fn, *self.named, self.keep_grads)
+        result = step(*args, **kwargs)
+        return result if step.programs else step(*args, **kwargs)
+
     def note_varying(self, found: Found) -> None:
         """A hyperparameter that is seen to change becomes an input."""
         for o, optimizer in enumerate(found.optimizers):

@@ -4,11 +4,13 @@ quantized matrices."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch._meta_registrations import meta_scaled_grouped_mm
 
-from torch_pjrt.decompositions.table import decomposition
+from torch_pjrt.decompositions.table import composition, decomposition, meta
 
 
 def _single(x: float) -> float:
@@ -56,3 +58,99 @@ def per_channel(
 def weight_int8pack_mm(a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
     """``a`` (m, k) times the int8 matrix ``b`` (n, k), each row of which has a scale."""
     return ((a.float() @ b.float().t()) * scales.float()).to(a.dtype)
+
+
+def _of_groups(offs: Tensor, n: int) -> list[Tensor]:
+    """Of each group, which of n positions are in it."""
+    at = torch.arange(n, dtype=offs.dtype, device=offs.device)
+    group = at.unsqueeze(1).ge(offs).sum(1)
+    return [group.eq(i) for i in range(offs.size(0))]
+
+
+@meta("_scaled_grouped_mm")
+def scaled_grouped_mm_meta(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """PyTorch's own gives the operands' dtype where none is asked for, and its kernels bfloat16."""
+    checked: Tensor = meta_scaled_grouped_mm(
+        mat_a, mat_b, scale_a, scale_b, offs, bias, scale_result, out_dtype or torch.bfloat16, use_fast_accum
+    )
+    return checked
+
+
+@decomposition("_scaled_grouped_mm")
+def scaled_grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """A float8 product a group. How long a group is, is data: each is multiplied with everything, and what is another
+    group's is left out, as for ``_grouped_mm``."""
+
+    def product(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        return torch._scaled_mm(a, b, rows.view(-1, 1), columns.view(1, -1), out_dtype=torch.bfloat16)
+
+    if offs is None:
+        return torch.stack([product(*each) for each in zip(mat_a, mat_b, scale_a, scale_b, strict=True)])
+    if mat_a.dim() == mat_b.dim() == 2:  # groups of the inner dimension; each with scales of its own
+        chosen = _of_groups(offs, mat_a.size(1))
+        rows, columns = scale_a.view(len(chosen), -1), scale_b.view(len(chosen), -1)
+        none = torch.zeros((), dtype=mat_a.dtype, device=mat_a.device)
+        parts = [
+            product(torch.where(here, mat_a, none), torch.where(here, mat_b.t(), none).t(), rows[i], columns[i])
+            for i, here in enumerate(chosen)
+        ]
+        return torch.stack(parts)
+    of_rows = mat_a.dim() == 2
+    result: Tensor | None = None
+    for i, here in enumerate(_of_groups(offs, mat_a.size(0) if of_rows else mat_b.size(1))):
+        part = (
+            product(mat_a, mat_b[i], scale_a, scale_b[i]) if of_rows else product(mat_a[i], mat_b, scale_a[i], scale_b)
+        )
+        where = here.unsqueeze(1 if of_rows else 0)
+        result = torch.where(where, part, 0 if result is None else result)
+    assert result is not None
+    return result
+
+
+@composition("_scaled_grouped_mm_v2")
+@meta("_scaled_grouped_mm_v2")
+def scaled_grouped_mm_v2(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: list[Tensor],
+    recipe_a: list[int],
+    swizzle_a: list[int],
+    scale_b: list[Tensor],
+    recipe_b: list[int],
+    swizzle_b: list[int],
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    rows = [1]  # torch.nn.functional.ScalingType.RowWise
+    if list(recipe_a) != rows or list(recipe_b) != rows or any(swizzle_a) or any(swizzle_b) or contraction_dim:
+        raise ValueError(
+            "pjrt: _scaled_grouped_mm_v2 takes scales of rows (ScalingType.RowWise), without swizzle; scales of blocks "
+            "(MX) are not lowered: multiply the operands out with their scales, and use _grouped_mm"
+        )
+    result: Tensor = torch._scaled_grouped_mm(
+        mat_a, mat_b, scale_a[0], scale_b[0], offs, bias, None, out_dtype, use_fast_accum
+    )
+    return result

@@ -135,19 +135,16 @@ def collector_of(
 
     traces = asked if isinstance(asked, Traces) else Traces()
     if asked is True:
-        traces = traces_of(current_code())
+        traces = traces_of(being_compiled())
     return Collector(traces, module, example_inputs, inputs)
 
 
-def current_code() -> Any:
-    """Of the function that Dynamo is compiling."""
+def being_compiled() -> Any:
+    """What the user gave to torch.compile. Its frames, those after a graph break too, are run by this function."""
     frame: Any = sys._getframe()
-    while frame is not None:
-        code = frame.f_locals.get("code")
-        if frame.f_code.co_name in ("_compile", "compile_inner") and code is not None:
-            return code
+    while frame is not None and frame.f_code.co_name != "compile_wrapper":
         frame = frame.f_back
-    return None
+    return None if frame is None else frame.f_locals.get("fn")
 
 
 def keep_what_was_saved() -> None:

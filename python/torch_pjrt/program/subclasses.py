@@ -21,6 +21,14 @@ def is_subclass(value: Any) -> bool:
     return is_traceable_wrapper_subclass(value)
 
 
+def is_closed(value: Any) -> bool:
+    """Is it a tensor that wraps others and doesn't say which, as a MaskedTensor?"""
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or type(value).__name__ in OF_PYTORCH:
+        return False
+    dispatches = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return dispatches and not is_traceable_wrapper_subclass(value)
+
+
 def name_of(value: Any) -> str:
     return type(value).__name__
 
@@ -56,9 +64,10 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
 
 def _is_opaque(part: Any) -> bool:
     """An object that PyTorch takes for a part although it is no tensor, such as the mesh of a DTensor."""
+    from torch._library.fake_class_registry import FakeScriptObject
     from torch._library.opaque_object import is_opaque_type
 
-    return is_opaque_type(type(part))
+    return isinstance(part, FakeScriptObject) or is_opaque_type(type(part))
 
 
 def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = None, stride: Any = None) -> Any:
@@ -86,6 +95,11 @@ def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = Non
 
 def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
     """The plain tensors in it, with the attributes that lead to each; a plain tensor itself."""
+    if is_closed(value):
+        for name, part in vars(value).items():
+            if isinstance(part, torch.Tensor):
+                yield from leaves_of(part, (*path, name))
+        return
     if not is_subclass(value):
         yield path, value
         return

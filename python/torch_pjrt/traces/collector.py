@@ -6,34 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import fx
 
 from torch_pjrt.program.shown import showing
-from torch_pjrt.program.subclasses import Form, form_of
 from torch_pjrt.traces import rules
 from torch_pjrt.traces.naming import Names, identifiers
+from torch_pjrt.traces.prologue import prologue
 from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.subclassed import Subclassed
 from torch_pjrt.traces.trace import Trace, Traces
+from torch_pjrt.traces.types import number_of
 from torch_pjrt.traces.unrolled import Accounts, Unrolled, objects_of
 from torch_pjrt.traces.written import as_written
 
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
-
-
-def _relies_on(name: str, form: Form, source: Source) -> Iterator[str]:
-    inside = ", ".join(f".{part}" for part, _ in form.parts) or "no tensors"
-    yield f"{name} is a {form.cls.__name__} of {inside}; context {source.value(form.context)}"
-    for part, inner in form.parts:
-        if inner is not None:
-            yield from _relies_on(f"{name}.{part}", inner, source)
-
-
-def prologue(names: Sequence[str], values: Sequence[Any], source: Source) -> list[str]:
-    """Which subclasses the program is made for: with others it is made anew."""
-    forms = [(name, form) for name, value in zip(names, values, strict=True) if (form := form_of(value)) is not None]
-    return [line for name, form in forms for line in _relies_on(name, form, source)]
 
 
 class Collector:
@@ -49,13 +37,14 @@ class Collector:
         self.names = Names(shown)
         source = Source()
         self.prologue = prologue(shown, example_inputs, source)
+        symbols = [f"{value} = {number_of(value)}" for value in example_inputs if isinstance(value, torch.SymInt)]
+        if symbols:
+            self.prologue.append(f"sizes: {', '.join(dict.fromkeys(symbols))} where the text has numbers for them")
         as_written(module, shown, source)
         self.add("as written", "as_written", source)
 
     def add(self, stage: str, name: str, source: Source) -> None:
-        self.traces.append(
-            Trace.of(stage + self.suffix, name, source, self.prologue, label=name + self.ending, traces=self.traces)
-        )
+        self.traces.append(Trace.of(stage + self.suffix, name, source, self.prologue, label=name + self.ending))
 
     @contextmanager
     def recording(self) -> Iterator[None]:

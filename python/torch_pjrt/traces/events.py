@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -49,6 +49,7 @@ class Event:
     handler: str = ""  # whose __torch_dispatch__, or the rule
     claimed: Any = None  # the op that a rule computes
     types: dict[str, str] = field(default_factory=dict)  # of operands and results
+    code: str = ""  # the line of a subclass that makes it
 
     def describe(self, rename: Callable[[str], str] = lambda name: name) -> str:
         """``torch.ops.aten.mm(x: TwoTensor, w: TwoTensor)``"""
@@ -71,12 +72,13 @@ class Event:
 
 def frames_of(node: Any) -> list[Event]:
     """The calls that a node was made in, outermost first."""
-    event, found = node.meta.get(STAMP), []
+    return frames_in(node.meta.get(STAMP))
+
+
+def frames_in(event: Event | None) -> list[Event]:
+    found = []
     while event is not None:
         if event.handler:
             found.append(event)
         event = event.parent
     return found[::-1]
-
-
-__all__ = ["LINE", "REGENERATED", "STAMP", "Event", "Ref", "frames_of", "refs_in", "renamed", "replace", "short_name"]

@@ -39,6 +39,14 @@ def base_of(description: Any) -> tuple[Any, Path]:
     return description, tuple(reversed(path))
 
 
+SIZES = {"SubclassSizeAOTInput": "size", "SubclassStrideAOTInput": "stride"}
+
+
+def is_size(description: Any) -> bool:
+    """A symbol that a subclass is put together with, beside its parts."""
+    return type(description).__name__ in ("SubclassSizeAOTOutput", "SubclassStrideAOTOutput")
+
+
 Parts = list[tuple[Any, list[tuple[Path, Any]]]]  # what results are, and of each its parts: where, and the value
 
 
@@ -69,6 +77,8 @@ class Names:
         kind, index = type(base).__name__, getattr(base, "idx", None)
         if kind == "PlainAOTInput" and isinstance(index, int) and index < len(self.inputs):
             return self.inputs[index]
+        if kind in SIZES:
+            return f"{self.of(base.base, otherwise)}_{SIZES[kind]}_{base.idx}"
         if kind == "TangentAOTInput":
             return f"grad_{self.result(base.output)}"
         return otherwise

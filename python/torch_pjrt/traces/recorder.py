@@ -8,8 +8,6 @@ the dispatcher asks the subclass, and stamps the nodes that came into the graph 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,52 +18,28 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_pjrt.program.subclasses import is_subclass, leaves_of, parts_of
 from torch_pjrt.traces.events import LINE, REGENERATED, STAMP, Event, Ref
-from torch_pjrt.traces.source import place
+from torch_pjrt.traces.frames import Frames, line_of_subclass
 from torch_pjrt.traces.types import type_of
 
 INDEX = "pjrt_index"  # in a node's meta: which of its event's nodes it was
-TORCH = os.path.dirname(torch.__file__) + os.sep
-FOREIGN = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
-# Whose __torch_dispatch__ is no subclass's.
-MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorch", "_library"))
 Path = tuple[str, ...]
 
 
-def line_of_subclass() -> str:
-    """The line of the subclass's own code that makes a call."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(FOREIGN):
-        file = frame.f_code.co_filename
-        if frame.f_code.co_name == "__torch_dispatch__" and file.startswith(TORCH) and not file.startswith(MODES):
-            break  # a subclass of PyTorch's own
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith("<"):
-        return ""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-class Recorder(TorchDispatchMode):
-    supports_higher_order_operators = True
+class Recorder(Frames):
+    """Of one graph that AOTAutograd traces."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[Event] = []
-        self.stack: list[Event] = []
         self.tracer: Any = None
-        self.passing = False
         self.names: dict[int, str] = {}  # id of a subclass -> its name
         self.keep: list[Any] = []  # so that ids stay theirs
         self.part: dict[fx.Node, tuple[str, Path]] = {}  # node -> the value that it is a part of, and where
         self.known: set[str] = set()  # what the stages with subclasses define
-        self.used: set[str] = set()
         self.inputs: dict[tuple[fx.Node, ...], tuple[str, list[Path]]] = {}  # placeholders -> name, paths
-        self.types: dict[str, str] = {}
         self.objects: dict[str, Any] = {}
-        self.count = 0
         self.quiet = False
         self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
 
@@ -77,18 +51,6 @@ class Recorder(TorchDispatchMode):
             tensor = torch._from_functional_tensor(tensor.elem)
         slot = get_proxy_slot(tensor, self.tracer, None)
         return None if slot is None else slot.proxy.node
-
-    def fresh(self, hint: str) -> str:
-        name, n = hint, 0
-        while name in self.used:
-            n += 1
-            name = f"{hint}_{n}"
-        self.used.add(name)
-        return name
-
-    def fresh_subclass(self) -> str:
-        self.count += 1
-        return self.fresh(f"t{self.count - 1}")
 
     def plain(self, tensor: Any) -> Ref:
         node = self.node_of(tensor)
@@ -161,13 +123,6 @@ class Recorder(TorchDispatchMode):
         if not self.stack:
             self.known.add(name)
 
-    def ref(self, x: Any) -> Any:
-        if is_subclass(x):
-            return self.subclass(x)
-        if isinstance(x, torch.Tensor):
-            return self.plain(x)
-        return int(x) if isinstance(x, torch.SymInt) and x.node.hint is not None else x
-
     def result(self, x: Any, event: Event) -> Any:
         if is_subclass(x):
             name = self.names.get(id(x))
@@ -194,16 +149,6 @@ class Recorder(TorchDispatchMode):
 
     # Where we are.
 
-    def emit(self, event: Event) -> Event:
-        event.parent = self.stack[-1] if self.stack else None
-        if event.parent is None:
-            self.events.append(event)
-        return event
-
-    def in_backward(self) -> bool:
-        """A custom Function's backward loses the partitioner's tag."""
-        return bool(torch._C._current_graph_task_id() != -1)
-
     def line(self) -> str:
         return str(fx_traceback.current_meta.get("stack_trace") or "")
 
@@ -212,7 +157,8 @@ class Recorder(TorchDispatchMode):
         node = before.next
         root = self.tracer.graph._root
         while node is not root:
-            if event is not None and event.handler and STAMP not in node.meta:
+            is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, torch.SymFloat))
+            if event is not None and event.handler and STAMP not in node.meta and not is_number:
                 node.meta[STAMP], node.meta[INDEX] = event, len(event.nodes)
                 event.nodes.append(node)
             for key, value in meta.items():
@@ -255,43 +201,10 @@ class Recorder(TorchDispatchMode):
             self.stack.pop()
         return self.end(event, last, out)
 
-    def begin(self, target: Any, args: Any, kwargs: Any) -> Event:
-        event = Event("call", target, None, None, None, self.line(), self.in_backward())
-        event.args, event.kwargs = pytree.tree_map(self.ref, (tuple(args), dict(kwargs)))
-        given = pytree.arg_tree_leaves(*args, **kwargs)
-        refs = pytree.tree_leaves((event.args, event.kwargs), is_leaf=lambda x: isinstance(x, Ref))
-        for x, ref in zip(given, refs, strict=True):
-            if isinstance(ref, Ref):
-                event.types[ref.name] = type_of(x)
-        return self.emit(event)
-
     def end(self, event: Event, last: fx.Node, out: Any) -> Any:
         self.mark(last, {}, event)
         event.out = pytree.tree_map(lambda x: self.result(x, event), out)
         return out
-
-    def unroll(self, event: Event, func: Any, args: Any, kwargs: Any, operands: list[Any]) -> Any:
-        """Not by ``__torch_dispatch__`` itself: DTensor's calls the op again, and the dispatcher knows better."""
-        order: list[type] = []
-        for x in operands:
-            if type(x) not in order:
-                order.insert(next((i for i, c in enumerate(order) if issubclass(type(x), c)), len(order)), type(x))
-        event.handler = order[0].__name__
-        self.passing = True
-        try:
-            with self:
-                return func(*args, **kwargs)
-        except TypeError as error:
-            if "Multiple dispatch failed" not in str(error):
-                raise
-            names = " and ".join(cls.__name__ for cls in order)
-            raise TypeError(
-                f"{event.describe()}{' in the backward' if event.backward else ''}, at {place(event.stack)}: {names} "
-                "can't do this (its __torch_dispatch__ gave NotImplemented). Handle the op there, or unwrap the tensor "
-                "before"
-            ) from None
-        finally:
-            self.passing = False
 
     def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
         """A rule's call: what it calls is in its frame."""

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from torch_pjrt.traces.events import Ref
+from torch_pjrt.traces.types import number_of
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 WIDTH = 100
@@ -54,6 +55,7 @@ class Source:
         self.objects: dict[str, Any] = parent.objects if parent else {}  # that no expression gives
         self.imports: dict[str, str] = parent.imports if parent else {}  # name -> module
         self.contexts: dict[str, str] = parent.contexts if parent else {}  # name -> expression
+        self.home: torch.device | None = parent.home if parent else None  # where "pjrt" stands for it
         self.said = ""
 
     def name_object(self, value: Any, hint: str) -> str:
@@ -93,12 +95,12 @@ class Source:
             return repr(x) if math.isfinite(x) else f"float('{x}')"
         if x is None or (isinstance(x, (bool, int, str, complex)) and not isinstance(x, torch.SymInt)):
             return repr(x)
-        if isinstance(x, torch.SymInt):
-            return repr(int(x))
+        if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return repr(number_of(x))
         if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
             return str(x)
         if isinstance(x, torch.device):
-            return f"torch.device('{x}')"
+            return f"torch.device('{self.home if self.home is not None and x.type == 'pjrt' else x}')"
         if isinstance(x, torch.Size):
             return f"torch.Size({self.value(list(x))})"
         if isinstance(x, tuple) and hasattr(x, "_fields") and importable(type(x)):
@@ -137,9 +139,9 @@ class Source:
     def call(self, target: str, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         return f"{target}({', '.join([*map(self.value, args), *(f'{k}={self.value(v)}' for k, v in kwargs.items())])})"
 
-    def at(self, stack: str | None) -> None:
+    def at(self, stack: str | None, before: str = "") -> None:
         """Says the user's line, where it is another than before."""
-        text = place(stack)
+        text = place(stack) and before + place(stack)
         if text and text != self.said:
             self.lines += ["", f"# {text if len(text) <= self.room - 2 else text[: self.room - 3] + '…'}"]
             self.said = text
@@ -186,6 +188,13 @@ def _outermost(text: str) -> tuple[int, int, list[str]] | None:
             parts.append(text[at:i].strip())
             at = i + 1
     return best
+
+
+def header(name: str, parameters: Sequence[str]) -> list[str]:
+    """``def name(parameters):``, over several lines where it is long."""
+    lines = broken(f"def {name}({', '.join(parameters)})", WIDTH - 1)
+    lines[-1] += ":"
+    return lines
 
 
 def broken(text: str, room: int = WIDTH - INDENT) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,14 +10,55 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.traces.events import Event, Ref, refs_in, renamed, short_name
-from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, is_gradient, is_tangent, settled
+from torch_pjrt.traces.naming import (
+    Names,
+    Parts,
+    Path,
+    add_part,
+    arguments_of,
+    is_gradient,
+    is_size,
+    is_tangent,
+    settled,
+)
 from torch_pjrt.traces.recorder import Recorder
-from torch_pjrt.traces.source import Source
+from torch_pjrt.traces.source import Source, header
 from torch_pjrt.traces.types import type_of
 
 
 def tuple_of(values: Sequence[str | None]) -> str:
     return "(" + ", ".join(map(str, values)) + ("," if len(values) == 1 else "") + ")"
+
+
+def left_of(out: Any) -> str:
+    if isinstance(out, Ref):
+        return out.name
+    names = [x.name if isinstance(x, Ref) else "_" for x in out]
+    return ", ".join(names) + ("," if len(names) == 1 else "")
+
+
+def write_event(event: Event, body: Source, name_of: Callable[[str], str], all_types: dict[str, str]) -> None:
+    """One line, with the names that the values have there."""
+    names = [name_of(ref.name) for ref in refs_in(event.out)]
+    types = [(name, all_types.get(name, "")) for name in names]
+    args, kwargs = renamed((event.args, event.kwargs), name_of)
+    if event.kind == "attr":
+        body.line(f"{names[0]} = {args[0].name}.{'.'.join(event.target)}", types)
+    elif event.kind in ("build", "input"):
+        parts = "{" + ", ".join(f"{k!r}: {body.value(v)}" for k, v in args.items()) + "}"
+        about = f"{body.context(kwargs['context'])}, {body.value(kwargs['size'])}, {body.value(kwargs['stride'])}"
+        cls = body.name_object(event.target, event.target.__name__)
+        body.line(f"{names[0]} = {cls}.__tensor_unflatten__({parts}, {about})", types)
+    else:
+        if event.claimed is not None:
+            body.comment(f"{short_name(event.claimed)} is claimed by {event.handler}")
+        text = body.call(body.target(event.target), args, kwargs)
+        operands = {ref.name for ref in refs_in((args, kwargs))}
+        if not names or set(names) <= operands:
+            body.line(text)
+            return
+        to = left_of(renamed(event.out, name_of))
+        body.line(f"{to} = {text}", [(name, text) for name, text in types if name not in operands])
 
 
 class Subclassed:
@@ -50,7 +91,7 @@ class Subclassed:
         nodes = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None or isinstance(x, fx.Node))
         found: Parts = []
         for node, description in zip(nodes, output.meta["desc"], strict=True):
-            if description is not None:
+            if description is not None and not is_size(description):
                 add_part(found, description, node)
         return [(base, self.value_of(*parts[0])) for base, parts in found]
 
@@ -84,34 +125,6 @@ class Subclassed:
                 needed |= self.used(event)
         return live[::-1]
 
-    def write_call(self, event: Event, body: Source) -> None:
-        names = [self.name(ref.name) for ref in refs_in(event.out)]
-        types = [(name, self.types.get(name, "")) for name in names]
-        args, kwargs = renamed((event.args, event.kwargs), self.name)
-        if event.kind == "attr":
-            body.line(f"{names[0]} = {args[0].name}.{'.'.join(event.target)}", types)
-        elif event.kind in ("build", "input"):
-            parts = "{" + ", ".join(f"{k!r}: {body.value(v)}" for k, v in args.items()) + "}"
-            about = f"{body.context(kwargs['context'])}, {body.value(kwargs['size'])}, {body.value(kwargs['stride'])}"
-            cls = body.name_object(event.target, event.target.__name__)
-            body.line(f"{names[0]} = {cls}.__tensor_unflatten__({parts}, {about})", types)
-        else:
-            if event.claimed is not None:
-                body.comment(f"{short_name(event.claimed)} is claimed by {event.handler}")
-            text = body.call(body.target(event.target), args, kwargs)
-            operands = {ref.name for ref in refs_in((args, kwargs))}
-            if not names or set(names) <= operands:
-                body.line(text)
-                return
-            to = self.left_of(event.out)
-            body.line(f"{to} = {text}", [(name, text) for name, text in types if name not in operands])
-
-    def left_of(self, out: Any) -> str:
-        if isinstance(out, Ref):
-            return self.name(out.name)
-        names = [self.name(x.name) if isinstance(x, Ref) else "_" for x in out]
-        return ", ".join(names) + ("," if len(names) == 1 else "")
-
     def write(self, which: str, source: Source) -> str:
         """``which``: "forward", "backward", or "all" of an inference. Gives the function's name."""
         made = [name for e in self.live if not e.backward for name in sorted(self.given(e))]
@@ -130,7 +143,7 @@ class Subclassed:
         for event in self.live:
             if which == "all" or event.backward == (which == "backward"):
                 body.at(event.stack)
-                self.write_call(event, body)
+                write_event(event, body, self.name, self.types)
         body.lines.append("")
         shown = gradients if which == "backward" else results
         body.comment(", ".join(n for n, _ in shown) + (", and what the backward needs" if which == "forward" else ""))
@@ -138,7 +151,7 @@ class Subclassed:
         body.line(f"return {values}, {tuple_of(saved)}" if which == "forward" else f"return {values}")
         name = {"all": "forward"}.get(which, which) + "_with_subclasses"
         source.lines = [
-            f"def {name}({', '.join(parameters)}):",
+            *header(name, parameters),
             *(f"    {line}" if line else "" for line in body.lines),
         ]
         return name

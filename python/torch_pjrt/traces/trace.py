@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.external_utils import wrap_inline
 from torch._logging import trace_structured
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
+from torch_pjrt.program.subclasses import is_subclass, leaves
 from torch_pjrt.traces.source import WIDTH, Source
 
 _count = itertools.count()
-_USER_LINE = re.compile(r"^\s*# \S+\.py:\d+ in ")
+_USER_LINE = re.compile(r"^\s*# (backward: )?\S+\.py:\d+ in ")
 _FROM = re.compile(r"^\s*# \[\d+/\d+\]")
 _COLORS = {"from": "33", "user": "34", "comment": "2"}
 _STYLE = "<style>.pjrt .from{color:#b58900}.pjrt .user{color:#268bd2}.pjrt .comment{color:#888}</style>"
@@ -54,14 +58,20 @@ class Trace:
 
     @classmethod
     def of(
-        cls, stage: str, name: str, source: Source, prologue: Sequence[str] = (), label: str = "", traces: Any = None
+        cls,
+        stage: str,
+        name: str,
+        source: Source,
+        prologue: Sequence[str] = (),
+        label: str = "",
+        about: str = "Made for these, and made anew for others:",
     ) -> Trace:
         head = [f"# {stage}", "import math, operator", "import torch"]
         head += [f"from {module} import {n}" for n, module in sorted(source.imports.items(), key=lambda i: i[::-1])]
         head.append("")
         notes = Source()
         if prologue:
-            notes.comment("Made for these, and made anew for others:")
+            notes.comment(about)
             for line in prologue:
                 notes.comment(line, 2)
         for n, value in source.objects.items():
@@ -145,7 +155,6 @@ class Traces(list[Trace]):
     def __init__(self) -> None:
         super().__init__()
         self.graphs = 0
-        self.code: Any = None
         self.accounts: list[Any] = []
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -175,14 +184,23 @@ class Traces(list[Trace]):
         return "".join(trace._repr_html_() for trace in self)
 
 
-_latest: dict[Any, Traces] = {}  # by the code of the function that was compiled
+_WRAPPED = wrap_inline(len).__code__
+_latest: Any = WeakIdKeyDictionary()  # module, object or function -> by the method's code, Traces
 
 
-def traces_of(code: Any) -> Traces:
-    """Where the stages of a function compiled with ``options={"trace": True}`` are gathered."""
-    traces = _latest.setdefault(code, Traces())
-    if len(_latest) > 64:
-        _latest.pop(next(iter(_latest)))
+def _key(compiled: Any) -> tuple[Any, Any]:
+    """Of what torch.compile was given, or gave. Of a module, the module; two of one class are two."""
+    fn = getattr(compiled, "_orig_mod", None) or getattr(compiled, "_torchdynamo_orig_callable", None) or compiled
+    if getattr(fn, "__code__", None) is _WRAPPED:  # of a module whose forward is PyTorch's own
+        fn = fn.__wrapped__
+    owner = getattr(fn, "__self__", fn)
+    return owner, None if isinstance(owner, torch.nn.Module) else getattr(fn, "__code__", None)
+
+
+def traces_of(fn: Any) -> Traces:
+    """Where the stages of ``fn``, compiled with ``options={"trace": True}``, are gathered."""
+    owner, method = _key(fn)
+    traces: Traces = _latest.setdefault(owner, {}).setdefault(method, Traces())
     return traces
 
 
@@ -195,12 +213,14 @@ def last_traces(compiled: Any) -> Traces:
     Raises:
         ValueError: there are none: it was compiled without the option, or not called yet.
     """
-    fn = getattr(compiled, "_orig_mod", None) or getattr(compiled, "_torchdynamo_orig_callable", None) or compiled
-    function = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code not in _latest:
-        raise ValueError('no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call')
-    return _latest[code]
+    owner, method = _key(compiled)
+    if method not in _latest.get(owner, {}):
+        raise ValueError(
+            'no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call; of what '
+            "compile_step and jit gave, torch_pjrt.trace(it, *args) tells"
+        )
+    traces: Traces = _latest[owner][method]
+    return traces
 
 
 def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: Any) -> Traces:
@@ -211,10 +231,26 @@ def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: A
     "unrolled" are two views of one pass. ``print`` shows them; those in Python run:
     ``traces["forward"].python_callable()``.
 
+    Of what ``compile_step`` and ``jit`` gave: the program of one more call, captured anew: as recorded, subclasses as
+    values; unrolled; its StableHLO. Where a step's optimizer has no state yet, two steps are taken.
+
     Args:
-        fn: a function or a module.
+        fn: a function or a module; or what ``compile_step`` or ``jit`` gave.
         backward: False traces as under ``torch.no_grad()``.
+
+    Raises:
+        TypeError: an argument is a subclass without inner tensors.
     """
+    if (afresh := getattr(fn, "afresh", None)) is not None:
+        from torch_pjrt.traces.region import captures
+
+        return captures(lambda: afresh(*args, **kwargs))
+    for value in pytree.tree_leaves((args, kwargs)):
+        if is_subclass(value) and not leaves([value]):
+            raise TypeError(
+                f"an argument is a {type(value).__name__}, whose __tensor_flatten__ names no tensor: torch.compile "
+                "can't capture it. Give it one, if it is empty; jit and compile_step take it as it is"
+            )
     traces = Traces()
     compiled = torch.compile(fn, backend="pjrt", dynamic=False, options={"trace": traces})
     eager_backward = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)

@@ -16,6 +16,14 @@ SHORT = {
 }  # fmt: skip
 
 
+def number_of(x: Any) -> Any:
+    """Of a symbol, what it is in the call at hand: to convert it would make the program one for this number."""
+    if not isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return x
+    hint = x.node.hint
+    return hint if isinstance(hint, (int, float)) else x
+
+
 def plain_type(tensor: torch.Tensor) -> str:
     dtype = SHORT.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
     return f"{dtype}[{', '.join(str(size) for size in tensor.shape)}]"
@@ -26,7 +34,7 @@ def type_of(value: Any) -> str:
 
     def write(value: Any, where: str) -> str:
         if not isinstance(value, torch.Tensor):
-            return name_of(value)
+            return name_of(getattr(value, "real_obj", value))  # of an opaque object that is traced
         if not is_subclass(value):
             return where + plain_type(value)
         inside = ", ".join(f"{name} {write(part, '')}" for name, part in parts_of(value)[0].items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,9 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt.program.subclasses import is_subclass, parts_of
 from torch_pjrt.traces.events import LINE, REGENERATED, Event, Ref, frames_of
-from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, base_of
+from torch_pjrt.traces.naming import Names, Parts, Path, add_part, arguments_of, base_of, is_size
 from torch_pjrt.traces.recorder import INDEX, Recorder
-from torch_pjrt.traces.source import Source
+from torch_pjrt.traces.source import Source, header
 from torch_pjrt.traces.subclassed import Subclassed, tuple_of
 from torch_pjrt.traces.types import type_of
 
@@ -84,16 +84,54 @@ def objects_of(recorder: Recorder, joint: fx.Graph) -> dict[Any, Any]:
     return found
 
 
-def _put_together(like: Any, parts: list[tuple[Path, str]], body: Source) -> str:
+def put_together(like: Any, parts: list[tuple[Path, str]], body: Source) -> str:
     """``TwoTensor.__tensor_unflatten__({"a": t0, "b": t1}, None, (3, 4), (4, 1))``"""
     attributes, context = parts_of(like)
     written = []
     for name, value in attributes.items():
         mine = [(path[1:], text) for path, text in parts if path[:1] == (name,)]
-        written.append(f"{name!r}: " + (_put_together(value, mine, body) if is_subclass(value) else mine[0][1]))
+        written.append(f"{name!r}: " + (put_together(value, mine, body) if is_subclass(value) else mine[0][1]))
     cls = body.name_object(type(like), type(like).__name__)
-    size, stride = (body.value(tuple(int(v) for v in each)) for each in (like.shape, like.stride()))
+    size, stride = (body.value(tuple(each)) for each in (like.shape, like.stride()))
     return f"{cls}.__tensor_unflatten__({{{', '.join(written)}}}, {body.context(context)}, {size}, {stride})"
+
+
+def write_frame(
+    body: Source,
+    frames: Sequence[Event],
+    name_of: Callable[[str], str],
+    code: str,
+    counted: tuple[int, int, int],
+    became: dict[str, int],
+    notes: Sequence[str] = (),
+) -> None:
+    """Which call of a subclass, and which within which, the next line comes from.
+
+    Args:
+        code: the line of the subclass.
+        counted: which of its lines this is, how many are shown here, and how many there were.
+        became: what became of all of them.
+    """
+    event = frames[-1]
+    seen, total, recorded = counted
+    verb = "claimed by" if event.claimed is not None else "unrolled __torch_dispatch__ of"
+    body.comment(f"[{seen}/{total}] {verb} {event.describe(name_of)}{', ' if code else ''}{code}")
+    for up in reversed(frames[:-1]):
+        body.comment(f"within that of {up.describe(name_of)}", 2)
+    for note in notes:
+        body.comment(note, 2)
+    if seen == total and total < recorded:
+        rest = [f"{n} {what}" for what, n in became.items() if what != "shown" and n]
+        body.comment(f"({total} of {recorded} shown{': ' if rest else ''}{', '.join(rest)})", 2)
+
+
+def write_absent(body: Source, absent: Sequence[tuple[Event, int, dict[str, int]]], name_of: Any) -> None:
+    """The calls of which no line is shown: how many there were, and what became of them."""
+    if absent:
+        body.lines += ["", "# No line here is of these:"]
+    for event, recorded, became in absent:
+        rest = ", ".join(f"{n} {what}" for what, n in became.items() if n)
+        body.comment(f"{event.describe(name_of)} (0 of {recorded} shown: {rest})", 2)
 
 
 class Unrolled:
@@ -146,18 +184,12 @@ class Unrolled:
         event = frames[-1]
         seen[event] = seen.get(event, 0) + 1
         total = len(self.accounts.shown[home].get(event, ()))
-        verb = "claimed by" if event.claimed is not None else "unrolled __torch_dispatch__ of"
-        where = f", {node.meta[LINE]}" if node.meta.get(LINE) else ""
-        body.comment(f"[{seen[event]}/{total}] {verb} {event.describe(self.outer.name)}{where}")
-        for up in reversed(frames[:-1]):
-            body.comment(f"within that of {up.describe(self.outer.name)}", 2)
-        if event.backward and home == "forward":
-            body.comment("moved here from the backward", 2)
-        counts = self.accounts.of(event)
+        moved = event.backward and home == "forward"
         recorded = self.accounts.recorded.get(event, 0)
-        if seen[event] == total and total < recorded:
-            rest = [f"{n} {what}" for what, n in counts.items() if what != "shown" and n]
-            body.comment(f"({total} of {recorded} shown{': ' if rest else ''}{', '.join(rest)})", 2)
+        write_frame(
+            body, frames, self.outer.name, node.meta.get(LINE, ""), (seen[event], total, recorded),
+            self.accounts.of(event), ["moved here from the backward"] if moved else [],
+        )  # fmt: skip
 
     def write(self, name: str, source: Source, has_backward: bool = False) -> None:
         body = Source(source)
@@ -184,36 +216,27 @@ class Unrolled:
             text = body.call(body.target(node.target), self.named(node.args), self.named(node.kwargs))
             types = [(self.rename[node], type_of(value))] if isinstance(value, torch.Tensor) else []
             body.line(f"{self.rename[node]} = {text}", types)
-        self.write_absent(name, body)
+        here = [
+            (event, recorded, self.accounts.of(event))
+            for event, recorded in self.accounts.recorded.items()
+            if recorded and event.backward == (name == "backward")
+        ]
+        write_absent(body, [each for each in here if not each[2]["shown"]], self.outer.name)
         self.write_results(body, used, has_backward)
         lines = (f"    {line}" if line else "" for line in body.lines)
-        source.lines = [f"def {name}({', '.join(parameters)}):", *lines]
-
-    def write_absent(self, home: str, body: Source) -> None:
-        """The calls of this pass of which no line is shown."""
-        absent = []
-        for event, recorded in self.accounts.recorded.items():
-            if not recorded or ("backward" if event.backward else "forward") != home:
-                continue
-            counts = self.accounts.of(event)
-            if not counts["shown"]:
-                rest = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-                absent.append(f"{event.describe(self.outer.name)} (0 of {recorded} shown: {rest})")
-        if absent:
-            body.lines += ["", "# No line here is of these:"]
-            for text in absent:
-                body.comment(text, 2)
+        source.lines = [*header(name, parameters), *lines]
 
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
         results: Parts = []
-        saved = []
+        saved: dict[type, list[str]] = {torch.SymInt: [], torch.Tensor: [], object: []}  # as the backward takes them
         for node, description in zip(output.args[0], output.meta["desc"], strict=True):
-            if description is None:
+            if description is None or is_size(description):
                 continue
             text = body.value(self.named(node))
             if type(description).__name__.startswith("SavedForBackwards"):
-                saved.append(text)
+                value = node.meta.get("val") if isinstance(node, fx.Node) else None
+                next(texts for kind, texts in saved.items() if isinstance(value, kind)).append(text)
             else:
                 add_part(results, description, text)
         body.lines.append("")
@@ -224,6 +247,10 @@ class Unrolled:
                 values += [text for _, text in parts]
                 continue
             name = self.free(self.names.result(base), used)
-            body.line(f"{name} = {_put_together(like, parts, body)}", [(name, type_of(like))])
+            body.line(f"{name} = {put_together(like, parts, body)}", [(name, type_of(like))])
             values.append(name)
-        body.line(f"return {tuple_of(values)}, {tuple_of(saved)}" if has_backward else f"return {tuple_of(values)}")
+        body.line(
+            f"return {tuple_of(values)}, {tuple_of([text for texts in saved.values() for text in texts])}"
+            if has_backward
+            else f"return {tuple_of(values)}"
+        )

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from torch_pjrt.traces.events import Ref
-from torch_pjrt.traces.source import INDENT, WIDTH, Source
+from torch_pjrt.traces.source import INDENT, WIDTH, Source, header
 from torch_pjrt.traces.types import type_of
 
 
@@ -58,7 +58,7 @@ def _function(
             else:
                 text = body.call(body.target(node.target), args, kwargs)
             body.line(f"{rename[node]} = {text}", types)
-    return [f"def {name}({', '.join(parameters)}):", *(f"    {line}" if line else "" for line in body.lines)]
+    return [*header(name, parameters), *(f"    {line}" if line else "" for line in body.lines)]
 
 
 def as_written(module: fx.GraphModule, names: list[str], source: Source, name: str = "as_written") -> None:

@@ -113,6 +113,7 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device
 void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause,
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
+  session_.programs.tell(walk);
   std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
   std::optional<int64_t> spent;
   if (program && !program->by_calls.empty()) {

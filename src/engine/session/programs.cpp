@@ -169,6 +169,19 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
   return text;
 }
 
+void Programs::tell(const graph::Walk& walk) {
+  if (!run_listener_) return;
+  pjrt::Client& client = session_.client();
+  std::vector<NumberSlot> slots = cache_.slots_for(walk);
+  const bool knows = !keeps_composites(walk) || knows_composites(client);
+  const kernels::Claiming claiming(client);
+  run_listener_(emit_program(walk, slots, /*with_requirements=*/true, target_of(client), knows).text);
+}
+
+void Programs::set_run_listener(RunListener listener) {
+  session_.exclusively([&] { std::swap(run_listener_, listener); });
+}
+
 void Programs::set_listener(ProgramListener listener) {
   session_.exclusively([&] { std::swap(listener_, listener); });
 }

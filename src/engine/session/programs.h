@@ -18,6 +18,8 @@ class Session;
 
 // Is told of each program before it is compiled. Called under the session's lock: it must not sync.
 using ProgramListener = std::function<void(const std::string& graph, const std::string& stablehlo)>;
+// Is told of each program before it is run lazily, known ones too; likewise.
+using RunListener = std::function<void(const std::string& stablehlo)>;
 
 // A program that is to be compiled.
 struct Coming {
@@ -41,6 +43,8 @@ class Programs {
   void start(Coming& coming);
   std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
+  // To whoever listens to runs: the text of this graph's program.
+  void tell(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
   // Of a graph that has no program yet.
   uint64_t new_serial() { return cache_.new_serial(); }
@@ -54,6 +58,7 @@ class Programs {
   std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites = true);
   // One at a time; an empty one ends it.
   void set_listener(ProgramListener listener);
+  void set_run_listener(RunListener listener);
 
  private:
   void make_room();
@@ -63,6 +68,7 @@ class Programs {
   Session& session_;
   ProgramCache cache_;
   ProgramListener listener_;
+  RunListener run_listener_;
   uint32_t compiles_since_look_ = 0;
   const pjrt::Client* asked_ = nullptr;  // the client that knows_composites_ is of
   bool knows_composites_ = false;

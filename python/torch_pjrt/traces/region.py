@@ -1,0 +1,156 @@
+"""Traces of what is recorded: of a block of lazy code, and of functions that ``compile_step`` and ``jit`` capture."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.program.shown import Named, watching
+from torch_pjrt.program.subclasses import leaves
+from torch_pjrt.traces.source import Source
+from torch_pjrt.traces.trace import Trace, Traces
+from torch_pjrt.traces.watched import Watched
+from torch_pjrt.traces.watcher import Watcher, user_frame
+
+
+def add_stages(traces: Traces, whose: str, watched: Watched, programs: list[str]) -> None:
+    """Of one region or function: as recorded, subclasses as values; unrolled; the programs."""
+    number = traces.graphs
+    traces.graphs += 1
+    ending = f"_{number}" if number else ""
+    for name, what, write in (
+        ("recorded_with_subclasses", "as recorded, with subclasses", watched.with_subclasses),
+        ("recorded", "as recorded, unrolled", watched.unrolled),
+    ):
+        source = Source()
+        write(source, name)
+        stage = f"{whose} {what}"
+        traces.append(Trace.of(stage, name, source, watched.prologue(source), name + ending, "Recorded with:"))
+    for i, text in enumerate(programs):
+        label = f"stablehlo{ending}" + (f"_{i}" if i else "")
+        traces.append(Trace(f"StableHLO of {whose}", label, text, "mlir"))
+    traces.accounts.append(watched.accounts)
+
+
+class CaptureWatch:
+    """Of one run of a function that is captured."""
+
+    def __init__(self, traces: Traces, name: str) -> None:
+        self.traces, self.name = traces, name
+        self.watcher = Watcher()
+
+    def __enter__(self) -> None:
+        self.watcher.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self.watcher.__exit__(*exception)
+
+    def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
+        add_stages(self.traces, self.name, Watched(self.watcher, inputs, results, home), [text])
+
+
+def captures(call: Callable[[], Any]) -> Traces:
+    """The stages of what ``call`` captures."""
+    traces = Traces()
+    with watching(lambda name: CaptureWatch(traces, name)):
+        call()
+    return traces
+
+
+def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a variable holds, by what one would write for them."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, torch.nn.Module):
+        for inner, tensor in (*value.named_parameters(name), *value.named_buffers(name)):
+            yield inner, tensor
+    elif isinstance(value, torch.optim.Optimizer):
+        for i, state in enumerate(value.state.values()):
+            for key, tensor in state.items():
+                if isinstance(tensor, torch.Tensor):
+                    yield f"{name}.{key}.{i}", tensor
+    elif isinstance(value, (list, tuple, dict)):
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            if isinstance(leaf, torch.Tensor):
+                yield name + pytree.keystr(path), leaf
+
+
+_open: dict[int, tracing] = {}  # by their threads
+_lock = threading.Lock()
+
+
+def _run(stablehlo: str) -> None:
+    block = _open.get(threading.get_ident())
+    if block is not None:
+        block.programs.append(stablehlo)
+
+
+class tracing:
+    """What the lazy device records in a block, stage by stage: ``with torch_pjrt.tracing() as traces: ...``.
+
+    After the block ``traces`` has the calls as recorded, subclasses as values (``"recorded_with_subclasses"``);
+    unrolled, each line with the call of a subclass that it comes from (``"recorded"``); and the StableHLO of each
+    program that was run in it, and of what is pending at its end (``"stablehlo"``, ``"stablehlo_1"``, …). The Python
+    stages take what was there before, and give what the variables of the block's function hold of what the block made,
+    gradients too. A function that ``compile_step`` or ``jit`` captures in the block has stages of its own before those
+    of the block.
+
+    Backward runs in the block's thread, of which alone is told, and what ``torch.compile`` has compiled runs as it was
+    written.
+
+    Raises:
+        RuntimeError: the thread is in such a block already.
+    """
+
+    def __init__(self) -> None:
+        self.traces = Traces()
+        self.watcher = Watcher()
+        self.programs: list[str] = []
+
+    def __enter__(self) -> Traces:
+        self.frame = user_frame()
+        with ExitStack() as stack:
+            stack.enter_context(watching(lambda name: CaptureWatch(self.traces, name)))
+            stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+            self.open()
+            stack.callback(self.close)
+            stack.enter_context(self.watcher)
+            self.stack = stack.pop_all()
+        return self.traces
+
+    def open(self) -> None:
+        with _lock:
+            if _open.setdefault(threading.get_ident(), self) is not self:
+                raise RuntimeError("torch_pjrt.tracing() within torch_pjrt.tracing(): the outer one tells all")
+            _C.set_run_listener(_run)
+
+    def close(self) -> None:
+        with _lock:
+            del _open[threading.get_ident()]
+            if not _open:
+                _C.set_run_listener(None)  # type: ignore[arg-type]
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self.stack.__exit__(kind, *rest)
+        frame, self.frame = self.frame, None
+        if kind is not None:
+            return
+        variables = dict(frame.f_locals) if frame is not None else {}
+        held = [each for name, value in variables.items() for each in held_by(name, value)]
+        held += [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
+        there = self.watcher.inputs
+        inputs = [(n, t) for n, t in held if any(self.watcher.name_of(x) in there for x in (t, *leaves([t])))]
+        made = {self.watcher.name_of(t): (n, t) for n, t in held}
+        results = [each for name, each in made.items() if name is not None and name not in self.watcher.inputs]
+        pending = [t for t in leaves(t for _, t in results) if t.device.type == "pjrt" and _C.is_pending(t)]
+        if pending:
+            self.programs.append(_C.stablehlo(pending, for_cpu=_C.platform_name() == "cpu"))
+        watched = Watched(self.watcher, inputs, results)
+        if watched.events or self.programs:
+            add_stages(self.traces, "the block", watched, self.programs)

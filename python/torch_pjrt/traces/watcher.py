@@ -1,0 +1,195 @@
+"""What is recorded while it is watched: the calls as they are made, and the plain calls that came of each.
+
+The same two views as of a compiled function, of calls that are made on the device or on a program's placeholders.
+Values keep their names as long as they live: nothing is held, so that the program is the one that it is unwatched.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
+
+from torch_pjrt.program.subclasses import is_subclass, leaves_of, parts_of
+from torch_pjrt.traces.events import Event, Ref
+from torch_pjrt.traces.frames import FOREIGN, Frames, line_of_subclass
+from torch_pjrt.traces.types import type_of
+
+Path = tuple[str, ...]
+
+
+def user_frame() -> Any:
+    """The innermost frame that is neither PyTorch's nor ours."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((*FOREIGN, "<frozen")):
+        frame = frame.f_back
+    return frame
+
+
+class Watcher(Frames):
+    """Within ``with watcher:``, the calls of one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[Event] = []  # the plain calls, in order
+        self.names: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
+        self.part: dict[str, tuple[str, Path]] = {}  # of a plain value: whose part it is, and where
+        self.known: set[str] = set()  # what the view with subclasses defines
+        self.inputs: dict[str, Any] = {}  # values that were there before: of a subclass, its parts; of others, None
+        self.constants: dict[str, torch.Tensor] = {}  # of them, those on the host that nothing is known of
+        self.written: dict[str, None] = {}
+
+    def line(self) -> str:
+        frame = user_frame()
+        if frame is None:
+            return ""
+        return f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}'
+
+    def name_of(self, tensor: Any) -> str | None:
+        found: str | None = self.names.get(tensor)
+        return found
+
+    def called(self, tensor: Any, name: str) -> Ref:
+        self.names[tensor] = name
+        self.types.setdefault(name, type_of(tensor))
+        return Ref(name)
+
+    def plain(self, tensor: Any) -> Ref:
+        name = self.name_of(tensor)
+        if name is None:
+            name = self.fresh("given")
+            self.inputs[name] = None
+            self.known.add(name)
+            if tensor.device.type != "pjrt":
+                self.constants[name] = tensor.detach()
+            return self.called(tensor, name)
+        if not self.stack and name not in self.known:
+            if name in self.part:
+                owner, path = self.part[name]
+                event = self.emit(Event("attr", path, (Ref(owner),), {}, Ref(name), self.line(), self.in_backward()))
+                event.types[name] = type_of(tensor)
+            self.known.add(name)
+        return Ref(name)
+
+    def subclass(self, tensor: Any) -> Ref:
+        known = self.name_of(tensor)
+        if known is not None:
+            return Ref(known)
+        parts = [(path, leaf, self.name_of(leaf)) for path, leaf in leaves_of(tensor)]
+        owners = {self.owner(path, name) for path, _, name in parts}
+        if parts and len(owners) == 1 and (found := next(iter(owners))) is not None:
+            owner, prefix = found
+            if not prefix:  # another wrapper of the same value
+                return self.called(tensor, owner)
+            if self.stack:
+                return Ref(".".join((owner, *prefix)))
+            name = self.fresh_subclass()
+            event = self.emit(Event("attr", prefix, (Ref(owner),), {}, Ref(name), self.line(), self.in_backward()))
+            event.types[name] = type_of(tensor)
+            self.known.add(name)
+            return self.called(tensor, name)
+        name = self.fresh_subclass()
+        if all(each is None for _, _, each in parts):
+            self.inputs[name] = {}
+            for path, leaf, _ in parts:
+                inner = self.fresh("_".join([name, *(p.strip("_") for p in path)]))
+                self.called(leaf, inner)
+                self.inputs[name][path] = inner
+                self.part[inner] = (name, path)
+            self.known.add(name)
+            return self.called(tensor, name)
+        values, context = parts_of(tensor)
+        about = {"context": context, "size": tuple(tensor.shape), "stride": tuple(tensor.stride())}
+        args = {k: self.ref(v) for k, v in values.items()}
+        event = self.emit(Event("build", type(tensor), args, about, Ref(name), self.line(), self.in_backward()))
+        event.types[name] = type_of(tensor)
+        self.called(tensor, name)
+        self.take_parts(tensor, name)
+        if not self.stack:
+            self.known.add(name)
+        return Ref(name)
+
+    def settle(self, tensor: Any) -> None:
+        """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it
+        first."""
+        parts = [(path, leaf, self.name_of(leaf)) for path, leaf in leaves_of(tensor)]
+        if self.name_of(tensor) is not None or not any(name in self.inputs for _, _, name in parts):
+            return
+        owner = self.fresh_subclass()
+        self.called(tensor, owner)
+        taken = {path: name for path, _, name in parts if name in self.inputs and name not in self.part}
+        for path, name in taken.items():
+            del self.inputs[name]
+            self.constants.pop(name, None)
+            self.part[name] = (owner, path)
+            event = Event("attr", path, (Ref(owner),), {}, Ref(name), "", False)
+            event.types[name] = self.types[name]
+            self.events.insert(0, event)
+        self.inputs[owner] = taken
+
+    def owner(self, path: Path, name: str | None) -> tuple[str, Path] | None:
+        owner, where = self.part.get(name or "", ("", ()))
+        return (owner, where[: -len(path)]) if owner and where[-len(path) :] == path else None
+
+    def take_parts(self, tensor: Any, name: str) -> None:
+        for path, leaf in leaves_of(tensor):
+            self.part[self.plain_in(leaf).name] = (name, path)
+
+    def plain_in(self, leaf: Any) -> Ref:
+        """A part's name, without a line that takes it out."""
+        name = self.name_of(leaf)
+        return self.plain(leaf) if name is None else Ref(name)
+
+    def result(self, x: Any, event: Event, hint: str) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        name = self.name_of(x)
+        if is_subclass(x):
+            if name is None:
+                name = self.fresh_subclass()
+                self.called(x, name)
+            self.take_parts(x, name)
+        elif name is None:
+            name = self.fresh(hint)
+            self.called(x, name)
+        if not self.stack:
+            self.known.add(name)
+        event.types[name] = self.types[name] = type_of(x)
+        return Ref(name)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.passing:
+            self.passing = False
+            return NotImplemented
+        kwargs = kwargs or {}
+        if getattr(func, "namespace", "") == "profiler":  # an optimizer's mark
+            return func(*args, **kwargs)
+        operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
+        event = self.begin(func, args, kwargs)
+        event.code = line_of_subclass() if self.stack else ""
+        if not operands:
+            self.lines.append(event)
+        self.stack.append(event)
+        try:
+            out = self.unroll(event, func, args, kwargs, operands) if operands else func(*args, **kwargs)
+        finally:
+            self.stack.pop()
+        hint = getattr(func, "_schema", func).name if hasattr(func, "_schema") else func.name()
+        hint = hint.rpartition("::")[2].strip("_") or "value"
+        event.out = pytree.tree_map(lambda x: self.result(x, event, hint), out)
+        self.note_writes(event)
+        return out
+
+    def note_writes(self, event: Event) -> None:
+        schema = getattr(event.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
+            return
+        given = dict(zip((a.name for a in schema.arguments), event.args, strict=False)) | event.kwargs
+        for argument in schema.arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write and argument.name in given:
+                for ref in pytree.tree_leaves(given[argument.name], is_leaf=lambda x: isinstance(x, Ref)):
+                    if isinstance(ref, Ref):
+                        self.written[ref.name] = None
