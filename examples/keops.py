@@ -147,7 +147,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sums, forward, ffi::Ffi::Bind()
 """
 
 BACKWARD = """
-static ffi::Error backward(Tensor x, Tensor y, Tensor v, Tensor g, double scale, Result dx, Result dy, Result dv) {
+static ffi::Error backward(Tensor x, Tensor y, Tensor v, Tensor g, double scale, ffi::Span<const int64_t>, Result dx,
+                           Result dy, Result dv) {
   const long n = x.dimensions()[0], m = y.dimensions()[0];
   const float factor = static_cast<float>(-1 / scale);
   std::vector<float> greatest(n), total(n), out(n * V);
@@ -205,7 +206,8 @@ static ffi::Error backward(Tensor x, Tensor y, Tensor v, Tensor g, double scale,
   return ffi::Error::Success();
 }
 XLA_FFI_DEFINE_HANDLER_SYMBOL(sums, backward, ffi::Ffi::Bind()
-    .Arg<Tensor>().Arg<Tensor>().Arg<Tensor>().Arg<Tensor>().Attr<double>("scale").Ret<Tensor>().Ret<Tensor>().Ret<Tensor>());
+    .Arg<Tensor>().Arg<Tensor>().Arg<Tensor>().Arg<Tensor>().Attr<double>("scale")
+    .Attr<ffi::Span<const int64_t>>("gradients_of").Ret<Tensor>().Ret<Tensor>().Ret<Tensor>());
 """
 
 # Sums in any order; not -ffast-math, which changes the arithmetic of the whole process.
@@ -222,8 +224,8 @@ def generated(call) -> str:
 
 def fits(call) -> bool:
     """In float32; of a backward all three gradients."""
-    gradients = call.name.endswith(".backward")
-    return all(x.dtype == torch.float32 for x in call.operands) and len(call.results) == (3 if gradients else 1)
+    wanted = call.attributes.get("gradients_of", [0, 1, 2])
+    return all(x.dtype == torch.float32 for x in call.operands) and wanted == [0, 1, 2]
 
 
 def register() -> None:

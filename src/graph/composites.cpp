@@ -13,12 +13,18 @@ CompositesPtr intern(const Composites& composites) {
   return &*sets->insert(composites).first;
 }
 
-bool Composites::stays(std::string name) const {
+bool Composites::contains(std::string name) const {
+  if (all) return true;
+  do {
+    if (names.contains(name)) return true;
+  } while (to_forward(name));
+  return false;
+}
+
+bool to_forward(std::string& name) {
   constexpr std::string_view kBackward = ".backward";
-  while (!all && !names.contains(name)) {
-    if (!name.ends_with(kBackward)) return false;
-    name.resize(name.size() - kBackward.size());
-  }
+  if (!name.ends_with(kBackward)) return false;
+  name.resize(name.size() - kBackward.size());
   return true;
 }
 

@@ -20,14 +20,14 @@ namespace tpjrt::graph {
 // Interned: one address for equal ones, for the life of the process.
 struct Composites {
   bool all = false;
-  bool by_default = false;                     // those that a kernel can claim, of which the text keeps none
+  bool by_default = false;                     // `names` are what kernels can claim, and the text keeps none of them
   std::set<std::string> names;                 // unless all
   std::map<std::string, std::string> renamed;  // what a consumer of the text calls them
   const kernels::Table* kernels = nullptr;     // that may take their places (src/kernels); null: none
-  std::set<std::string> claimable;             // by_default: what these are for
-  // Does it stand in the text where no kernel takes its place? A group's backward does with the group.
-  bool stays(std::string name) const;
-  bool contains(const std::string& name) const { return stays(name) || claimable.contains(name); }
+  // Of this name, or of what it is the backward of.
+  bool contains(std::string name) const;
+  // Does it stand in the text where no kernel takes its place?
+  bool stays(const std::string& name) const { return !by_default && contains(name); }
   auto operator<=>(const Composites&) const = default;
 };
 using CompositesPtr = const Composites*;  // null: none
@@ -35,6 +35,8 @@ using CompositesPtr = const Composites*;  // null: none
 // Null where it asks for none.
 CompositesPtr intern(const Composites& composites);
 std::string composite_name(std::string_view op);  // of "aten::gelu" "aten.gelu.default"
+// "my.op.backward" becomes "my.op"; false, and unchanged, where the name is no backward's.
+bool to_forward(std::string& name);
 
 // What is asked for now, in the whole process.
 inline std::atomic<CompositesPtr>& asked_composites() {

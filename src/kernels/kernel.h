@@ -18,7 +18,7 @@
 
 namespace tpjrt::kernels {
 
-// One composite of a program. Types are contiguous.
+// One composite of a program. The types' strides are those of PyTorch's tensors, of dense memory in their order.
 struct Offer {
   std::string composite, platform;
   std::map<std::string, std::string> attributes;  // in MLIR's syntax

@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <string_view>
 
 namespace tpjrt::kernels {
 namespace {
-
-constexpr std::string_view kBackward = ".backward";
 
 struct Registry {
   std::mutex lock;
@@ -32,7 +29,7 @@ struct Registry {
     composites.kernels = table;
     if (composites.by_default) {
       if (table == nullptr) return nullptr;
-      composites.claimable = table->names();
+      composites.names = table->names();
     }
     return graph::intern(composites);
   }
@@ -48,11 +45,8 @@ Registry& registry() {
 Table::Table(std::vector<const Kernel*> kernels) : kernels_(std::move(kernels)) {
   for (const Kernel* kernel : kernels_) {
     std::string name = kernel->composite();
-    names_.insert(name);
-    while (name.ends_with(kBackward)) {
-      name.resize(name.size() - kBackward.size());
-      names_.insert(name);
-    }
+    do names_.insert(name);
+    while (graph::to_forward(name));
   }
 }
 

@@ -33,9 +33,9 @@ struct FfiExtension {
 
 // What is known of a target. Lives for the process.
 struct Target {
-  XLA_FFI_Handler* handler = nullptr;
+  XLA_FFI_Handler* handler = nullptr;  // null: no plugin has taken one
   std::vector<std::string> places;
-  std::set<const Client*> registered;
+  std::set<const Api*> registered;  // the plugins, which keep handlers for all their clients
 };
 
 std::mutex& lock() {
@@ -174,10 +174,17 @@ void register_handler(Client& client, const std::string& target, XLA_FFI_Handler
     if (known.handler != nullptr && known.handler != handler) {
       throw Error(ErrorCode::kAlreadyExists, kName, "'" + target + "' is another handler");
     }
+    if (known.registered.contains(&client.api())) return;
     known.handler = handler;
-    if (known.registered.contains(&client)) return;
     around_it = around(known);
   }
+  // A handler that no plugin takes leaves the name to others.
+  const auto end = [&target](const Api* taken) {
+    std::lock_guard known_guard(lock());
+    Target& known = targets()[target];
+    if (taken != nullptr) known.registered.insert(taken);
+    if (known.registered.empty()) known.handler = nullptr;
+  };
   const std::string platform = spelled(client.platform_name());
   RegisterArgs args;
   args.target = target.data();
@@ -185,10 +192,14 @@ void register_handler(Client& client, const std::string& target, XLA_FFI_Handler
   args.handler = reinterpret_cast<void*>(around_it);
   args.platform = platform.data();
   args.platform_size = platform.size();
-  client.api().call_extension(kName, extension->register_handler, args);
-  refuse_unknown(client, target);
-  std::lock_guard known_guard(lock());
-  targets()[target].registered.insert(&client);
+  try {
+    client.api().call_extension(kName, extension->register_handler, args);
+    refuse_unknown(client, target);
+  } catch (...) {
+    end(nullptr);
+    throw;
+  }
+  end(&client.api());
 }
 
 void add_place(const std::string& target, const std::string& place) {

@@ -21,7 +21,7 @@ FfiVersion version_of(XLA_FFI_Handler* handler);
 
 // From now on programs of this client's plugin may call `target`. The same handler may be registered under a name any
 // number of times; another one is an Error. Throws Error, too, where the plugin has no such extension or refuses the
-// handler. A handler is never forgotten.
+// handler, which leaves the name free. A handler that a plugin has is never forgotten.
 void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler);
 
 // One more place that the target is called from, in words: what its errors begin with.

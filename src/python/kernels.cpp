@@ -16,13 +16,19 @@ using namespace pybind11::literals;
 namespace tpjrt::python {
 namespace {
 
+// Of each the dtype, the sizes, and the order of the dimensions in memory, the fastest first.
 py::list to_python(const std::vector<graph::TypePtr>& types) {
   py::list result;
   for (const graph::TypePtr type : types) {
-    py::tuple sizes(type->sizes.size());
-    for (size_t i = 0; i < type->sizes.size(); ++i) sizes[i] = py::int_(type->sizes[i]);
+    const size_t rank = type->sizes.size();
+    const graph::Sizes order = type->memory_order();
+    py::tuple sizes(rank), layout(rank);
+    for (size_t i = 0; i < rank; ++i) {
+      sizes[i] = py::int_(type->sizes[i]);
+      layout[i] = py::int_(order[rank - 1 - i]);
+    }
     const auto dtype = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(torch::getTHPDtype(type->dtype)));
-    result.append(py::make_tuple(dtype, sizes));
+    result.append(py::make_tuple(dtype, sizes, layout));
   }
   return result;
 }

@@ -109,7 +109,8 @@ def test_a_group_of_ones_own(kernels: ExitStack) -> None:
     def plus(x: torch.Tensor, factor: int) -> torch.Tensor:
         return scaled(x) + factor  # what it is made of is not itself
 
-    def gradient(x: torch.Tensor, grad: torch.Tensor, factor: int) -> torch.Tensor:
+    def gradient(x: torch.Tensor, grad: torch.Tensor, factor: int, gradients_of: list[int]) -> torch.Tensor:
+        assert gradients_of == [0]
         return grad * 7
 
     x = X.to("pjrt").requires_grad_()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,10 +35,23 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Form:
-    """Of a tensor: its dtype and shape."""
+    """Of a tensor: its dtype, its shape, and how it lies in memory."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    layout: tuple[int, ...] = field(default=(), compare=False)
+    """The order of the dimensions in memory, the fastest first, by the strides that the tensor has in PyTorch:
+    ``(1, 0)`` is row-major, ``(1, 3, 2, 0)`` channels last. The program's own values lie as XLA likes, unless a
+    handler's ``operand_layouts`` and ``result_layouts`` say otherwise."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements, of dense memory in the order of ``layout``."""
+        strides, step = [0] * len(self.shape), 1
+        for dim in self.layout:
+            strides[dim] = step
+            step *= max(self.shape[dim], 1)
+        return tuple(strides)
 
     @property
     def mlir(self) -> str:
@@ -71,8 +84,8 @@ class Call:
         return f"composite '{self.name}'" + (f" (first recorded at {self.file}:{self.line})" if self.file else "")
 
 
-def forms(types: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> tuple[Form, ...]:
-    return tuple(Form(dtype, shape) for dtype, shape in types)
+def forms(types: Sequence[tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]]) -> tuple[Form, ...]:
+    return tuple(Form(*each) for each in types)
 
 
 def _number(text: str) -> bool | int | float:

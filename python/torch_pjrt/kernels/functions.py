@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.kernels.call import Call
+from torch_pjrt.meanings.asked import SUFFIX
 from torch_pjrt.program.tracing_scope import tracing
 
 TENSOR = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")
@@ -57,7 +58,8 @@ def arguments(call: Call, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, 
     that differ from run to run (as tensors), and the attributes."""
     named = {key: value for key, value in call.attributes.items() if key != "operands"}
     names = call.attributes.get("operands", ())
-    if not call.name.startswith("aten.") or not names or any("." in name for name in names):
+    is_op = call.name.startswith("aten.") and not call.name.endswith(SUFFIX)
+    if not is_op or not names or any("." in name for name in names):
         return list(tensors), named
     _, op, overload = call.name.split(".")
     declared = getattr(getattr(torch.ops.aten, op), overload)._schema.arguments

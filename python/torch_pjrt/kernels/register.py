@@ -15,7 +15,7 @@ from torch_pjrt.kernels.libraries import Layouts, Library, Orders
 from torch_pjrt.kernels.sources import Source
 from torch_pjrt.meanings import kept
 from torch_pjrt.meanings.asked import SUFFIX, check_name
-from torch_pjrt.meanings.names import KEPT
+from torch_pjrt.meanings.names import KEPT, STEPS
 
 PLATFORMS = ("cpu", "cuda", "rocm", "sycl", "tpu")
 Way = Function | StableHlo | Jax | Library | Source
@@ -88,7 +88,7 @@ def register_kernel(
     Args:
         name: of the composite: ``"aten.gelu.default"``, ``"my.op"``, ``"my.op.backward"``.
         platform: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"sycl"``, ``"tpu"``, or that of the running plugin.
-        when: takes a ``Call`` with ``operands`` and ``results`` (each with ``dtype`` and ``shape``) and
+        when: takes a ``Call`` with ``operands`` and ``results`` (each with ``dtype``, ``shape`` and ``layout``) and
             ``attributes``. It declines by False, or by a string that says why. Default: always.
         operand_layouts: of a handler, for each operand the order of its dimensions in memory, the fastest first
             (``[1, 3, 2, 0]``: channels last); None: row-major. Or a function of the call that gives them.
@@ -145,7 +145,7 @@ def register_kernel(
         base = name
         while base.endswith(SUFFIX):
             base = base.removesuffix(SUFFIX)
-        if base in KEPT:
+        if base in (*KEPT, *STEPS):
             kept.install()
         kernel = _C.add_kernel(name, platform, way.label, _claim(way, when))
         _registered[key] = RegisteredKernel(key, kernel)

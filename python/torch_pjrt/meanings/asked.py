@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.names import KEPT, RENAMED
+from torch_pjrt.meanings.names import KEPT, RENAMED, STEPS
 
 SUFFIX = ".backward"  # of the name of a group's backward
 OWN: set[str] = set()  # names that the user's groups have
@@ -20,7 +20,7 @@ def _is_of_op(name: str) -> bool:
 
 def known_names() -> set[str]:
     """Of ops that are recorded whole, of those that PyTorch takes apart before, and of the user's groups."""
-    return {*_C.composite_names(), *KEPT, *OWN}
+    return {*_C.composite_names(), *KEPT, *STEPS, *OWN}
 
 
 def check_name(name: str, every: bool, by: str = "composites") -> None:

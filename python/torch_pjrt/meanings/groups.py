@@ -27,6 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Tensors = Sequence[torch.Tensor]
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 RESERVED = ("aten", "chlo", "stablehlo", "torch_pjrt")
+GRADIENTS_OF = "gradients_of"  # attribute of a backward
 # What Dynamo is to leave to AOTAutograd; whoever listens is told of each.
 DECORATED: list[Callable[..., Any]] = []
 LISTENERS: list[Callable[[Callable[..., Any]], None]] = []
@@ -42,6 +43,10 @@ def traced() -> Iterator[None]:
         yield
     finally:
         _traced = before
+
+
+def is_traced() -> bool:
+    return _traced
 
 
 def attribute(name: str, key: str, value: Any) -> str:
@@ -61,6 +66,17 @@ def attribute(name: str, key: str, value: Any) -> str:
 
 def attributes_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     return {key: attribute(name, key, value) for key, value in values.items()}
+
+
+def of_backward(attributes: Mapping[str, str], needed: Sequence[int], count: int) -> dict[str, str]:
+    """The attributes of a backward: those of what it is the backward of, and of which operands, by number, it gives the
+    gradients. It takes ``count`` gradients besides. The attribute of a second derivative is ``gradients_of_2``."""
+    order = 1 + sum(key.startswith(GRADIENTS_OF) for key in attributes)
+    given = {**attributes, f"{GRADIENTS_OF}_{order}" if order > 1 else GRADIENTS_OF: str(_C.attribute(list(needed)))}
+    if "operands" in given:
+        more = str(_C.attribute([f"gradient.{i}" for i in range(count)]))
+        given["operands"] = f"{given['operands'][:-1]}, {more[1:]}"
+    return given
 
 
 class Group:
@@ -99,7 +115,8 @@ class Group:
                 )
             return found
 
-        return Group(self.name + SUFFIX, self.attributes, product)
+        attributes = of_backward(self.attributes, [i for i, wanted in enumerate(needed) if wanted], sum(differentiable))
+        return Group(self.name + SUFFIX, attributes, product)
 
     def record(self, tensors: Tensors) -> list[torch.Tensor]:
         """As a node of the device, without gradients."""
@@ -175,13 +192,7 @@ def apply(group: Group, tensors: Tensors) -> Tensors:
 def is_asked(name: str) -> bool:
     """Of this name, or of the group that it is the backward of."""
     asked = cast("_C.Composites | None", _C.asked_composites())
-    if asked is None:
-        return False
-    while not asked.contains(name):
-        if not name.endswith(SUFFIX):
-            return False
-        name = name.removesuffix(SUFFIX)
-    return True
+    return asked is not None and asked.contains(name)
 
 
 def can_be(tensors: Tensors) -> bool:
@@ -252,7 +263,7 @@ def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
         attributes: numbers, strings, bools, and lists of one of them: what a kernel should know beside the tensors.
 
     Raises:
-        ValueError: a name without a namespace, or in PyTorch's.
+        ValueError: a name without a namespace, or in PyTorch's; the name of an attribute that is taken.
         TypeError: an attribute of another kind. In a call: the function gives no tensors.
         RuntimeError: in a call: the function writes to a tensor from outside, or draws random numbers.
     """
@@ -260,6 +271,8 @@ def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
         raise ValueError(f"composite: '{name}' has no namespace; a composite's name is like 'my.op'")
     if name.partition(".")[0] in RESERVED:
         raise ValueError(f"composite: '{name}' is in a namespace of others ({', '.join(RESERVED)}); choose your own")
+    if taken := [key for key in attributes if key == "operands" or key.startswith(GRADIENTS_OF)]:
+        raise ValueError(f"composite '{name}': '{taken[0]}' is an attribute that composites have already; choose another")
     texts = attributes_of(name, attributes)
 
     def decorate(function: Function) -> Function:

@@ -10,12 +10,17 @@ import torch
 from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
+from torch_pjrt.meanings import groups
+from torch_pjrt.meanings.effects import grouped_apart
 from torch_pjrt.meanings.groups import attribute, grouped, is_asked
 from torch_pjrt.meanings.names import KEPT
+from torch_pjrt.meanings.steps import keep_steps
 
 # A node of its own on the device, whose derivative is one, too (device/override/linear.cpp).
 RECORDED = ("aten.linear.default",)
 KEYS = ("AutogradPrivateUse1", "PrivateUse1")
+# With dropout the device has them as an op that takes a random key, whose backward does, too.
+KEYED = ("aten.scaled_dot_product_attention.default",)
 
 _lock = threading.Lock()
 _library: torch.library.Library | None = None
@@ -27,17 +32,29 @@ def overload(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, op), which)
 
 
-def attributes_of(op: Any, args: Any, kwargs: Any) -> dict[str, str]:
-    """What is no tensor, under its name in the schema."""
+def values_of(op: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """By the names in the schema, and in its order."""
     declared = op._schema.arguments
-    values = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
-    values |= dict(zip((argument.name for argument in declared), args, strict=False)) | dict(kwargs)
+    given = dict(zip((argument.name for argument in declared), args, strict=False)) | dict(kwargs)
+    return {argument.name: given.get(argument.name, argument.default_value) for argument in declared}
+
+
+def attributes_of(op: Any, values: Mapping[str, Any], drops: bool) -> dict[str, str]:
+    """What is no tensor, under its name in the schema; ``operands`` where the schema leaves open which they are."""
     given = {}
+    names: list[str] = []
     for key, value in values.items():
         if isinstance(value, torch.dtype):
             value = str(value).removeprefix("torch.")
-        if _is_plain(value):
+        if isinstance(value, torch.Tensor):
+            names.append(key)
+        elif isinstance(value, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in value):
+            names += [f"{key}.{i}" for i in range(len(value))]
+        elif _is_plain(value):
             given[key] = attribute(op.name(), key, value)
+    declared = [argument.name for argument in op._schema.arguments if "Tensor" in str(argument.type)]
+    if drops or names != declared[: len(names)]:
+        given["operands"] = attribute(op.name(), "operands", names)
     return given
 
 
@@ -47,12 +64,15 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str))
 
 
-def does_more(op: Any, args: Any, kwargs: Any) -> bool:
-    """Does the call draw random numbers (dropout), or write to an argument (running statistics)? A group doesn't."""
-    declared = [argument.name for argument in op._schema.arguments]
-    values = dict(zip(declared, args, strict=False)) | dict(kwargs)
-    drops = bool(values.get("dropout_p", values.get("dropout", 0.0))) and bool(values.get("train", True))
-    return drops or values.get("running_mean") is not None
+def drops_out(values: Mapping[str, Any]) -> bool:
+    several = values.get("num_layers", 2) > 1  # a recurrent network drops between its layers
+    return bool(values.get("dropout_p", values.get("dropout", 0.0))) and bool(values.get("train", True)) and several
+
+
+def written_by(values: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Running statistics; where they are only used, PyTorch writes them what they are."""
+    moved = [values.get(name) for name in ("running_mean", "running_var")]
+    return [one for one in moved if one is not None]
 
 
 def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,9 +89,18 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
             _entered.names = before
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if name in getattr(_entered, "names", ()) or not is_asked(name) or does_more(op, args, kwargs):
+        if name in getattr(_entered, "names", ()) or not is_asked(name):
             return own(*args, **kwargs)
-        return grouped(name, attributes_of(op, args, kwargs), without_groups, args, kwargs, called)
+        values = values_of(op, args, kwargs)
+        drops, written = drops_out(values), written_by(values)
+        if drops and name in KEYED and not groups.is_traced():
+            return own(*args, **kwargs)
+        attributes = attributes_of(op, values, drops)
+        if drops or written:
+            return grouped_apart(
+                name, attributes, without_groups, args, kwargs, called, written=written, drops=drops
+            )
+        return grouped(name, attributes, without_groups, args, kwargs, called)
 
     return run
 
@@ -82,6 +111,7 @@ def install() -> None:
     with _lock:
         if _library is not None:
             return
+        keep_steps()
         _library = torch.library.Library("aten", "IMPL")
         for name in KEPT:
             if name in RECORDED:

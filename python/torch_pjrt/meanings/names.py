@@ -16,6 +16,12 @@ KEPT = (
     "aten.scaled_dot_product_attention.default",
 )
 
+# Steps of optimizers by torch._foreach_* calls, each one where it is asked for: the function of torch.optim that does it.
+STEPS = {
+    "torch_pjrt.foreach_adam_.default": ("adam", "_multi_tensor_adam"),
+    "torch_pjrt.foreach_sgd_.default": ("sgd", "_multi_tensor_sgd"),
+}
+
 # What consumers of the text call a composite, by consumer. A value of an attribute may have a name of its own. Those of
 # their names whose operands lie otherwise than ATen's are not here: odml.scaled_dot_product_attention has heads third.
 RENAMED: dict[str, dict[str, str]] = {

@@ -20,7 +20,7 @@ using kernels::Claiming;
 std::vector<TypePtr> result_types(const Signature& signature) {
   std::vector<TypePtr> types;
   for (const TypePtr type : signature.results) {
-    if (type) types.push_back(graph::intern_contiguous(type->dtype, type->sizes));
+    if (type) types.push_back(graph::dense(type));
   }
   return types;
 }
@@ -65,16 +65,14 @@ Subgraph recorded(const Signature& signature, const std::string& what, const ker
 }  // namespace
 
 kernels::Answer offer(const Signature& signature, const std::string& name,
-                      const std::map<std::string, std::string>& attributes, const Values& operands) {
+                      const std::map<std::string, std::string>& attributes, const std::vector<TypePtr>& operands) {
   Claiming* claiming = Claiming::current();
   if (claiming == nullptr || signature.composites->kernels == nullptr) return {};
   kernels::Offer offer;
   offer.composite = name;
   offer.platform = claiming->client().platform_name();
   offer.attributes = attributes;
-  for (const hlo::Value& operand : operands) {
-    offer.operands.push_back(graph::intern_contiguous(ops::dtype_of(operand.element()), operand.type.dims));
-  }
+  for (const TypePtr type : operands) offer.operands.push_back(graph::dense(type));
   offer.results = result_types(signature);
   offer.file = signature.file;
   offer.line = signature.line;

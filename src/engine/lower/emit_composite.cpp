@@ -28,20 +28,24 @@ class Inputs {
     for (const Parameter& parameter : signature.parameters) {
       for (const Entry& entry : parameter.entries) {
         if (entry.source == Entry::Source::kOperand) {
-          operand_at_[entry.index] = append(operands[entry.index]);
+          operand_at_[entry.index] = next();
+          all_.push_back(operands[entry.index], signature.operands[entry.index]);
         } else if (entry.source == Entry::Source::kNumber) {  // a tensor of one element
-          number_at_[entry.index] = append(e.to(numbers[entry.index].value, ops::element_of(entry.type->dtype)));
+          number_at_[entry.index] = next();
+          all_.push_back(e.to(numbers[entry.index].value, ops::element_of(entry.type->dtype)));
         }
       }
       if (parameter.kind != Parameter::Kind::kNumber && parameter.kind != Parameter::Kind::kNumberList) continue;
       for (uint32_t i = parameter.first; i < parameter.first + parameter.count; ++i) {
-        if (numbers[i].varies) number_at_[i] = append(numbers[i].value);
+        if (!numbers[i].varies) continue;
+        number_at_[i] = next();
+        all_.push_back(numbers[i].value);
       }
     }
-    if (has_key_) append(key);
+    if (has_key_) all_.push_back(key);
   }
 
-  const Values& all() const { return all_; }
+  const Operands& all() const { return all_; }
 
   Values operands(const Values& arguments) const {
     Values values;
@@ -61,15 +65,12 @@ class Inputs {
   Value key(const Values& arguments) const { return has_key_ ? arguments.back() : Value{}; }
 
  private:
-  int64_t append(const Value& value) {
-    all_.push_back(value);
-    return static_cast<int64_t>(all_.size()) - 1;
-  }
+  int64_t next() const { return static_cast<int64_t>(all_.values.size()); }
 
   const std::vector<LoweredNumber>& numbers_;
   std::vector<int64_t> operand_at_, number_at_;
   bool has_key_;
-  Values all_;
+  Operands all_;
 };
 
 // A consumer may have a name of its own for one value of an attribute: 'aten.gelu.default(approximate = "tanh")'.
@@ -84,6 +85,15 @@ std::string name_for_consumer(const graph::Composites& asked, const std::string&
 }
 
 }  // namespace
+
+void Operands::push_back(const Value& value, graph::TypePtr type) {
+  values.push_back(value);
+  types.push_back(type);
+}
+
+void Operands::push_back(const Value& number) {
+  push_back(number, graph::intern_contiguous(ops::dtype_of(number.element()), number.type.dims));
+}
 
 std::set<std::string> composite_names() {
   std::set<std::string> names;
@@ -114,10 +124,11 @@ static void require_outside(Emit& e, const Values& operands, const hlo::Region& 
 }
 
 Values composite(Emit& e, const Signature& signature, const std::string& name,
-                 const std::map<std::string, std::string>& attributes, const Values& operands,
+                 const std::map<std::string, std::string>& attributes, const Operands& given_to,
                  const hlo::Region& results) {
   const graph::Composites& asked = *signature.composites;
-  const kernels::Answer answer = offer(signature, name, attributes, operands);
+  const Values& operands = given_to.values;
+  const kernels::Answer answer = offer(signature, name, attributes, given_to.types);
   if (answer.kernel) {
     require_outside(e, operands, results);
     return emit_claim(e, signature, name, answer, operands);

@@ -28,11 +28,20 @@ using EmitPlainly = hlo::Values (*)(ops::Emit& e, const graph::Signature& signat
 hlo::Values emit_composite(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                            const std::vector<LoweredNumber>& numbers, const hlo::Value& key, EmitPlainly plainly);
 
+// What a composite is given: values, and the types of the tensors that they are.
+struct Operands {
+  hlo::Values values;
+  std::vector<graph::TypePtr> types;
+
+  void push_back(const hlo::Value& value, graph::TypePtr type);
+  void push_back(const hlo::Value& number);  // or a key
+};
+
 // The composite of this name whose decomposition `results` emits from its operands, or from others like them. Undefined
 // results are none of the composite's. A kernel may take its place (Note [Kernels]); where none does, and the text needn't
 // keep it, it is what it is made of. `signature`: of the call that it is.
 hlo::Values composite(ops::Emit& e, const graph::Signature& signature, const std::string& name,
-                      const std::map<std::string, std::string>& attributes, const hlo::Values& operands,
+                      const std::map<std::string, std::string>& attributes, const Operands& operands,
                       const hlo::Region& results);
 
 }  // namespace tpjrt::engine

@@ -50,15 +50,29 @@ Parameter operand(uint32_t index, graph::TypePtr type) {
   return parameter;
 }
 
+// `text`: a list of strings, the names of the function's tensors, or empty.
+void add_names(std::string& text, size_t tensors, const std::vector<std::string>& besides) {
+  if (text.empty()) text = hlo::attribute(std::vector<std::string>(tensors, "argument"));
+  text.resize(text.size() - 1);
+  text += ", " + hlo::attribute(besides).substr(1);
+}
+
 }  // namespace
 
 // Writes to what was there before the trace.
 struct Group::Watch : device::WriteWatcher {
-  explicit Watch(uint64_t since) : since(since) {}
+  Watch(const std::vector<at::Tensor>& placeholders, uint64_t since) : since(since) {
+    for (const at::Tensor& tensor : placeholders) {
+      device::LazyStorage* storage = device::storage_of(tensor);
+      placeholder_of[storage->cell.value().node.get()] = storage;
+    }
+  }
 
   void before_write(device::LazyStorage* storage) override {
     const graph::Value& value = storage->cell.value();
     if (!value || (!value.is_leaf() && value.node->id > since)) return;  // made by the trace, or never written
+    const auto placeholder = placeholder_of.find(value.node.get());
+    if (placeholder != placeholder_of.end() && placeholder->second != storage) return;  // a copy, made by the trace
     if (std::any_of(written.begin(), written.end(), [&](const auto& one) { return one.first.get() == storage; }))
       return;
     written.emplace_back(c10::intrusive_ptr<device::LazyStorage>::reclaim_copy(storage), value);
@@ -69,6 +83,7 @@ struct Group::Watch : device::WriteWatcher {
   }
 
   uint64_t since;
+  std::map<const graph::Node*, device::LazyStorage*> placeholder_of;
   std::vector<std::pair<c10::intrusive_ptr<device::LazyStorage>, graph::Value>> written;
 };
 
@@ -81,7 +96,7 @@ Group::Group(const std::vector<at::Tensor>& operands) {
   }
   leaves_ = std::move(graph.placeholders);
   std::lock_guard lock(graph::graph_lock());
-  watch_ = std::make_unique<Watch>(graph::newest_id());
+  watch_ = std::make_unique<Watch>(placeholders_, graph::newest_id());
 }
 
 Group::~Group() { end(); }
@@ -141,13 +156,8 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
   Signature* signature = interned(key, is_new);
   if (is_new) {
     auto lowering = std::make_shared<CallLowering>();
-    auto body = std::make_shared<GroupBody>(GroupBody{name, attributes, graph::read_tape(walk.tape), places, {}});
-    if (operands.size() > operands_.size()) {
-      for (size_t i = 0; i < operands.size(); ++i) {
-        body->names.push_back(i < operands_.size() ? "argument" : "captured");
-      }
-    }
-    lowering->group = std::move(body);
+    lowering->group = std::make_shared<GroupBody>(
+        GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size()});
     signature->name = "pjrt::composite";
     signature->lowering = std::move(lowering);
     signature->device = static_cast<int8_t>(device);
@@ -181,11 +191,11 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
 
 Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signature, const Values& operands,
                   const std::vector<LoweredNumber>& numbers) {
-  Values inputs = operands;
+  Operands inputs{operands, signature.operands};
   std::vector<int64_t> at(numbers.size(), -1);
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (!numbers[i].varies) continue;
-    at[i] = static_cast<int64_t>(inputs.size());
+    at[i] = static_cast<int64_t>(inputs.values.size());
     inputs.push_back(numbers[i].value);
   }
   const auto results = [&](const Values& arguments) {
@@ -210,11 +220,10 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
     return last;
   };
   std::map<std::string, std::string> attributes = body.attributes;
-  if (inputs.size() > operands.size() || !body.names.empty()) {
-    std::vector<std::string> names = body.names;
-    names.resize(operands.size(), "argument");
-    names.resize(inputs.size(), "number");
-    attributes["operands"] = hlo::attribute(names);
+  if (inputs.values.size() > body.tensors) {
+    std::vector<std::string> besides(operands.size() - body.tensors, "captured");
+    besides.resize(inputs.values.size() - body.tensors, "number");
+    add_names(attributes["operands"], body.tensors, besides);
   }
   return composite(e, signature, body.name, attributes, inputs, results);
 }

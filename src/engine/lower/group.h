@@ -22,10 +22,10 @@ namespace tpjrt::engine {
 // What a signature of a group holds.
 struct GroupBody {
   std::string name;
-  std::map<std::string, std::string> attributes;  // in MLIR syntax
+  std::map<std::string, std::string> attributes;  // in MLIR syntax; "operands": names of the function's tensors
   graph::TapeGraph graph;
   std::vector<uint32_t> operands;  // of each leaf of the graph, the node's operand
-  std::vector<std::string> names;  // of the operands, where they are not the function's tensors
+  size_t tensors = 0;              // of the operands, those that are the function's
 };
 
 // A function being traced, in one thread. While one lives, what it writes to from outside is remembered, and given its

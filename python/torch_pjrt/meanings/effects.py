@@ -1,0 +1,88 @@
+"""What a function does besides giving new tensors, done outside of its group: it writes to arguments, and drops out.
+
+A group gives what is written as further results, and drops by masks that it is given. So whoever takes its place, or
+computes it anew for a backward, has the same numbers and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torch_pjrt import _C
+from torch_pjrt.meanings.groups import Tensors, can_be, grouped
+
+
+class _Dropout(TorchDispatchMode):
+    """Drops by these masks; without any it drops nothing, and tells which masks are needed."""
+
+    def __init__(self, masks: Iterable[torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.masks = None if masks is None else iter(masks)
+        self.needed: list[tuple[torch.Size, float]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.ops.aten.native_dropout.default:
+            return func(*args, **(kwargs or {}))
+        x, p, _ = args
+        if self.masks is not None:
+            mask = next(self.masks)
+        else:
+            self.needed.append((x.shape, p))
+            mask = torch.ones_like(x, dtype=torch.bool)
+        return x * mask * (1 / (1 - p) if p < 1 else 0), mask
+
+
+def masks_for(function: Callable[..., Any], args: Any, kwargs: Any, device: torch.device) -> list[torch.Tensor]:
+    """Drawn as the function would."""
+    with _Dropout() as mode, torch.no_grad():
+        function(*args, **kwargs)
+    drop = torch.ops.aten.native_dropout.default
+    return [drop(torch.ones(shape, device=device), p, True)[1] for shape, p in mode.needed]
+
+
+def grouped_apart(
+    name: str,
+    attributes: Mapping[str, str],
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    called: Sequence[str],
+    *,
+    written: Tensors = (),
+    drops: bool = False,
+) -> Any:
+    """As ``grouped``. The function writes to the tensors ``written``, which are among its arguments; their new values are
+    results of the group behind its own. With ``drops``, its masks are operands behind its tensors."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if not can_be(tensors):
+        return function(*args, **kwargs)
+    places = [i for i, leaf in enumerate(leaves) if any(leaf is one for one in written)]
+    masks = masks_for(function, args, kwargs, tensors[0].device) if drops else []
+    if masks and "operands" in attributes:
+        names = ["dropout_mask"] if len(masks) == 1 else [f"dropout_mask.{i}" for i in range(len(masks))]
+        text = attributes["operands"]
+        attributes = {**attributes, "operands": f"{text[:-1]}, {str(_C.attribute(names))[1:]}"}
+
+    def pure(args: Any, kwargs: Any, masks: Tensors) -> tuple[Any, list[torch.Tensor]]:
+        values, spec = pytree.tree_flatten((args, kwargs))
+        for i in places:
+            values[i] = values[i].detach().clone()
+        args, kwargs = pytree.tree_unflatten(values, spec)
+        with _Dropout(masks) if masks else nullcontext():
+            results = function(*args, **kwargs)
+        return results, [values[i] for i in places]
+
+    given = [leaf.detach().clone() if i in places else leaf for i, leaf in enumerate(leaves)]
+    args, kwargs = pytree.tree_unflatten(given, spec)
+    results, new = grouped(name, attributes, pure, (args, kwargs, masks), {}, called)
+    with torch.no_grad():
+        for i, value in zip(places, new, strict=True):
+            leaves[i].copy_(value)
+    return results
