@@ -8,47 +8,154 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+import torch_pjrt
 from tests.ops.opinfo import OPS, on_device, samples, tensors, usual_dtype
 
 aten = torch.ops.aten
 
-# OpInfo's name -> which of its samples. Each makes composites that none before it makes.
-SAMPLES: dict[str, tuple[int, ...]] = {
-    "_batch_norm_with_update": (0,), "_native_batch_norm_legit": (0, 9), "_upsample_bilinear2d_aa": (0,),
-    "addbmm": (0,), "addmv": (0,), "addr": (0,), "argmax": (0,), "argmin": (0,), "baddbmm": (0,), "bucketize": (0,),
-    "cdist": (0,), "cholesky_inverse": (0,), "cholesky_solve": (0,), "cummax": (0,), "cummin": (0,), "cumprod": (0,),
-    "fft.hfft": (0,), "gather": (0,), "grid_sampler_2d": (0,), "grid_sampler_3d": (0,), "histc": (0,),
-    "index_add": (0,), "index_put": (0,), "index_select": (0,), "isin": (0,), "kthvalue": (0,),
-    "linalg.cholesky_ex": (0,), "log_softmax": (0,), "logcumsumexp": (0,), "logsumexp": (0,), "masked.median": (0,),
-    "max.reduction_with_dim": (0,), "median": (1,), "min.reduction_with_dim": (0,), "mode": (0,), "mv": (0,),
-    "native_batch_norm": (0,), "native_layer_norm": (0,), "norm": (0,), "quantile": (0,), "scatter_reduce.sum": (0,),
-    "sigmoid": (0,), "softmax": (0,), "sort": (2,), "std": (0,), "std_mean": (0,), "stft": (0,), "tanh": (0,),
-    "topk": (0,), "torch._scaled_mm": (0,), "torch._scaled_mm_v2": (0,),
-    "torch.ops.aten._safe_softmax.default": (0,), "triangular_solve": (0,), "var": (0,), "var_mean": (0,), "vdot": (0,),
-    "nn.functional.adaptive_avg_pool3d": (0,), "nn.functional.adaptive_max_pool1d": (0,),
-    "nn.functional.adaptive_max_pool3d": (0,), "nn.functional.avg_pool1d": (0,), "nn.functional.avg_pool3d": (0,),
-    "nn.functional.binary_cross_entropy": (0,), "nn.functional.binary_cross_entropy_with_logits": (0,),
-    "nn.functional.celu": (0,), "nn.functional.conv1d": (0,), "nn.functional.cosine_similarity": (0,),
-    "nn.functional.cross_entropy": (0,), "nn.functional.elu": (0,), "nn.functional.embedding": (0,),
-    "nn.functional.embedding_bag": (0,), "nn.functional.gelu": (0,), "nn.functional.glu": (0,),
-    "nn.functional.group_norm": (0,), "nn.functional.hardshrink": (0,), "nn.functional.hardsigmoid": (0,),
-    "nn.functional.hardswish": (0,), "nn.functional.huber_loss": (0,), "nn.functional.instance_norm": (0,),
-    "nn.functional.interpolate.area": (0,), "nn.functional.interpolate.bicubic": (0,),
-    "nn.functional.interpolate.linear": (0,), "nn.functional.interpolate.nearest": (6, 14),
-    "nn.functional.interpolate.nearest-exact": (0, 6, 14), "nn.functional.interpolate.trilinear": (0,),
-    "nn.functional.leaky_relu": (0,), "nn.functional.linear": (0,),
-    "nn.functional.linear_cross_entropy.chunked": (0,), "nn.functional.logsigmoid": (0,),
-    "nn.functional.max_pool1d": (0,), "nn.functional.max_pool3d": (0,), "nn.functional.mish": (0,),
-    "nn.functional.mse_loss": (0,), "nn.functional.nll_loss": (0, 14), "nn.functional.pad.reflect": (0, 6, 9),
-    "nn.functional.pad.replicate": (0, 9), "nn.functional.pad.replicate_negative": (0,),
-    "nn.functional.pixel_shuffle": (0,), "nn.functional.prelu": (0,), "nn.functional.relu": (0,),
-    "nn.functional.relu6": (0,), "nn.functional.rms_norm": (0,), "nn.functional.scaled_dot_product_attention": (0,),
-    "nn.functional.silu": (0,), "nn.functional.smooth_l1_loss": (0,), "nn.functional.soft_margin_loss": (0,),
-    "nn.functional.softplus": (0,), "nn.functional.softshrink": (0,), "nn.functional.threshold": (0,),
-    "nn.functional.unfold": (0,), "nn.functional.upsample_bilinear": (0,), "nn.functional.upsample_nearest": (0,),
+# OpInfo's name -> what its samples make that none before it makes: composites, without "aten." and ".default".
+SAMPLES: dict[str, str] = {
+    "_batch_norm_with_update": "_batch_norm_with_update_functional batch_norm_backward",
+    "_native_batch_norm_legit": "_native_batch_norm_legit.no_stats "
+        "_native_batch_norm_legit_functional native_batch_norm_backward",
+    "_upsample_bilinear2d_aa": "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward",
+    "addbmm": "addbmm bmm",
+    "addmv": "addmv mv",
+    "addr": "addr",
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "baddbmm": "baddbmm",
+    "bucketize": "bucketize.Tensor",
+    "cdist": "_cdist_backward _cdist_forward",
+    "cummax": "cummax scatter_add",
+    "cummin": "cummin",
+    "cumprod": "cumprod cumsum",
+    "fft.hfft": "_fft_c2r _fft_r2c",
+    "gather": "gather",
+    "grid_sampler_2d": "grid_sampler_2d grid_sampler_2d_backward",
+    "grid_sampler_3d": "grid_sampler_3d grid_sampler_3d_backward",
+    "histc": "histc",
+    "index_add": "index_add index_select",
+    "index_put": "index.Tensor index_put",
+    "isin": "searchsorted.Tensor sort",
+    "kthvalue": "kthvalue scatter.src",
+    "linalg.cholesky_ex": "linalg_cholesky_ex linalg_solve_triangular mm",
+    "log_softmax": "_log_softmax _log_softmax_backward_data",
+    "logcumsumexp": "logcumsumexp",
+    "logsumexp": "logsumexp",
+    "masked.median": "nanmedian.dim",
+    "max.reduction_with_dim": "max.dim",
+    "median": "median.dim",
+    "min.reduction_with_dim": "min.dim",
+    "mode": "mode",
+    "native_batch_norm": "native_batch_norm",
+    "native_layer_norm": "native_layer_norm native_layer_norm_backward",
+    "norm": "linalg_vector_norm",
+    "scatter_reduce.sum": "scatter_reduce.two",
+    "sigmoid": "sigmoid sigmoid_backward",
+    "softmax": "_softmax _softmax_backward_data",
+    "sort": "sort.stable",
+    "std": "std.correction",
+    "std_mean": "std_mean.correction",
+    "stft": "_fft_c2c reflection_pad1d reflection_pad1d_backward",
+    "tanh": "tanh_backward",
+    "topk": "topk",
+    "torch._scaled_mm": "_scaled_mm",
+    "torch._scaled_mm_v2": "_scaled_mm_v2",
+    "torch.ops.aten._safe_softmax.default": "_safe_softmax",
+    "triangular_solve": "triangular_solve",
+    "var": "var.correction",
+    "var_mean": "var_mean.correction",
+    "vdot": "vdot",
+    "nn.functional.adaptive_avg_pool3d": "_adaptive_avg_pool3d _adaptive_avg_pool3d_backward",
+    "nn.functional.adaptive_max_pool1d": "adaptive_max_pool2d adaptive_max_pool2d_backward",
+    "nn.functional.adaptive_max_pool3d": "adaptive_max_pool3d adaptive_max_pool3d_backward",
+    "nn.functional.avg_pool1d": "avg_pool2d avg_pool2d_backward",
+    "nn.functional.avg_pool3d": "avg_pool3d avg_pool3d_backward",
+    "nn.functional.binary_cross_entropy": "binary_cross_entropy binary_cross_entropy_backward",
+    "nn.functional.binary_cross_entropy_with_logits": "binary_cross_entropy_with_logits",
+    "nn.functional.celu": "celu elu_backward",
+    "nn.functional.conv1d": "convolution convolution_backward",
+    "nn.functional.cosine_similarity": "cosine_similarity cosine_similarity.default.backward",
+    "nn.functional.cross_entropy": "cross_entropy_loss cross_entropy_loss.default.backward",
+    "nn.functional.elu": "elu",
+    "nn.functional.embedding": "embedding embedding_dense_backward",
+    "nn.functional.embedding_bag": "_embedding_bag _embedding_bag_backward _embedding_bag_per_sample_weights_backward",
+    "nn.functional.gelu": "gelu gelu_backward",
+    "nn.functional.glu": "glu glu_backward",
+    "nn.functional.group_norm": "native_group_norm native_group_norm_backward",
+    "nn.functional.hardshrink": "hardshrink hardshrink_backward",
+    "nn.functional.hardsigmoid": "hardsigmoid hardsigmoid_backward",
+    "nn.functional.hardswish": "hardswish hardswish_backward",
+    "nn.functional.huber_loss": "huber_loss huber_loss_backward",
+    "nn.functional.instance_norm": "instance_norm instance_norm.default.backward",
+    "nn.functional.interpolate.area": "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward",
+    "nn.functional.interpolate.bicubic": "upsample_bicubic2d upsample_bicubic2d_backward",
+    "nn.functional.interpolate.linear": "upsample_linear1d upsample_linear1d_backward",
+    "nn.functional.interpolate.nearest": "upsample_nearest2d upsample_nearest2d_backward "
+        "upsample_nearest3d upsample_nearest3d_backward",
+    "nn.functional.interpolate.nearest-exact": "_upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d "
+        "_upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward",
+    "nn.functional.interpolate.trilinear": "upsample_trilinear3d upsample_trilinear3d_backward",
+    "nn.functional.leaky_relu": "leaky_relu leaky_relu_backward",
+    "nn.functional.linear": "linear linear_backward",
+    "nn.functional.linear_cross_entropy.chunked": "addmm dot",
+    "nn.functional.logsigmoid": "log_sigmoid_backward log_sigmoid_forward",
+    "nn.functional.max_pool1d": "max_pool2d_with_indices max_pool2d_with_indices_backward",
+    "nn.functional.max_pool3d": "max_pool3d_with_indices max_pool3d_with_indices_backward",
+    "nn.functional.mish": "mish mish_backward",
+    "nn.functional.mse_loss": "mse_loss mse_loss_backward",
+    "nn.functional.nll_loss": "nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward",
+    "nn.functional.pad.reflect": "reflection_pad2d reflection_pad2d_backward "
+        "reflection_pad3d reflection_pad3d_backward",
+    "nn.functional.pad.replicate": "replication_pad1d replication_pad1d_backward "
+        "replication_pad3d replication_pad3d_backward",
+    "nn.functional.pad.replicate_negative": "replication_pad2d replication_pad2d_backward",
+    "nn.functional.pixel_shuffle": "pixel_shuffle pixel_unshuffle",
+    "nn.functional.prelu": "_prelu_kernel _prelu_kernel_backward",
+    "nn.functional.relu": "relu threshold_backward",
+    "nn.functional.relu6": "hardtanh hardtanh_backward",
+    "nn.functional.rms_norm": "rms_norm rms_norm.default.backward",
+    "nn.functional.scaled_dot_product_attention": "scaled_dot_product_attention "
+        "scaled_dot_product_attention.default.backward",
+    "nn.functional.silu": "silu silu_backward",
+    "nn.functional.smooth_l1_loss": "smooth_l1_loss smooth_l1_loss_backward",
+    "nn.functional.soft_margin_loss": "soft_margin_loss",
+    "nn.functional.softplus": "softplus softplus_backward",
+    "nn.functional.softshrink": "softshrink softshrink_backward",
+    "nn.functional.threshold": "threshold",
+    "nn.functional.upsample_bilinear": "upsample_bilinear2d upsample_bilinear2d_backward",
+    "nn.functional.upsample_nearest": "upsample_nearest1d upsample_nearest1d_backward",
 }  # fmt: skip
+# Of its samples not the first, but these.
+WHICH = {
+    "_native_batch_norm_legit": (0, 9),
+    "median": (1,),
+    "sort": (2,),
+    "nn.functional.adaptive_avg_pool3d": (1,),
+    "nn.functional.interpolate.nearest": (6, 14),
+    "nn.functional.interpolate.nearest-exact": (0, 6, 14),
+    "nn.functional.nll_loss": (0, 14),
+    "nn.functional.pad.reflect": (0, 6, 9),
+    "nn.functional.pad.replicate": (0, 9),
+}
+
+# Recorded where no program is made that shows it: random numbers have no kernel to compare with, the others are what
+# torch.compile makes of another op, or have no kernel on the CPU.
+NOT_CLAIMED = (
+    "multinomial native_dropout rrelu_with_noise_functional _batch_norm_no_update _fused_rms_norm "
+    "_fused_rms_norm_backward _logcumsumexp _masked_softmax _masked_softmax_backward baddbmm.dtype"
+)
 
 Case = Callable[[], list[torch.Tensor]]
+
+
+def full(names: str) -> set[str]:
+    def one(name: str) -> str:
+        name = name if name.startswith("torch_pjrt.") else f"aten.{name}"
+        return name if "." in name.partition(".")[2] else f"{name}.default"
+
+    return {one(name) for name in names.split()}
 
 
 def with_gradients(results: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -60,9 +167,9 @@ def with_gradients(results: Any, inputs: list[torch.Tensor]) -> list[torch.Tenso
     return [*results, *(grad for grad in grads if grad is not None)]
 
 
-def of_opinfo(name: str) -> list[Case]:
-    """Samples with their tensors on the device."""
-    op, indices = OPS[name], SAMPLES[name]
+def of_opinfo(name: str, device: str) -> list[Case]:
+    """Its samples, on this device."""
+    op, indices = OPS[name], WHICH.get(name, (0,))
     dtype = usual_dtype(op)
     drawn = list(samples(op, dtype, indices[-1] + 1, requires_grad=op.supports_autograd and dtype.is_floating_point))
 
@@ -70,7 +177,8 @@ def of_opinfo(name: str) -> list[Case]:
         inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
         return lambda: with_gradients(op.op(sample.input, *sample.args, **sample.kwargs), inputs)
 
-    return [case(on_device(drawn[i], name)) for i in indices]
+    chosen = [drawn[i] for i in indices]
+    return [case(sample if device == "cpu" else on_device(sample, name)) for sample in chosen]
 
 
 def x(*sizes: int, grad: bool = True) -> torch.Tensor:
@@ -95,20 +203,14 @@ def step(kind: Any, **options: Any) -> Case:
         optimizer = kind(parameters, lr=0.125, **options)
         for parameter in parameters:
             parameter.grad = parameter.detach() * 2
-        torch_sync()
+        torch_pjrt.sync()
         optimizer.step()
         return [parameter.detach() for parameter in parameters]
 
     return run
 
 
-def torch_sync() -> None:
-    import torch_pjrt
-
-    torch_pjrt.sync()
-
-
-def own() -> list[Case]:
+def own() -> list[tuple[str, Case]]:
     """What has no samples, or none that a device which is no CPU and no CUDA takes that way."""
     image, rows, square = x(1, 2, 4, 4), x(3, 4), x(4, 4)
     plain, stats = x(2, 3, 4, grad=False), [x(3, grad=False), x(3, grad=False).detach().abs()]
@@ -117,40 +219,42 @@ def own() -> list[Case]:
     half = torch.randn(4, 4).half().to("pjrt")
     weights = [x(12, 4, grad=False), x(12, grad=False), x(4, 4, grad=False), x(4, grad=False)]
     sorted_ = torch.arange(4.0).to("pjrt")
+    # indices, offset2bag, bag_size, maximum_indices
+    bags = [torch.tensor(values).to("pjrt") for values in ([1, 2, 0], [0, 1, 2], [1, 1, 1], [0, 0, 0])]
+    packed = torch.nn.LSTM(3, 4).to("pjrt")
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to("pjrt").eval().requires_grad_(False)
     return [
-        called(lambda a, *s: aten._batch_norm_no_update(a, None, None, *s, 0.1, 1e-5)[:1], plain, *stats),
-        called(lambda a, *s: aten._native_batch_norm_legit_no_training(a, None, None, *s, 0.1, 1e-5)[:1], plain, *stats),
-        called(lambda a: aten._cholesky_solve_helper(a, a, False), square.detach()),
-        called(lambda a: aten._embedding_bag_forward_only(a, torch.tensor([1, 2, 0]).to("pjrt"), torch.tensor([0, 2]).to("pjrt"))[:1], rows.detach()),
-        called(lambda a: F.embedding_bag(torch.tensor([[1, 2], [0, 1]]).to("pjrt"), a, mode="sum"), rows),
-        called(lambda a, w: aten._fused_rms_norm(a, [4], w, 1e-5), rows, x(4)),
-        called(lambda a: aten._int_mm(a, a), bytes_),
-        called(lambda a: aten._logcumsumexp(a, 0), rows.detach()),
-        called(lambda a: aten._masked_softmax(a, torch.eye(4).bool().to("pjrt"), 1, None), square),
-        called(lambda a, *w: aten._native_multi_head_attention(a, a, a, 4, 2, *w, need_weights=False)[0], x(2, 3, 4, grad=False), *weights),
-        called(lambda a: aten._scaled_dot_product_flash_attention_for_cpu(a, a, a)[0], q),
-        called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q),
-        called(lambda a, w, b: torch.nn.functional.gru_cell(a, w, w, w, b, b) if False else torch.gru_cell(a, a, w, w, b, b), rows, x(12, 4), x(12)),
-        called(lambda a, w, b: torch.lstm_cell(a, (a, a), w, w, b, b), rows, x(16, 4), x(16)),
-        called(lambda a: aten._upsample_bicubic2d_aa(a, [6, 6], False), image),
-        called(lambda v, g: aten._weight_norm_interface(v, g, 0), rows, x(3, 1)),
-        called(lambda a: aten.addmm.dtype(a.float(), a, a, torch.float32), half),
-        called(lambda a: aten.mm.dtype(a, a, torch.float32), half),
-        called(lambda a: aten.bmm.dtype(a[None], a[None], torch.float32), half),
-        called(lambda a: aten.baddbmm.dtype(a[None].float(), a[None], a[None], torch.float32), half),
-        called(lambda s: aten.bucketize.Scalar(1.5, s), sorted_),
-        called(lambda s: aten.searchsorted.Scalar(s, 1.5), sorted_),
-        called(lambda a: a.median(), rows),
-        called(lambda a: a.nanmedian(), rows),
-        called(lambda a, w: F.linear(a, w), rows, x(2, 4)),
-        recurrent(torch.nn.LSTM),
-        recurrent(torch.nn.GRU),
-        recurrent(torch.nn.RNN),
-        recurrent(torch.nn.RNN, nonlinearity="relu"),
-        step(torch.optim.Adam, fused=True),
-        step(torch.optim.AdamW, fused=True),
-        step(torch.optim.SGD, fused=True),
-        step(torch.optim.Adagrad, fused=True),
-        step(torch.optim.Adam, foreach=True),
-        step(torch.optim.SGD, foreach=True, momentum=0.5),
-    ]
+        ("_native_batch_norm_legit_no_training", called(lambda a, *s: aten._native_batch_norm_legit_no_training(a, None, None, *s, 0.1, 1e-5)[:1], plain, *stats)),
+        ("_cholesky_solve_helper", called(lambda a: aten._cholesky_solve_helper(a, a, False), square.detach())),
+        ("_embedding_bag_forward_only", called(lambda a: aten._embedding_bag_forward_only(a, torch.tensor([1, 2, 0]).to("pjrt"), torch.tensor([0, 2]).to("pjrt"))[:1], rows.detach())),
+        ("_int_mm", called(lambda a: aten._int_mm(a, a), bytes_)),
+        ("_native_multi_head_attention", called(lambda a, *w: aten._native_multi_head_attention(a, a, a, 4, 2, *w, need_weights=False)[0], x(2, 3, 4, grad=False), *weights)),
+        ("_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward", called(lambda a: aten._scaled_dot_product_flash_attention_for_cpu(a, a, a)[0], q)),
+        ("_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward", called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q)),
+        ("_thnn_fused_gru_cell _thnn_fused_gru_cell_backward", called(lambda a, w, b: torch.gru_cell(a, a, w, w, b, b), rows, x(12, 4), x(12))),
+        ("_thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl", called(lambda a, w, b: torch.lstm_cell(a, (a, a), w, w, b, b), rows, x(16, 4), x(16))),
+        ("_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward", called(lambda a: aten._upsample_bicubic2d_aa(a, [6, 6], False), image)),
+        ("_weight_norm_interface _weight_norm_interface_backward", called(lambda v, g: aten._weight_norm_interface(v, g, 0), rows, x(3, 1))),
+        ("addmm.dtype", called(lambda a: aten.addmm.dtype(a.float(), a, a, torch.float32), half)),
+        ("mm.dtype", called(lambda a: aten.mm.dtype(a, a, torch.float32), half)),
+        ("bmm.dtype", called(lambda a: aten.bmm.dtype(a[None], a[None], torch.float32), half)),
+        ("bucketize.Scalar", called(lambda s: aten.bucketize.Scalar(1.5, s), sorted_)),
+        ("searchsorted.Scalar", called(lambda s: aten.searchsorted.Scalar(s, 1.5), sorted_)),
+        ("_embedding_bag_dense_backward", called(lambda a: aten._embedding_bag_dense_backward(a, *bags, 4, False, 0, None), rows.detach())),
+        ("native_dropout_backward", called(lambda a: aten.native_dropout_backward(a, torch.eye(4).bool().to("pjrt"), 2.0), square.detach())),
+        ("cholesky_inverse", called(lambda a: torch.cholesky_inverse(a), square.detach())),
+        ("cholesky_solve", called(lambda a: torch.cholesky_solve(a, a), square.detach())),
+        ("col2im im2col", called(lambda a: F.unfold(a, 2), image)),
+        ("torch_pjrt.recurrent_layer torch_pjrt.recurrent_layer_backward", called(lambda a: packed(torch.nn.utils.rnn.pack_padded_sequence(a, [6, 3]))[0].data, x(6, 2, 3))),
+        ("_transformer_encoder_layer_fwd", called(lambda a: layer(a), x(2, 3, 4, grad=False))),
+        ("median", called(lambda a: a.median(), rows)),
+        ("nanmedian", called(lambda a: a.nanmedian(), rows)),
+        ("lstm.input lstm.input.backward", recurrent(torch.nn.LSTM)),
+        ("gru.input gru.input.backward", recurrent(torch.nn.GRU)),
+        ("rnn_tanh.input rnn_tanh.input.backward", recurrent(torch.nn.RNN)),
+        ("rnn_relu.input rnn_relu.input.backward", recurrent(torch.nn.RNN, nonlinearity="relu")),
+        ("torch_pjrt.fused_adam_", step(torch.optim.Adam, fused=True)),
+        ("torch_pjrt.fused_adamw_", step(torch.optim.AdamW, fused=True)),
+        ("torch_pjrt.fused_sgd_", step(torch.optim.SGD, fused=True)),
+        ("torch_pjrt.fused_adagrad_", step(torch.optim.Adagrad, fused=True)),
+    ]  # fmt: skip

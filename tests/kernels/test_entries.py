@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,11 +11,14 @@ import torch
 
 import torch_pjrt
 from tests.kernels import entries
+from tests.ops.opinfo import assert_same
+from tests.ops.opinfo import tensors as leaves
 from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call
-from torch_pjrt.meanings.names import KEPT, STEPS
+from torch_pjrt.meanings.names import KEPT
 
 SUFFIX = ".backward"
+NUMBERS = {"momentum": 0.1}  # inputs of the program: as the samples have them
 
 
 class Itself:
@@ -32,53 +34,64 @@ class Itself:
         self.call = call
         return "random_key" not in call.attributes.get("operands", ()) or "it draws"
 
-    def values(self, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    def values(self, tensors: list[torch.Tensor], named: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the op."""
         assert self.call is not None
         declared = self.op._schema.arguments
         names = self.call.attributes.get("operands") or [a.name for a in declared if "Tensor" in str(a.type)]
-        values: dict[str, Any] = {a.name: a.default_value for a in declared}
+        values: dict[str, Any] = {a.name: [] if str(a.type) == "List[Tensor]" else a.default_value for a in declared}
         for a in declared:
             if a.name in self.call.attributes and a.name != "memory_format":
                 value = self.call.attributes[a.name]
-                is_dtype = isinstance(value, str) and hasattr(torch, value)
+                is_dtype = isinstance(value, str) and "str" not in str(a.type)
                 values[a.name] = getattr(torch, value) if is_dtype else value
-        for name, tensor in zip(names, tensors, strict=False):
+        rest, types = iter(tensors), {a.name: str(a.type) for a in declared}
+        for name in names:
+            tensor = named[name] if isinstance(named.get(name), torch.Tensor) else next(rest, None)
+            if tensor is None:
+                break
             base, _, index = name.partition(".")
-            if index:
+            if base in NUMBERS and "Tensor" not in types[base]:
+                values[base] = NUMBERS[base]
+            elif index:
                 values[base] = [*(values[base] or []), None][: int(index)]
                 values[base] += [None] * (int(index) - len(values[base])) + [tensor]
             else:
                 values[base] = tensor
         return values
 
-    def __call__(self, *tensors: torch.Tensor, **_: Any) -> Any:
+    def __call__(self, /, *tensors: torch.Tensor, **named: Any) -> Any:
         if not self.name.endswith(SUFFIX):
-            return self.results(list(tensors))
+            return self.results(list(tensors), named)
         assert self.call is not None
         wanted = self.call.attributes["gradients_of"]
+        names = self.call.attributes.get("operands", ())
+        count = len(tensors) - max(1, sum(name.startswith("gradient.") for name in names))
         with torch.enable_grad():
-            inputs = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
-            results = [y for y in self.results(inputs) if y.is_floating_point()]
-            grads = tensors[len(tensors) - len(results) :]
-            return torch.autograd.grad(results, [inputs[i] for i in wanted], grads)
+            inputs = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors[:count])]
+            pairs = [(y, g) for y, g in zip(self.results(inputs, {}), tensors[count:], strict=True) if y.requires_grad]
+            return torch.autograd.grad([y for y, _ in pairs], [inputs[i] for i in wanted], [g for _, g in pairs])
 
-    def results(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        values = self.values(tensors)
+    def results(self, tensors: list[torch.Tensor], named: dict[str, Any]) -> list[torch.Tensor]:
+        values = self.values(tensors, named)
         declared = self.op._schema.arguments
         written = [a.name for a in declared if a.alias_info is not None and a.alias_info.is_write]
-        if self.name in ("aten.native_batch_norm.default", "aten.instance_norm.default"):  # whose schemas don't say so
+        if self.name.removesuffix(SUFFIX) in (
+            "aten.native_batch_norm.default",
+            "aten.instance_norm.default",
+        ):  # whose schemas don't say so
             written = [name for name in ("running_mean", "running_var") if values[name] is not None]
         for name in written:
             given = values[name]
-            values[name] = [t.clone() for t in given] if isinstance(given, list) else given.clone()
-        made = self.op(**values)
-        made = list(made) if isinstance(made, (tuple, list)) else [made]
-        return [*(y for y in made if y is not None), *(t for name in written for t in (values[name] if isinstance(values[name], list) else [values[name]]))]
+            values[name] = given.clone() if isinstance(given, torch.Tensor) else [t.clone() for t in given]
+        order = [values[a.name] for a in declared if not a.kwarg_only]
+        made = self.op(*order, **{a.name: values[a.name] for a in declared if a.kwarg_only})
+        return leaves([made, *(values[name] for name in written)])
 
 
 OPS = [name for name in entries.SAMPLES if name in entries.OPS]
-PARTS = [OPS[i::6] for i in range(6)]
+OF_OPINFO = [OPS[i::5] for i in range(5)]
+EVERY = [*_C.composite_names(), *KEPT, *(f"{name}.backward" for name in KEPT)]
 
 
 @pytest.fixture
@@ -88,33 +101,57 @@ def kernels() -> Iterator[ExitStack]:
 
 
 def run(cases: list[entries.Case]) -> list[list[torch.Tensor]]:
-    """In few programs."""
+    """In one program."""
     torch.manual_seed(0)
     results = [case() for case in cases]
+    every = [y.detach() for each in results for y in each if y.numel()]
+    together = torch.cat([y.reshape(-1)[:1].float() for y in every])
     torch_pjrt.sync()
+    assert together.numel() == len(every)
     return [[y.detach().cpu() for y in each] for each in results]
 
 
-@pytest.mark.parametrize("part", range(len(PARTS) + 1))
-def test_claimed_by_itself(part: int, kernels: ExitStack) -> None:
-    torch.manual_seed(1)
-    warnings.simplefilter("ignore")
-    of_opinfo = part < len(PARTS)
-    names = PARTS[part] if of_opinfo else []
-    cases = [case for name in names for case in entries.of_opinfo(name)] if of_opinfo else entries.own()
-    torch_pjrt.sync()
-    expected = run(cases)
-    every = [*_C.composite_names(), *KEPT, *(f"{name}.backward" for name in KEPT)]
-    for name in every:
+def claimed(cases: list[entries.Case], expected: set[str], kernels: ExitStack) -> list[list[torch.Tensor]]:
+    for name in EVERY:
         kernel = Itself(name)
         kernels.enter_context(torch_pjrt.register_kernel(name, function=kernel, when=kernel.when))
     with torch_pjrt.explain() as report:
-        claimed = run(cases)
-    done = {c.name: c.done_by for graph in report.graphs for c in graph.composites}
-    print(sorted(n for n, by in done.items()))
-    print({n: by for n, by in done.items() if "decomposition" in by})
-    for i, (one, other) in enumerate(zip(claimed, expected, strict=True)):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            if not torch.equal(a, b): print(i, (a-b).abs().max())
-            torch.testing.assert_close(a, b)
+        results = run(cases)
+    done = {one.name for graph in report.graphs for one in graph.composites if one.done_by == "Itself"}
+    assert expected - done == set()
+    return results
+
+
+@pytest.mark.parametrize("part", range(len(OF_OPINFO)))
+def test_opinfos_samples(part: int, kernels: ExitStack) -> None:
+    """Beside the CPU; tests/ops/test_opinfo.py has them without kernels."""
+    names = OF_OPINFO[part]
+    on_cpu = [case for name in names for case in entries.of_opinfo(name, "cpu")]
+    results = claimed(
+        [case for name in names for case in entries.of_opinfo(name, "pjrt")],
+        {full for name in names for full in entries.full(entries.SAMPLES[name])},
+        kernels,
+    )
+    for ours, case in zip(results, on_cpu, strict=True):
+        assert_same(ours, case())
+
+
+def test_others(kernels: ExitStack) -> None:
+    torch.manual_seed(1)
+    cases = entries.own()
+    expected = run([case for _, case in cases])
+    results = claimed(
+        [case for _, case in cases], {full for names, _ in cases for full in entries.full(names)}, kernels
+    )
+    for (names, _), ours, theirs in zip(cases, results, expected, strict=True):
+        assert_same(ours, theirs), names
+
+
+def test_every_entry_is_among_them() -> None:
+    has = {
+        name
+        for names in (*entries.SAMPLES.values(), *(names for names, _ in entries.own()))
+        for name in entries.full(names)
+    }
+    left = {*_C.composite_names(), *KEPT} - has
+    assert left == {name for name in entries.full(entries.NOT_CLAIMED) if name in left}

@@ -1,9 +1,11 @@
 // Handlers of XLA's FFI: called from a program, in many threads, with errors and exceptions of their own.
 #include "pjrt/ffi.h"
 
+#include <unistd.h>
 #include <xla/ffi/api/ffi.h>
 
 #include <atomic>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -31,6 +33,13 @@ ffi::Error refusing(F32 x, ResultF32 /*y*/) {
   return ffi::Error::InvalidArgument("too small");
 }
 XLA_FFI_DEFINE_HANDLER(kRefusing, refusing, ffi::Ffi::Bind().Arg<F32>().Ret<F32>());
+
+XLA_FFI_Error* of_tomorrow(XLA_FFI_CallFrame* frame) {
+  auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
+  metadata->api_version.major_version = 0;
+  metadata->api_version.minor_version = 99;
+  return nullptr;
+}
 
 std::string calling(const std::string& target, const std::string& attributes = "") {
   return "module { func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n %0 = stablehlo.custom_call @\"" +
@@ -91,11 +100,50 @@ TEST_F(FfiTest, ErrorsAndExceptionsTellWhereTheyAreFrom) {
   EXPECT_NE(message_of(*executable, *upload(large)).find("the test's composite: too large"), std::string::npos);
 }
 
-TEST_F(FfiTest, ASecondClientIsToldOfItsHandlers) {
+TEST_F(FfiTest, ASecondClientHasTheHandlersOfItsPlugin) {
   register_handler(test_client(), "test.scaled", kScaled);
-  const std::shared_ptr<Client> other = Client::create(Api::load(plugin_path()));
-  register_handler(*other, "test.scaled", kScaled);
-  EXPECT_EQ(other->compile(calling("test.scaled", "factor = 1.0 : f64"))->num_results(), 1u);
+  for (int i = 0; i < 2; ++i) {  // the second may have the address of the first
+    const std::shared_ptr<Client> other = Client::create(Api::load(plugin_path()));
+    register_handler(*other, "test.scaled", kScaled);
+    EXPECT_EQ(other->compile(calling("test.scaled", "factor = 1.0 : f64"))->num_results(), 1u);
+  }
+}
+
+// One plugin twice, from two files, is two: each has its own globals.
+TEST_F(FfiTest, TwoPluginsCallOneHandler) {
+  const std::filesystem::path copy = std::filesystem::temp_directory_path() / ("plugin" + std::to_string(getpid()));
+  std::filesystem::copy_file(plugin_path(), copy);
+  const Api& api = Api::load(copy);
+  std::filesystem::remove(copy);
+  const std::shared_ptr<Client> other = Client::create(api);
+  register_handler(test_client(), "test.of_two", kScaled);
+  register_handler(*other, "test.of_two", kScaled);
+  EXPECT_THROW(register_handler(*other, "test.of_two", kRefusing), Error);
+  add_place("test.of_two", "of two");
+  const auto work = [](Client& client, float factor) {
+    const auto executable = client.compile(calling("test.of_two", "factor = " + std::to_string(factor) + " : f64"));
+    const Floats floats(4);
+    for (int i = 0; i < 20; ++i) {
+      const auto buffer = client.buffer_from_host(floats.data, PJRT_Buffer_Type_F32, floats.dims(),
+                                                  HostBufferSemantics::kCopy, 0, {});
+      EXPECT_EQ(download(*run(*executable, *buffer))[3], 4 * factor);
+    }
+    const auto refused = client.compile(calling("test.of_two"));
+    EXPECT_NE(message_of(*refused, *client.buffer_from_host(floats.data, PJRT_Buffer_Type_F32, floats.dims(),
+                                                            HostBufferSemantics::kCopy, 0, {}))
+                  .find("of two: "),
+              std::string::npos);
+  };
+  std::thread second([&] { work(*other, 3); });
+  work(test_client(), 2);
+  second.join();
+}
+
+TEST_F(FfiTest, ARefusedHandlerLeavesItsNameFree) {
+  EXPECT_THROW(register_handler(test_client(), "test.second_try", of_tomorrow), Error);
+  register_handler(test_client(), "test.second_try", kScaled);
+  const auto executable = test_client().compile(calling("test.second_try", "factor = 3.0 : f64"));
+  EXPECT_EQ(download(*run(*executable, *upload(Floats(4))))[3], 12);
 }
 
 }  // namespace

@@ -272,7 +272,9 @@ def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
     if name.partition(".")[0] in RESERVED:
         raise ValueError(f"composite: '{name}' is in a namespace of others ({', '.join(RESERVED)}); choose your own")
     if taken := [key for key in attributes if key == "operands" or key.startswith(GRADIENTS_OF)]:
-        raise ValueError(f"composite '{name}': '{taken[0]}' is an attribute that composites have already; choose another")
+        raise ValueError(
+            f"composite '{name}': '{taken[0]}' is an attribute that composites have already; choose another"
+        )
     texts = attributes_of(name, attributes)
 
     def decorate(function: Function) -> Function:

@@ -39,8 +39,8 @@ def values_of(op: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return {argument.name: given.get(argument.name, argument.default_value) for argument in declared}
 
 
-def attributes_of(op: Any, values: Mapping[str, Any], drops: bool) -> dict[str, str]:
-    """What is no tensor, under its name in the schema; ``operands`` where the schema leaves open which they are."""
+def attributes_of(op: Any, values: Mapping[str, Any], named: bool) -> dict[str, str]:
+    """What is no tensor, under its name in the schema; ``operands`` where that leaves open which they are, or ``named``."""
     given = {}
     names: list[str] = []
     for key, value in values.items():
@@ -53,7 +53,7 @@ def attributes_of(op: Any, values: Mapping[str, Any], drops: bool) -> dict[str, 
         elif _is_plain(value):
             given[key] = attribute(op.name(), key, value)
     declared = [argument.name for argument in op._schema.arguments if "Tensor" in str(argument.type)]
-    if drops or names != declared[: len(names)]:
+    if named or names != declared[: len(names)]:
         given["operands"] = attribute(op.name(), "operands", names)
     return given
 
@@ -95,11 +95,9 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         drops, written = drops_out(values), written_by(values)
         if drops and name in KEYED and not groups.is_traced():
             return own(*args, **kwargs)
-        attributes = attributes_of(op, values, drops)
+        attributes = attributes_of(op, values, named=drops or bool(written))
         if drops or written:
-            return grouped_apart(
-                name, attributes, without_groups, args, kwargs, called, written=written, drops=drops
-            )
+            return grouped_apart(name, attributes, without_groups, args, kwargs, called, written=written, drops=drops)
         return grouped(name, attributes, without_groups, args, kwargs, called)
 
     return run

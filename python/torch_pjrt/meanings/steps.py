@@ -47,7 +47,9 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
             return []
 
         written = [x for key, value in on_device.items() if key != "grads" or kwargs.get("nesterov") for x in value]
-        grouped_apart(name, _attributes(name, on_device, kwargs), step, (on_device,), {}, list(on_device), written=written)
+        grouped_apart(
+            name, _attributes(name, on_device, kwargs), step, (on_device,), {}, list(on_device), written=written
+        )
         return None
 
     return run

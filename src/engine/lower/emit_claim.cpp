@@ -29,13 +29,10 @@ std::string in_words(c10::ScalarType dtype, c10::IntArrayRef sizes) { return c10
 
 // What the kernel's function makes of placeholders, through the recorder.
 Subgraph recorded(const Signature& signature, const std::string& what, const kernels::Claim& claim,
-                  const Values& operands, const std::vector<TypePtr>& expected) {
+                  const std::vector<TypePtr>& operands, const std::vector<TypePtr>& expected) {
   Subgraph graph;
   std::vector<at::Tensor> tensors, results;
-  for (const hlo::Value& operand : operands) {
-    const TypePtr type = graph::intern_contiguous(ops::dtype_of(operand.element()), operand.type.dims);
-    tensors.push_back(graph.add_placeholder(type, signature.device));
-  }
+  for (const TypePtr type : operands) tensors.push_back(graph.add_placeholder(graph::dense(type), signature.device));
   {
     const device::BelowEverything below;
     const device::StaysLazy lazy;
@@ -80,18 +77,18 @@ kernels::Answer offer(const Signature& signature, const std::string& name,
 }
 
 Values emit_claim(ops::Emit& e, const Signature& signature, const std::string& name, const kernels::Answer& answer,
-                  const Values& operands) {
+                  const Values& operands, const std::vector<TypePtr>& types) {
   const std::string what = answer.kernel->label() + " for composite '" + name + "'";
   Claiming::current()->done(name, answer.kernel->label());
   const Claiming::Within within(answer.kernel);
   const std::vector<TypePtr> expected = result_types(signature);
   Values given;
   if (!answer.claim.name.empty()) {
-    std::vector<hlo::Type> types;
-    for (const TypePtr type : expected) types.push_back(e.type_of(*type));
-    given = e.call(answer.claim.name, answer.claim.functions, operands, types);
+    std::vector<hlo::Type> of_results;
+    for (const TypePtr type : expected) of_results.push_back(e.type_of(*type));
+    given = e.call(answer.claim.name, answer.claim.functions, operands, of_results);
   } else {
-    given = emit_subgraph(e, recorded(signature, what, answer.claim, operands, expected), operands, {});
+    given = emit_subgraph(e, recorded(signature, what, answer.claim, types, expected), operands, {});
   }
   Values all;
   size_t next = 0;

@@ -18,6 +18,7 @@ kernels::Answer offer(const graph::Signature& signature, const std::string& name
 
 // The results, of the types of the signature's. Throws where the kernel gives others.
 hlo::Values emit_claim(ops::Emit& e, const graph::Signature& signature, const std::string& name,
-                       const kernels::Answer& answer, const hlo::Values& operands);
+                       const kernels::Answer& answer, const hlo::Values& operands,
+                       const std::vector<graph::TypePtr>& types);
 
 }  // namespace tpjrt::engine

@@ -131,7 +131,7 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
   const kernels::Answer answer = offer(signature, name, attributes, given_to.types);
   if (answer.kernel) {
     require_outside(e, operands, results);
-    return emit_claim(e, signature, name, answer, operands);
+    return emit_claim(e, signature, name, answer, operands, given_to.types);
   }
   kernels::Claiming* claiming = kernels::Claiming::current();
   const bool told = claiming != nullptr && (asked.stays(name) || !answer.declined.empty());
