@@ -139,9 +139,12 @@ def test_recurrent_layers_are_kept_whole(module: Any, home: str, programs: list[
     assert f"{name}.backward" in made
 
 
-def test_dropout_and_running_statistics_are_no_group() -> None:
-    q, mean = torch.randn(2, 3, 16, 8), torch.zeros(3, device="pjrt")
-    with torch_pjrt.composites("aten.scaled_dot_product_attention.default,aten.instance_norm.default"):
-        dropped = torch_pjrt.to_stablehlo(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), q)
-        tracked = torch_pjrt.to_stablehlo(lambda q: F.instance_norm(q, mean, mean + 1), q)
-    assert names([dropped, tracked]) == [[], []]
+def text(function: Callable[..., Any], *args: Any) -> str:
+    with torch_pjrt.composites("all"):
+        return torch_pjrt.to_stablehlo(function, *args)
+
+
+def test_dropout_in_attention_is_an_op_with_a_key() -> None:
+    shown = text(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), torch.randn(2, 3, 16, 8))
+    (line,) = [line for line in shown.splitlines() if "fused_attention_overrideable.default" in line and " = " in line]
+    assert '"random_key"' in line

@@ -94,7 +94,8 @@ SAMPLES: dict[str, str] = {
     "nn.functional.interpolate.linear": "upsample_linear1d upsample_linear1d_backward",
     "nn.functional.interpolate.nearest": "upsample_nearest2d upsample_nearest2d_backward "
         "upsample_nearest3d upsample_nearest3d_backward",
-    "nn.functional.interpolate.nearest-exact": "_upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d "
+    "nn.functional.interpolate.nearest-exact":
+        "_upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d "
         "_upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward",
     "nn.functional.interpolate.trilinear": "upsample_trilinear3d upsample_trilinear3d_backward",
     "nn.functional.leaky_relu": "leaky_relu leaky_relu_backward",
@@ -224,28 +225,75 @@ def own() -> list[tuple[str, Case]]:
     packed = torch.nn.LSTM(3, 4).to("pjrt")
     layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to("pjrt").eval().requires_grad_(False)
     return [
-        ("_native_batch_norm_legit_no_training", called(lambda a, *s: aten._native_batch_norm_legit_no_training(a, None, None, *s, 0.1, 1e-5)[:1], plain, *stats)),
+        (
+            "_native_batch_norm_legit_no_training",
+            called(
+                lambda a, *s: aten._native_batch_norm_legit_no_training(a, None, None, *s, 0.1, 1e-5)[:1], plain, *stats
+            ),
+        ),
         ("_cholesky_solve_helper", called(lambda a: aten._cholesky_solve_helper(a, a, False), square.detach())),
-        ("_embedding_bag_forward_only", called(lambda a: aten._embedding_bag_forward_only(a, torch.tensor([1, 2, 0]).to("pjrt"), torch.tensor([0, 2]).to("pjrt"))[:1], rows.detach())),
+        (
+            "_embedding_bag_forward_only",
+            called(
+                lambda a: aten._embedding_bag_forward_only(
+                    a, torch.tensor([1, 2, 0]).to("pjrt"), torch.tensor([0, 2]).to("pjrt")
+                )[:1],
+                rows.detach(),
+            ),
+        ),
         ("_int_mm", called(lambda a: aten._int_mm(a, a), bytes_)),
-        ("_native_multi_head_attention", called(lambda a, *w: aten._native_multi_head_attention(a, a, a, 4, 2, *w, need_weights=False)[0], x(2, 3, 4, grad=False), *weights)),
-        ("_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward", called(lambda a: aten._scaled_dot_product_flash_attention_for_cpu(a, a, a)[0], q)),
-        ("_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward", called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q)),
-        ("_thnn_fused_gru_cell _thnn_fused_gru_cell_backward", called(lambda a, w, b: torch.gru_cell(a, a, w, w, b, b), rows, x(12, 4), x(12))),
-        ("_thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl", called(lambda a, w, b: torch.lstm_cell(a, (a, a), w, w, b, b), rows, x(16, 4), x(16))),
-        ("_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward", called(lambda a: aten._upsample_bicubic2d_aa(a, [6, 6], False), image)),
-        ("_weight_norm_interface _weight_norm_interface_backward", called(lambda v, g: aten._weight_norm_interface(v, g, 0), rows, x(3, 1))),
+        (
+            "_native_multi_head_attention",
+            called(
+                lambda a, *w: aten._native_multi_head_attention(a, a, a, 4, 2, *w, need_weights=False)[0],
+                x(2, 3, 4, grad=False),
+                *weights,
+            ),
+        ),
+        (
+            "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward",
+            called(lambda a: aten._scaled_dot_product_flash_attention_for_cpu(a, a, a)[0], q),
+        ),
+        (
+            "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward",
+            called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q),
+        ),
+        (
+            "_thnn_fused_gru_cell _thnn_fused_gru_cell_backward",
+            called(lambda a, w, b: torch.gru_cell(a, a, w, w, b, b), rows, x(12, 4), x(12)),
+        ),
+        (
+            "_thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl",
+            called(lambda a, w, b: torch.lstm_cell(a, (a, a), w, w, b, b), rows, x(16, 4), x(16)),
+        ),
+        (
+            "_upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward",
+            called(lambda a: aten._upsample_bicubic2d_aa(a, [6, 6], False), image),
+        ),
+        (
+            "_weight_norm_interface _weight_norm_interface_backward",
+            called(lambda v, g: aten._weight_norm_interface(v, g, 0), rows, x(3, 1)),
+        ),
         ("addmm.dtype", called(lambda a: aten.addmm.dtype(a.float(), a, a, torch.float32), half)),
         ("mm.dtype", called(lambda a: aten.mm.dtype(a, a, torch.float32), half)),
         ("bmm.dtype", called(lambda a: aten.bmm.dtype(a[None], a[None], torch.float32), half)),
         ("bucketize.Scalar", called(lambda s: aten.bucketize.Scalar(1.5, s), sorted_)),
         ("searchsorted.Scalar", called(lambda s: aten.searchsorted.Scalar(s, 1.5), sorted_)),
-        ("_embedding_bag_dense_backward", called(lambda a: aten._embedding_bag_dense_backward(a, *bags, 4, False, 0, None), rows.detach())),
-        ("native_dropout_backward", called(lambda a: aten.native_dropout_backward(a, torch.eye(4).bool().to("pjrt"), 2.0), square.detach())),
+        (
+            "_embedding_bag_dense_backward",
+            called(lambda a: aten._embedding_bag_dense_backward(a, *bags, 4, False, 0, None), rows.detach()),
+        ),
+        (
+            "native_dropout_backward",
+            called(lambda a: aten.native_dropout_backward(a, torch.eye(4).bool().to("pjrt"), 2.0), square.detach()),
+        ),
         ("cholesky_inverse", called(lambda a: torch.cholesky_inverse(a), square.detach())),
         ("cholesky_solve", called(lambda a: torch.cholesky_solve(a, a), square.detach())),
         ("col2im im2col", called(lambda a: F.unfold(a, 2), image)),
-        ("torch_pjrt.recurrent_layer torch_pjrt.recurrent_layer_backward", called(lambda a: packed(torch.nn.utils.rnn.pack_padded_sequence(a, [6, 3]))[0].data, x(6, 2, 3))),
+        (
+            "torch_pjrt.recurrent_layer torch_pjrt.recurrent_layer_backward",
+            called(lambda a: packed(torch.nn.utils.rnn.pack_padded_sequence(a, [6, 3]))[0].data, x(6, 2, 3)),
+        ),
         ("_transformer_encoder_layer_fwd", called(lambda a: layer(a), x(2, 3, 4, grad=False))),
         ("median", called(lambda a: a.median(), rows)),
         ("nanmedian", called(lambda a: a.nanmedian(), rows)),
@@ -257,4 +305,4 @@ def own() -> list[tuple[str, Case]]:
         ("torch_pjrt.fused_adamw_", step(torch.optim.AdamW, fused=True)),
         ("torch_pjrt.fused_sgd_", step(torch.optim.SGD, fused=True)),
         ("torch_pjrt.fused_adagrad_", step(torch.optim.Adagrad, fused=True)),
-    ]  # fmt: skip
+    ]

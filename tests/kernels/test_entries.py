@@ -1,4 +1,4 @@
-"""Every composite of an op, forward and backward, claimed by a kernel that is the op itself: seen to run, the same numbers."""
+"""Every composite of an op claimed by a kernel that is the op itself: it is seen to run, and the numbers stay."""
 
 from __future__ import annotations
 

@@ -201,61 +201,66 @@ def test_jax_takes_its_place(kernels: ExitStack) -> None:
     assert handle.label.startswith("JAX's ")
 
 
-ENTRIES = {
-    "aten.gelu.default": lambda x: F.gelu(x),
-    "aten.gelu_backward.default": lambda x: torch.ops.aten.gelu_backward(x, x + 1),
-    "aten._softmax.default": lambda x: x.softmax(-1),
-    "aten.native_layer_norm.default": lambda x: F.layer_norm(x, (8,), x[0], x[1]),
-    "aten.native_layer_norm_backward.default": lambda x: _gradient(lambda x: F.layer_norm(x, (8,)), x),
-    "aten.convolution.default": lambda x: F.conv2d(x.reshape(1, 2, 8, 4), x[:6].reshape(6, 2, 2, 2), padding=1),
-    "aten.convolution_backward.default": lambda x: _gradient(
-        lambda x: F.conv2d(x.reshape(1, 2, 8, 4), x[:6].reshape(6, 2, 2, 2), padding=1), x
-    ),
-    "aten.max_pool2d_with_indices.default": lambda x: F.max_pool2d(x[None, None], 2, return_indices=True),
-    "aten.cumsum.default": lambda x: x.cumsum(-2),
-    "aten.topk.default": lambda x: x.topk(2),
-    "aten.embedding.default": lambda x: F.embedding(x.abs().long() % 5, x),
-    "aten.upsample_bilinear2d.default": lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
-    "aten.linear.default": lambda x: F.linear(x, x, x[:, 0]),
-    "aten.scaled_dot_product_attention.default": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
-}
+def test_predicates_see_layouts(kernels: ExitStack) -> None:
+    calls: list[Call] = []
+
+    def rows(call: Call) -> bool | str:
+        calls.append(call)
+        return call.operands[0].layout == (1, 0) or "its rows don't lie one after the other"
+
+    kernels.enter_context(torch_pjrt.register_kernel("aten.gelu.default", function=marked, when=rows))
+    x = torch.arange(6.0).view(2, 3)
+    assert torch.equal(F.gelu(x.to("pjrt")).cpu(), x * 2)
+    assert torch.allclose(F.gelu(x.to("pjrt").t().contiguous().t()).cpu(), F.gelu(x))
+    image = torch.ones(1, 2, 3, 4, device="pjrt")
+    F.gelu(image.to(memory_format=torch.channels_last)).cpu()
+    assert [call.operands[0].layout for call in calls] == [(1, 0), (0, 1), (1, 3, 2, 0)]
+    assert [call.operands[0].strides for call in calls] == [(3, 1), (1, 2), (24, 1, 8, 2)]
+    assert calls[2].results[0].layout == (1, 3, 2, 0)
 
 
-def _gradient(function: Any, x: torch.Tensor) -> torch.Tensor:
-    x = x.detach().requires_grad_()
-    return torch.autograd.grad(function(x).square().sum(), x)[0]
+def test_a_function_gets_tensors_as_they_lie(kernels: ExitStack) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def own(x: torch.Tensor, approximate: str) -> torch.Tensor:
+        seen.append(x.stride())
+        return x * 2
+
+    kernels.enter_context(torch_pjrt.register_kernel("aten.gelu.default", function=own))
+    x = torch.arange(6.0).view(3, 2).to("pjrt").t()
+    assert F.gelu(x).tolist() == [[0, 4, 8], [2, 6, 10]]
+    assert seen == [(1, 2)]
 
 
-def itself(packet: Any, overload: str) -> Any:
-    """The op, of its tensors in order and everything else by name."""
-    op = getattr(packet, overload)
-    declared = op._schema.arguments
-    names = [argument.name for argument in declared if "Tensor" in str(argument.type)]
+def test_a_backward_tells_whose_gradients_it_gives(kernels: ExitStack) -> None:
+    @torch_pjrt.composite("kernels.product")
+    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * y
 
-    def kernel(*tensors: torch.Tensor, **given: Any) -> Any:
-        values = given | dict(zip(names, tensors, strict=False))
-        return op(**{one.name: values.get(one.name, one.default_value) for one in declared})
+    def gradients(x: Any, y: Any, grad: Any, gradients_of: list[int]) -> list[torch.Tensor]:
+        return [grad * (i + 2) for i in gradients_of]
 
-    return kernel
+    kernels.enter_context(torch_pjrt.register_kernel("kernels.product.backward", function=gradients))
+    x, y = X.to("pjrt"), X.to("pjrt").requires_grad_()
+    (grad,) = torch.autograd.grad(product(x, y).sum(), y)
+    assert grad.tolist() == [3, 3, 3]
+    compiled = torch.compile(product, backend="pjrt")
+    z = X.clone().requires_grad_()
+    assert torch.autograd.grad(compiled(X, z).sum(), z)[0].tolist() == [3, 3, 3]
+    x.requires_grad_()
+    assert [g.tolist() for g in torch.autograd.grad(product(x, y).sum(), (y, x))] == [[3] * 3, [2] * 3]
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_entries_are_claimed_and_give_the_same(name: str, kernels: ExitStack) -> None:
-    """By a kernel that is the op itself."""
-    _, op, overload = name.split(".")
-    torch.manual_seed(1)
-    x = torch.randn(8, 8).to("pjrt")
+def test_a_backward_by_autograd(kernels: ExitStack) -> None:
+    def own(x: torch.Tensor, grad: torch.Tensor, gradients_of: list[int], **attributes: Any) -> Any:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(F.rms_norm(x, (3,)), x, grad * 2)
 
-    def results() -> list[torch.Tensor]:
-        given = ENTRIES[name](x)
-        return [one.cpu() for one in (given if isinstance(given, tuple) else (given,))]
-
-    expected = results()
-    handle = kernels.enter_context(
-        torch_pjrt.register_kernel(name, function=itself(getattr(torch.ops.aten, op), overload))
-    )
-    with torch_pjrt.explain() as report:
-        claimed = results()
-    assert done_by(report)[name] == handle.label
-    for one, other in zip(claimed, expected, strict=True):
-        assert torch.equal(one, other)
+    kernels.enter_context(torch_pjrt.register_kernel("aten.rms_norm.default.backward", function=own))
+    grads = []
+    for device, factor in (("pjrt", 1), ("cpu", 2)):
+        x = X.to(device).requires_grad_()
+        F.rms_norm(x, (3,)).square().sum().mul(factor).backward()
+        grads.append(x.grad.cpu())
+    torch.testing.assert_close(*grads)

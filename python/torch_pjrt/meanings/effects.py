@@ -57,8 +57,8 @@ def grouped_apart(
     written: Tensors = (),
     drops: bool = False,
 ) -> Any:
-    """As ``grouped``. The function writes to the tensors ``written``, which are among its arguments; their new values are
-    results of the group behind its own. With ``drops``, its masks are operands behind its tensors."""
+    """As ``grouped``. The function writes to the tensors ``written``, which are among its arguments: their new values
+    are results of the group, behind its own. With ``drops``, its masks are operands behind its tensors."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not can_be(tensors):

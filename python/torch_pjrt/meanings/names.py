@@ -16,7 +16,7 @@ KEPT = (
     "aten.scaled_dot_product_attention.default",
 )
 
-# Steps of optimizers by torch._foreach_* calls, each one where it is asked for: the function of torch.optim that does it.
+# Steps of optimizers by torch._foreach_* calls, each one where it is asked for: what of torch.optim does it.
 STEPS = {
     "torch_pjrt.foreach_adam_.default": ("adam", "_multi_tensor_adam"),
     "torch_pjrt.foreach_sgd_.default": ("sgd", "_multi_tensor_sgd"),

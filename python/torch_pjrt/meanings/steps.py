@@ -1,7 +1,7 @@
 """Steps of optimizers that PyTorch makes of ``torch._foreach_*`` calls, as one group each where they are asked for.
 
 The group's operands are the tensors on the device, by their names in torch.optim's function; its results are the new
-values of those that it writes to. What the step computes on the host, of the learning rate and its counters, are numbers.
+values of those that it writes to. What is computed on the host, of the learning rate and the counters, are numbers.
 """
 
 from __future__ import annotations

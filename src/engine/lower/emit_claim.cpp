@@ -1,6 +1,8 @@
 // Offering composites, and emitting what kernels make of them.
 #include "engine/lower/emit_claim.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <unordered_set>
 
 #include "device/call/meta.h"
@@ -27,6 +29,13 @@ std::vector<TypePtr> result_types(const Signature& signature) {
 
 std::string in_words(c10::ScalarType dtype, c10::IntArrayRef sizes) { return c10::str(dtype, sizes); }
 
+// A kernel of a backward may be what autograd makes of a forward.
+struct Differentiable {
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  c10::impl::ForceDispatchKeyGuard guard{keys.included_,
+                                         keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView};
+};
+
 // What the kernel's function makes of placeholders, through the recorder.
 Subgraph recorded(const Signature& signature, const std::string& what, const kernels::Claim& claim,
                   const std::vector<TypePtr>& operands, const std::vector<TypePtr>& expected) {
@@ -35,6 +44,7 @@ Subgraph recorded(const Signature& signature, const std::string& what, const ker
   for (const TypePtr type : operands) tensors.push_back(graph.add_placeholder(graph::dense(type), signature.device));
   {
     const device::BelowEverything below;
+    const Differentiable differentiable;
     const device::StaysLazy lazy;
     const Unwatched unwatched;
     for (const at::Tensor& result : claim.record(tensors)) results.push_back(result.resolve_conj().resolve_neg());
