@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-import torch_pjrt
 from tests.ops.opinfo import OPS, on_device, samples, tensors, usual_dtype
 
 aten = torch.ops.aten
@@ -148,6 +147,9 @@ NOT_CLAIMED = (
     "_fused_rms_norm_backward _logcumsumexp _masked_softmax _masked_softmax_backward baddbmm.dtype"
 )
 
+# The CPU has no kernels of these.
+NOT_ON_THE_CPU = "addmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable"
+
 Case = Callable[[], list[torch.Tensor]]
 
 
@@ -182,48 +184,47 @@ def of_opinfo(name: str, device: str) -> list[Case]:
     return [case(sample if device == "cpu" else on_device(sample, name)) for sample in chosen]
 
 
-def x(*sizes: int, grad: bool = True) -> torch.Tensor:
-    return torch.randn(sizes).to("pjrt").requires_grad_(grad)
-
-
 def called(function: Callable[..., Any], *inputs: torch.Tensor) -> Case:
     wanted = [t for t in inputs if t.requires_grad]
     return lambda: with_gradients(function(*inputs), wanted)
 
 
-def recurrent(kind: Any, length: int = 6, **options: Any) -> Case:
-    module = kind(3, 4, **options).to("pjrt")
-    return called(lambda x, *_: module(x)[0], x(length, 2, 3), *module.parameters())
+def recurrent(device: str, kind: Any, **options: Any) -> Case:
+    module = kind(3, 4, **options).to(device)
+    x = torch.randn(5, 2, 3).to(device)
+    return called(lambda *_: module(x)[0], *module.parameters())
 
 
-def step(kind: Any, **options: Any) -> Case:
-    values = [torch.randn(5), torch.randn(2, 3)]
+def step(device: str, kind: Any, **options: Any) -> Case:
+    parameters = [torch.nn.Parameter(torch.randn(size).to(device)) for size in ((5,), (2, 3))]
+    optimizer = kind(parameters, lr=0.125, **options)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape).to(device)
 
     def run() -> list[torch.Tensor]:
-        parameters = [torch.nn.Parameter(value.to("pjrt")) for value in values]
-        optimizer = kind(parameters, lr=0.125, **options)
-        for parameter in parameters:
-            parameter.grad = parameter.detach() * 2
-        torch_pjrt.sync()
         optimizer.step()
         return [parameter.detach() for parameter in parameters]
 
     return run
 
 
-def own() -> list[tuple[str, Case]]:
+def own(device: str = "pjrt") -> list[tuple[str, Case]]:
     """What has no samples, or none that a device which is no CPU and no CUDA takes that way."""
+
+    def x(*sizes: int, grad: bool = True) -> torch.Tensor:
+        return torch.randn(sizes).to(device).requires_grad_(grad)
+
     image, rows, square = x(1, 2, 4, 4), x(3, 4), x(4, 4)
     plain, stats = x(2, 3, 4, grad=False), [x(3, grad=False), x(3, grad=False).detach().abs()]
     q = x(2, 4, 8, 8)
-    bytes_ = torch.randint(-5, 5, (32, 32), dtype=torch.int8).to("pjrt")
-    half = torch.randn(4, 4).half().to("pjrt")
+    bytes_ = torch.randint(-5, 5, (32, 32), dtype=torch.int8).to(device)
+    half = torch.randn(4, 4).half().to(device)
     weights = [x(12, 4, grad=False), x(12, grad=False), x(4, 4, grad=False), x(4, grad=False)]
-    sorted_ = torch.arange(4.0).to("pjrt")
+    sorted_ = torch.arange(4.0).to(device)
     # indices, offset2bag, bag_size, maximum_indices
-    bags = [torch.tensor(values).to("pjrt") for values in ([1, 2, 0], [0, 1, 2], [1, 1, 1], [0, 0, 0])]
-    packed = torch.nn.LSTM(3, 4).to("pjrt")
-    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to("pjrt").eval().requires_grad_(False)
+    bags = [torch.tensor(values).to(device) for values in ([1, 2, 0], [0, 1, 2], [1, 1, 1], [0, 0, 0])]
+    packed = torch.nn.LSTM(3, 4).to(device)
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(device).eval().requires_grad_(False)
     return [
         (
             "_native_batch_norm_legit_no_training",
@@ -236,7 +237,7 @@ def own() -> list[tuple[str, Case]]:
             "_embedding_bag_forward_only",
             called(
                 lambda a: aten._embedding_bag_forward_only(
-                    a, torch.tensor([1, 2, 0]).to("pjrt"), torch.tensor([0, 2]).to("pjrt")
+                    a, torch.tensor([1, 2, 0]).to(device), torch.tensor([0, 2]).to(device)
                 )[:1],
                 rows.detach(),
             ),
@@ -255,7 +256,8 @@ def own() -> list[tuple[str, Case]]:
             called(lambda a: aten._scaled_dot_product_flash_attention_for_cpu(a, a, a)[0], q),
         ),
         (
-            "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward",
+            "_scaled_dot_product_fused_attention_overrideable "
+            "_scaled_dot_product_fused_attention_overrideable_backward",
             called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q),
         ),
         (
@@ -285,7 +287,7 @@ def own() -> list[tuple[str, Case]]:
         ),
         (
             "native_dropout_backward",
-            called(lambda a: aten.native_dropout_backward(a, torch.eye(4).bool().to("pjrt"), 2.0), square.detach()),
+            called(lambda a: aten.native_dropout_backward(a, torch.eye(4).bool().to(device), 2.0), square.detach()),
         ),
         ("cholesky_inverse", called(lambda a: torch.cholesky_inverse(a), square.detach())),
         ("cholesky_solve", called(lambda a: torch.cholesky_solve(a, a), square.detach())),
@@ -297,12 +299,12 @@ def own() -> list[tuple[str, Case]]:
         ("_transformer_encoder_layer_fwd", called(lambda a: layer(a), x(2, 3, 4, grad=False))),
         ("median", called(lambda a: a.median(), rows)),
         ("nanmedian", called(lambda a: a.nanmedian(), rows)),
-        ("lstm.input lstm.input.backward", recurrent(torch.nn.LSTM)),
-        ("gru.input gru.input.backward", recurrent(torch.nn.GRU)),
-        ("rnn_tanh.input rnn_tanh.input.backward", recurrent(torch.nn.RNN)),
-        ("rnn_relu.input rnn_relu.input.backward", recurrent(torch.nn.RNN, nonlinearity="relu")),
-        ("torch_pjrt.fused_adam_", step(torch.optim.Adam, fused=True)),
-        ("torch_pjrt.fused_adamw_", step(torch.optim.AdamW, fused=True)),
-        ("torch_pjrt.fused_sgd_", step(torch.optim.SGD, fused=True)),
-        ("torch_pjrt.fused_adagrad_", step(torch.optim.Adagrad, fused=True)),
+        ("lstm.input lstm.input.backward", recurrent(device, torch.nn.LSTM)),
+        ("gru.input gru.input.backward", recurrent(device, torch.nn.GRU)),
+        ("rnn_tanh.input rnn_tanh.input.backward", recurrent(device, torch.nn.RNN)),
+        ("rnn_relu.input rnn_relu.input.backward", recurrent(device, torch.nn.RNN, nonlinearity="relu")),
+        ("torch_pjrt.fused_adam_", step(device, torch.optim.Adam, fused=True)),
+        ("torch_pjrt.fused_adamw_", step(device, torch.optim.AdamW, fused=True)),
+        ("torch_pjrt.fused_sgd_", step(device, torch.optim.SGD, fused=True)),
+        ("torch_pjrt.fused_adagrad_", step(device, torch.optim.Adagrad, fused=True)),
     ]

@@ -124,8 +124,8 @@ TEST_F(FfiTest, TwoPluginsCallOneHandler) {
     const auto executable = client.compile(calling("test.of_two", "factor = " + std::to_string(factor) + " : f64"));
     const Floats floats(4);
     for (int i = 0; i < 20; ++i) {
-      const auto buffer = client.buffer_from_host(floats.data, PJRT_Buffer_Type_F32, floats.dims(),
-                                                  HostBufferSemantics::kCopy, 0, {});
+      const auto buffer =
+          client.buffer_from_host(floats.data, PJRT_Buffer_Type_F32, floats.dims(), HostBufferSemantics::kCopy, 0, {});
       EXPECT_EQ(download(*run(*executable, *buffer))[3], 4 * factor);
     }
     const auto refused = client.compile(calling("test.of_two"));

@@ -40,7 +40,7 @@ def values_of(op: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def attributes_of(op: Any, values: Mapping[str, Any], named: bool) -> dict[str, str]:
-    """What is no tensor, by its name in the schema. ``operands``: where that leaves open which they are, or ``named``."""
+    """What is no tensor, by its name in the schema; ``operands`` where that leaves them open, or if ``named``."""
     given = {}
     names: list[str] = []
     for key, value in values.items():

@@ -156,8 +156,8 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
   Signature* signature = interned(key, is_new);
   if (is_new) {
     auto lowering = std::make_shared<CallLowering>();
-    lowering->group = std::make_shared<GroupBody>(
-        GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size()});
+    lowering->group =
+        std::make_shared<GroupBody>(GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size()});
     signature->name = "pjrt::composite";
     signature->lowering = std::move(lowering);
     signature->device = static_cast<int8_t>(device);
