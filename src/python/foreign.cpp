@@ -6,8 +6,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "device/host/shared_memory.h"
+#include "device/tensor/seal.h"
 #include "engine/lower/foreign_call.h"
 #include "engine/lower/handed_over.h"
+#include "python/interpreter.h"
 
 namespace py = pybind11;
 
@@ -53,6 +55,14 @@ void bind_foreign(py::module_& m) {
            py::arg("label"), py::arg("name"), py::arg("functions"), py::arg("operands"), py::arg("results"),
            py::arg("device"))
       .def("__call__", &engine::ForeignFunction::call, py::arg("operands"));
+  m.def("set_foreign_trace", &set_foreign_trace, py::arg("value_needed"), py::arg("before_write"),
+        "who is asked where torch code is in the middle of another framework's trace");
+  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"), "was it computed of one of these?");
+  py::class_<device::Seal, std::shared_ptr<device::Seal>>(m, "Seal", "what is not to be written: what has a value now")
+      .def(py::init<>())
+      .def("covers", &device::Seal::covers, py::arg("tensor"));
+  m.def("seal", &device::seal, "of this thread");
+  m.def("set_seal", &device::set_seal, py::arg("seal"));
   m.def("write_protected", &device::write_protected,
         "a CPU tensor over the same memory; a write copies it first, and counts it");
   m.def("snapshot", &device::snapshot,

@@ -59,6 +59,14 @@ def is_tracing() -> bool:
     return not core.trace_state_clean()
 
 
+def trace_state() -> Any:
+    """What JAX traces in this thread, to be compared: equal in one trace."""
+    import jax.extend.core as core
+
+    found = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    return found(convention="flax")
+
+
 def is_typed_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and bool(jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key))
 
@@ -237,10 +245,9 @@ def parse(text: str) -> tuple[Any, Any]:
         return ir.Module.parse(text), context
 
 
-def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[str, Any]:
-    """The StableHLO of a JAX function for any platform, and the structs of its results."""
-    traced = jax.jit(function, keep_unused=True).trace(*structs)
-    return traced.lower(lowering_platforms=(GENERIC,)).as_text(), traced.out_info
+def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> jax.stages.Lowered:
+    """A JAX function as it is on any platform."""
+    return jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=(GENERIC,))
 
 
 def _widen_scatter(op: Any) -> Any:
@@ -330,9 +337,21 @@ def eval_jaxpr(closed: Any, consts: Sequence[Any], args: Sequence[Any]) -> Any:
     return jax.core.eval_jaxpr(closed.jaxpr, list(consts), *args)
 
 
-def foreign_call(text: str) -> str | None:
-    """A function outside of the program that a module calls, if any. What XLA knows itself is not meant."""
-    for target in re.findall(r"stablehlo\.custom_call @\"?([\w.$]+)", text):
-        if target not in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"):
-            return str(target)
-    return None
+OF_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
+
+
+def foreign_call(lowered: jax.stages.Lowered) -> tuple[str, str] | None:
+    """A function outside of the program that it calls, if any, and the primitive of JAX's that does. What XLA knows itself
+    is not meant."""
+    module = lowered.compiler_ir("stablehlo")
+    found: list[tuple[str, str]] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and (target := op.attributes["call_target_name"].value) not in OF_XLA:
+            names = re.findall(r'"([^"]*)"', str(op.location))
+            found.append((target, names[0].split("/")[-1] if names else "?"))
+        return ir.WalkResult.ADVANCE
+
+    with module.context:
+        module.operation.walk(visit)
+    return found[0] if found else None
