@@ -189,8 +189,13 @@ FUNCTIONS = {
     "solve": (lambda x, b: torch.linalg.solve(x + 5 * torch.eye(3), b), (3, 3), (3, 2)),
     "svd, qr": (lambda x: torch.linalg.svdvals(x) + torch.linalg.qr(x)[1].abs(), (3, 3)),
     "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), (3, 3)),
+    "torch.func": (lambda x, w: torch.func.vmap(torch.func.grad(lambda r, w: (r.sin() * w * C).sum()), (0, None))(x, w),
+                   (4, 3), (3,)),
     "sort": (lambda x: torch.sort(x, -1)[0][..., :2], (4, 5)),
 }
+
+
+C = torch.arange(3.0)
 
 
 def in_torch(fn, args):
@@ -228,6 +233,24 @@ def test_function(name):
     of_two = [np.stack([gradient, gradient]) for gradient in gradients]
     shared = 2 * gradients[0] if len(args) > 1 else None
     assert_same(together(args, two), (expected, gradients, of_two, shared, second))
+
+
+def test_flex_attention():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    bias = torch.arange(5.0)
+    flex = as_jax(lambda q, k: flex_attention(q, k, k, score_mod=lambda s, b, h, i, j: s - bias[i] * bias[j]))
+    x, y = values(1, 2, 5, 4), values(1, 2, 5, 4)
+
+    def dense(q, k):
+        scores = q @ jnp.swapaxes(k, -1, -2) / 2 - jnp.outer(bias.numpy(), bias.numpy())
+        return jax.nn.softmax(scores) @ k
+
+    def together(f):
+        first = jax.grad(loss(f), 1)
+        return jax.jit(lambda q, k: (jax.jvp(f, (q, k), (k, q)), first(q, k), jax.grad(loss(first))(q, k)))(x, y)
+
+    assert_same(together(flex), together(dense))
 
 
 def test_dropout_draws_from_the_key():

@@ -126,6 +126,6 @@ def before_write(tensor: torch.Tensor, op: str) -> None:
     raise CaptureError(
         f"[{op}] writes{_place(_user_frame())} to a tensor ({str(tensor.dtype).removeprefix('torch.')}"
         f"{list(tensor.shape)}) that was there before JAX began to trace: that would happen once, while the program is "
-        "made, and never in its runs. Compute a new tensor (tensor.clone() may be written to) and return jax_view of "
-        "it; f, params, state = as_jax(module) gives a module's buffers back as new_state"
+        "made, and never in its runs. Write to a tensor.clone() that is made after the first torch_view, and return "
+        "jax_view of it; f, params, state = as_jax(module) gives a module's buffers back as new_state"
     )

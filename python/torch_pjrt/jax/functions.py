@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import jax
 import torch
@@ -43,7 +43,8 @@ class JaxProgram:
         self.tree: Any = None  # of the results, where they were in one
         self.moving = [i for i, struct in enumerate(self.structs) if is_moving(struct)]
         self.moving_results = [i for i, struct in enumerate(self.results) if is_moving(struct)]
-        self.compiled = _C.Function(self._compile, self._plain)
+        own = ref(self)  # the collector of cycles doesn't see into a Function
+        self.compiled = _C.Function(lambda arguments: own()._compile(arguments), _plain)  # type: ignore[union-attr]
         self._made: dict[Any, Any] = {}
         self._batches: WeakValueDictionary[Any, JaxProgram] = WeakValueDictionary()
 
@@ -80,12 +81,12 @@ class JaxProgram:
         return [*self.structs, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in consts)]
 
     def _text(self) -> tuple[str, str]:
-        count = len(self.structs)
+        count, jaxpr = len(self.structs), self.jaxpr  # JAX keeps the function for a while, which shall not keep the program
 
         def lifted(*values: Any) -> Sequence[Any]:
             given = iter(values[count:])
-            consts = [value if _compat.is_typed_key(value) else next(given) for value in self.jaxpr.consts]
-            return tuple(_compat.eval_jaxpr(self.jaxpr, consts, values[:count]))
+            consts = [value if _compat.is_typed_key(value) else next(given) for value in jaxpr.consts]
+            return tuple(_compat.eval_jaxpr(jaxpr, consts, values[:count]))
 
         try:
             lowered = _compat.lower_generic(lifted, self._all_structs())
@@ -119,9 +120,6 @@ class JaxProgram:
             given = [make_placeholder(trace, x) for x in arguments]
             results = self.on_device(given[0].device.index)(given)
             return trace.compile(results, [home] * len(results), home)
-
-    def _plain(self, *_: Any) -> Any:
-        raise AssertionError("the operator itself is asked where there are no values")
 
     # --- what is made of it
 
@@ -187,6 +185,10 @@ class JaxProgram:
             with apart():
                 made = self._batches[size, dims] = make()
         return made
+
+
+def _plain(_: Any) -> Any:
+    raise AssertionError("the operator itself is asked where there are no values")
 
 
 def _inserted(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
