@@ -64,9 +64,9 @@ void bind_foreign(py::module_& m) {
   m.def("seal", &device::seal, "of this thread");
   m.def("set_seal", &device::set_seal, py::arg("seal"));
   m.def("write_protected", &device::write_protected,
-        "a CPU tensor over the same memory; a write copies it first, and counts it");
+        "a tensor over the same memory; a write copies it first, and counts it");
   m.def("snapshot", &device::snapshot,
-        "a CPU tensor over the same memory, as it stays when the given one is written to");
+        "a tensor over the same memory, as it stays when the given one is written to");
 }
 
 }  // namespace tpjrt::python

@@ -286,6 +286,17 @@ def functions_of(text: str, prefix: str) -> str:
 
 
 @functools.cache
+def has_device(kind: str) -> bool:
+    """Has JAX devices that torch has tensors on, under torch's name?"""
+    if kind == "cpu":
+        return True
+    try:
+        return kind == "cuda" and bool(jax.local_devices(backend="gpu"))
+    except RuntimeError:
+        return False
+
+
+@functools.cache
 def _importer() -> Callable[[Any], jax.Array] | None:
     """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its
     time."""
