@@ -80,6 +80,16 @@ def test_64_bits():
     assert jax_view(torch.arange(3), dtypes="jax").dtype == "int32"
 
 
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float8_e4m3fn", "complex64", "uint16", None])
+def test_dtypes(dtype):
+    x = jnp.asarray(1.5) if dtype is None else jnp.ones(3, dtype)
+    given = []
+    y = jax.jit(as_jax(lambda x: given.append(x.dtype) or x.clone()))(x)
+    assert (y.dtype, y.weak_type) == (x.dtype, False)
+    assert str(given[0]) == f"torch.{x.dtype}"
+    assert np.array_equal(y, x)
+
+
 def test_leaked_tracers():
     kept = []
     jax.jit(lambda x: kept.append(torch_view(x)) or x)(X)

@@ -163,6 +163,7 @@ class Straight(torch.autograd.Function):
 
 def hooked(x):
     y = torch.sin(x)
+    y.retain_grad()
     y.register_hook(lambda gradient: gradient * 10)
     return y * x
 
@@ -180,6 +181,7 @@ FUNCTIONS = {
     "batch norm": (lambda x, w: F.batch_norm(x, None, None, w, None, training=True), (8, 3, 4), (3,)),
     "custom Function": (lambda x: Straight.apply(x) * x, (4, 3)),
     "hook": (hooked, (4, 3)),
+    "LSTM": (lambda x, h, w, u: torch.lstm_cell(x, (h, h.cos()), w, u)[0], (2, 3), (2, 2), (8, 3), (8, 2)),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *[(2, 5, 4)] * 3),
     "convolution": (lambda w, x: F.max_pool2d(F.conv2d(x, w, padding=1), 2), (2, 3, 3, 3), (2, 3, 4, 4)),
     "scatter": (lambda x, i, s: x.index_add(0, i.long(), s), (5, 3), INDICES, (4, 3)),

@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 OLDEST, NEWEST = (0, 7), (0, 12)  # releases that were tried, or read
 
@@ -35,11 +35,11 @@ _check_version(jax.__version__)
 
 import jax.extend.core  # noqa: E402
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 from jax.extend.core import Primitive  # noqa: E402
 from jax.extend.mlir import ir  # noqa: E402
 from jax.extend.mlir.dialects import func, stablehlo  # noqa: E402
 from jax.interpreters import ad, batching, mlir  # noqa: E402
-from torch.utils.dlpack import to_dlpack  # noqa: E402
 
 FLOAT0 = jax.dtypes.float0
 GENERIC = "pjrt"  # no platform that JAX knows: it lowers by the rules that need no library of one
@@ -50,13 +50,18 @@ def is_tracer(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+@functools.cache
+def _is_clean() -> Callable[[], bool]:
+    try:
+        from jax._src.core import trace_state_clean
+    except ImportError:
+        return cast("Callable[[], bool]", jax.core.trace_state_clean)
+    return cast("Callable[[], bool]", trace_state_clean)
+
+
 def is_tracing() -> bool:
     """Is JAX tracing anything in this thread?"""
-    if hasattr(jax.core, "trace_state_clean"):
-        return not jax.core.trace_state_clean()
-    from jax._src import core
-
-    return not core.trace_state_clean()
+    return not _is_clean()()
 
 
 def trace_state() -> Any:
@@ -310,12 +315,32 @@ def _importer() -> Callable[[Any], jax.Array] | None:
     return lambda capsule: inner(capsule, device, None, None, *more)
 
 
+@functools.cache
+def _exporter() -> Callable[..., Any]:
+    """What ``Array.__dlpack__`` calls in the end, for an array of the host's memory."""
+    try:
+        from jax._src.lib import _jax
+
+        inner = _jax.buffer_to_dlpack_managed_tensor
+    except (ImportError, AttributeError):
+        return lambda array: array.__dlpack__()
+    return lambda array: inner(array.addressable_data(0), stream=None)
+
+
+def exported(array: jax.Array) -> torch.Tensor:
+    """A tensor over an array's memory, on the same device."""
+    (device,) = array.devices()
+    if device.platform != "cpu":
+        return torch.from_dlpack(array)
+    return cast("torch.Tensor", torch._C._from_dlpack(_exporter()(array)))
+
+
 def imported(tensor: Any) -> jax.Array:
     """An array over a tensor's memory, where JAX can use it in place."""
     importer = _importer() if tensor.device.type == "cpu" else None
     if importer is None:
         return jax.dlpack.from_dlpack(tensor)
-    return importer(to_dlpack(tensor))
+    return importer(torch._C._to_dlpack(tensor))
 
 
 def is_literal(variable: Any) -> bool:

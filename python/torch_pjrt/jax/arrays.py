@@ -77,7 +77,7 @@ def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
             "sharded as JAX decides; here give one shard (array.addressable_shards[i].data), or jax.device_get(array)"
         )
     try:
-        shared: torch.Tensor = torch.from_dlpack(array)
+        shared = _compat.exported(array)
     except Exception as error:
         (device,) = array.devices()
         if device.platform == "cpu":
