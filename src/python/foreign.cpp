@@ -61,12 +61,12 @@ void bind_foreign(py::module_& m) {
   py::class_<device::Seal, std::shared_ptr<device::Seal>>(m, "Seal", "what is not to be written: what has a value now")
       .def(py::init<>())
       .def("covers", &device::Seal::covers, py::arg("tensor"));
-  m.def("seal", &device::seal, "of this thread");
-  m.def("set_seal", &device::set_seal, py::arg("seal"));
+  using Seal = std::optional<std::shared_ptr<device::Seal>>;
+  m.def("seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; }, "of this thread");
+  m.def("set_seal", [](const Seal& seal) { device::set_seal(seal.value_or(nullptr)); }, py::arg("seal"));
   m.def("write_protected", &device::write_protected,
         "a tensor over the same memory; a write copies it first, and counts it");
-  m.def("snapshot", &device::snapshot,
-        "a tensor over the same memory, as it stays when the given one is written to");
+  m.def("snapshot", &device::snapshot, "a tensor over the same memory, as it stays when the given one is written to");
 }
 
 }  // namespace tpjrt::python

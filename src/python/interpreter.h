@@ -19,7 +19,7 @@ void set_python_sources(PluginsSource plugins, DecomposeSource decompose);
 
 // What the core asks of a framework whose traces torch code is in the middle of. value_needed(placeholder's address, cause)
 // -> what the error says, or "". before_write(tensor that is sealed, op) raises, or lifts the seal.
-using ValueNeeded = pybind11::typing::Callable<std::string(uint64_t, std::string)>;
+using ValueNeeded = pybind11::typing::Callable<std::string(pybind11::int_, std::string)>;
 using BeforeWrite = pybind11::typing::Callable<void(at::Tensor, std::string)>;
 void set_foreign_trace(ValueNeeded value_needed, BeforeWrite before_write);
 

@@ -191,8 +191,11 @@ FUNCTIONS = {
     "solve": (lambda x, b: torch.linalg.solve(x + 5 * torch.eye(3), b), (3, 3), (3, 2)),
     "svd, qr": (lambda x: torch.linalg.svdvals(x) + torch.linalg.qr(x)[1].abs(), (3, 3)),
     "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), (3, 3)),
-    "torch.func": (lambda x, w: torch.func.vmap(torch.func.grad(lambda r, w: (r.sin() * w * C).sum()), (0, None))(x, w),
-                   (4, 3), (3,)),
+    "torch.func": (
+        lambda x, w: torch.func.vmap(torch.func.grad(lambda r, w: (r.sin() * w * C).sum()), (0, None))(x, w),
+        (4, 3),
+        (3,),
+    ),
     "sort": (lambda x: torch.sort(x, -1)[0][..., :2], (4, 5)),
 }
 

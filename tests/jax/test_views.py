@@ -66,7 +66,7 @@ def test_compiled_torch_code_in_the_middle():
     w = torch.from_numpy(np.array(W)).to("pjrt")
     step = torch.compile(lambda t: torch.tanh((t + 1) @ w), backend="pjrt")
     close(step(torch.from_numpy(np.array(X)).to("pjrt")).cpu(), jnp.tanh((X + 1) @ W))
-    f = jax.jit(jax.value_and_grad(lambda x: (jnp.sin(jax_view(step(torch_view(x))) ) * 2).sum()))
+    f = jax.jit(jax.value_and_grad(lambda x: (jnp.sin(jax_view(step(torch_view(x)))) * 2).sum()))
     for got, wanted in zip(f(X), jax.value_and_grad(lambda x: by_jax(x, W).sum())(X), strict=True):
         close(got, wanted)
 

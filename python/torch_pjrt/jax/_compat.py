@@ -377,8 +377,8 @@ OF_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_
 
 
 def foreign_call(lowered: jax.stages.Lowered) -> tuple[str, str] | None:
-    """A function outside of the program that it calls, if any, and the primitive of JAX's that does. What XLA knows itself
-    is not meant."""
+    """A function outside of the program that it calls, if any, and the primitive of JAX's that does. What XLA knows
+    itself is not meant."""
     module = lowered.compiler_ir("stablehlo")
     found: list[tuple[str, str]] = []
 

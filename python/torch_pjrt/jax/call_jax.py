@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
-
 from weakref import WeakValueDictionary
 
 import jax
@@ -59,7 +58,7 @@ def from_jax(jax_fn: Callable[..., Any], *, dtypes: str | None = None) -> Callab
 
     g.__name__ = g.__qualname__ = getattr(jax_fn, "__name__", type(jax_fn).__name__)
     g.__doc__ = getattr(jax_fn, "__doc__", None)
-    g._held = held  # type: ignore[attr-defined]
+    g._held = held
     return g
 
 

@@ -81,7 +81,10 @@ class JaxProgram:
         return [*self.structs, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in consts)]
 
     def _text(self) -> tuple[str, str]:
-        count, jaxpr = len(self.structs), self.jaxpr  # JAX keeps the function for a while, which shall not keep the program
+        count, jaxpr = (
+            len(self.structs),
+            self.jaxpr,
+        )  # JAX keeps the function for a while, which shall not keep the program
 
         def lifted(*values: Any) -> Sequence[Any]:
             given = iter(values[count:])
@@ -97,8 +100,8 @@ class JaxProgram:
             ) from error
         if (foreign := _compat.foreign_call(lowered)) is not None:
             raise NotImplementedError(
-                f"call_jax({self.name}): JAX's primitive '{foreign[1]}' calls '{foreign[0]}' of a library of JAX's own, "
-                "which a PJRT plugin lacks; call it outside of torch, or use another algorithm"
+                f"call_jax({self.name}): JAX's primitive '{foreign[1]}' calls '{foreign[0]}' of a library of JAX's "
+                "own, which a PJRT plugin lacks; call it outside of torch, or use another algorithm"
             )
         text = lowered.as_text()
         name = f"jax_{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,5 +1,5 @@
-"""Things by number: what torch traces and compiles holds numbers. Kept are those that somebody holds, those that were used
-last, and those that compiled code has the numbers of."""
+"""Things by number: what torch traces and compiles holds numbers. Kept are those that somebody holds, those that were
+used last, and those that compiled code has the numbers of."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ at::Tensor tensor_over(c10::DataPtr memory, size_t nbytes, const at::Tensor& lik
                                                        c10::GetAllocator(like.device().type()), /*resizable=*/true);
   storage->set_materializer(&copy_before_write);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(like.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA),
-      like.dtype());
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(like.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   return tensor;
 }
@@ -88,8 +88,8 @@ std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
   auto* keep = new Share(*static_cast<Share*>(storage->data_ptr().get_context()));
   auto* data =
       static_cast<char*>((*keep)->memory.get()) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
-  return at::from_blob(data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options(),
-                       tensor.device());
+  return at::from_blob(
+      data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options(), tensor.device());
 }
 
 #else

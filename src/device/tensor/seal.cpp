@@ -39,7 +39,8 @@ void set_seal(std::shared_ptr<Seal> seal) { sealed = std::move(seal); }
 
 void ask_before_write(const at::Tensor& written, const char* op) {
   const std::shared_ptr<Seal> held = sealed;
-  if (foreign_trace().before_write && is_pjrt(written) && held->covers(written)) foreign_trace().before_write(written, op);
+  if (foreign_trace().before_write && is_pjrt(written) && held->covers(written))
+    foreign_trace().before_write(written, op);
 }
 
 }  // namespace tpjrt::device
