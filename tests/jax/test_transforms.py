@@ -272,3 +272,31 @@ def test_dropout_draws_from_the_key():
     assert_same(f(x, key=jax.random.PRNGKey(1)), f(x, key=jax.random.key(1)))
     with pytest.raises(RuntimeError, match=r"\[aten::native_dropout\].*no key was given.*key=jax.random.key"):
         f(x)
+
+
+DRAWS = {  # of ones: mean, standard deviation
+    "rand": (torch.rand_like, 0.5, 0.289),
+    "randn": (torch.randn_like, 0, 1),
+    "normal": (lambda x: torch.normal(x, x * 0.5), 1, 0.5),
+    "exponential": (lambda x: x.exponential_(2.0), 0.5, 0.5),
+    "log_normal": (lambda x: x.log_normal_(0, 0.5), 1.133, 0.604),
+    "geometric": (lambda x: x.geometric_(0.25), 4, 3.464),
+    "cauchy": (lambda x: x.cauchy_().atan(), 0, 0.907),
+    "bernoulli": (lambda x: torch.bernoulli(x * 0.3), 0.3, 0.458),
+    "randint": (lambda x: torch.randint(0, 10, x.shape).float(), 4.5, 2.872),
+    "randperm": (lambda x: torch.randperm(len(x)).float(), 1999.5, 1154.7),
+    "multinomial": (lambda x: torch.multinomial(x[:4].cumsum(0), len(x), True).float(), 2, 1),
+    "rrelu": (lambda x: F.rrelu(-x, training=True), -0.229, 0.0601),
+}
+
+
+def test_draws_are_what_they_should_be():
+    f = as_jax(lambda x: {name: fn(x.clone()) for name, (fn, *_) in DRAWS.items()})
+    drawing = jax.jit(lambda key: f(jnp.ones(4000), key=key))
+    one, same, other = (drawing(jax.random.key(i)) for i in (0, 0, 1))
+    for name, (_, mean, deviation) in DRAWS.items():
+        assert np.array_equal(one[name], same[name]), name
+        assert not np.array_equal(one[name], other[name]), name
+        drawn = np.asarray(one[name])
+        assert abs(drawn.mean() - mean) < 5 * deviation / drawn.size**0.5, name
+        assert abs(drawn.std() / deviation - 1) < 0.15, name
