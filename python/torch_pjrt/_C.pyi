@@ -70,6 +70,7 @@ __all__: list[str] = [
     "rests_on",
     "seal",
     "set_accelerator_here",
+    "set_compile_policy",
     "set_composites_switch",
     "set_device",
     "set_eager",
@@ -431,17 +432,10 @@ def register_handler(target: str, address: typing.SupportsInt | typing.SupportsI
     """
 
 def reset_metrics() -> None: ...
-def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool:
-    """
-    was it computed of one of these?
-    """
-
-def seal() -> Seal | None:
-    """
-    of this thread
-    """
-
+def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool: ...
+def seal() -> Seal | None: ...
 def set_accelerator_here(arg0: bool) -> bool: ...
+def set_compile_policy(arg0: str) -> None: ...
 def set_composites_switch(asked: Composites) -> None: ...
 def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 def set_eager(arg0: bool) -> None: ...

@@ -57,12 +57,12 @@ void bind_foreign(py::module_& m) {
       .def("__call__", &engine::ForeignFunction::call, py::arg("operands"));
   m.def("set_foreign_trace", &set_foreign_trace, py::arg("value_needed"), py::arg("before_write"),
         "who is asked where torch code is in the middle of another framework's trace");
-  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"), "was it computed of one of these?");
+  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"));
   py::class_<device::Seal, std::shared_ptr<device::Seal>>(m, "Seal", "what is not to be written: what has a value now")
       .def(py::init<>())
       .def("covers", &device::Seal::covers, py::arg("tensor"));
   using Seal = std::optional<std::shared_ptr<device::Seal>>;
-  m.def("seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; }, "of this thread");
+  m.def("seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; });
   m.def("set_seal", [](const Seal& seal) { device::set_seal(seal.value_or(nullptr)); }, py::arg("seal"));
   m.def("write_protected", &device::write_protected,
         "a tensor over the same memory; a write copies it first, and counts it");
