@@ -21,6 +21,7 @@ __all__: list[str] = [
     "Placeholder",
     "Program",
     "Region",
+    "Seal",
     "Trace",
     "add_kernel",
     "asked_composites",
@@ -66,15 +67,19 @@ __all__: list[str] = [
     "plugin_memory",
     "register_handler",
     "reset_metrics",
+    "rests_on",
+    "seal",
     "set_accelerator_here",
     "set_compile_policy",
     "set_composites_switch",
     "set_device",
     "set_eager",
+    "set_foreign_trace",
     "set_location",
     "set_program_listener",
     "set_python_sources",
     "set_run_listener",
+    "set_seal",
     "set_strict",
     "set_tracing",
     "snapshot",
@@ -220,6 +225,13 @@ class ForeignFunction:
         ],
         device: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+
+class Seal:
+    """
+    what is not to be written: what has a value now
+    """
+    def __init__(self) -> None: ...
+    def covers(self, tensor: torch.Tensor) -> bool: ...
 
 class Captured:
     """
@@ -420,11 +432,21 @@ def register_handler(target: str, address: typing.SupportsInt | typing.SupportsI
     """
 
 def reset_metrics() -> None: ...
+def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool: ...
+def seal() -> Seal | None: ...
 def set_accelerator_here(arg0: bool) -> bool: ...
 def set_compile_policy(arg0: str) -> None: ...
 def set_composites_switch(asked: Composites) -> None: ...
 def set_device(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 def set_eager(arg0: bool) -> None: ...
+def set_foreign_trace(
+    value_needed: collections.abc.Callable[[int, str], str],
+    before_write: collections.abc.Callable[[torch.Tensor, str], None],
+) -> None:
+    """
+    who is asked where torch code is in the middle of another framework's trace
+    """
+
 def set_location(arg0: str, arg1: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 def set_program_listener(arg0: collections.abc.Callable[[str, str], None]) -> None: ...
 def set_python_sources(
@@ -435,11 +457,12 @@ def set_python_sources(
     """
 
 def set_run_listener(arg0: collections.abc.Callable[[str], None]) -> None: ...
+def set_seal(seal: Seal | None) -> None: ...
 def set_strict(arg0: bool) -> None: ...
 def set_tracing(arg0: bool) -> None: ...
 def snapshot(arg0: torch.Tensor) -> torch.Tensor | None:
     """
-    a CPU tensor over the same memory, as it stays when the given one is written to
+    a tensor over the same memory, as it stays when the given one is written to
     """
 
 def stablehlo(
@@ -466,5 +489,5 @@ def while_loop(
 ) -> list[torch.Tensor]: ...
 def write_protected(arg0: torch.Tensor) -> torch.Tensor | None:
     """
-    a CPU tensor over the same memory; a write copies it first, and counts it
+    a tensor over the same memory; a write copies it first, and counts it
     """

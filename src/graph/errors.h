@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace tpjrt::graph {
 
@@ -11,7 +12,9 @@ struct InternalError : std::logic_error {
 
 // Thrown when the value of a placeholder is asked for: a decomposition or a trace depends on data.
 struct DependsOnData : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit DependsOnData(const std::string& text, const void* placeholder = nullptr)
+      : std::runtime_error(text), placeholder(placeholder) {}
+  const void* placeholder;  // the leaf, to be compared, never followed; null where none is to blame
 };
 
 }  // namespace tpjrt::graph

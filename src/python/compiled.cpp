@@ -15,6 +15,7 @@
 #include "engine/call/compiled_graph.h"
 #include "engine/lower/control_flow.h"
 #include "engine/session/session.h"
+#include "graph/errors.h"
 
 namespace py = pybind11;
 
@@ -129,7 +130,11 @@ class Function {
     for (const py::handle argument : arguments) given.push_back(given_of(argument.ptr()));
     const std::shared_ptr<Program> program = find(arguments, given);
     std::vector<at::Tensor> tensors;
-    program->graph->call(given, tensors);
+    try {
+      program->graph->call(given, tensors);
+    } catch (const graph::DependsOnData&) {  // raised before anything is run
+      return py::list(plain_(arguments));
+    }
     py::list results(program->constants.size());
     size_t next = 0;
     for (size_t i = 0; i < program->constants.size(); ++i) {

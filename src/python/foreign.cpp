@@ -6,8 +6,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "device/host/shared_memory.h"
+#include "device/tensor/seal.h"
 #include "engine/lower/foreign_call.h"
 #include "engine/lower/handed_over.h"
+#include "python/interpreter.h"
 
 namespace py = pybind11;
 
@@ -53,10 +55,18 @@ void bind_foreign(py::module_& m) {
            py::arg("label"), py::arg("name"), py::arg("functions"), py::arg("operands"), py::arg("results"),
            py::arg("device"))
       .def("__call__", &engine::ForeignFunction::call, py::arg("operands"));
+  m.def("set_foreign_trace", &set_foreign_trace, py::arg("value_needed"), py::arg("before_write"),
+        "who is asked where torch code is in the middle of another framework's trace");
+  m.def("rests_on", &engine::rests_on, py::arg("tensor"), py::arg("others"));
+  py::class_<device::Seal, std::shared_ptr<device::Seal>>(m, "Seal", "what is not to be written: what has a value now")
+      .def(py::init<>())
+      .def("covers", &device::Seal::covers, py::arg("tensor"));
+  using Seal = std::optional<std::shared_ptr<device::Seal>>;
+  m.def("seal", [] { return device::seal() ? Seal(device::seal()) : std::nullopt; });
+  m.def("set_seal", [](const Seal& seal) { device::set_seal(seal.value_or(nullptr)); }, py::arg("seal"));
   m.def("write_protected", &device::write_protected,
-        "a CPU tensor over the same memory; a write copies it first, and counts it");
-  m.def("snapshot", &device::snapshot,
-        "a CPU tensor over the same memory, as it stays when the given one is written to");
+        "a tensor over the same memory; a write copies it first, and counts it");
+  m.def("snapshot", &device::snapshot, "a tensor over the same memory, as it stays when the given one is written to");
 }
 
 }  // namespace tpjrt::python

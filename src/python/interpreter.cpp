@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "device/services/foreign_trace.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/start/rounds.h"
@@ -82,6 +83,21 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
                                   : torch::jit::toIValue(one, schema.returns()[i].type(), std::nullopt));
   }
   return true;
+}
+
+// JAX's, once torch_pjrt.jax is imported.
+py::function* value_needed_source = nullptr;
+py::function* before_write_source = nullptr;
+
+std::string value_needed(const void* placeholder, const char* cause) {
+  py::gil_scoped_acquire gil;
+  if (!value_needed_source) return {};
+  return (*value_needed_source)(reinterpret_cast<uint64_t>(placeholder), cause).cast<std::string>();
+}
+
+void before_write(const at::Tensor& sealed, const char* op) {
+  py::gil_scoped_acquire gil;
+  if (before_write_source) (*before_write_source)(sealed, op);
 }
 
 // Where torch and this package lie: their frames are not the user's.
@@ -196,7 +212,13 @@ void set_python_sources(PluginsSource plugins_function, DecomposeSource decompos
   decompose_source = new py::function(std::move(decompose_function));
 }
 
+void set_foreign_trace(ValueNeeded value_needed_function, BeforeWrite before_write_function) {
+  value_needed_source = new py::function(std::move(value_needed_function));
+  before_write_source = new py::function(std::move(before_write_function));
+}
+
 void install_interpreter() {
+  device::install_foreign_trace({&value_needed, &before_write});
   device::install_location_source(&user_location);
   engine::install_decomposer(&decompose);
   engine::set_deleter_of_slices(deleter_of_slices());

@@ -1,6 +1,7 @@
 // What the core asks of the Python interpreter: user locations, decompositions, plugins, and to let go of the GIL.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
 
@@ -15,5 +16,11 @@ void install_interpreter();
 using PluginsSource = pybind11::typing::Callable<std::vector<std::pair<std::string, std::string>>()>;
 using DecomposeSource = pybind11::typing::Callable<pybind11::object(pybind11::ellipsis)>;
 void set_python_sources(PluginsSource plugins, DecomposeSource decompose);
+
+// What the core asks of a framework whose traces torch code is in the middle of. value_needed(placeholder's address, cause)
+// -> what the error says, or "". before_write(tensor that is sealed, op) raises, or lifts the seal.
+using ValueNeeded = pybind11::typing::Callable<std::string(pybind11::int_, std::string)>;
+using BeforeWrite = pybind11::typing::Callable<void(at::Tensor, std::string)>;
+void set_foreign_trace(ValueNeeded value_needed, BeforeWrite before_write);
 
 }  // namespace tpjrt::python

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -10,6 +13,7 @@ import torch
 import torch_pjrt
 from torch_pjrt.jax import as_jax, call_jax, from_jax, functions
 
+call_jax_module = sys.modules["torch_pjrt.jax.call_jax"]
 DEVICES = ["cpu", "pjrt"]
 BIG = jnp.ones((3, 3)) * 2
 
@@ -152,14 +156,27 @@ def test_random_numbers_and_pallas():
     close(call_jax(doubled, x), x * 2)
 
 
-def test_compiled_programs_of_eager_calls_are_few(monkeypatch):
-    monkeypatch.setattr(functions, "KEPT", 3)
-    functions._on_hosts.clear()
+def test_programs_of_eager_calls_are_few(monkeypatch):
+    for registry in (functions._programs, call_jax_module._callables):
+        monkeypatch.setattr(registry, "kept", 3)
+    x, w = torch.ones(4, 3, requires_grad=True), torch.ones(3, 3)
+    early = call_jax(lambda x: by_jax(x, w.shape[0] * jnp.eye(3)), x)
+    kept = compiled(lambda x: call_jax(by_jax, x, w))
+    kept(x.detach())
+
+    def alive():
+        gc.collect()
+        return len(functions._programs.all), len(call_jax_module._callables.all)
+
+    before = alive()
     g = from_jax(jnp.sin)
     for size in (1, 2, 3, 4, 5, 1):
-        x = torch.arange(float(size))
-        close(g(x), x.sin())
-        assert len(functions._on_hosts) <= 3
+        x_ = torch.arange(float(size))
+        close(g(x_), x_.sin())
+        call_jax(lambda x, n=size: x * n, x_)
+    assert all(now - then <= 4 for now, then in zip(alive(), before, strict=True))
     torch_pjrt.reset_metrics()
-    g(torch.arange(5.0))  # one of the last three
+    g(torch.arange(1.0))  # one of the last three
     assert torch_pjrt.metrics()["graphs_compiled"] + torch_pjrt.metrics()["graphs_loaded_from_disk"] == 0
+    early.sum().backward()  # what autograd holds is there, and what is compiled
+    close(kept(x.detach()), by_torch(x.detach(), w))

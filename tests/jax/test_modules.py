@@ -34,10 +34,15 @@ def test_parameters_and_gradients(x):
     assert new_state == {}
     expected = module(in_torch(x)[:2, None])[0]
     close(result, expected.detach())
-    gradients = jax.jit(jax.grad(lambda p: (f(p, state, x[:2, None])[0][0] ** 2).sum()))(params)
-    (expected**2).sum().backward()
-    for name, parameter in module.named_parameters():
-        close(gradients[name], parameter.grad)
+    first = jax.grad(lambda p: (f(p, state, x[:2, None])[0][0] ** 2).sum())
+    total = lambda p: sum((g**2).sum() for g in first(p).values())  # noqa: E731
+    gradients, second = jax.jit(lambda p: (first(p), jax.grad(total)(p)))(params)
+    parameters = dict(module.named_parameters())
+    of_torch = torch.autograd.grad((expected**2).sum(), parameters.values(), create_graph=True)
+    sum((g**2).sum() for g in of_torch).backward()
+    for (name, parameter), gradient in zip(parameters.items(), of_torch, strict=True):
+        close(gradients[name], gradient.detach())
+        close(second[name], parameter.grad)
 
 
 def test_running_statistics_are_returned(x):

@@ -42,6 +42,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("allclose", "equal", "corrcoef", "cov", "istft", "linspace.tensor_overload",
                      "logspace.tensor_overload", "nn.functional.gaussian_nll_loss", "nn.functional.one_hot"),
                     "PyTorch reads a value"),
+    "logcumsumexp": "of complex numbers; others are swept in tests/ops, too",
     **dict.fromkeys(("index_reduce.prod", "scatter_reduce.prod"), "their gradient reads a value"),
 }  # fmt: skip
 # What is no matter of as_jax.
@@ -204,6 +205,8 @@ def test_as_jax_is_torch(name: str, dtype: torch.dtype | None) -> None:
         dtype = usual
     elif dtype == usual or not op.supports_dtype(dtype, "cpu"):
         return
+    elif dtype == torch.int64 and name in ("topk", "kthvalue"):
+        return  # among equal numbers any index is right
     differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     for sample in samples(op, dtype, COUNT, requires_grad=differentiable):
         with warnings.catch_warnings():

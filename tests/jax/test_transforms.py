@@ -163,6 +163,7 @@ class Straight(torch.autograd.Function):
 
 def hooked(x):
     y = torch.sin(x)
+    y.retain_grad()
     y.register_hook(lambda gradient: gradient * 10)
     return y * x
 
@@ -180,6 +181,7 @@ FUNCTIONS = {
     "batch norm": (lambda x, w: F.batch_norm(x, None, None, w, None, training=True), (8, 3, 4), (3,)),
     "custom Function": (lambda x: Straight.apply(x) * x, (4, 3)),
     "hook": (hooked, (4, 3)),
+    "LSTM": (lambda x, h, w, u: torch.lstm_cell(x, (h, h.cos()), w, u)[0], (2, 3), (2, 2), (8, 3), (8, 2)),
     "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *[(2, 5, 4)] * 3),
     "convolution": (lambda w, x: F.max_pool2d(F.conv2d(x, w, padding=1), 2), (2, 3, 3, 3), (2, 3, 4, 4)),
     "scatter": (lambda x, i, s: x.index_add(0, i.long(), s), (5, 3), INDICES, (4, 3)),
@@ -189,8 +191,16 @@ FUNCTIONS = {
     "solve": (lambda x, b: torch.linalg.solve(x + 5 * torch.eye(3), b), (3, 3), (3, 2)),
     "svd, qr": (lambda x: torch.linalg.svdvals(x) + torch.linalg.qr(x)[1].abs(), (3, 3)),
     "cholesky": (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)), (3, 3)),
+    "torch.func": (
+        lambda x, w: torch.func.vmap(torch.func.grad(lambda r, w: (r.sin() * w * C).sum()), (0, None))(x, w),
+        (4, 3),
+        (3,),
+    ),
     "sort": (lambda x: torch.sort(x, -1)[0][..., :2], (4, 5)),
 }
+
+
+C = torch.arange(3.0)
 
 
 def in_torch(fn, args):
@@ -230,6 +240,24 @@ def test_function(name):
     assert_same(together(args, two), (expected, gradients, of_two, shared, second))
 
 
+def test_flex_attention():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    bias = torch.arange(5.0)
+    flex = as_jax(lambda q, k: flex_attention(q, k, k, score_mod=lambda s, b, h, i, j: s - bias[i] * bias[j]))
+    x, y = values(1, 2, 5, 4), values(1, 2, 5, 4)
+
+    def dense(q, k):
+        scores = q @ jnp.swapaxes(k, -1, -2) / 2 - jnp.outer(bias.numpy(), bias.numpy())
+        return jax.nn.softmax(scores) @ k
+
+    def together(f):
+        first = jax.grad(loss(f), 1)
+        return jax.jit(lambda q, k: (jax.jvp(f, (q, k), (k, q)), first(q, k), jax.grad(loss(first))(q, k)))(x, y)
+
+    assert_same(together(flex), together(dense))
+
+
 def test_dropout_draws_from_the_key():
     f = as_jax(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5))
     x, keys = jnp.ones((40, 5)), jax.random.split(jax.random.key(1), 3)
@@ -244,3 +272,31 @@ def test_dropout_draws_from_the_key():
     assert_same(f(x, key=jax.random.PRNGKey(1)), f(x, key=jax.random.key(1)))
     with pytest.raises(RuntimeError, match=r"\[aten::native_dropout\].*no key was given.*key=jax.random.key"):
         f(x)
+
+
+DRAWS = {  # of ones: mean, standard deviation
+    "rand": (torch.rand_like, 0.5, 0.289),
+    "randn": (torch.randn_like, 0, 1),
+    "normal": (lambda x: torch.normal(x, x * 0.5), 1, 0.5),
+    "exponential": (lambda x: x.exponential_(2.0), 0.5, 0.5),
+    "log_normal": (lambda x: x.log_normal_(0, 0.5), 1.133, 0.604),
+    "geometric": (lambda x: x.geometric_(0.25), 4, 3.464),
+    "cauchy": (lambda x: x.cauchy_().atan(), 0, 0.907),
+    "bernoulli": (lambda x: torch.bernoulli(x * 0.3), 0.3, 0.458),
+    "randint": (lambda x: torch.randint(0, 10, x.shape).float(), 4.5, 2.872),
+    "randperm": (lambda x: torch.randperm(len(x)).float(), 1999.5, 1154.7),
+    "multinomial": (lambda x: torch.multinomial(x[:4].cumsum(0), len(x), True).float(), 2, 1),
+    "rrelu": (lambda x: F.rrelu(-x, training=True), -0.229, 0.0601),
+}
+
+
+def test_draws_are_what_they_should_be():
+    f = as_jax(lambda x: {name: fn(x.clone()) for name, (fn, *_) in DRAWS.items()})
+    drawing = jax.jit(lambda key: f(jnp.ones(4000), key=key))
+    one, same, other = (drawing(jax.random.key(i)) for i in (0, 0, 1))
+    for name, (_, mean, deviation) in DRAWS.items():
+        assert np.array_equal(one[name], same[name]), name
+        assert not np.array_equal(one[name], other[name]), name
+        drawn = np.asarray(one[name])
+        assert abs(drawn.mean() - mean) < 5 * deviation / drawn.size**0.5, name
+        assert abs(drawn.std() / deviation - 1) < 0.15, name

@@ -62,6 +62,15 @@ def test_whole_numbers_have_no_gradient_and_keys_are_given():
         jax.jit(lambda x: jax_view(torch.rand_like(torch_view(x))))(X)
 
 
+def test_compiled_torch_code_in_the_middle():
+    w = torch.from_numpy(np.array(W)).to("pjrt")
+    step = torch.compile(lambda t: torch.tanh((t + 1) @ w), backend="pjrt")
+    close(step(torch.from_numpy(np.array(X)).to("pjrt")).cpu(), jnp.tanh((X + 1) @ W))
+    f = jax.jit(jax.value_and_grad(lambda x: (jnp.sin(jax_view(step(torch_view(x)))) * 2).sum()))
+    for got, wanted in zip(f(X), jax.value_and_grad(lambda x: by_jax(x, W).sum())(X), strict=True):
+        close(got, wanted)
+
+
 def test_what_was_pending_beside_views_can_be_read():
     beside = torch.ones(3, device="pjrt") * 3
     close(jax.jit(lambda x: jax_view(torch_view(x) * beside))(X), X * 3)

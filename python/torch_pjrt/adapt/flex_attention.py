@@ -1,9 +1,13 @@
-"""``torch.nn.attention.flex_attention`` has a list of the devices that it accepts."""
+"""``torch.nn.attention.flex_attention``, outside of compiled code: on the device, and differentiated to any order."""
 
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
+from torch._C import DispatchKey
+
+from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
 
 
@@ -15,5 +19,17 @@ def _accept_the_device(flex_attention: ModuleType) -> None:
     flex_attention._validate_device.__code__ = code.replace(co_consts=tuple(constants))
 
 
+def _differentiate_the_formula(flex_attention: ModuleType) -> None:
+    """PyTorch's own backward of it gives wrong numbers where it is differentiated once more."""
+    operator, dense = flex_attention.flex_attention, flex_attention.sdpa_dense
+    traced = operator.py_kernels[DispatchKey.Autograd]
+
+    def of_device(query: Any, *rest: Any) -> Any:
+        return (traced if _C.has_no_values((query,)) else dense)(query, *rest)
+
+    operator.py_impl(DispatchKey.AutogradPrivateUse1)(of_device)
+
+
 def install() -> None:
+    after_import("torch._higher_order_ops.flex_attention", _differentiate_the_formula)
     after_import("torch.nn.attention.flex_attention", _accept_the_device)

@@ -21,6 +21,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.kept import Kept, Made
 from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
 from torch_pjrt.capture.ties import Place
+from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.effects import has_effects, is_custom
 from torch_pjrt.program.placeholders import (
@@ -293,6 +294,8 @@ class Recording(TorchFunctionMode):
     def lift(self, value: Any) -> Any:
         """The same with placeholders for tensors that the function did not make itself."""
         if isinstance(value, torch.Tensor):
+            if is_wrapped(value):
+                return rewrapped(value, self.lift)
             known = self.by_id.get(id(value))
             if known is not None:
                 if known.container is not value and id(value) not in self.held:
@@ -379,7 +382,8 @@ class Recording(TorchFunctionMode):
             needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
             kind = ValueNeeded if needs_value else CaptureError
             raise kind(f"{name} can't be part of a program: {error}") from error
-        results = leaves(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        found = pytree.tree_leaves(result)
+        results = leaves(leaf for leaf in found if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf))
         self.made.add(leaf for leaf in results if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
         return result
 

@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 OLDEST, NEWEST = (0, 7), (0, 12)  # releases that were tried, or read
 
@@ -35,11 +35,11 @@ _check_version(jax.__version__)
 
 import jax.extend.core  # noqa: E402
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 from jax.extend.core import Primitive  # noqa: E402
 from jax.extend.mlir import ir  # noqa: E402
 from jax.extend.mlir.dialects import func, stablehlo  # noqa: E402
 from jax.interpreters import ad, batching, mlir  # noqa: E402
-from torch.utils.dlpack import to_dlpack  # noqa: E402
 
 FLOAT0 = jax.dtypes.float0
 GENERIC = "pjrt"  # no platform that JAX knows: it lowers by the rules that need no library of one
@@ -50,13 +50,26 @@ def is_tracer(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
+@functools.cache
+def _is_clean() -> Callable[[], bool]:
+    try:
+        from jax._src.core import trace_state_clean
+    except ImportError:
+        return cast("Callable[[], bool]", jax.core.trace_state_clean)
+    return cast("Callable[[], bool]", trace_state_clean)
+
+
 def is_tracing() -> bool:
     """Is JAX tracing anything in this thread?"""
-    if hasattr(jax.core, "trace_state_clean"):
-        return not jax.core.trace_state_clean()
-    from jax._src import core
+    return not _is_clean()()
 
-    return not core.trace_state_clean()
+
+def trace_state() -> Any:
+    """What JAX traces in this thread, to be compared: equal in one trace."""
+    import jax.extend.core as core
+
+    found = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+    return found(convention="flax")
 
 
 def is_typed_key(value: Any) -> bool:
@@ -237,10 +250,9 @@ def parse(text: str) -> tuple[Any, Any]:
         return ir.Module.parse(text), context
 
 
-def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> tuple[str, Any]:
-    """The StableHLO of a JAX function for any platform, and the structs of its results."""
-    traced = jax.jit(function, keep_unused=True).trace(*structs)
-    return traced.lower(lowering_platforms=(GENERIC,)).as_text(), traced.out_info
+def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> jax.stages.Lowered:
+    """A JAX function as it is on any platform."""
+    return jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=(GENERIC,))
 
 
 def _widen_scatter(op: Any) -> Any:
@@ -279,6 +291,17 @@ def functions_of(text: str, prefix: str) -> str:
 
 
 @functools.cache
+def has_device(kind: str) -> bool:
+    """Has JAX devices that torch has tensors on, under torch's name?"""
+    if kind == "cpu":
+        return True
+    try:
+        return kind == "cuda" and bool(jax.local_devices(backend="gpu"))
+    except RuntimeError:
+        return False
+
+
+@functools.cache
 def _importer() -> Callable[[Any], jax.Array] | None:
     """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its
     time."""
@@ -292,12 +315,32 @@ def _importer() -> Callable[[Any], jax.Array] | None:
     return lambda capsule: inner(capsule, device, None, None, *more)
 
 
+@functools.cache
+def _exporter() -> Callable[..., Any]:
+    """What ``Array.__dlpack__`` calls in the end, for an array of the host's memory."""
+    try:
+        from jax._src.lib import _jax
+
+        inner = _jax.buffer_to_dlpack_managed_tensor
+    except (ImportError, AttributeError):
+        return lambda array: array.__dlpack__()
+    return lambda array: inner(array.addressable_data(0), stream=None)
+
+
+def exported(array: jax.Array) -> torch.Tensor:
+    """A tensor over an array's memory, on the same device."""
+    (device,) = array.devices()
+    if device.platform != "cpu":
+        return torch.from_dlpack(array)
+    return cast("torch.Tensor", torch._C._from_dlpack(_exporter()(array)))
+
+
 def imported(tensor: Any) -> jax.Array:
     """An array over a tensor's memory, where JAX can use it in place."""
     importer = _importer() if tensor.device.type == "cpu" else None
     if importer is None:
         return jax.dlpack.from_dlpack(tensor)
-    return importer(to_dlpack(tensor))
+    return importer(torch._C._to_dlpack(tensor))
 
 
 def is_literal(variable: Any) -> bool:
@@ -330,9 +373,21 @@ def eval_jaxpr(closed: Any, consts: Sequence[Any], args: Sequence[Any]) -> Any:
     return jax.core.eval_jaxpr(closed.jaxpr, list(consts), *args)
 
 
-def foreign_call(text: str) -> str | None:
-    """A function outside of the program that a module calls, if any. What XLA knows itself is not meant."""
-    for target in re.findall(r"stablehlo\.custom_call @\"?([\w.$]+)", text):
-        if target not in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"):
-            return str(target)
-    return None
+OF_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
+
+
+def foreign_call(lowered: jax.stages.Lowered) -> tuple[str, str] | None:
+    """A function outside of the program that it calls, if any, and the primitive of JAX's that does. What XLA knows
+    itself is not meant."""
+    module = lowered.compiler_ir("stablehlo")
+    found: list[tuple[str, str]] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and (target := op.attributes["call_target_name"].value) not in OF_XLA:
+            names = re.findall(r'"([^"]*)"', str(op.location))
+            found.append((target, names[0].split("/")[-1] if names else "?"))
+        return ir.WalkResult.ADVANCE
+
+    with module.context:
+        module.operation.walk(visit)
+    return found[0] if found else None

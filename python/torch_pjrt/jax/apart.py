@@ -1,4 +1,5 @@
-"""A place apart from whatever PyTorch does around it: no modes, no function transforms, gradients as usual."""
+"""A place apart from whatever PyTorch does around it: no modes, no function transforms, nothing sealed,
+gradients as usual."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.overrides import _len_torch_function_stack, _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_pjrt import _C
+
 
 @contextmanager
 def apart() -> Iterator[None]:
@@ -20,4 +23,6 @@ def apart() -> Iterator[None]:
             stack.enter_context(_pop_mode_temporarily())
         stack.enter_context(temporarily_clear_interpreter_stack())
         stack.enter_context(torch.inference_mode(False))
+        stack.callback(_C.set_seal, _C.seal())
+        _C.set_seal(None)
         yield

@@ -76,7 +76,16 @@ def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
             f"{what} is spread over {len(array.devices())} devices, and a tensor is on one: under jax.jit it is "
             "sharded as JAX decides; here give one shard (array.addressable_shards[i].data), or jax.device_get(array)"
         )
-    shared: torch.Tensor = torch.from_dlpack(array)
+    try:
+        shared = _compat.exported(array)
+    except Exception as error:
+        (device,) = array.devices()
+        if device.platform == "cpu":
+            raise
+        raise ValueError(
+            f"{what} is on {device}, which this PyTorch has no tensors on: under jax.jit torch code runs wherever JAX "
+            "does; here take it to the host first, jax.device_put(array, jax.devices('cpu')[0])"
+        ) from error
     protected: torch.Tensor | None = _C.write_protected(shared)
     return shared.clone() if protected is None else protected
 
@@ -93,8 +102,11 @@ def to_jax(tensor: torch.Tensor, what: str = "the tensor") -> jax.Array:
     if tensor.device.type == "pjrt":
         tensor = _C.host_view(tensor.contiguous()) if _C.is_host_memory() else tensor.cpu()
         return _compat.imported(tensor)
-    if tensor.device.type != "cpu":
-        return _compat.imported(tensor)
+    if not _compat.has_device(tensor.device.type):
+        raise ValueError(
+            f"{what} is on '{tensor.device}', which this JAX has no arrays on (pip install 'jax[cuda13]'): give "
+            "tensor.cpu()"
+        )
     if not tensor.is_contiguous():
         return _compat.imported(tensor.contiguous())
     kept: torch.Tensor | None = _C.snapshot(tensor)

@@ -57,7 +57,7 @@ def batched_text(text: str, structs: Sequence[Any], levels: Sequence[Level]) -> 
         for i, level in enumerate(levels):
             batched = _batched(batched, level, structs_at(levels[: i + 1], structs))
         try:
-            return _compat.lower_generic(batched, structs_at(levels, structs))[0]
+            return _compat.lower_generic(batched, structs_at(levels, structs)).as_text()
         except Unbatchable as error:
             raise NotImplementedError(
                 f"jax.vmap of a torch function that uses {error}, which can't be batched: loop over the examples with "

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
 import torch
 
 from torch_pjrt.jax import _compat, arrays
-from torch_pjrt.jax.functions import JaxProgram, apply
+from torch_pjrt.jax.functions import KEPT, JaxProgram, apply
+from torch_pjrt.jax.registry import Registry
 
 
 @torch._dynamo.dont_skip_tracing
@@ -47,7 +49,8 @@ def from_jax(jax_fn: Callable[..., Any], *, dtypes: str | None = None) -> Callab
     """
     if dtypes not in (None, "jax"):
         raise ValueError(f"from_jax: dtypes is 'jax' or None, not {dtypes!r}")
-    number = _number_of(jax_fn, dtypes == "jax")
+    held = _callable_of(jax_fn, narrow=dtypes == "jax")
+    number = held.number
 
     @torch._dynamo.dont_skip_tracing
     def g(*args: Any, **kwargs: Any) -> Any:
@@ -55,6 +58,7 @@ def from_jax(jax_fn: Callable[..., Any], *, dtypes: str | None = None) -> Callab
 
     g.__name__ = g.__qualname__ = getattr(jax_fn, "__name__", type(jax_fn).__name__)
     g.__doc__ = getattr(jax_fn, "__doc__", None)
+    g._held = held
     return g
 
 
@@ -63,8 +67,9 @@ class _Callable:
 
     def __init__(self, function: Callable[..., Any], narrow: bool) -> None:
         self.function, self.narrow = function, narrow
+        self.number = _callables.add(self)
         self.name = getattr(function, "__name__", type(function).__name__)
-        self.programs: dict[Any, tuple[JaxProgram, Any]] = {}
+        self.programs: WeakValueDictionary[Any, JaxProgram] = WeakValueDictionary()
 
     def __call__(self, args: Any, kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -88,8 +93,7 @@ class _Callable:
             ) from None
         if known is None:
             known = self.programs[at] = self._program(tree, operands, statics)
-        program, results = known
-        return jax.tree.unflatten(results, apply(program, operands))
+        return jax.tree.unflatten(known.tree, apply(known, operands))
 
     def _home(self, leaves: list[Any]) -> torch.device:
         devices = dict.fromkeys(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -117,9 +121,9 @@ class _Callable:
         arrays.jax_dtype(leaf.dtype, f"argument {index} of {self.name}")
         return leaf
 
-    def _program(self, tree: Any, operands: list[torch.Tensor], statics: list[Any]) -> tuple[JaxProgram, Any]:
+    def _program(self, tree: Any, operands: list[torch.Tensor], statics: list[Any]) -> JaxProgram:
         structs = [jax.ShapeDtypeStruct(tuple(map(int, x.shape)), arrays.TO_JAX[x.dtype]) for x in operands]
-        results: Any = None
+        results: Any = None  # their tree
 
         def flat(*values: Any) -> Any:
             nonlocal results
@@ -137,7 +141,9 @@ class _Callable:
                     )
             return tuple(leaves)
 
-        return JaxProgram(self.name, flat, structs), results
+        program = JaxProgram(self.name, flat, structs)
+        program.tree = results
+        return program
 
 
 def _is_hashable(value: Any) -> bool:
@@ -148,24 +154,32 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-_callables: list[_Callable] = []  # by number: what torch compiled holds the numbers
-_numbers: dict[Any, str] = {}
+_callables: Registry[_Callable] = Registry(KEPT)
+_numbers: WeakValueDictionary[Any, _Callable] = WeakValueDictionary()
+
+
+def _callable_of(function: Callable[..., Any], narrow: bool) -> _Callable:
+    at = (id(function), narrow)  # the function lives as long as the entry
+    known = _numbers.get(at)
+    if known is None:
+        if not callable(function):
+            raise TypeError(f"call_jax takes a JAX function, not a {type(function).__name__}")
+        known = _numbers[at] = _Callable(function, narrow)
+    return known
 
 
 @torch._dynamo.assume_constant_result
-def _number_of(function: Callable[..., Any], narrow: bool = False) -> str:
-    at = (id(function), narrow)  # which is held, so that no other function gets its id
-    if at not in _numbers:
-        if not callable(function):
-            raise TypeError(f"call_jax takes a JAX function, not a {type(function).__name__}")
-        _callables.append(_Callable(function, narrow))
-        _numbers[at] = str(len(_callables) - 1)
-    return _numbers[at]
+def _number_of(function: Callable[..., Any]) -> str:
+    found = _callable_of(function, narrow=False)
+    _callables.use(found.number)
+    if torch._guards.TracingContext.try_get() is not None:  # a constant of what Dynamo compiles
+        _callables.pin(found.number)
+    return found.number
 
 
 @functools.wraps(_Callable.__call__)
 def _called(number: str, args: Any, kwargs: Any) -> Any:
-    return _callables[int(number)](args, kwargs)
+    return _callables[number](args, kwargs)
 
 
 _traced = torch._dynamo.nonstrict_trace(_called)  # one call of Dynamo's graph, which AOTAutograd looks into

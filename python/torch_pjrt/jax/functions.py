@@ -4,9 +4,9 @@ them."""
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary, ref
 
 import jax
 import torch
@@ -14,14 +14,12 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
+from torch_pjrt.jax.registry import Registry
 from torch_pjrt.program.placeholders import make_placeholder
 from torch_pjrt.program.tracing_scope import tracing
 
-_programs: list[JaxProgram] = []  # by number; what torch compiled holds the numbers
-
-
-KEPT = 256  # compiled programs of eager calls; the one that was called longest ago goes first
-_on_hosts: OrderedDict[str, None] = OrderedDict()  # their numbers, by last use
+KEPT = 256
+_programs: Registry[JaxProgram] = Registry(KEPT)
 
 
 def is_moving(struct: Any) -> bool:
@@ -41,12 +39,14 @@ class JaxProgram:
             self.jaxpr = jax.make_jaxpr(function)(*structs)
         self.results: list[Any] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.jaxpr.out_avals]
         self.dtypes = [arrays.torch_dtype(r.dtype, f"result {i} of {name}") for i, r in enumerate(self.results)]
-        self.number = str(len(_programs))
-        _programs.append(self)
+        self.number = _programs.add(self)
+        self.tree: Any = None  # of the results, where they were in one
         self.moving = [i for i, struct in enumerate(self.structs) if is_moving(struct)]
         self.moving_results = [i for i, struct in enumerate(self.results) if is_moving(struct)]
-        self.compiled = _C.Function(self._compile, self._plain)
+        own = ref(self)  # the collector of cycles doesn't see into a Function
+        self.compiled = _C.Function(lambda arguments: own()._compile(arguments), _plain)  # type: ignore[union-attr]
         self._made: dict[Any, Any] = {}
+        self._batches: WeakValueDictionary[Any, JaxProgram] = WeakValueDictionary()
 
     def function(self, *args: Any) -> Sequence[Any]:
         return tuple(_compat.eval_jaxpr(self.jaxpr, self.jaxpr.consts, args))
@@ -81,25 +81,29 @@ class JaxProgram:
         return [*self.structs, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in consts)]
 
     def _text(self) -> tuple[str, str]:
-        count = len(self.structs)
+        count, jaxpr = (
+            len(self.structs),
+            self.jaxpr,
+        )  # JAX keeps the function for a while, which shall not keep the program
 
         def lifted(*values: Any) -> Sequence[Any]:
             given = iter(values[count:])
-            consts = [value if _compat.is_typed_key(value) else next(given) for value in self.jaxpr.consts]
-            return tuple(_compat.eval_jaxpr(self.jaxpr, consts, values[:count]))
+            consts = [value if _compat.is_typed_key(value) else next(given) for value in jaxpr.consts]
+            return tuple(_compat.eval_jaxpr(jaxpr, consts, values[:count]))
 
         try:
-            text, _ = _compat.lower_generic(lifted, self._all_structs())
+            lowered = _compat.lower_generic(lifted, self._all_structs())
         except NotImplementedError as error:
             raise NotImplementedError(
                 f"call_jax({self.name}): {error}. It has no lowering of JAX's that works on any platform; call it "
                 "outside of torch, or use another algorithm"
             ) from error
-        target = _compat.foreign_call(text)
-        if target is not None:
+        if (foreign := _compat.foreign_call(lowered)) is not None:
             raise NotImplementedError(
-                f"call_jax({self.name}): JAX calls '{target}' of its own library there, which a PJRT plugin lacks"
+                f"call_jax({self.name}): JAX's primitive '{foreign[1]}' calls '{foreign[0]}' of a library of JAX's "
+                "own, which a PJRT plugin lacks; call it outside of torch, or use another algorithm"
             )
+        text = lowered.as_text()
         name = f"jax_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return name, _compat.functions_of(text, name)
 
@@ -119,15 +123,6 @@ class JaxProgram:
             given = [make_placeholder(trace, x) for x in arguments]
             results = self.on_device(given[0].device.index)(given)
             return trace.compile(results, [home] * len(results), home)
-
-    def forget(self) -> None:
-        """Lets go of what eager calls on the host made, which the next one makes anew."""
-        self.compiled = _C.Function(self._compile, self._plain)
-        for at in [at for at in self._made if isinstance(at, tuple) and at[0] in ("constants", "device")]:
-            del self._made[at]
-
-    def _plain(self, *_: Any) -> Any:
-        raise AssertionError("the operator itself is asked where there are no values")
 
     # --- what is made of it
 
@@ -188,8 +183,15 @@ class JaxProgram:
             ]
             return JaxProgram(f"{self.name}_vmap", function, structs)
 
-        made: JaxProgram = self._once((size, dims), make)
+        made = self._batches.get((size, dims))
+        if made is None:
+            with apart():
+                made = self._batches[size, dims] = make()
         return made
+
+
+def _plain(_: Any) -> Any:
+    raise AssertionError("the operator itself is asked where there are no values")
 
 
 def _inserted(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
@@ -236,21 +238,19 @@ _library.define("jax_call(Tensor[] arguments, str program) -> Tensor[]")
 
 
 def _on_host(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
-    found = _programs[int(program)]
-    _on_hosts[program] = None
-    _on_hosts.move_to_end(program)
-    if len(_on_hosts) > KEPT:
-        _programs[int(_on_hosts.popitem(last=False)[0])].forget()
+    found = _programs[program]
     return list(found.compiled.call_with(*arguments, *found.constants(arguments[0].device)))
 
 
 def _on_pjrt(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
-    found, device = _programs[int(program)], arguments[0].device
+    found, device = _programs[program], arguments[0].device
     return list(found.on_device(device.index)([*arguments, *found.constants(device)]))
 
 
 def _shapes(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
-    found = _programs[int(program)]
+    """Where torch traces: it may compile what holds the number."""
+    _programs.pin(program)
+    found = _programs[program]
     return [
         arguments[0].new_empty(struct.shape, dtype=dtype)
         for struct, dtype in zip(found.results, found.dtypes, strict=True)
@@ -269,13 +269,14 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def forward(number: str, split: bool, *arguments: torch.Tensor) -> Any:
-        program = _programs[int(number)]
+        program = _programs[number]
         called = program.with_residuals().forward if split else program
         return tuple(torch.ops.torch_pjrt.jax_call(list(arguments), called.number))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.number, ctx.split, *arguments = inputs
+        number, ctx.split, *arguments = inputs
+        ctx.program = _programs[number]
         ctx.save_for_backward(*arguments, *output)
         ctx.save_for_forward(*arguments)
         ctx.mark_non_differentiable(*(tensor for tensor in output if not arrays.is_differentiable(tensor.dtype)))
@@ -283,7 +284,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        program = _programs[int(ctx.number)]
+        program = ctx.program
         count = len(program.structs)
         arguments, results = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         own = results[len(program.results) :]
@@ -304,7 +305,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
-        program = _programs[int(ctx.number)]
+        program = ctx.program
         called = program.with_residuals().forward if ctx.split else program
         arguments = ctx.saved_tensors
         filled = [torch.zeros_like(arguments[i]) if tangents[i] is None else tangents[i] for i in called.moving]
@@ -313,7 +314,7 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, number: str, split: bool, *arguments: torch.Tensor) -> Any:
-        program = _programs[int(number)]
+        program = _programs[number]
         called = program.with_residuals().forward if split else program
         results = apply(called.batched(info.batch_size, tuple(in_dims[2:])), arguments)
         return tuple(results), tuple(0 for _ in results)
@@ -328,5 +329,6 @@ def _materialized(program: JaxProgram, results: Sequence[Any], cotangents: Seque
 
 def apply(program: JaxProgram, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Calls a program through torch's autograd and its function transforms."""
+    _programs.use(program.number)
     needs = torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments)
     return list(_Call.apply(program.number, needs, *arguments))[: len(program.results)]

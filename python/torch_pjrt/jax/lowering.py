@@ -32,9 +32,11 @@ def module_of(
     structs = [jax.ShapeDtypeStruct(form.shape, arrays.TO_JAX[form.dtype]) for form in operands]
     with apart():
         if platform == "cpu":
-            text, _ = _compat.lower_generic(of_arrays, structs)
+            lowered = _compat.lower_generic(of_arrays, structs)
         else:
-            text = jax.jit(of_arrays, keep_unused=True).trace(*structs).lower(lowering_platforms=(platform,)).as_text()
-    if platform == "cpu" and (target := _compat.foreign_call(text)):
-        raise NotImplementedError(f"JAX calls '{target}' of its own library there, which a PJRT plugin lacks")
-    return str(text)
+            lowered = jax.jit(of_arrays, keep_unused=True).trace(*structs).lower(lowering_platforms=(platform,))
+    if platform == "cpu" and (foreign := _compat.foreign_call(lowered)):
+        raise NotImplementedError(
+            f"JAX's primitive '{foreign[1]}' calls '{foreign[0]}' of a library of JAX's own, which a PJRT plugin lacks"
+        )
+    return str(lowered.as_text())

@@ -139,6 +139,9 @@ class Recorded:
         return self.derivatives[kind, wanted]
 
     def _pull(self, wanted: Sequence[int], cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        if self.of is not None:
+            given = self.inputs[len(self.of[0].structs) :]
+            _check_not_lost([self.outputs[i] for i in self.moving], [x for x in given if x.requires_grad])
         pairs = [
             (self.outputs[i], cotangent)
             for i, cotangent in zip(self.moving, cotangents, strict=True)
@@ -159,12 +162,22 @@ class Recorded:
         given = [placeholder(self.inputs[i].dtype, self.inputs[i].shape) for i in wanted]
         cotangents = [torch.zeros_like(self.outputs[i], requires_grad=True) for i in self.moving]
         gradients = self._pull(wanted, cotangents)
+        _check_not_lost(gradients, cotangents)
         pairs = [(g, t) for g, t in zip(gradients, given, strict=True) if g is not None and g.requires_grad]
         tangents = _gradients(pairs, cotangents)
         return given, [
             torch.zeros_like(cotangent) if tangent is None else tangent
             for cotangent, tangent in zip(cotangents, tangents, strict=True)
         ]
+
+
+def _check_not_lost(gradients: Sequence[torch.Tensor | None], given: Sequence[torch.Tensor]) -> None:
+    """A gradient is linear in what it was made of; where autograd knows nothing of that, it would seem to be zero."""
+    if any(g is not None and not g.requires_grad and _C.rests_on(g, given) for g in gradients):
+        raise RuntimeError(
+            "a gradient in it was computed where autograd does not look (torch.no_grad, detach, an operator that torch "
+            "differentiates once): it has a gradient, and neither a jvp nor a second derivative"
+        )
 
 
 def _gradients(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], wanted: Sequence[torch.Tensor]) -> list[Any]:

@@ -7,20 +7,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import torch
+from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.recording import Recording, recording
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.jax import _compat, arrays
 from torch_pjrt.jax.apart import apart
+from torch_pjrt.jax.forbidden import LIBRARIES, as_jax_says
 from torch_pjrt.jax.linalg import LinearAlgebra
 from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
 
@@ -32,6 +32,12 @@ class Enclosed(Recording):
     def __init__(self) -> None:
         super().__init__("none", follow=False)
         self.is_complete = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is flex_attention:  # whose own gradient has none
+            with self:
+                return sdpa_dense(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
 
     def piece(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         if id(real) not in self.by_id and (self.is_complete or self._is_wide(real)):
@@ -196,18 +202,16 @@ def _told(error: RuntimeError, name: str) -> Exception:
 
 def _place(error: BaseException) -> str:
     """The user's line that it comes from."""
-    libraries = tuple(str(Path(str(module.__file__)).parent) for module in (torch, torch_pjrt, jax))
     lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if not line.filename.startswith(libraries)]
+    own = [line for line in lines if not line.filename.startswith(LIBRARIES)]
     return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def _as_jax_says(error: CaptureError) -> str:
     if "depends on data" in str(error):
-        return ". JAX's name for it is NonConcreteBooleanIndexError: use torch.where, or a size that is known"
+        return as_jax_says("NonConcreteBooleanIndexError")
     if isinstance(error, ValueNeeded):
-        kind = "TracerBoolConversionError" if "__bool__" in str(error) else "ConcretizationTypeError"
-        return f". JAX's name for it is {kind}: use torch.where, or jax.lax.cond around the torch function"
+        return as_jax_says("TracerBoolConversionError" if "__bool__" in str(error) else "ConcretizationTypeError")
     return ""
 
 

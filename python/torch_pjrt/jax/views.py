@@ -19,7 +19,7 @@ from torch.utils.weak import TensorWeakRef
 import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.recording import recording
-from torch_pjrt.jax import _compat, arrays
+from torch_pjrt.jax import _compat, arrays, forbidden
 from torch_pjrt.jax.apart import apart
 from torch_pjrt.jax.calls import call
 from torch_pjrt.jax.keys import words_of
@@ -37,6 +37,13 @@ class _Source:
 
 
 _sources: dict[int, _Source] = {}  # by the placeholder's address
+
+
+def _value_needed(address: int, cause: str) -> str:
+    return forbidden.value_needed(_sources[address].array, cause) if address in _sources else ""
+
+
+_C.set_foreign_trace(_value_needed, forbidden.before_write)
 
 
 def _sweep() -> None:
@@ -64,6 +71,7 @@ def _viewed(array: Any) -> torch.Tensor:
     if not _compat.is_tracer(array) and not _compat.is_tracing():
         return arrays.to_torch(array)
     _sweep()
+    forbidden.seal()
     torch_pjrt.sync()  # what is pending and meets the placeholder could not be read before the trace is forgotten
     leaf = placeholder(arrays.torch_dtype(array.dtype, "the array"), array.shape)
     known = _C.Placeholder(leaf)

@@ -19,6 +19,7 @@
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "device/tensor/access.h"
+#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -82,6 +83,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     return self;
   }
   at::assert_no_internal_overlap(self);
+  before_write(self, "aten::copy_");
   // Shape errors are PyTorch's own: expand() raises them.
   if (src.sizes() != self.sizes()) (void)at::expand_size(src, self.sizes());
   if (self.is_conj()) {

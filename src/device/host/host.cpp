@@ -199,7 +199,7 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     {
       std::lock_guard lock(graph::graph_lock());
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
-      if (storage->cell.value().is_leaf() && (!tracing() || storage->cell.value().node->data)) {
+      if (storage->cell.value().is_leaf() && storage->cell.value().node->data) {
         return storage->cell.value();
       }
     }

@@ -3,10 +3,10 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/COW.h>
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -30,7 +30,7 @@ using Share = std::shared_ptr<Owner>;
 void drop_share(void* share) { delete static_cast<Share*>(share); }
 
 c10::DataPtr share_of(const Share& owner) {
-  return {owner->memory.get(), new Share(owner), &drop_share, c10::Device(c10::kCPU)};
+  return {owner->memory.get(), new Share(owner), &drop_share, owner->memory.device()};
 }
 
 // What PyTorch calls when somebody is about to write. Readers don't call it.
@@ -42,37 +42,40 @@ void copy_before_write(c10::StorageImpl* storage) {
     storage->set_data_ptr_noswap(std::move(share->memory));  // nobody else has it any more, and it was PyTorch's own
     return;
   }
-  c10::DataPtr copy = c10::GetCPUAllocator()->allocate(storage->nbytes());
-  std::memcpy(copy.get(), current.get(), storage->nbytes());
+  const c10::DeviceGuard guard(current.device());
+  c10::DataPtr copy = storage->allocator()->clone(current.get(), storage->nbytes());
   storage->set_data_ptr_noswap(std::move(copy));
   copies_on_write()++;
 }
 
 at::Tensor tensor_over(c10::DataPtr memory, size_t nbytes, const at::Tensor& like) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(memory),
-                                                       c10::GetCPUAllocator(), /*resizable=*/true);
+                                                       c10::GetAllocator(like.device().type()), /*resizable=*/true);
   storage->set_materializer(&copy_before_write);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype());
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(like.is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA), like.dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   return tensor;
 }
+
+bool can_share(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
 
 bool has_owner(const c10::StorageImpl& storage) { return storage.data_ptr().get_deleter() == &drop_share; }
 
 }  // namespace
 
 std::optional<at::Tensor> write_protected(const at::Tensor& source) {
-  if (!source.is_cpu()) return std::nullopt;
+  if (!can_share(source)) return std::nullopt;
   auto* keep = new c10::Storage(source.storage());
   const auto drop = [](void* storage) { delete static_cast<c10::Storage*>(storage); };
   void* data = const_cast<void*>(source.storage().data());
-  auto owner = std::make_shared<Owner>(Owner{c10::DataPtr(data, keep, drop, c10::Device(c10::kCPU))});
+  auto owner = std::make_shared<Owner>(Owner{c10::DataPtr(data, keep, drop, source.device())});
   return tensor_over(share_of(owner), source.storage().nbytes(), source);
 }
 
 std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) return std::nullopt;
+  if (!can_share(tensor)) return std::nullopt;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (!has_owner(*storage)) {
     // Whoever else knows the memory (NumPy, a mapped file) may write to it unseen.
@@ -85,7 +88,8 @@ std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
   auto* keep = new Share(*static_cast<Share*>(storage->data_ptr().get_context()));
   auto* data =
       static_cast<char*>((*keep)->memory.get()) + static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
-  return at::from_blob(data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options());
+  return at::from_blob(
+      data, tensor.sizes(), tensor.strides(), [keep](void*) { delete keep; }, tensor.options(), tensor.device());
 }
 
 #else

@@ -22,6 +22,7 @@
 #include "device/start/eager.h"
 #include "device/tensor/access.h"
 #include "device/tensor/generator.h"
+#include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -73,6 +74,11 @@ bool lists_overlap(const Arguments& arguments) {
     }
   }
   return false;
+}
+
+void check_seal(const Operator& op, const Arguments& arguments) {
+  for (const uint32_t index : arguments.written) before_write(*arguments.operands[index], op.name.c_str());
+  for (const uint32_t index : arguments.written_in_lists) before_write(*arguments.operands[index], op.name.c_str());
 }
 
 // As the CPU's kernels do. `values`: a tensor, dimensions, a correction.
@@ -271,6 +277,7 @@ const Plan* record_known(const Operator& op, Arguments& arguments, Plan::Shape s
   if (C10_UNLIKELY(!arguments.recordable || arguments.device < 0)) return nullptr;
   if (op.writes) {
     check_overlap(op, arguments);
+    if (C10_UNLIKELY(seal() != nullptr)) check_seal(op, arguments);
     if (C10_UNLIKELY(lists_overlap(arguments))) return nullptr;
   }
   std::unique_lock lock(graph::graph_lock());

@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "device/tensor/storage.h"
@@ -76,6 +77,17 @@ std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors)
     if (node->is_leaf() && !node->data) addresses.push_back(reinterpret_cast<uint64_t>(node));
   }
   return addresses;
+}
+
+bool rests_on(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
+  std::vector<graph::Value> sources;
+  for (const at::Tensor& other : others) sources.push_back(held_value(other));
+  const graph::Value value = held_value(tensor);
+  std::lock_guard lock(graph::graph_lock());
+  const std::vector<const Node*> below = graph::topological_order({value});
+  return std::any_of(sources.begin(), sources.end(), [&](const graph::Value& source) {
+    return std::find(below.begin(), below.end(), source.node.get()) != below.end();
+  });
 }
 
 HandedOver hand_over(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& results,

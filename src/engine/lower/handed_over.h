@@ -28,6 +28,9 @@ class Placeholder {
 // The placeholders that these tensors rest on, by address, in the order in which they are met.
 std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors);
 
+// Was the value of `tensor` computed of one of the others'?
+bool rests_on(const at::Tensor& tensor, const std::vector<at::Tensor>& others);
+
 struct HandedOver {
   std::string text;                   // @main takes the inputs, then the constants, all row-major
   std::vector<at::Tensor> constants;  // that the trace uses, and has not made

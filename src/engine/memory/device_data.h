@@ -1,10 +1,9 @@
 // A leaf's data: a PJRT buffer that holds a storage's memory.
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <memory>
 
+#include "graph/errors.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
 
@@ -22,9 +21,12 @@ struct DeviceData final : graph::Data {
 
 // Raises for a placeholder, which a traced function may have left behind somewhere.
 inline const DeviceData& data_of(const graph::Node& leaf) {
-  TORCH_CHECK(leaf.data,
-              "pjrt: this tensor was made while a program was traced, and has no value: it was kept somewhere "
-              "by the traced function. Return it instead");
+  if (!leaf.data) {
+    throw graph::DependsOnData(
+        "pjrt: this tensor was made while a program was traced, and has no value: it was kept somewhere by the traced "
+        "function. Return it instead",
+        &leaf);
+  }
   return static_cast<const DeviceData&>(*leaf.data);
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "device/services/foreign_trace.h"
 #include "device/services/modes.h"
 #include "engine/cut/bookkeeping.h"
 #include "engine/memory/device_data.h"
@@ -24,9 +25,7 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
     const graph::Value& value = cell->value();
     if (!value) continue;
     any |= !value.is_leaf();
-    if (value.is_leaf() && !value.node->data) {
-      throw graph::DependsOnData("its result depends on data, which is not there while a graph is traced");
-    }
+    if (value.is_leaf()) (void)data_of(*value.node);
   }
   return any;
 }
@@ -49,7 +48,7 @@ class Held {
 
 }  // namespace
 
-void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
+void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) try {
   {
     std::lock_guard graph_guard(graph::graph_lock());
     if (!any_pending(cells)) return;
@@ -60,6 +59,8 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) {
     // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
     if (running_ == 0) start("a large graph beside what was read", graph::kEver, graph::kLarge, where);
   });
+} catch (const graph::DependsOnData& error) {
+  device::raise_value_needed(error, cause);
 }
 
 void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where) {

@@ -59,7 +59,7 @@ class Walker {
   uint32_t leaf(Node* node) {
     if (node->mark == mark_) return node->local;
     if (!node->data && !placeholders_)
-      throw DependsOnData("its result depends on data, which is not there while a graph is traced");
+      throw DependsOnData("its result depends on data, which is not there while a graph is traced", node);
     node->mark = mark_;
     node->local = static_cast<uint32_t>(out_.leaves.size());
     node->uses = 0;

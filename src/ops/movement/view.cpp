@@ -108,7 +108,8 @@ Grid grid_of(const Dims& sizes, const Dims& strides) {
   return grid;
 }
 
-// The shape [⌈n/s1⌉, s1/s2, …, sk] of the grid over n elements.
+// The shape [⌈n/s1⌉, s1/s2, …, sk] of the grid over n elements. A last dimension of one, along which XLA:CPU slices slowly,
+// is left out.
 Dims grid_shape(const Grid& grid, int64_t n) {
   Dims shape;
   int64_t outer = 0;
@@ -117,7 +118,7 @@ Dims grid_shape(const Grid& grid, int64_t n) {
     shape.push_back(i == 0 ? (n + stride - 1) / stride : outer / stride);
     outer = stride;
   }
-  shape.push_back(outer == 0 ? n : outer);
+  if (outer != 1) shape.push_back(outer == 0 ? n : outer);
   return shape;
 }
 
@@ -129,7 +130,7 @@ Dims start_in(const Grid& grid, const Dims& shape, int64_t offset) {
     offset %= grid.strides[i];
     if (start[i] + grid.extent(i) > shape[i]) return {};
   }
-  start.push_back(offset);
+  if (shape.size() > start.size()) start.push_back(offset);
   return start;
 }
 
@@ -139,7 +140,7 @@ Value over_grid(Emit& e, const Value& flat, const Dims& shape) {
   return e.reshape(whole, shape);
 }
 
-// The box at `start` of the grid, in steps, or whole; without the last, single coordinate.
+// The box at `start` of the grid, in steps, or whole; without a last, single coordinate.
 Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start, bool whole = false) {
   Dims limit = start, steps(start.size(), 1), sizes;
   for (size_t i = 0; i < grid.sizes.size(); ++i) {
@@ -147,7 +148,7 @@ Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start, bo
     if (!whole) steps[i] = grid.steps[i];
     sizes.push_back(whole ? grid.extent(i) : grid.sizes[i]);
   }
-  limit.back() += 1;
+  if (limit.size() > grid.sizes.size()) limit.back() += 1;
   return e.reshape(e.slice(gridded, start, limit, steps), sizes);
 }
 
@@ -297,7 +298,7 @@ Values write(Emit& e, const Call& c) {
     Value gridded = over_grid(e, target, shape);
     if (a.grid.has_steps()) boxed = in_steps(e, boxed, box(e, gridded, a.grid, start, /*whole=*/true), a.grid);
     Dims with_last = boxed.dims();
-    with_last.push_back(1);
+    with_last.resize(shape.size(), 1);
     Values starts;
     for (const int64_t s : start) starts.push_back(e.constant(s, Type{ElementType::kS64, {}}));
     Value written = e.dynamic_update_slice(gridded, e.reshape(boxed, with_last), starts);

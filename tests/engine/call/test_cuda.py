@@ -336,3 +336,33 @@ def test_models(run: Run) -> None:
         torch.testing.assert_close(*results, rtol=1e-2, atol=1e-3)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     """)
+
+
+def test_memory_that_jax_shares(run: Run) -> None:
+    """JAX's half of CUDA can't be emulated: what its arrays and ours are made of is held to."""
+    pytest.importorskip("jax")
+    run("""
+    from torch_pjrt import _C
+    from torch_pjrt.jax import jax_view
+
+    copies, at = lambda: torch_pjrt.metrics()["copies_on_write"], torch._C._data_address  # which asks for no write
+    source = torch.arange(4.0, device="cuda")
+    shared = _C.write_protected(source)
+    assert shared.device == source.device and at(shared) == at(source) and copies() == 0
+    shared[1:].mul_(10)
+    assert shared.tolist() == [0, 10, 20, 30] and source.tolist() == [0, 1, 2, 3] and copies() == 1
+
+    tensor = torch.arange(4.0, device="cuda")
+    address = at(tensor)
+    taken = _C.snapshot(tensor[1:])
+    assert taken.device == tensor.device and at(taken) == address + 4
+    tensor.add_(1)
+    assert taken.tolist() == [1, 2, 3] and tensor.tolist() == [1, 2, 3, 4] and copies() == 2
+    del taken
+    try:
+        jax_view(tensor)
+    except ValueError as error:
+        assert "is on 'cuda:0', which this JAX has no arrays on" in str(error) and "tensor.cpu()" in str(error)
+    else:
+        raise AssertionError
+    """)

@@ -1,0 +1,46 @@
+// Which storages a seal covers.
+#include "device/tensor/seal.h"
+
+#include <mutex>
+#include <utility>
+
+#include "device/services/foreign_trace.h"
+#include "device/tensor/allocator.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+thread_local std::shared_ptr<Seal> sealed;
+}
+
+Seal::Seal() : newest_(reinterpret_cast<uintptr_t>(next_address(0).get())) {
+  std::lock_guard lock(graph::graph_lock());
+  std::unordered_set<const graph::Component*> seen;
+  graph::Cell::for_each_pending([&](const graph::Value& value) {
+    const graph::Component* component = graph::Component::root(value.node->component.get());
+    if (!seen.insert(component).second) return true;
+    const graph::Link& ring = component->cells;
+    for (const graph::Link* link = ring.next; link != &ring; link = link->next) {
+      pending_.insert(static_cast<const graph::Cell*>(link));
+    }
+    return true;
+  });
+}
+
+bool Seal::covers(const at::Tensor& tensor) const {
+  const LazyStorage* storage = storage_of(tensor);
+  if (reinterpret_cast<uintptr_t>(storage->data()) > newest_) return false;
+  std::lock_guard lock(graph::graph_lock());
+  return storage->cell.value() && !pending_.contains(&storage->cell);
+}
+
+const std::shared_ptr<Seal>& seal() { return sealed; }
+void set_seal(std::shared_ptr<Seal> seal) { sealed = std::move(seal); }
+
+void ask_before_write(const at::Tensor& written, const char* op) {
+  const std::shared_ptr<Seal> held = sealed;
+  if (foreign_trace().before_write && is_pjrt(written) && held->covers(written))
+    foreign_trace().before_write(written, op);
+}
+
+}  // namespace tpjrt::device
