@@ -26,7 +26,8 @@ bool LazyEngine::may_run_by_calls() {
 }
 
 std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  MetGraph& graph = met_.meet(walk);
+  const std::shared_ptr<MetGraph> met = met_.meet(walk);
+  MetGraph& graph = *met;
   if (graph.met == 1) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));

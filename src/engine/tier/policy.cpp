@@ -37,13 +37,14 @@ std::string MetGraph::told() const {
   return std::to_string(met) + " of " + std::to_string(runs) + " by calls";
 }
 
-MetGraph& MetGraphs::meet(const graph::Walk& walk) {
+std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk) {
   if (graphs_.size() >= kMostGraphs) {
-    std::erase_if(graphs_, [](const auto& entry) { return entry.second.met == 1; });
+    std::erase_if(graphs_, [](const auto& entry) { return entry.second->met == 1; });
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
   }
-  MetGraph& graph = graphs_[walk.hash];
-  if (graph.met++ == 0) graph.cost = predicted_cost(walk);
+  std::shared_ptr<MetGraph>& graph = graphs_[walk.hash];
+  if (!graph) graph = std::make_shared<MetGraph>(MetGraph{predicted_cost(walk)});
+  ++graph->met;
   return graph;
 }
 

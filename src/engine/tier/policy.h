@@ -48,11 +48,10 @@ struct MetGraph {
 class MetGraphs {
  public:
   // Counts one more meeting.
-  MetGraph& meet(const graph::Walk& walk);
-  void forget(const graph::Walk& walk) { graphs_.erase(walk.hash); }
+  std::shared_ptr<MetGraph> meet(const graph::Walk& walk);
 
  private:
-  std::unordered_map<uint64_t, MetGraph> graphs_;  // by hash
+  std::unordered_map<uint64_t, std::shared_ptr<MetGraph>> graphs_;  // by hash
 };
 
 }  // namespace tpjrt::engine
