@@ -257,6 +257,16 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_number_in_the_place_of_a_tensor() -> None:
+    """A number may begin with a sign, as no type does."""
+    x = torch.ones(3, 83).to("pjrt")
+    with torch_pjrt.explain() as report:
+        (x.sin() - (-1.5)).cos().cpu()
+        (x.sin() - x).cos().cpu()
+    (made,) = (difference for difference in report.graphs[1].differences if difference.op.startswith("aten::sub"))
+    assert (made.kind, made.before) == ("tensor", "-1.5")
+
+
 def test_a_difference_as_text() -> None:
     plain = Difference("in place", "", "", 0, "results", "1", "0")
     assert str(plain) == "in place: results: 1 → 0"

@@ -88,7 +88,7 @@ def in_fields(before: Description, after: Description, pairs: list[tuple[int, in
             if source is not None and source[0] in changed:
                 inherited = True
                 continue
-            what = tensor_kind(old[name][1], text) if kind == "tensor" else kind
+            what = tensor_kind(old[name][1], text) if old[name][0] == kind == "tensor" else kind
             own.append(difference(what, other, name, old[name], (kind, text)))
         if own or inherited:
             changed.add(j)

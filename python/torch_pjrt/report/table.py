@@ -44,8 +44,8 @@ def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
-        f"{count['calls']} by calls; "
-        f"{counted(fallbacks, 'call')} and {counted(count['host'], 'small graph')} on the host"
+        + (f"{count['calls']} by calls; " if count["calls"] else "")
+        + f"{counted(fallbacks, 'call')} and {counted(count['host'], 'small graph')} on the host"
     )
 
 

@@ -43,7 +43,10 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk) {
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
   }
   std::shared_ptr<MetGraph>& graph = graphs_[walk.hash];
-  if (!graph) graph = std::make_shared<MetGraph>(MetGraph{predicted_cost(walk)});
+  if (!graph) {
+    graph = std::make_shared<MetGraph>();
+    graph->cost = predicted_cost(walk);
+  }
   ++graph->met;
   return graph;
 }
