@@ -243,7 +243,8 @@ def test_a_process_may_end_while_it_compiles() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, "2"], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "over 0"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] in ("over 0", "over 1")  # 1: the compile was done before, on a busy machine
 
 
 def test_an_unknown_policy(server: fresh.Server) -> None:
