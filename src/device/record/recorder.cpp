@@ -7,7 +7,7 @@
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
-#include <functional>
+#include <bit>
 #include <string_view>
 #include <unordered_set>
 
@@ -24,6 +24,7 @@
 #include "device/tensor/generator.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
+#include "graph/tape/walk.h"
 
 namespace tpjrt::device {
 namespace {
@@ -49,28 +50,34 @@ void check_overlap(const Operator& op, const Arguments& arguments) {
   }
 }
 
+const c10::StorageImpl* storage_below(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+// Do any two of them share a storage? Asked of every list that is written to, hence no sorting.
+bool any_share(c10::ArrayRef<const at::Tensor*> tensors) {
+  c10::SmallVector<const c10::StorageImpl*, 512> met(std::bit_ceil(2 * tensors.size()), nullptr);
+  const size_t last = met.size() - 1;
+  for (const at::Tensor* tensor : tensors) {
+    const c10::StorageImpl* storage = storage_below(*tensor);
+    size_t at = graph::mixed(0, reinterpret_cast<uint64_t>(storage)) & last;
+    for (; met[at] != nullptr; at = (at + 1) & last) {
+      if (met[at] == storage) return true;
+    }
+    met[at] = storage;
+  }
+  return false;
+}
+
 // Does the call write, in a list, to memory that another of its tensors shares? Such a call is the calls of its elements, one after
 // the other: each sees what those before it have written.
 bool lists_overlap(const Arguments& arguments) {
-  if (C10_LIKELY(arguments.written_in_lists.empty())) return false;
-  struct Operand {
-    const c10::StorageImpl* storage;
-    uint32_t index;
-  };
-  c10::SmallVector<Operand, 64> operands;
-  for (uint32_t i = 0; i < arguments.operands.size(); ++i) {
-    operands.push_back({arguments.operands[i]->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), i});
-  }
-  std::sort(operands.begin(), operands.end(),
-            [](const Operand& a, const Operand& b) { return std::less<>()(a.storage, b.storage); });
-  const auto is_written = [&](uint32_t index) {
-    return std::ranges::find(arguments.written_in_lists, index) != arguments.written_in_lists.end();
-  };
-  for (size_t i = 0; i < operands.size(); ++i) {
-    for (size_t k = i + 1; k < operands.size() && operands[k].storage == operands[i].storage; ++k) {
-      if (!is_written(operands[i].index) && !is_written(operands[k].index)) continue;
-      const at::Tensor &a = *arguments.operands[operands[i].index], &b = *arguments.operands[operands[k].index];
-      if (at::get_overlap_status(a, b) != at::MemOverlapStatus::No) return true;
+  if (C10_LIKELY(arguments.written_in_lists.empty() || !any_share(arguments.operands))) return false;
+  for (const uint32_t index : arguments.written_in_lists) {
+    const at::Tensor& written = *arguments.operands[index];
+    for (const at::Tensor* other : arguments.operands) {
+      if (other == &written || storage_below(*other) != storage_below(written)) continue;
+      if (at::get_overlap_status(written, *other) != at::MemOverlapStatus::No) return true;
     }
   }
   return false;
