@@ -20,13 +20,16 @@ bool is_small_integer(TypePtr type) {
 
 }  // namespace
 
+bool is_of_memory(const Signature& s) {
+  return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
+}
+
 bool is_bookkeeping(const Node& node) {
   const Signature& s = *node.signature;
   if (s.random || s.results.empty()) return false;
   if (!std::all_of(s.operands.begin(), s.operands.end(), is_small_integer)) return false;
   if (!std::all_of(s.results.begin(), s.results.end(), is_small_integer)) return false;
-  if (!s.op)
-    return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
+  if (!s.op) return is_of_memory(s);
   return s.name.starts_with("aten::") &&
          std::none_of(s.parameters.begin(), s.parameters.end(),
                       [](const Parameter& parameter) { return parameter.constant.isDevice(); });

@@ -9,6 +9,8 @@
 
 namespace tpjrt::engine {
 
+// Is it a node of this project itself that makes memory, or reads or writes it (device/tensor/access.cpp)?
+bool is_of_memory(const graph::Signature& signature);
 // Can this call be run on the host, and take next to no time there?
 bool is_bookkeeping(const graph::Node& node);
 // The same for all calls of a graph, if they are few.

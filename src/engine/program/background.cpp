@@ -11,8 +11,8 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <future>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 

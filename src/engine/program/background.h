@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <future>
 #include <memory>
 
 #include "engine/program/compiler.h"

@@ -1,7 +1,6 @@
 // Running a graph call by call, and when that is done (Note [Tiers]).
 #include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
 
 #include <mutex>
@@ -31,11 +30,10 @@ std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& wal
   if (graph.met == 1) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));
-    graph.is_cut = !cuts_.find_needed(walk).empty();
   }
   const bool ready = compile_policy() == CompilePolicy::kReady && graph.coming && graph.coming->background->is_done();
   if (!graph.has_paid() && !ready) {
-    if (graph.met == 2 && !graph.is_cut) {
+    if (graph.met == 2 && cuts_.find_needed(walk).empty()) {
       graph.coming = session_.programs.prepare(walk);
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);

@@ -12,6 +12,7 @@
 
 #include "device/call/meta.h"
 #include "device/services/interrupt.h"
+#include "engine/cut/bookkeeping.h"
 #include "engine/run/host_kernels.h"
 #include "graph/errors.h"
 
@@ -58,10 +59,6 @@ at::Tensor over(const at::Tensor& base, const Signature& view, c10::ScalarType d
   return at::empty({0}, at::TensorOptions(c10::kCPU).dtype(dtype)).set_(base.storage(), offset, sizes, strides);
 }
 
-bool is_own(const Signature& s) {
-  return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
-}
-
 // The nodes of this project itself (device/tensor/access.cpp).
 at::Tensor run_own(const Node& node, Tensors operands) {
   const Signature& s = *node.signature;
@@ -83,12 +80,12 @@ bool may_fail_halfway(const Signature& s) {
 // Where it throws, operands are as they were.
 Tensors run_call(const Node& node, const Tensors& operands) {
   const Signature& s = *node.signature;
-  Tensors given;
-  for (const at::Tensor& operand : operands) {
-    const auto i = static_cast<uint32_t>(given.size());
-    const bool is_written = std::find(s.mutated.begin(), s.mutated.end(), i) != s.mutated.end();
-    const bool in_place = is_alone(operand) && !may_fail_halfway(s);
-    given.push_back(is_written && !in_place ? make(*s.operands[i]).copy_(operand) : operand);
+  const bool copies = may_fail_halfway(s);
+  std::vector<char> is_copied(operands.size());
+  for (const uint32_t written : s.mutated) is_copied[written] = copies || !is_alone(operands[written]);
+  Tensors given = operands;
+  for (const uint32_t written : s.mutated) {
+    if (is_copied[written]) given[written] = make(*s.operands[written]).copy_(operands[written]);
   }
   torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return given[operand]; });
   for (c10::IValue& value : stack) {
@@ -186,7 +183,7 @@ class Interpreter {
 
   Tensors run(const Node& node, Tensors& operands) {
     const Signature& s = *node.signature;
-    if (is_own(s)) return {run_own(node, std::move(operands))};
+    if (is_of_memory(s)) return {run_own(node, std::move(operands))};
     if (!refused().has(&s)) {
       try {
         if (auto results = run_on_host(node, operands)) return laid_out(s, std::move(*results));

@@ -36,7 +36,6 @@ struct MetGraph {
   uint64_t number = 0;  // as a program's serial
   uint32_t met = 0;
   bool paid = false;               // by an earlier process, too
-  bool is_cut = false;             // its program would be several
   std::shared_ptr<Coming> coming;  // its compile, once it has begun
 
   // Is this run to be compiled?
