@@ -14,8 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_pjrt import _C
-from torch_pjrt.meanings.groups import Tensors, can_be, grouped
+from torch_pjrt.meanings.groups import Tensors, can_be, grouped, longer
 
 
 class _Dropout(TorchDispatchMode):
@@ -67,8 +66,7 @@ def grouped_apart(
     masks = masks_for(function, args, kwargs, tensors[0].device) if drops else []
     if masks and "operands" in attributes:
         names = ["dropout_mask"] if len(masks) == 1 else [f"dropout_mask.{i}" for i in range(len(masks))]
-        text = attributes["operands"]
-        attributes = {**attributes, "operands": f"{text[:-1]}, {str(_C.attribute(names))[1:]}"}
+        attributes = {**attributes, "operands": longer(attributes["operands"], names)}
 
     def pure(args: Any, kwargs: Any, masks: Tensors) -> tuple[Any, list[torch.Tensor]]:
         values, spec = pytree.tree_flatten((args, kwargs))
