@@ -7,17 +7,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
-#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "engine/program/interruptible.h"
 #include "engine/program/unfinished.h"
-#include "pjrt/api/event.h"
 
 namespace tpjrt::engine {
 
@@ -105,19 +103,14 @@ BackgroundCompile::BackgroundCompile(std::function<CompiledText()> work) : task_
   Queue<Task>::instance().push(task_);
 }
 
-bool BackgroundCompile::is_done() const {
-  return task_->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
+bool BackgroundCompile::is_done() const { return engine::is_done(task_->compiled); }
 
 CompiledText BackgroundCompile::result(const std::function<CompiledText()>& instead) {
   if (task_->take()) {
     task_->work = instead;
     task_->run();
   }
-  const pjrt::WaitHook hook = pjrt::wait_hook();
-  while (task_->compiled.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
-    if (hook) hook();
-  }
+  await_with_hook(task_->compiled);
   return task_->compiled.get();
 }
 

@@ -1,14 +1,11 @@
 // Compiling beside a thread that waits.
 #include "engine/program/interruptible.h"
 
-#include <chrono>
-#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "engine/program/unfinished.h"
-#include "pjrt/api/event.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -26,7 +23,6 @@ struct Compile {
     return client.get() == &other && text == other_text && options.device_ordinal == other_options.device_ordinal &&
            options.overrides == other_options.overrides;
   }
-  bool is_done() const { return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
 
 // The last one that somebody left. Both are leaked: threads outlive static destructors.
@@ -60,18 +56,17 @@ std::shared_ptr<Compile> start(std::shared_ptr<pjrt::Client> client, std::string
 
 std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Client> client, std::string text,
                                                         pjrt::CompileOptions options) {
-  const pjrt::WaitHook hook = pjrt::wait_hook();
-  if (hook == nullptr) return client->compile(text, options);
+  if (pjrt::wait_hook() == nullptr) return client->compile(text, options);
   std::shared_ptr<Compile> compile;
   {
     const std::lock_guard guard(lock());
     std::shared_ptr<Compile>& left = left_behind();
     if (left && left->is_for(*client, text, options)) compile = std::move(left);
-    if (left && left->is_done()) left.reset();
+    if (left && is_done(left->result)) left.reset();
   }
   if (!compile) compile = start(std::move(client), std::move(text), std::move(options));
   try {
-    while (compile->result.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) hook();
+    await_with_hook(compile->result);
   } catch (...) {
     end_despite_unfinished();
     const std::lock_guard guard(lock());

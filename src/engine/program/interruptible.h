@@ -1,12 +1,29 @@
 // Compiles that Ctrl-C may leave.
 #pragma once
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 
+#include "pjrt/api/event.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
+
+template <class T>
+bool is_done(const std::shared_future<T>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+// Waits as pjrt::Event::await does, wait hook included; throws what the hook throws, and the future stays as it is.
+template <class T>
+void await_with_hook(const std::shared_future<T>& future) {
+  const pjrt::WaitHook hook = pjrt::wait_hook();
+  while (future.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    if (hook) hook();
+  }
+}
 
 // client->compile(text, options) on a thread of its own. The caller waits as pjrt::Event::await does, wait hook
 // included. If the hook throws, the compile goes on to its end, as no plugin can stop it; who asks for the same one again
