@@ -1,13 +1,12 @@
 """One of two processes that trace and compile a DTensor's function, each by itself, and call each other's collectives.
 
-``python -m tests.traces.of_two 1 STORE`` is the second, and comes late: it has PyTorch to import.
+``python -m tests.traces.of_two RANK STORE``. The first prints its forward's trace.
 """
 
 from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -23,7 +22,7 @@ def step(x: DTensor, w: DTensor) -> torch.Tensor:
     return (x @ w).relu().redistribute(placements=[Replicate()]).sum()
 
 
-def run(rank: int, store: str | Path) -> Traces:
+def run(rank: int, store: str) -> Traces:
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=120)
     )
@@ -57,4 +56,7 @@ def compare() -> Traces:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]), sys.argv[2])
+    rank = int(sys.argv[1])
+    traces = run(rank, sys.argv[2])
+    if rank == 0:
+        print(traces["forward"].text)
