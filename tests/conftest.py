@@ -1,10 +1,13 @@
 """What holds for every test."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+os.environ.setdefault("TORCH_PJRT_COMPILE", "first")  # tests are about programs; those of "auto" are in tests/engine/tier
 
 import torch_pjrt
 from tests import fresh

@@ -130,8 +130,7 @@ def metrics() -> dict[str, Any]:
     - ``ops_recorded``: ATen calls that became part of a graph.
     - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
-    - ``graphs_interpreted``: of these, runs of small graphs of integers by PyTorch's own kernels.
-    - ``graphs_run_by_calls``: of these, runs of graphs that had not paid for their compile
+    - ``graphs_run_by_calls``: runs of graphs that had not paid for their compile
       (``TORCH_PJRT_COMPILE=auto``).
     - ``host_fallbacks``: a dict from op to calls that ran on the host.
     - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``

@@ -40,7 +40,7 @@ py::dict to_python(const engine::GraphRun& run) {
                  "line"_a = run.where.line, "nodes"_a = run.nodes, "arguments"_a = run.arguments,
                  "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
                  "result_bytes"_a = run.result_bytes, "copied_bytes"_a = run.copied_bytes,
-                 "execute_seconds"_a = run.execute_seconds, "on_host"_a = run.on_host, "by_calls"_a = run.by_calls);
+                 "execute_seconds"_a = run.execute_seconds, "by_calls"_a = run.by_calls);
   if (run.making) {
     entry["from_disk"] = run.making->from_disk;
     entry["compile_seconds"] = run.making->seconds;

@@ -158,3 +158,32 @@ def test_what_others_test(environment: dict[str, str], file: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ROOT / file]
     result = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
     assert result.returncode == 0, result.stdout[-4000:]
+
+
+def test_calls_that_are_known_are_put_together(run: Run) -> None:
+    """Note [Tiers]: graphs of the same calls in ever new orders are programs of one call after a while."""
+    done = run(
+        """
+        import random, torch, torch_pjrt
+        def step(device, x, order):
+            x = x.to(device)
+            for f in order:
+                x = f(x)
+            positions = torch.arange(len(order) + 2, device=device)[1:] * 2
+            return x.sum().item(), torch.rand(3, device=device).shape, positions.tolist()
+        f = [torch.sin, torch.cos, lambda x: x * x, lambda x: x + 1, torch.tanh, lambda x: x[1:].flip(0).repeat(2)[:6]]
+        choose = random.Random(0)
+        x, by_calls, compiled = torch.linspace(0, 1, 6), [], []
+        for i in range(14):
+            order = choose.sample(f, 6)
+            torch_pjrt.reset_metrics()
+            ours, cpus = step("pjrt", x, order), step("cpu", x, order)
+            assert abs(ours[0] - cpus[0]) < 1e-4 and ours[1:] == cpus[1:], (ours, cpus)
+            by_calls.append(torch_pjrt.metrics()["graphs_run_by_calls"])
+            compiled.append(torch_pjrt.metrics()["graphs_compiled"])
+        assert by_calls[0] <= 1 and all(n >= 2 for n in by_calls[6:]), by_calls
+        assert sum(compiled[10:]) <= 1, compiled
+        """,
+        TORCH_PJRT_COMPILE="auto",
+    )
+    assert done.returncode == 0, done.stderr

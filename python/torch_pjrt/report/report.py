@@ -112,8 +112,8 @@ def _run(raw: dict[str, Any]) -> GraphRun:
     description, other = raw.pop("description", None), raw.pop("resembles", None)
     from_disk = raw.pop("from_disk", None)
     source = "memory" if from_disk is None else "disk" if from_disk else "compiled"
-    if raw.pop("on_host"):
-        source = "calls" if raw["by_calls"] else "host"
+    if raw["by_calls"]:
+        source = "calls"
     return GraphRun(
         **{"compile_seconds": 0.0, **raw},
         source=source,

@@ -39,13 +39,13 @@ def is_new(run: GraphRun) -> bool:
 
 
 def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
-    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "host", "calls")}
+    count = {source: sum(run.source == source for run in runs) for source in ("compiled", "disk", "calls")}
     compiling = sum(run.compile_seconds for run in runs)
     return (
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
         + (f"{count['calls']} by calls; " if count["calls"] else "")
-        + f"{counted(fallbacks, 'call')} and {counted(count['host'], 'small graph')} on the host"
+        + f"{counted(fallbacks, 'call')} on the host"
     )
 
 

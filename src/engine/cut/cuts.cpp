@@ -1,8 +1,9 @@
-// Choosing how a new graph is cut: where its calls come in ever new orders, in rounds, where it has grown, or where it is too large.
+// Cutting what is too large, and remembering how graphs are cut.
 #include "engine/cut/cuts.h"
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/cut/repeats.h"
 
@@ -13,6 +14,7 @@ using graph::Node;
 
 constexpr size_t kLeastToCut = 48;       // of a graph that is cut; fewer are compiled along: that takes little time
 constexpr size_t kMostOfProgram = 4000;  // of one program
+constexpr size_t kMostFound = size_t{1} << 14;
 
 // The same parts, or the whole, in pieces that one program can be made of. XLA:CPU took 280 s to compile the 12,000 calls of
 // a solver's backward, and 15 s for half of them.
@@ -41,32 +43,17 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 
 }  // namespace
 
-std::optional<Cut> Cuts::find(const graph::Walk& walk, bool may_interpret,
-                              const std::function<bool(uint64_t)>& is_found_again) {
-  if (may_interpret) {
-    graph::PartOfNode part = batches_.find(walk);
-    if (!part.empty()) return Cut{std::move(part), "a batch of other pieces"};
+Cut Cuts::find(const graph::Walk& walk) {
+  if (walk.nodes.size() < kLeastToCut) return {};
+  if (const auto it = found_.find(walk.hash); it != found_.end()) {
+    const bool fits = it->second.part.size() == walk.nodes.size();  // or another graph of the same hash
+    return fits ? it->second : Cut{};
   }
-  if (walk.nodes.size() < kLeastToCut) return std::nullopt;
-  auto it = cuts_.find(walk.hash);
-  if (it == cuts_.end()) {
-    constexpr uint32_t kUsesOfVariety = 16;
-    Cut cut{variety_.find(walk, is_found_again), "known calls in a new order", kUsesOfVariety};
-    if (cut.part.empty()) cut = {find_repeats(walk), "rounds of a loop"};
-    if (cut.part.empty()) cut = {growth_.find(walk, may_interpret), "new shapes in a known graph"};
-    if (cut.part.empty()) cut.cause = "a graph too large for one program";
-    cut.part = in_pieces(walk, cut.part);
-    if (cut.part.empty()) return std::nullopt;
-    it = cuts_.emplace(walk.hash, std::move(cut)).first;
-  }
-  Cut& cut = it->second;
-  if (cut.part.size() != walk.nodes.size() || cut.left == 0) return std::nullopt;  // or another graph of the same hash
-  if (cut.left != UINT32_MAX) --cut.left;
-  return cut;
-}
-
-graph::PartOfNode Cuts::find_needed(const graph::Walk& walk) {
-  return walk.nodes.size() < kLeastToCut ? graph::PartOfNode{} : in_pieces(walk, find_repeats(walk));
+  if (found_.size() == kMostFound) found_.clear();
+  Cut cut{find_repeats(walk), "rounds of a loop"};
+  if (cut.part.empty()) cut.cause = "a graph too large for one program";
+  cut.part = in_pieces(walk, cut.part);
+  return found_.emplace(walk.hash, std::move(cut)).first->second;
 }
 
 }  // namespace tpjrt::engine

@@ -17,27 +17,20 @@ using graph::Node;
 using graph::SignaturePtr;
 using graph::Value;
 
+constexpr size_t kSegment = 48;     // calls that a segment has at least: running a program costs as much as recording some
+constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
 constexpr size_t kMuchSaved = 1000;              // calls, so many that leaves which nobody else holds tell nothing
 constexpr size_t kWorthACut = 4;                 // calls saved for each that is done between segments
 constexpr std::array<size_t, 2> kRounds{16, 4};  // that a run has at least, as long as there are such
 constexpr size_t kWindow = 16;                   // calls that are looked up together
 constexpr size_t kDistances = 8;                 // that are tried as periods
 
-// What is looked for.
-struct Search {
-  bool layers;     // repeats of any kind, not only loops
-  size_t segment;  // calls that a segment has at least: running a program costs as much as recording some
-  size_t saved;    // calls that need not be compiled, at least
-};
-constexpr Search kLoops{.layers = false, .segment = 48, .saved = 200};
-constexpr Search kLayers{.layers = true, .segment = 8, .saved = 48};
-
 // [first, last) in some sequence of calls, each of which is the call of one period before, if there is one.
 struct Run {
-  size_t first = 0, last = 0, period = 1, least = 1;  // least: calls of a segment
+  size_t first = 0, last = 0, period = 1;
 
   size_t length() const { return last - first; }
-  size_t segment() const { return period * ((least + period - 1) / period); }
+  size_t segment() const { return period * ((kSegment + period - 1) / period); }
   size_t saved() const { return length() > segment() ? length() - segment() : 0; }
 };
 
@@ -45,15 +38,14 @@ struct Run {
 struct Sequence {
   static constexpr size_t kElsewhere = ~size_t{0};
 
-  const Search search;
   std::vector<const Node*> all;
   std::vector<size_t> frequent;  // their places in `all`
   std::vector<size_t> place;     // by Node::local, in `all`
   std::unordered_set<const Node*>
       kept;  // leaves that only the graph holds: kept for a backward by a forward that was run
 
-  Sequence(const graph::Walk& walk, const std::vector<const Node*>& nodes, const Search& search, size_t least)
-      : search(search), all(nodes), place(walk.nodes.size(), kElsewhere) {
+  Sequence(const graph::Walk& walk, size_t least)
+      : all(graph::in_recording_order(walk)), place(walk.nodes.size(), kElsewhere) {
     for (const graph::NodePtr& leaf : walk.leaves) {
       if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's list
     }
@@ -134,15 +126,15 @@ bool is_loop(const Sequence& sequence, const Run& run) {
 Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds) {
   Run best;
   for (const size_t period : common_distances(sequence, first, last)) {
-    Run run{first, first, period, sequence.search.segment};
+    Run run{first, first, period};
     for (size_t i = first + period; i <= last; ++i) {
       if (i < last && sequence.call(i) == sequence.call(i - period)) {
         run.last = i + 1;
         continue;
       }
-      const bool enough = run.length() >= rounds * period && run.saved() >= sequence.search.saved;
-      if (enough && run.saved() > best.saved() && (sequence.search.layers || is_loop(sequence, run))) best = run;
-      run = {i + 1 - period, i + 1 - period, period, sequence.search.segment};
+      const bool enough = run.length() >= rounds * period && run.saved() >= kLeastSaved;
+      if (enough && run.saved() > best.saved() && is_loop(sequence, run)) best = run;
+      run = {i + 1 - period, i + 1 - period, period};
     }
   }
   return best;
@@ -247,7 +239,7 @@ class Cutter {
 
 // In order. Long runs first, then shorter ones between them.
 void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
-  if (last - first < sequence.search.saved) return;
+  if (last - first < kLeastSaved) return;
   Run run;
   for (size_t i = 0; i < kRounds.size() && run.length() == 0; ++i) run = best_run(sequence, first, last, kRounds[i]);
   if (run.length() == 0) return;
@@ -256,10 +248,11 @@ void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<
   find_runs(sequence, run.last, last, runs);
 }
 
-// The part of each of these nodes; those of others stay 0.
-graph::PartOfNode find(const graph::Walk& walk, const std::vector<const Node*>& nodes, const Search& search) {
+}  // namespace
+
+graph::PartOfNode find_repeats(const graph::Walk& walk) {
   for (const size_t least : kRounds) {
-    const Sequence sequence(walk, nodes, search, least);
+    const Sequence sequence(walk, least);
     std::vector<Run> runs;
     find_runs(sequence, 0, sequence.frequent.size(), runs);
     graph::PartOfNode part(walk.nodes.size(), 0);
@@ -268,14 +261,6 @@ graph::PartOfNode find(const graph::Walk& walk, const std::vector<const Node*>& 
     if (cutter.any()) return part;
   }
   return {};
-}
-
-}  // namespace
-
-graph::PartOfNode find_repeats(const graph::Walk& walk) { return find(walk, graph::in_recording_order(walk), kLoops); }
-
-graph::PartOfNode find_layers(const graph::Walk& walk, const std::vector<const Node*>& nodes) {
-  return find(walk, nodes, kLayers);
 }
 
 }  // namespace tpjrt::engine

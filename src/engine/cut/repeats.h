@@ -19,7 +19,5 @@ namespace tpjrt::engine {
 
 // The part of each node; empty where nothing repeats itself often enough.
 graph::PartOfNode find_repeats(const graph::Walk& walk);
-// The same for some nodes, in recording order, with each layer of a network as a part. Those of other nodes are 0.
-graph::PartOfNode find_layers(const graph::Walk& walk, const std::vector<const graph::Node*>& nodes);
 
 }  // namespace tpjrt::engine

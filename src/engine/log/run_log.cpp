@@ -47,7 +47,6 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
   run.by_calls = program.by_calls;
-  run.on_host = !program.executable;
   std::lock_guard guard(lock_);
   if (const auto it = making_.find(program.serial); it != making_.end()) {
     run.making = std::move(it->second);

@@ -35,7 +35,6 @@ struct GraphRun {
   int64_t copied_bytes = 0;      // of them, arguments and results that were copied between host and device
   double execute_seconds = 0;    // in the call of execute
   std::string by_calls;          // Program::by_calls
-  bool on_host = false;          // run by PyTorch's own kernels (engine/run/interpret.h)
   std::optional<Making> making;  // nothing: the program was in memory
 };
 

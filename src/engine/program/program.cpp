@@ -9,11 +9,10 @@ namespace tpjrt::engine {
 
 using graph::Number;
 
-std::shared_ptr<Program> Program::on_host(const graph::Walk& walk) {
+std::shared_ptr<Program> Program::of_calls(const graph::Walk& walk) {
   auto program = std::make_shared<Program>();
   program->tape = walk.tape;
   program->num_calls = walk.nodes.size();
-  for (const Number& number : walk.numbers) program->slots.push_back({number, /*promoted=*/true, /*pinned=*/false});
   for (const graph::Value& value : walk.results) program->result_types.push_back(graph::dense(value.type()));
   return program;
 }
@@ -66,7 +65,6 @@ std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
   for (const auto& program : it->second) {
     if (program->tape != walk.tape || !program->accepts(walk.numbers)) continue;
     program->last_used = ++used_;
-    program->found_again = true;
     return program;
   }
   return nullptr;
@@ -94,7 +92,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
   const auto it = programs_.find(walk.hash);
   if (it == programs_.end()) return slots;
   for (const auto& program : it->second) {
-    if (program->tape != walk.tape || !program->executable) continue;
+    if (program->tape != walk.tape) continue;
     for (size_t i = 0; i < slots.size(); ++i) {
       const NumberSlot& seen = program->slots[i];
       const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
@@ -125,7 +123,6 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   // The new program serves every graph that a narrower one serves.
   const auto narrower = [&](const std::shared_ptr<Program>& other) {
     if (other->tape != program->tape) return false;
-    if (!other->executable) return true;
     for (size_t i = 0; i < other->slots.size(); ++i) {
       const bool wider = program->slots[i].promoted ||
                          (!other->slots[i].promoted && other->slots[i].constant == program->slots[i].constant);
@@ -137,12 +134,6 @@ void ProgramCache::insert(uint64_t hash, std::shared_ptr<Program> program) {
   bucket.erase(std::remove_if(bucket.begin(), bucket.end(), narrower), bucket.end());
   bucket.push_back(std::move(program));
   ++count_;
-}
-
-bool ProgramCache::is_found_again(uint64_t hash) const {
-  const auto it = programs_.find(hash);
-  return it != programs_.end() &&
-         std::any_of(it->second.begin(), it->second.end(), [](const auto& program) { return program->found_again; });
 }
 
 void ProgramCache::drop_older_half() {

@@ -26,20 +26,18 @@ namespace tpjrt::engine {
 struct LargestResult;  // engine/session/out_of_memory.h
 
 struct Program {
-  // For these numbers, and any others: to be run on the host.
-  static std::shared_ptr<Program> on_host(const graph::Walk& walk);
+  // What stands for a graph that is run by calls (Note [Tiers]).
+  static std::shared_ptr<Program> of_calls(const graph::Walk& walk);
 
   uint64_t serial = 0;     // counts the programs of this process, from 1; given by the cache
   uint64_t last_used = 0;  // grows with each use of any program of the cache
-  bool found_again = false;
   std::vector<uint64_t> tape;
   size_t num_calls = 0;
   std::vector<NumberSlot> slots;
   std::vector<graph::TypePtr> result_types;  // dense
   std::vector<graph::Walk::Alias> aliases;
-  std::shared_ptr<pjrt::Executable> executable;  // null: run on the host so far (engine/run/interpret.h)
-  uint32_t runs_on_host = 0;
-  std::string by_calls;             // not empty: run so this once (Note [Tiers]), as explain() tells
+  std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
+  std::string by_calls;             // where it is run so: how many such runs there are, as explain() tells
   Requirements::List requirements;  // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   size_t memory_size = 0;                                              // pjrt::Executable::memory_size
@@ -72,8 +70,6 @@ class ProgramCache {
   // Takes down the numbers of a graph that is being compiled.
   void remember(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);
-  // Was a program of such a graph used more than once?
-  bool is_found_again(uint64_t hash) const;
   // Of the programs that nobody else holds, lets go of the half that was not used for longest.
   void drop_older_half();
   size_t size() const { return count_; }

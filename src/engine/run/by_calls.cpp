@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "device/call/meta.h"
@@ -14,6 +15,7 @@
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/identity.h"
+#include "graph/tape/parts.h"
 
 namespace tpjrt::engine {
 
@@ -21,24 +23,26 @@ using graph::Node;
 
 bool LazyEngine::may_run_by_calls() {
   return compile_policy() != CompilePolicy::kFirst && !device::strict() && !device::eager() &&
-         !at::globalContext().deterministicAlgorithms() && session_.client().is_host_memory();
+         !at::globalContext().deterministicAlgorithms();
 }
 
 std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  const std::shared_ptr<MetGraph> met = met_.meet(walk);
+  const CallsBy by = session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms;
+  const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
   MetGraph& graph = *met;
   if (graph.met == 1) {
     graph.number = session_.programs.new_serial();
     graph.paid = session_.is_paid(identity(walk));
   }
-  const bool ready = compile_policy() == CompilePolicy::kReady && graph.coming && graph.coming->background->is_done();
-  if (!graph.has_paid() && !ready) {
-    if (graph.met == 2 && cuts_.find_needed(walk).empty()) {
+  graph.paid |= compile_policy() == CompilePolicy::kReady && graph.coming && graph.coming->background->is_done();
+  if (met_.takes_calls(walk, graph, by)) {
+    if (graph.met == 1) session_.programs.remember(walk);
+    if (graph.met == 2) {
       graph.coming = session_.programs.prepare(walk);
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);
     }
-    std::shared_ptr<Program> program = Program::on_host(walk);
+    std::shared_ptr<Program> program = Program::of_calls(walk);
     program->serial = graph.number;
     program->by_calls = graph.told();
     return program;
@@ -52,7 +56,36 @@ std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& wal
   return program;
 }
 
-int64_t LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync& sync) {
+  ++session_.metrics.graphs_run_by_calls;
+  std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
+  if (session_.client().is_host_memory()) {
+    interpret(walk, results);
+    settle(walk, program, results);
+    return;
+  }
+  graph::PartOfNode each(walk.nodes.size());
+  std::iota(each.begin(), each.end(), 0);
+  graph::Parts parts(walk, each);
+  for (uint32_t i = 0; i < parts.count(); ++i) {
+    graph::Walk call;
+    {
+      const std::lock_guard guard(graph::graph_lock());
+      parts.walk(i, call);
+    }
+    if (call.empty()) continue;
+    if (is_of_few_integers(*call.nodes[0])) {
+      interpret(call, results);
+      settle(call, *Program::of_calls(call), results);
+    } else {
+      const std::shared_ptr<Program> alone = session_.programs.find_or_compile(call);
+      launch_bound(call, *alone, sync);
+      settle(call, *alone, results);
+    }
+  }
+}
+
+void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
@@ -68,9 +101,7 @@ int64_t LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_p
   }
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
-  const int64_t spent = now_ns() - start;
-  session_.metrics.execute_ns += spent;
-  return spent;
+  session_.metrics.execute_ns += now_ns() - start;
 }
 
 // As the graph of this one call.

@@ -64,7 +64,11 @@ Tensors linear_backward(const Arguments& call) {
   const c10::IValue& mask = call.parameter("output_mask").constant;
   const auto wanted = [&](size_t i) { return mask.toBoolList().get(i); };
   const at::Tensor rows = dy.reshape({-1, dy.size(-1)});
-  Tensors grads(3);
+  Tensors grads(3);  // nobody reads those that are not wanted
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const graph::TypePtr type = call.node.signature->results[i];
+    if (type && !wanted(i)) grads[i] = at::zeros(type->sizes, dy.options());
+  }
   if (wanted(0)) grads[0] = at::matmul(dy, weight);
   if (wanted(1)) grads[1] = at::mm(rows.t(), x.reshape({-1, x.size(-1)}));
   if (wanted(2)) grads[2] = at::sum(rows, 0);

@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "device/call/meta.h"
 #include "device/services/interrupt.h"
-#include "engine/cut/bookkeeping.h"
+#include "engine/lower/call_lowering.h"
 #include "engine/run/host_kernels.h"
+#include "engine/tier/cost.h"
 #include "graph/errors.h"
+#include "graph/order.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -193,7 +196,26 @@ class Interpreter {
       }
       refused().add(&s);
     }
+    if (s.op && !s.random) {
+      const Subgraph& decomposition = lowering_of(s).decomposition;
+      if (!decomposition.results.empty()) return laid_out(s, run(decomposition, operands));
+    }
     return with_.alone(node, operands);
+  }
+
+  Tensors run(const Subgraph& graph, const Tensors& operands) {
+    std::unordered_map<const Node*, Tensors> done;
+    for (size_t i = 0; i < operands.size(); ++i) done[graph.placeholders[i].get()] = {operands[i]};
+    const auto value_of = [&](const Value& value) { return done.at(value.node.get())[value.index]; };
+    for (const Node* node : graph::topological_order(graph.results)) {
+      if (node->is_leaf()) continue;
+      Tensors inputs;
+      for (const Value& operand : node->operands) inputs.push_back(value_of(operand));
+      done[node] = run(*node, inputs);
+    }
+    Tensors results;
+    for (const Value& result : graph.results) results.push_back(result ? value_of(result) : at::Tensor());
+    return results;
   }
 
   const graph::Walk& walk_;

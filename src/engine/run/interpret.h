@@ -17,8 +17,8 @@ struct Interpreting {
   std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
 };
 
-// The results of the walk as CPU tensors of their types' strides. Random numbers, loops, groups and this project's own
-// operators are programs, as they are compiled; so is a call that a kernel refuses, for the program to say why.
+// The results of the walk as CPU tensors of their types' strides. What has no kernel runs its decomposition. Random numbers,
+// loops and groups are programs, as they are compiled; so is a call that a kernel refuses, for the program to say why.
 // To be called below autograd and modes (device::BelowEverything).
 std::vector<at::Tensor> interpret(const graph::Walk& walk, const Interpreting& with);
 

@@ -60,13 +60,14 @@ class LazyEngine final : public device::Engine {
            Sync& sync);
   // Runs all but the last part of a graph that is cut in parts, if it is one.
   bool run_parts(const device::Location& where, Sync& sync);
-  std::shared_ptr<Program> for_host(const graph::Walk& walk, std::shared_ptr<Program> program);
+  void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
   // Note [Tiers]. May it run any graph so?
   bool may_run_by_calls();
   // What runs a graph without a program: its calls, or what was compiled of it meanwhile. Null: it is to be compiled.
   std::shared_ptr<Program> by_calls_or_compiled(const graph::Walk& walk);
-  // By PyTorch's kernels and programs of one call; how long it took, in ns.
-  int64_t interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results);
+  void run_calls(const graph::Walk& walk, const Program& program, Sync& sync);
+  // By PyTorch's kernels and programs of one call.
+  void interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results);
   std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
   static void settle(const graph::Walk& walk, const Program& program,

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "device/services/foreign_trace.h"
-#include "device/services/modes.h"
-#include "engine/cut/bookkeeping.h"
 #include "engine/memory/device_data.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
@@ -104,7 +102,6 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device
     return program;
   };
   std::shared_ptr<Program> program = find();
-  if (!program && !walk.empty() && may_run_by_calls()) program = by_calls_or_compiled(walk);
   if (!program && !walk.empty() && run_parts(where, sync)) program = find();
   if (!walk.empty()) run(walk, program, cause, where, sync);
   walk.clear();
@@ -115,65 +112,43 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
-  std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
-  std::optional<int64_t> spent;
-  if (program && !program->by_calls.empty()) {
-    spent = interpret(walk, results);
-    ++session_.metrics.graphs_run_by_calls;
-  } else if (!program || !program->executable) {
-    program = for_host(walk, std::move(program));
-    if (program) spent = interpret(walk, results);
-    if (program) ++session_.metrics.graphs_interpreted;
-  }
+  if (!program && may_run_by_calls()) program = by_calls_or_compiled(walk);
   if (!program) program = session_.programs.compile(walk);
+  const int64_t before = session_.metrics.execute_ns;
   if (program->executable) {
-    const int64_t bound = now_ns();
-    bind(walk, *program, sync);
-    const int64_t start = now_ns();
-    launch(session_, *program, sync.launch, Until::kStarted, "Nothing was changed: tensors keep their pending values.");
-    spent = now_ns() - start;
-    session_.metrics.prepare_ns += start - bound;
-    session_.metrics.execute_ns += *spent;
+    launch_bound(walk, *program, sync);
+    settle(walk, *program, sync.launch.results);
+  } else {
+    run_calls(walk, *program, sync);
   }
-  if (session_.run_log.is_on()) session_.run_log.ran(*program, cause, where, *spent);
-  settle(walk, *program, results);
-  sync.numbers.clear();
-}
-
-// The program for a graph that is run on the host for now: `program`, if that is what it is, or a new one. Null: it is to be
-// compiled.
-std::shared_ptr<Program> LazyEngine::for_host(const graph::Walk& walk, std::shared_ptr<Program> program) {
-  if (may_run_by_calls()) return nullptr;
-  constexpr uint32_t kMostRuns = 1000;  // compiling costs more than these can save
-  if (device::strict()) return nullptr;
-  if (program) return ++program->runs_on_host < kMostRuns ? program : nullptr;
-  if (cuts_.is_batch(walk)) return Program::on_host(walk);  // not kept: it will hardly come again
-  if (!is_bookkeeping(walk)) return nullptr;
-  program = Program::on_host(walk);
-  session_.programs.insert(walk.hash, program);
-  return program;
+  if (session_.run_log.is_on()) {
+    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before);
+  }
 }
 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
-  const auto is_found_again = [&](uint64_t hash) { return session_.programs.is_found_again(hash); };
-  std::optional<Cut> cut;
-  if (may_run_by_calls()) {
-    cut = Cut{cuts_.find_needed(sync.walk), "rounds of a loop"};
-    if (cut->part.empty()) cut.reset();
-  } else {
-    cut = cuts_.find(sync.walk, /*may_interpret=*/!device::strict(), is_found_again);
-  }
-  if (!cut) return false;
-  graph::Parts parts(sync.walk, cut->part);
+  const Cut cut = cuts_.find(sync.walk);
+  if (cut.part.empty()) return false;
+  graph::Parts parts(sync.walk, cut.part);
   for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left
-    graph::Walk part;
+    graph::Walk walk;
     {
       std::lock_guard graph_guard(graph::graph_lock());
-      parts.walk(i, part);
+      parts.walk(i, walk);
     }
-    if (!part.empty()) run(part, session_.programs.find(part), cut->cause, where, sync);
+    if (!walk.empty()) run(walk, session_.programs.find(walk), cut.cause, where, sync);
   }
   return true;
+}
+
+void LazyEngine::launch_bound(const graph::Walk& walk, const Program& program, Sync& sync) {
+  const int64_t bound = now_ns();
+  bind(walk, program, sync);
+  const int64_t start = now_ns();
+  launch(session_, program, sync.launch, Until::kStarted, "Nothing was changed: tensors keep their pending values.");
+  session_.metrics.prepare_ns += start - bound;
+  session_.metrics.execute_ns += now_ns() - start;
+  sync.numbers.clear();
 }
 
 void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& sync) {

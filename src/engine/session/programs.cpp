@@ -152,7 +152,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
 
 std::shared_ptr<Program> Programs::find_or_compile(const graph::Walk& walk) {
   std::shared_ptr<Program> program = find(walk);
-  return program && program->executable ? program : compile(walk);
+  return program ? program : compile(walk);
 }
 
 std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites) {

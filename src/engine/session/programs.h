@@ -34,7 +34,7 @@ class Programs {
  public:
   explicit Programs(Session& session) : session_(session) {}
 
-  // Under the session's lock. A program that was found may be one that is run on the host so far.
+  // Under the session's lock.
   std::shared_ptr<Program> find(const graph::Walk& walk) { return cache_.find(walk); }
   // Throws, with the op and the user's line, what XLA refuses.
   std::shared_ptr<Program> compile(const graph::Walk& walk) { return finish(walk, *prepare(walk)); }
@@ -48,8 +48,8 @@ class Programs {
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
   // Of a graph that has no program yet.
   uint64_t new_serial() { return cache_.new_serial(); }
-  // Was a program of such a graph used more than once?
-  bool is_found_again(uint64_t hash) const { return cache_.is_found_again(hash); }
+  // Takes down the numbers of a graph that is run without a program: where they change, its program will take them.
+  void remember(const graph::Walk& walk) { cache_.remember(walk); }
 
   // These take the lock.
   // Lets go of the half of all programs that was not used for longest, when what is under way is done.

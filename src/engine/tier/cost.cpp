@@ -10,6 +10,7 @@ namespace tpjrt::engine {
 namespace {
 
 using graph::Node;
+using graph::Signature;
 using graph::TypePtr;
 
 // XLA:CPU on two cores.
@@ -19,6 +20,8 @@ constexpr int64_t kCompileHeavy =
     50'000'000;  // contractions, sorts, scatters, windows, loops: programs within the program
 // PyTorch's kernels.
 constexpr int64_t kCall = 20'000;
+constexpr int64_t kLaunch = 50'000;  // of a program of one call
+constexpr int64_t kMostFew = 1024;  // elements
 constexpr double kBytesInNs = 4.0;
 constexpr double kFlopsInNs = 30.0;
 
@@ -39,7 +42,7 @@ bool is_heavy(const Node& node) {
 
 // Of a contraction, twice the product of all dimensions: each element of the result is a sum over what the operands have more.
 double flops(const Node& node) {
-  const graph::Signature& s = *node.signature;
+  const Signature& s = *node.signature;
   if (!is_contraction(s.name) || s.operands.size() < 2) return 0;
   double in = 1;
   for (size_t i = 0; i < 2; ++i) in *= static_cast<double>(std::max<int64_t>(s.operands[i]->numel(), 1));
@@ -59,13 +62,33 @@ double bytes(const Node& node) {
 
 }  // namespace
 
-Cost predicted_cost(const graph::Walk& walk) {
+int64_t cost_within(const Node& node) { return is_heavy(node) ? kCompileHeavy : kCompileCall; }
+int64_t cost_alone(const Node& node) { return kCompileGraph + cost_within(node); }
+
+Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
   Cost cost{kCompileGraph, 0};
   for (const Node* node : walk.nodes) {
-    cost.compile_ns += is_heavy(*node) ? kCompileHeavy : kCompileCall;
-    cost.by_calls_ns += kCall + static_cast<int64_t>(bytes(*node) / kBytesInNs + flops(*node) / kFlopsInNs);
+    cost.compile += cost_within(*node);
+    cost.calls += by == CallsBy::kPrograms ? kLaunch : kCall;
+    cost.calls += static_cast<int64_t>(bytes(*node) / kBytesInNs + flops(*node) / kFlopsInNs);
   }
   return cost;
+}
+
+bool is_of_memory(const Signature& s) {
+  return s.name == "pjrt::empty" || s.name == "pjrt::convert" || s.name == "pjrt::view" || s.name == "pjrt::write";
+}
+
+bool is_of_few_integers(const Node& node) {
+  const auto is_few = [](TypePtr type) {
+    return type && c10::isIntegralType(type->dtype, /*includeBool=*/true) && type->numel() <= kMostFew;
+  };
+  const Signature& s = *node.signature;
+  if (s.random || s.results.empty()) return false;
+  if (!std::ranges::all_of(s.operands, is_few) || !std::ranges::all_of(s.results, is_few)) return false;
+  if (!s.op) return is_of_memory(s);
+  return s.name.starts_with("aten::") &&
+         std::ranges::none_of(s.parameters, [](const graph::Parameter& p) { return p.constant.isDevice(); });
 }
 
 }  // namespace tpjrt::engine

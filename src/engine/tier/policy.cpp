@@ -3,9 +3,11 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <unordered_set>
 
 namespace tpjrt::engine {
 namespace {
@@ -15,7 +17,7 @@ constexpr size_t kMostGraphs = size_t{1} << 16;
 std::atomic<CompilePolicy>& policy() {
   static std::atomic<CompilePolicy> value{[] {
     const char* name = std::getenv("TORCH_PJRT_COMPILE");
-    return name && *name ? compile_policy_named(name) : CompilePolicy::kFirst;
+    return name && *name ? compile_policy_named(name) : CompilePolicy::kAuto;
   }()};
   return value;
 }
@@ -33,11 +35,11 @@ CompilePolicy compile_policy() { return policy(); }
 void set_compile_policy(CompilePolicy value) { policy() = value; }
 
 std::string MetGraph::told() const {
-  const int64_t runs = (cost.compile_ns - 1) / cost.by_calls_ns;
-  return std::to_string(met) + " of " + std::to_string(runs) + " by calls";
+  const int64_t more = std::max<int64_t>(0, (cost.compile - spent - 1) / cost.calls);
+  return std::to_string(met) + " of " + std::to_string(met + more) + " by calls";
 }
 
-std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk) {
+std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
   if (graphs_.size() >= kMostGraphs) {
     std::erase_if(graphs_, [](const auto& entry) { return entry.second->met == 1; });
     if (graphs_.size() >= kMostGraphs) graphs_.clear();
@@ -45,10 +47,34 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk) {
   std::shared_ptr<MetGraph>& graph = graphs_[walk.hash];
   if (!graph) {
     graph = std::make_shared<MetGraph>();
-    graph->cost = predicted_cost(walk);
+    graph->cost = predicted_cost(walk, by);
   }
   ++graph->met;
   return graph;
+}
+
+bool MetGraphs::takes_calls(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
+  const int64_t now = graph.cost.calls + (by == CallsBy::kPrograms ? missing(walk) : 0);
+  const bool calls = !graph.paid && graph.spent + now < graph.cost.compile;
+  if (calls) graph.spent += now;
+  if (by == CallsBy::kPrograms) {
+    for (const graph::Node* node : walk.nodes) {
+      int64_t& spent = spent_[node->signature];
+      spent = calls ? std::max(spent, cost_alone(*node)) : spent + cost_within(*node);
+    }
+  }
+  return calls;
+}
+
+int64_t MetGraphs::missing(const graph::Walk& walk) const {
+  int64_t sum = 0;
+  std::unordered_set<graph::SignaturePtr> seen;
+  for (const graph::Node* node : walk.nodes) {
+    if (is_of_few_integers(*node) || !seen.insert(node->signature).second) continue;
+    const auto it = spent_.find(node->signature);
+    sum += std::max<int64_t>(0, cost_alone(*node) - (it == spent_.end() ? 0 : it->second));
+  }
+  return sum;
 }
 
 }  // namespace tpjrt::engine

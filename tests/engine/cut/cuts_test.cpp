@@ -5,7 +5,6 @@
 #include <string>
 
 #include "../../graph/recording.h"
-#include "engine/cut/bookkeeping.h"
 #include "engine/cut/cuts.h"
 
 namespace tpjrt::engine::test {
@@ -24,21 +23,17 @@ graph::Walk walked(const Tensor& tensor) {
   return out;
 }
 
-std::optional<Cut> find(Cuts& cuts, const graph::Walk& walk) {
-  return cuts.find(walk, /*may_interpret=*/false, [](uint64_t) { return false; });
-}
-
-std::vector<size_t> sizes_of(const Cut& cut) {
-  std::vector<size_t> sizes(*std::max_element(cut.part.begin(), cut.part.end()) + 1);
-  for (const uint32_t part : cut.part) ++sizes[part];
+std::vector<size_t> sizes_of(const graph::PartOfNode& part) {
+  std::vector<size_t> sizes(*std::max_element(part.begin(), part.end()) + 1);
+  for (const uint32_t number : part) ++sizes[number];
   return sizes;
 }
 
-void expect_in_order(const graph::Walk& walk, const Cut& cut) {
+void expect_in_order(const graph::Walk& walk, const graph::PartOfNode& part) {
   for (const graph::Node* node : walk.nodes) {
     for (const Value& operand : node->operands) {
       if (operand.is_leaf()) continue;
-      EXPECT_LE(cut.part[operand.node->local], cut.part[node->local]);
+      EXPECT_LE(part[operand.node->local], part[node->local]);
     }
   }
 }
@@ -55,30 +50,26 @@ Tensor straight(size_t calls) {
 }
 
 TEST(Cuts, AFewCallsAreOneProgram) {
-  Cuts cuts;
   const Tensor tensor = straight(40);
-  EXPECT_FALSE(find(cuts, walked(tensor)));
+  EXPECT_TRUE(Cuts().find(walked(tensor)).part.empty());
 }
 
 TEST(Cuts, ANetworkThatIsMetFirstIsOneProgram) {
-  Cuts cuts;
   const Tensor tensor = straight(400);
-  EXPECT_FALSE(find(cuts, walked(tensor)));
+  EXPECT_TRUE(Cuts().find(walked(tensor)).part.empty());
 }
 
 TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
-  Cuts cuts;
   const Value matrix = leaf(f32({4, 4}));
   Value x = leaf(f32({4}));
   constexpr size_t kRounds = 200;
   for (size_t i = 0; i < kRounds; ++i) x = call("div", {call("mv", {matrix, x}, f32({4})), call("norm", {x})});
   const Tensor tensor(x);
   const graph::Walk walk = walked(tensor);
-  const std::optional<Cut> cut = find(cuts, walk);
-  ASSERT_TRUE(cut);
-  EXPECT_STREQ(cut->cause, "rounds of a loop");
-  expect_in_order(walk, *cut);
-  const std::vector<size_t> sizes = sizes_of(*cut);
+  const graph::PartOfNode part = Cuts().find(walk).part;
+  ASSERT_FALSE(part.empty());
+  expect_in_order(walk, part);
+  const std::vector<size_t> sizes = sizes_of(part);
   ASSERT_GE(sizes.size(), 4U);
   std::vector<size_t> sorted = sizes;
   std::sort(sorted.begin(), sorted.end());
@@ -88,33 +79,19 @@ TEST(Cuts, RoundsOfALoopAreSegmentsOfEqualCalls) {
 }
 
 TEST(Cuts, LayersWithParametersOfTheirOwnAreNoRounds) {
-  Cuts cuts;
   Value x = leaf(f32({4}));
   for (size_t i = 0; i < 60; ++i) x = call("relu", {call("mv", {leaf(f32({4, 4})), x}, f32({4}))});
   const Tensor tensor(x);
-  EXPECT_FALSE(find(cuts, walked(tensor)));
+  EXPECT_TRUE(Cuts().find(walked(tensor)).part.empty());
 }
 
 TEST(Cuts, NoProgramHasMoreThanFourThousandCalls) {
-  Cuts cuts;
   const Tensor tensor = straight(9000);
   const graph::Walk walk = walked(tensor);
-  const std::optional<Cut> cut = find(cuts, walk);
-  ASSERT_TRUE(cut);
-  expect_in_order(walk, *cut);
-  for (const size_t size : sizes_of(*cut)) EXPECT_LE(size, 4000U);
-}
-
-TEST(Bookkeeping, IsOfSmallIntegers) {
-  const auto is_one = [](c10::ScalarType dtype, c10::IntArrayRef sizes, const char* name) {
-    const graph::TypePtr type = graph::intern_contiguous(dtype, sizes);
-    return is_bookkeeping(*call(name, {leaf(type)}).node);
-  };
-  EXPECT_TRUE(is_one(c10::kLong, {16}, "aten::neg"));
-  EXPECT_TRUE(is_one(c10::kBool, {16}, "pjrt::convert"));
-  EXPECT_FALSE(is_one(c10::kFloat, {16}, "aten::neg"));
-  EXPECT_FALSE(is_one(c10::kLong, {2048}, "aten::neg"));
-  EXPECT_FALSE(is_one(c10::kLong, {16}, "pjrt::loop"));
+  const graph::PartOfNode part = Cuts().find(walk).part;
+  ASSERT_FALSE(part.empty());
+  expect_in_order(walk, part);
+  for (const size_t size : sizes_of(part)) EXPECT_LE(size, 4000U);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,11 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
+from tests.engine.tier.conftest import counts
 from tests.ops import opinfo
 from torch_pjrt import _C
 
 OPS = sorted(set(opinfo.OPS) - set(opinfo.UNSUPPORTED))
-
-
-@pytest.fixture(autouse=True)
-def by_calls() -> Iterator[None]:
-    _C.set_compile_policy("auto")
-    yield
-    _C.set_compile_policy("first")
-
-
-def counts() -> tuple[int, int]:
-    metrics = torch_pjrt.metrics()
-    return metrics["graphs_run_by_calls"], metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]
 
 
 def test_what_is_met_once_is_not_compiled() -> None:
@@ -108,6 +97,19 @@ def mask() -> torch.Tensor:
     return torch.ones(6, 6, dtype=torch.bool).tril(-1).to("pjrt")  # its first row is masked completely
 
 
+def cell(module: torch.nn.Module) -> torch.Tensor:
+    """Its result, after two steps, and gradients."""
+    with torch.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter) / (i + 1))
+    module = module.to("pjrt")
+    x = torch.linspace(-1, 1, 20, device="pjrt").view(4, 5)
+    h = module(x, module(x))
+    h = h if isinstance(h, torch.Tensor) else torch.cat(h)
+    gradients = torch.autograd.grad(h.square().sum(), list(module.parameters()))
+    return torch.cat([t.flatten() for t in (h, *gradients)])
+
+
 def ones() -> torch.Tensor:
     return torch.ones(5, 7, device="pjrt")
 
@@ -128,6 +130,11 @@ BY_HAND = {
     "attention, dropout": attention(dropout_p=0.2),
     "attention, mask": lambda: attention(attn_mask=mask())(),
     "attention, numbers as mask": lambda: attention(attn_mask=mask() * -1e4)(),
+    "a GRU's cell": lambda: cell(torch.nn.GRUCell(5, 3)),
+    "an LSTM's cell": lambda: cell(torch.nn.LSTMCell(5, 3)),
+    "linear, no bias": lambda: torch.autograd.grad(
+        F.linear(ones(), w := torch.linspace(-1, 1, 21, device="pjrt").view(3, 7).requires_grad_()).square().sum(), w
+    )[0],
     "linear": lambda: F.linear(ones().requires_grad_(), torch.randn(3, 7).to("pjrt"), torch.ones(3, device="pjrt")),
 }
 
@@ -139,8 +146,11 @@ def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
         _C.set_compile_policy(policy)
         torch.manual_seed(3)
         results.append(BY_HAND[name]().cpu())
-    assert counts()[0] >= 1
-    close = {"rtol": 1e-5, "atol": 1e-5} if "attention" in name or name == "linear" else {"rtol": 0, "atol": 0}
+    by_calls, compiled = counts()
+    assert by_calls >= 1
+    if "cell" in name or "linear" in name:
+        assert compiled == 1  # "first"
+    close = {"rtol": 1e-5, "atol": 1e-5} if any(word in name for word in ("attention", "linear", "cell")) else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(*results, **close)
 
 
