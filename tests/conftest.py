@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-os.environ.setdefault("TORCH_PJRT_COMPILE", "first")  # tests are about programs; those of "auto" are in tests/engine/tier
+os.environ.setdefault("TORCH_PJRT_COMPILE", "first")  # "auto" has its own tests, in tests/engine/tier
 
 import torch_pjrt
 from tests import fresh

@@ -56,8 +56,8 @@ class GraphRun(Entry):
     """Of a compiled function's arguments and results on the CPU: copied between host and device in this call, because
     the device has a memory of its own, or an argument's memory is not aligned to 64 bytes."""
     source: str
-    """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"calls"``: it ran call by call, as it has not
-    paid for its compile yet."""
+    """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"calls"``: it ran call by call, as
+    it has not paid for its compile yet."""
     compile_seconds: float
     """From the recorded graph to the executable; 0 where the program was in memory."""
     execute_seconds: float

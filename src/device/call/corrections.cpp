@@ -3,12 +3,13 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_permuted.h>
 
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
+
+#include "device/call/shapes.h"
 
 namespace tpjrt::device {
 
@@ -19,7 +20,7 @@ using Correction = void (*)(const graph::Signature& signature, Outline& outline)
 
 void lay_out(Outline& outline, at::MemoryFormat format) {
   const at::Tensor result = outline.results.at(0).toTensor();
-  outline.results[0] = at::empty_like(result, result.options(), format);
+  outline.results[0] = made_like(result, result.options(), format);
 }
 
 // In the format that the input has, whatever else its strides are.
@@ -31,7 +32,7 @@ void lay_out_contiguous(const graph::Signature& /*signature*/, Outline& outline)
   for (c10::IValue& result : outline.results) {
     if (!result.isTensor() || !result.toTensor().defined()) continue;
     const at::Tensor tensor = result.toTensor();
-    result = at::empty_like(tensor, tensor.options(), at::MemoryFormat::Contiguous);
+    result = made_like(tensor, tensor.options(), at::MemoryFormat::Contiguous);
   }
 }
 
@@ -43,7 +44,7 @@ void lay_out_gradient_as_input(const graph::Signature& /*signature*/, Outline& o
 
 void lay_out_like_second(const graph::Signature& /*signature*/, Outline& outline) {
   const at::Tensor result = outline.results.at(0).toTensor();
-  outline.results[0] = at::empty_like(outline.operands.at(1), result.options());
+  outline.results[0] = made_like(outline.operands.at(1), result.options());
 }
 
 // Over no dimensions it is that of the flat tensor, else of pieces that are put together.
@@ -125,7 +126,8 @@ void correct_functional_batch_norm(const graph::Signature& signature, Outline& o
   size_t result = outline.results.size() - 2;
   for (const graph::Parameter& parameter : signature.parameters) {
     if (parameter.name != "running_mean" && parameter.name != "running_var") continue;
-    outline.results.at(result++) = at::empty_like(outline.operands.at(parameter.entries.at(0).index));
+    const at::Tensor running = outline.operands.at(parameter.entries.at(0).index);
+    outline.results.at(result++) = made_like(running, running.options());
   }
 }
 
@@ -143,7 +145,7 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
 void lay_out_elementwise(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.size() != 2) return;
   const at::Tensor result = outline.results.at(0).toTensor();
-  outline.results[0] = at::empty_like(at::add(outline.operands[0], outline.operands[1]), result.options());
+  outline.results[0] = made_like(at::add(outline.operands[0], outline.operands[1]), result.options());
 }
 
 // The CPU's kernel goes by way of a complex result that it lays out anew.
@@ -154,7 +156,7 @@ void lay_out_angle(const graph::Signature& /*signature*/, Outline& outline) {
 // As the CPU's kernels, which allocate the result like the first operand and write over it.
 void keep_first_dtype(const graph::Signature& /*signature*/, Outline& outline) {
   const at::Tensor result = outline.results.at(0).toTensor();
-  outline.results[0] = at::empty_like(result, result.options().dtype(outline.operands.at(0).scalar_type()));
+  outline.results[0] = made_like(result, result.options().dtype(outline.operands.at(0).scalar_type()));
 }
 
 void keep_first_dtype_contiguous(const graph::Signature& signature, Outline& outline) {

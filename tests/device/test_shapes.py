@@ -1,0 +1,73 @@
+"""A new shape of a common call asks no Python function for its result's type: that takes a millisecond or more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+def norm(f: Callable[..., torch.Tensor], *args: Any, affine: bool = True) -> Callable[[torch.Tensor], object]:
+    """Forward and gradients, with a weight and a bias."""
+
+    def run(x: torch.Tensor) -> object:
+        channels = x.shape[-1] if f is F.layer_norm else x.shape[1]
+        given = [torch.ones(channels, device=x.device, dtype=x.dtype).requires_grad_() for _ in range(2 * affine)]
+        x = x.detach().requires_grad_()
+        named = dict(zip(("weight", "bias"), given, strict=False))
+        y = f(x, *([(channels,)] if f is F.layer_norm else args), **named)
+        return [y, *torch.autograd.grad(y.sum(), [x, *given])]
+
+    return run
+
+
+def batch_norm(x: torch.Tensor, training: bool = True, **how: torch.Tensor) -> torch.Tensor:
+    statistics = [torch.ones(x.shape[1], device=x.device, dtype=x.dtype) for _ in range(2)]
+    return F.batch_norm(x, *statistics, training=training, **how)
+
+
+CALLS: dict[str, Callable[[torch.Tensor], object]] = {
+    "relu": F.relu,
+    "where": lambda x: torch.where(x > 0, x, x[:, :1]),
+    "where a number": lambda x: torch.where(x > 0, x, 0.5),
+    "masked_fill": lambda x: x.masked_fill(x > 0, 2),
+    "masked_fill by a tensor": lambda x: x.masked_fill(x > 0, x.sum()),
+    "dropout": lambda x: F.dropout(x)[:0],
+    "layer_norm": norm(F.layer_norm),
+    "layer_norm, plain": norm(F.layer_norm, affine=False),
+    "batch_norm": norm(batch_norm),
+    "batch_norm, evaluation": norm(lambda x, **how: batch_norm(x, False, **how)),
+    "group_norm": norm(F.group_norm, 2),
+    "group_norm, plain": norm(F.group_norm, 2, affine=False),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_no_python_and_the_same_types(name: str, dtype: torch.dtype) -> None:
+    asked = []
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and ("torch/_refs" in file or "torch/_decomp" in file):
+            asked.append(f"{file}:{frame.f_code.co_name}")
+
+    whole = torch.arange(16 * 3 * 5 * 7, dtype=dtype).sin().view(16, 3, 5, 7)
+    CALLS[name](whole[:4, :2].to("pjrt"))
+    for x in (whole[:5, :2], whole.movedim(1, -1)[:, :4].contiguous().movedim(-1, 1)[:, :2]):
+        of_cpu = torch.utils._pytree.tree_leaves(CALLS[name](x))
+        x = x.to("pjrt")
+        sys.setprofile(look)
+        try:
+            ours = torch.utils._pytree.tree_leaves(CALLS[name](x))
+        finally:
+            sys.setprofile(None)
+        assert not asked
+        assert [(y.dtype, y.shape) for y in ours] == [(y.dtype, y.shape) for y in of_cpu]
+        if "group_norm" not in name:  # PyTorch makes its input contiguous but on the CPU
+            assert [y.stride() for y in ours] == [y.stride() for y in of_cpu]
