@@ -31,8 +31,36 @@ def batch_norm(x: torch.Tensor, training: bool = True, **how: torch.Tensor) -> t
     return F.batch_norm(x, *statistics, training=training, **how)
 
 
+def embedded(x: torch.Tensor) -> list[torch.Tensor]:
+    weight = x.new_ones(9, x.shape[0]).requires_grad_()
+    y = F.embedding((x[0] * 4).long().abs(), weight)
+    return [y, *torch.autograd.grad(y.sum(), [weight])]
+
+
+def projected(x: torch.Tensor) -> list[torch.Tensor]:
+    weight, bias = x.new_ones(x.shape[0], x.shape[-1]).requires_grad_(), x.new_ones(x.shape[0]).requires_grad_()
+    y = F.linear(x, weight, bias) + F.linear(x, weight)
+    return [y, *torch.autograd.grad(y, [weight, bias], torch.ones_like(y))]
+
+
+def stepped(foreach: bool, x: torch.Tensor) -> list[torch.Tensor]:
+    parameters = [x.clone().contiguous().requires_grad_() for _ in range(2)]
+    optimizer = torch.optim.Adam(parameters, foreach=foreach, amsgrad=False)
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return [p.detach() for p in parameters]
+
+
 CALLS: dict[str, Callable[[torch.Tensor], object]] = {
     "relu": F.relu,
+    "numbers": lambda x: [x + 1, x - 2.5, 3 - x, x * 2, x / 3, x % 2, abs(x), x.sum(), x.mean(), x.max(), x.min()],
+    "integers": lambda x: [y := torch.arange(x.numel(), device=x.device), y + 1, y * 2, 3 - y, y % 5, abs(y), y.max()],
+    "filled": lambda x: [torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2), x.clone().fill_(3)],
+    "rows": lambda x: [x.index_select(1, torch.tensor([1, 0]).to(x.device)), x.index_select(-1, x[0, 0, 0].long() * 0)],
+    "embedding": lambda x: embedded(x),
+    "linear": lambda x: projected(x.contiguous()),
+    "steps": lambda x: [stepped(foreach, x) for foreach in (False, True)],
     "where": lambda x: torch.where(x > 0, x, x[:, :1]),
     "where a number": lambda x: torch.where(x > 0, x, 0.5),
     "masked_fill": lambda x: x.masked_fill(x > 0, 2),

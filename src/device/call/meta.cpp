@@ -240,7 +240,7 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
   };
   Outline outline = call_on(std::nullopt);
   if (auto results = usual_results(signature.name, outline.results)) {
-    outline.results.assign(results->begin(), results->end());
+    outline.results = std::move(*results);
   } else {
     outline = run_shape_function(*signature.op, signature.device, call_on);
     lay_out_resized(signature, call_on, outline);

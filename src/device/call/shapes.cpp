@@ -28,7 +28,7 @@ at::Tensor made_like(const at::Tensor& x, const at::TensorOptions& options, at::
 namespace {
 
 using Given = torch::jit::Stack;
-using Results = std::optional<std::vector<at::Tensor>>;
+using Results = std::optional<torch::jit::Stack>;
 
 at::Tensor tensor(const c10::IValue& value) { return value.isTensor() ? value.toTensor() : at::Tensor(); }
 
@@ -40,6 +40,14 @@ bool are_alike(std::initializer_list<at::Tensor> tensors) {
          });
 }
 
+Results of(std::initializer_list<at::Tensor> tensors) { return torch::jit::Stack(tensors.begin(), tensors.end()); }
+
+// A tensor of other memory, as a pointwise function's result lies.
+Results pointwise(const at::Tensor& x) { return of({made_like(x, x.options())}); }
+
+bool is_integer(const at::Tensor& x) { return c10::isIntegralType(x.scalar_type(), /*includeBool=*/false); }
+bool is_index(const at::Tensor& x) { return x.scalar_type() == c10::kLong || x.scalar_type() == c10::kInt; }
+
 at::Tensor contiguous_like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
 at::Tensor statistic(const at::Tensor& x, c10::IntArrayRef sizes) {
   return at::empty(sizes, x.options().dtype(at::toOpMathType(x.scalar_type())));
@@ -50,15 +58,44 @@ bool has_sizes(const at::Tensor& x, c10::IntArrayRef sizes) { return !x.defined(
 Results reduced(const Given& a) {
   const at::Tensor x = tensor(a[0]);
   if (!are_alike({x}) || !a[1].isNone()) return {};
-  return {{at::empty({}, x.options())}};
+  return of({at::empty({}, x.options())});
 }
 
-Results relu(const Given& a) {
+// relu, abs: self
+Results unary(const Given& a) {
   const at::Tensor x = tensor(a[0]);
-  if (!are_alike({x})) return {};
-  at::Tensor out;
-  const auto iterator = at::TensorIteratorConfig().add_owned_output(out).add_owned_const_input(x).build();
-  return {{iterator.output()}};
+  return are_alike({x}) || is_integer(x) ? pointwise(x) : std::nullopt;
+}
+
+// zero_, fill_.Scalar: self, value
+Results written(const Given& a) {
+  return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : of({tensor(a[0])});
+}
+
+// zero, fill.Scalar: self, value
+Results overwritten(const Given& a) {
+  return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : pointwise(tensor(a[0]));
+}
+
+// add.Scalar, mul.Scalar, …: self, other
+Results with_scalar(const Given& a) {
+  const at::Tensor x = tensor(a[0]);
+  const bool floating = are_alike({x});
+  if (!floating && !is_integer(x)) return {};
+  for (size_t i = 1; i < a.size(); ++i) {  // an alpha, too
+    if (!(a[i].isInt() || (floating && a[i].isDouble()))) return {};
+  }
+  return pointwise(x);
+}
+
+// div.Scalar: self, other
+Results divided(const Given& a) { return are_alike({tensor(a[0])}) ? with_scalar(a) : std::nullopt; }
+
+// max, min: self
+Results extreme(const Given& a) {
+  const at::Tensor x = tensor(a[0]);
+  if (x.numel() == 0 || x.is_complex()) return {};
+  return of({at::empty({}, x.options())});
 }
 
 // where.self: condition, self, other
@@ -76,22 +113,119 @@ Results where(const Given& a) {
                             .add_owned_const_input(x)
                             .add_owned_const_input(y)
                             .build();
-  return {{iterator.output()}};
+  return of({iterator.output()});
 }
 
 // masked_fill.Scalar, .Tensor: self, mask, value
 Results masked_fill(const Given& a) {
   const at::Tensor x = tensor(a[0]), mask = tensor(a[1]), value = tensor(a[2]);
-  if (!are_alike({x}) || mask.scalar_type() != c10::kBool || !mask.is_meta()) return {};
-  if (value.defined() ? value.dim() > 0 || value.is_complex() : a[2].isComplexDouble()) return {};
-  return {{at::empty(at::infer_size(x.sizes(), mask.sizes()), x.options())}};
+  if (mask.scalar_type() != c10::kBool || !mask.is_meta()) return {};
+  if (are_alike({x})) {
+    if (value.defined() ? value.dim() > 0 || value.is_complex() : a[2].isComplexDouble()) return {};
+  } else if (!is_integer(x) || !a[2].isInt()) {
+    return {};
+  }
+  return of({at::empty(at::infer_size(x.sizes(), mask.sizes()), x.options())});
 }
 
 // native_dropout: input, p, train
 Results native_dropout(const Given& a) {
   const at::Tensor x = tensor(a[0]);
   if (!are_alike({x})) return {};
-  return {{made_like(x, x.options()), made_like(x, x.options().dtype(c10::kBool))}};
+  return of({made_like(x, x.options()), made_like(x, x.options().dtype(c10::kBool))});
+}
+
+// native_dropout_backward: grad_output, mask, scale
+Results dropout_backward(const Given& a) { return pointwise(tensor(a[0])); }
+
+// index_select: self, dim, index
+Results index_select(const Given& a) {
+  const at::Tensor x = tensor(a[0]), index = tensor(a[2]);
+  const int64_t dim = a[1].toInt() < 0 ? a[1].toInt() + x.dim() : a[1].toInt();
+  if (!is_index(index) || index.dim() != 1 || dim < 0 || dim >= x.dim()) return {};
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = index.numel();
+  return of({at::empty(sizes, x.options())});
+}
+
+// embedding: weight, indices, padding_idx, scale_grad_by_freq, sparse
+Results embedding(const Given& a) {
+  const at::Tensor weight = tensor(a[0]), indices = tensor(a[1]);
+  if (weight.dim() != 2 || !is_index(indices)) return {};
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  return of({at::empty(sizes, weight.options())});
+}
+
+// embedding_dense_backward: grad_output, indices, num_weights, padding_idx, scale_grad_by_freq
+Results embedding_backward(const Given& a) {
+  const at::Tensor dy = tensor(a[0]);
+  if (dy.dim() == 0 || !is_index(tensor(a[1]))) return {};
+  return of({at::empty({a[2].toInt(), dy.size(-1)}, dy.options())});
+}
+
+// linear: input, weight, bias
+Results linear(const Given& a) {
+  const at::Tensor x = tensor(a[0]), weight = tensor(a[1]), bias = tensor(a[2]);
+  if (!are_alike({x, weight, bias}) || weight.dim() != 2 || x.dim() < 2 || !x.is_contiguous()) return {};
+  if (x.size(-1) != weight.size(1) || !has_sizes(bias, {weight.size(0)})) return {};
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return of({at::empty(sizes, x.options())});
+}
+
+// linear_backward: self, grad_output, weight, output_mask
+Results linear_backward(const Given& a) {
+  const at::Tensor x = tensor(a[0]), dy = tensor(a[1]), weight = tensor(a[2]);
+  if (!are_alike({x, dy, weight})) return {};
+  for (const at::Tensor& operand : {x, dy, weight}) {
+    if (operand.dim() < 2 || !operand.is_contiguous()) return {};
+  }
+  return of({contiguous_like(x), contiguous_like(weight), at::empty({weight.size(0)}, weight.options())});
+}
+
+// _foreach_<pointwise>: lists of tensors, numbers. In place, nothing is returned.
+template <bool in_place>
+Results foreach(const Given& a) {
+  const auto first = a[0].toTensorList();
+  for (const c10::IValue& argument : a) {
+    if (argument.isTensor()) return {};
+    if (!argument.isTensorList()) continue;
+    const auto list = argument.toTensorList();
+    if (list.size() != first.size()) return {};
+    for (size_t i = 0; i < list.size(); ++i) {
+      const at::Tensor x = first.get(i), y = list.get(i);
+      if (!are_alike({x, y}) || x.sizes() != y.sizes() || x.strides() != y.strides()) return {};
+    }
+  }
+  if (in_place) return torch::jit::Stack();
+  c10::List<at::Tensor> results;
+  for (size_t i = 0; i < first.size(); ++i) results.push_back(made_like(first.get(i), first.get(i).options()));
+  return torch::jit::Stack{results};
+}
+
+// The integers from start to end, or nothing where that is not simple.
+std::optional<int64_t> count(const c10::IValue& start, const c10::IValue& end, const c10::IValue& step) {
+  if (!start.isInt() || !end.isInt() || !step.isInt()) return {};
+  if (step.toInt() <= 0 || end.toInt() < start.toInt()) return {};
+  return (end.toInt() - start.toInt() + step.toInt() - 1) / step.toInt();
+}
+
+// arange.start_step: start, end, step, dtype, layout, device, pin_memory
+Results arange(const Given& a) {
+  const auto n = count(a[0], a[1], a[2]);
+  if (!n) return {};
+  const auto dtype = a[3].isNone() ? c10::kLong : a[3].toScalarType();
+  return of({at::empty({*n}, at::TensorOptions(c10::kMeta).dtype(dtype))});
+}
+
+// arange.start_out: start, end, step, out
+Results arange_out(const Given& a) {
+  const auto n = count(a[0], a[1], a[2]);
+  const at::Tensor out = tensor(a[3]);
+  if (!n || (out.numel() > 0 && !has_sizes(out, {*n}))) return {};
+  if (!has_sizes(out, {*n})) out.unsafeGetTensorImpl()->set_sizes_contiguous({*n});
+  return of({out});
 }
 
 // native_layer_norm: input, normalized_shape, weight, bias, eps
@@ -105,18 +239,18 @@ Results layer_norm(const Given& a) {
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   std::fill(sizes.begin() + static_cast<int64_t>(outer), sizes.end(), 1);
-  return {{contiguous_like(x), statistic(x, sizes), statistic(x, sizes)}};
+  return of({contiguous_like(x), statistic(x, sizes), statistic(x, sizes)});
 }
 
 // The gradients of an input, which `x` is like, a weight and a bias of `sizes`, as the mask says.
 Results three_gradients(const at::Tensor& x, c10::IntArrayRef sizes, const c10::IValue& mask) {
   const auto wanted = mask.toBoolList();
-  std::vector<at::Tensor> gradients(3);
+  torch::jit::Stack gradients(3, at::Tensor());
   if (wanted.get(0)) gradients[0] = x;
   for (size_t i = 1; i < 3; ++i) {
     if (wanted.get(i)) gradients[i] = at::empty(sizes, x.options());
   }
-  return {gradients};
+  return gradients;
 }
 
 // native_layer_norm_backward: grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
@@ -134,7 +268,7 @@ Results batch_norm(const at::Tensor& x, std::initializer_list<at::Tensor> others
   for (const at::Tensor& other : others) {
     if (!are_alike({x, other}) || !has_sizes(other, {x.size(1)})) return {};
   }
-  return {{made_like(x, x.options()), statistic(x, {x.size(1)}), statistic(x, {x.size(1)})}};
+  return of({made_like(x, x.options()), statistic(x, {x.size(1)}), statistic(x, {x.size(1)})});
 }
 
 // native_batch_norm, _native_batch_norm_legit: input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -146,8 +280,8 @@ Results batch_norm_with_statistics(const Given& a) {
 Results batch_norm_functional(const Given& a) {
   Results results = batch_norm_with_statistics(a);
   if (!results || !tensor(a[3]).defined() || !tensor(a[4]).defined()) return {};
-  results->push_back(made_like(tensor(a[3]), tensor(a[3]).options()));
-  results->push_back(made_like(tensor(a[4]), tensor(a[4]).options()));
+  results->emplace_back(made_like(tensor(a[3]), tensor(a[3]).options()));
+  results->emplace_back(made_like(tensor(a[4]), tensor(a[4]).options()));
   return results;
 }
 
@@ -169,7 +303,7 @@ Results group_norm(const Given& a) {
     return {};
   }
   const at::Tensor mean = at::empty({n, groups}, x.options());
-  return {{contiguous_like(x), mean, made_like(mean, mean.options())}};
+  return of({contiguous_like(x), mean, made_like(mean, mean.options())});
 }
 
 // native_group_norm_backward: grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask
@@ -185,11 +319,68 @@ Results usual_results(const std::string& name, const Given& arguments) {
   static const auto& functions = *new std::unordered_map<std::string_view, Results (*)(const Given&)>{
       {"aten::sum", reduced},
       {"aten::mean", reduced},
-      {"aten::relu", relu},
+      {"aten::relu", unary},
+      {"aten::abs", unary},
+      {"aten::zero", overwritten},
+      {"aten::zero_", written},
+      {"aten::fill.Scalar", overwritten},
+      {"aten::fill_.Scalar", written},
+      {"aten::add.Scalar", with_scalar},
+      {"aten::sub.Scalar", with_scalar},
+      {"aten::rsub.Scalar", with_scalar},
+      {"aten::mul.Scalar", with_scalar},
+      {"aten::remainder.Scalar", with_scalar},
+      {"aten::div.Scalar", divided},
+      {"aten::max", extreme},
+      {"aten::min", extreme},
+      {"aten::index_select", index_select},
+      {"aten::embedding", embedding},
+      {"aten::embedding_dense_backward", embedding_backward},
+      {"aten::linear", linear},
+      {"aten::linear_backward", linear_backward},
+      {"aten::native_dropout_backward", dropout_backward},
+      {"aten::arange.start_step", arange},
+      {"aten::arange.start_out", arange_out},
       {"aten::where.self", where},
       {"aten::masked_fill.Scalar", masked_fill},
       {"aten::masked_fill.Tensor", masked_fill},
       {"aten::native_dropout", native_dropout},
+      {"aten::_foreach_add.Scalar", foreach<false>},
+      {"aten::_foreach_add_.Scalar", foreach<true>},
+      {"aten::_foreach_add.List", foreach<false>},
+      {"aten::_foreach_add_.List", foreach<true>},
+      {"aten::_foreach_sub.Scalar", foreach<false>},
+      {"aten::_foreach_sub_.Scalar", foreach<true>},
+      {"aten::_foreach_sub.List", foreach<false>},
+      {"aten::_foreach_sub_.List", foreach<true>},
+      {"aten::_foreach_mul.Scalar", foreach<false>},
+      {"aten::_foreach_mul_.Scalar", foreach<true>},
+      {"aten::_foreach_mul.List", foreach<false>},
+      {"aten::_foreach_mul_.List", foreach<true>},
+      {"aten::_foreach_mul.ScalarList", foreach<false>},
+      {"aten::_foreach_mul_.ScalarList", foreach<true>},
+      {"aten::_foreach_div.Scalar", foreach<false>},
+      {"aten::_foreach_div_.Scalar", foreach<true>},
+      {"aten::_foreach_div.List", foreach<false>},
+      {"aten::_foreach_div_.List", foreach<true>},
+      {"aten::_foreach_div.ScalarList", foreach<false>},
+      {"aten::_foreach_div_.ScalarList", foreach<true>},
+      {"aten::_foreach_lerp.Scalar", foreach<false>},
+      {"aten::_foreach_lerp_.Scalar", foreach<true>},
+      {"aten::_foreach_lerp.List", foreach<false>},
+      {"aten::_foreach_lerp_.List", foreach<true>},
+      {"aten::_foreach_addcmul.Scalar", foreach<false>},
+      {"aten::_foreach_addcmul_.Scalar", foreach<true>},
+      {"aten::_foreach_addcmul.ScalarList", foreach<false>},
+      {"aten::_foreach_addcmul_.ScalarList", foreach<true>},
+      {"aten::_foreach_addcdiv.Scalar", foreach<false>},
+      {"aten::_foreach_addcdiv_.Scalar", foreach<true>},
+      {"aten::_foreach_addcdiv.ScalarList", foreach<false>},
+      {"aten::_foreach_addcdiv_.ScalarList", foreach<true>},
+      {"aten::_foreach_sqrt", foreach<false>},
+      {"aten::_foreach_sqrt_", foreach<true>},
+      {"aten::_foreach_neg", foreach<false>},
+      {"aten::_foreach_neg_", foreach<true>},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},
       {"aten::native_batch_norm", batch_norm_with_statistics},

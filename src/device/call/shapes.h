@@ -1,4 +1,5 @@
-// Shape functions of ops whose Meta kernels are Python functions and take a millisecond or more, for each new shape.
+// Shape functions of common ops whose Meta kernels are Python functions: these take up to 10 ms for each new shape, and the
+// first one that a process calls imports torch._dynamo, which takes more than a second.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -14,7 +15,7 @@ at::Tensor made_like(const at::Tensor& x, const at::TensorOptions& options);
 at::Tensor made_like(const at::Tensor& x, const at::TensorOptions& options, at::MemoryFormat format);
 
 // What the op's Meta kernel gives for these arguments (on Meta). Nothing for an op that is not here, and where a call is not
-// the usual one: of one floating dtype, and without a mistake. Then Meta's own kernel is asked.
-std::optional<std::vector<at::Tensor>> usual_results(const std::string& name, const torch::jit::Stack& arguments);
+// the usual one: of one dtype, mostly a floating one, and without a mistake. Then Meta's own kernel is asked.
+std::optional<torch::jit::Stack> usual_results(const std::string& name, const torch::jit::Stack& arguments);
 
 }  // namespace tpjrt::device
