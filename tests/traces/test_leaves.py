@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import torch_pjrt
+from torch_pjrt.program.subclasses import leaves
 
 DEVICES = ["cpu", "pjrt"]
 
@@ -102,15 +103,50 @@ def test_new_form_is_captured_again() -> None:
     assert step.captures == 3
 
 
-def test_gradients_of_before() -> None:
-    layer = Layer()
+def grown(weight: Any, make: Any, zero: bool, update: bool, compiled: bool) -> list[Any]:
+    """Of each of four calls, the gradient that is there afterwards, and the weight."""
+    weight = nn.Parameter(weight)
+    optimizer = torch.optim.SGD([weight], lr=0.1, foreach=False)
 
-    def step(x: torch.Tensor) -> None:
-        loss = layer(x).sum()
-        loss.backward(torch.ones_like(loss))
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if zero:
+            optimizer.zero_grad()
+        y = x @ weight
+        y.backward(torch.ones_like(y))
+        if update:
+            optimizer.step()
+        return y.detach()
 
-    with pytest.raises(torch_pjrt.CaptureError, match=r"weight had before: those of subclasses \(TwoTensor\) don't"):
-        torch_pjrt.compile_step(step)(two(3, 4))
+    run: Any = torch_pjrt.compile_step(step, keep_grads=True) if compiled else step
+    told = []
+    for i in range(4):
+        run(make(i + 1))
+        told.append((type(weight.grad).__name__, *(described(leaves([t])) for t in (weight.grad, weight.detach()))))
+        if i == 2:
+            weight.grad = None
+    if compiled:
+        assert run.programs <= 2
+    return told
+
+
+@pytest.mark.parametrize(
+    ("of", "device"), [("parameter", "cpu"), ("argument", "cpu"), ("both", "cpu"), ("argument", "pjrt")]
+)
+@pytest.mark.parametrize(("update", "zero"), [(False, False), (True, False), (True, True)])
+def test_gradients_that_are_subclasses(of: str, device: str, update: bool, zero: bool) -> None:
+    """They add up over calls, also in a parameter that is plain."""
+    weight = torch.arange(8.0, device=device).view(4, 2) / 8
+
+    def make(i: int) -> Any:
+        x = torch.full((3, 4), float(i), device=device)
+        return x if of == "parameter" else TwoTensor(x, x + 1)
+
+    told = []
+    for compiled in (False, True):
+        start: Any = weight.clone()
+        start = start if of == "argument" else TwoTensor(start, start + 1)
+        told.append(grown(start, make, zero, update, compiled))
+    assert told[0] == told[1]
 
 
 def test_written_in_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
-from torch_pjrt.capture.recording import CPU, Compound, Piece, Recording, recording
+from torch_pjrt.capture.recording import CPU, Before, Compound, Piece, Recording, State, recording
 from torch_pjrt.capture.scalars import Number
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
@@ -39,34 +40,27 @@ class Capture:
     ties: Ties
     spec: pytree.TreeSpec
     form: int
-    gradients: list[tuple[Any, Any]]  # the places of the parameters whose .grad the last results are
     numbers: torch.Tensor | None  # the values of `inputs`
     inputs: list[Hyperparameter]
     pinned: list[Hyperparameter]  # whose values the program is made for
     arguments: list[Any]  # (shape, dtype, device, strides) of each
     updates_arguments: bool
     templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
-    compound_gradients: list[tuple[Any, Any, Template | None, int]]  # as gradients, of subclasses: how many leaves
-    compounds_cleared: list[tuple[Any, Any]]  # whose .grad is let go of
+    giving: list[Giving]  # gradients that are the last results
+    cleared: list[Compound]  # whose .grad is let go of
 
     def hand_over(self, results: list[Any]) -> Any:
         """Of a call whose results come as a list: gradients where they belong, the rest as the function gave it."""
-        for container, key, template, count in reversed(self.compound_gradients):
-            parts = iter(results[len(results) - count :])
-            del results[len(results) - count :]
-            _read(container, key).grad = next(parts) if template is None else template.build(parts)
-        for container, key in reversed(self.gradients):
-            _read(container, key).grad = results.pop()
-        for container, key in self.compounds_cleared:
-            _read(container, key).grad = None
+        for each in reversed(self.giving):
+            first = len(results) - each.count
+            each.give(results[first:])
+            del results[first:]
+        for owner in self.cleared:
+            owner.now().grad = None
         if self.templates is not None:
             parts = iter(results)
             results = [next(parts) if t is None else t.build(parts) for t in self.templates]
         return pytree.tree_unflatten(results, self.spec)
-
-
-def _read(container: Any, key: Any) -> Any:
-    return container if key is None else container[key]
 
 
 class StateMade(Exception):
@@ -177,121 +171,29 @@ def _run_once(
     return _Run(mode, flat, spec, made, pinned, values, home, put_together, watch, named, given, given_back)
 
 
-@dataclass
-class _Grads:
-    """What becomes of each parameter's .grad, by the index of its piece."""
-
-    cleared: list[int]
-    kept: list[int]
-    absent: list[int]
-    compounds_cleared: list[Compound] = field(default_factory=list)
-    compounds_kept: list[Compound] = field(default_factory=list)
-
-
-def _check_compounds(run: _Run) -> None:
-    """The gradients of subclasses don't go from call to call."""
-    mode = run.mode
-    changed = mode.trace.changed()
-    beside = {id(leaf): compound for compound in mode.compounds for leaf in compound.gradient_leaves}
-    if not beside:
-        return
-    grads = [c.placeholder.grad for c in mode.compounds]
-    targets = leaves([g for g, c in zip(grads, mode.compounds, strict=True) if g is not None and g is not c.gradient])
-    targets += [p.placeholder for p in mode.pieces if p.container is not None and id(p.placeholder) not in beside]
-    targets += mode.arguments + [t for t in run.leaves if isinstance(t, torch.Tensor)]
-    reached = mode.trace.reached(targets)
-    for i, piece in enumerate(mode.pieces):
-        compound = beside.get(id(piece.placeholder))
-        if compound is None:
-            continue
-        at = mode.position(i)
-        if reached[at] or (changed[at] and compound.placeholder.grad is compound.gradient):
-            raise CaptureError(
-                f"the function uses the gradient that {compound.name} had before: those of subclasses "
-                f"({type(compound.real).__name__}) don't add up over calls. Set them to None at its start "
-                "(optimizer.zero_grad())"
-            )
-
-
-def _depends_on_grads(run: _Run) -> bool:
-    mode = run.mode
-    _check_compounds(run)
-    changed = mode.trace.changed()
-    indices = [mode.position(i) for i, piece in enumerate(mode.pieces) if piece.container is None]
-    holders = [piece.placeholder for piece in mode.pieces if piece.container is not None]
-    grads = [piece.placeholder.grad for piece in mode.pieces if piece.gradient is not None]
-    grads = [
-        grad
-        for grad, index in zip(grads, indices, strict=True)
-        if grad is not None and (changed[index] or grad is not mode.pieces[index - len(mode.arguments)].placeholder)
-    ]
-    tensors = [t for t in run.leaves if isinstance(t, torch.Tensor)]
-    reached = mode.trace.reached(holders + mode.arguments + grads + tensors)
-    return any(reached[index] for index in indices)
-
-
-def _plan_grads(run: _Run, keep: bool) -> _Grads:
-    """For a run whose grads were there or not as they are now."""
-    mode, plan = run.mode, _Grads([], [], [])
-    changed = mode.trace.changed()
-    for i, piece in enumerate(mode.pieces):
-        if not piece.real.requires_grad or piece.container is None:
-            continue
-        grad = piece.placeholder.grad
-        if grad is not None and grad is not piece.gradient:
-            # Where the function did not update the parameter itself, its gradient is what it was called for.
-            kept = keep or not changed[mode.position(i)]
-            (plan.kept if kept else plan.cleared).append(i)
-        elif grad is None:
-            plan.cleared.append(i)
-    where = {id(piece.placeholder): mode.position(i) for i, piece in enumerate(mode.pieces)}
-    for compound in mode.compounds:
-        grad = compound.placeholder.grad
-        if not compound.real.requires_grad or (grad is not None and grad is compound.gradient):
-            continue
-        updated = any(changed[where[id(leaf)]] for _, leaf in compound.inside)
-        if grad is None or (updated and not keep):
-            plan.compounds_cleared.append(compound)
-        else:
-            plan.compounds_kept.append(compound)
-    return plan
-
-
 def _with_grads(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], keep: bool
-) -> tuple[_Run, _Grads]:
+) -> tuple[_Run, Plan]:
     """Runs ``fn`` as if every parameter had a .grad. If nothing depends on them, they are no state."""
     run = _run(fn, args, kwargs, found, inputs, "all")
     if run.made:
-        return run, _Grads([], [], [])
-    if _depends_on_grads(run):
+        return run, Plan()
+    look = Look(run.mode)
+    if look.depends(run.leaves):
         run.mode.made.let_go()
         run = _run(fn, args, kwargs, found, inputs, "actual")
-        plan = _plan_grads(run, keep=True)
-        plan.absent = [
-            i
-            for i, piece in enumerate(run.mode.pieces)
-            if piece.container is not None and piece.real.requires_grad and piece.gradient is None
-        ]
+        look = Look(run.mode)
+        plan = look.plan(keep=True)
+        plan.absent = look.without_gradient()
         return run, plan
-    changed = run.mode.trace.changed()
-    set_anew = any(c.gradient is not None and c.placeholder.grad is not c.gradient for c in run.mode.compounds)
-    if not set_anew and not any(
-        changed[run.mode.position(i)] for i, p in enumerate(run.mode.pieces) if p.container is None
-    ):
-        return run, _plan_grads(run, keep)
+    if not look.writes_gradients():
+        return run, look.plan(keep)
     # Some are set to zero before they are used, which is the same as not having them. Others may not be touched at all.
-    untouched = {
-        id(p.real)
-        for i, p in enumerate(run.mode.pieces)
-        if p.gradient is not None and p.placeholder.grad is p.gradient and not changed[run.mode.position(i + 1)]
-    }
-    idle = {id(c.real) for c in run.mode.compounds if c.gradient is not None and c.placeholder.grad is c.gradient}
+    untouched = look.untouched()
     run.mode.made.let_go()
     run = _run(fn, args, kwargs, found, inputs, "none")
-    plan = _plan_grads(run, keep)
-    plan.compounds_cleared = [c for c in plan.compounds_cleared if id(c.real) not in idle]
-    plan.cleared = [i for i in plan.cleared if id(run.mode.pieces[i].real) not in untouched]
+    plan = Look(run.mode).plan(keep)
+    plan.cleared = [owner for owner in plan.cleared if id(owner.real) not in untouched]
     return run, plan
 
 
@@ -343,27 +245,30 @@ def _capture(
     if with_grads:
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
     else:
-        run, plan = _run(fn, args, kwargs, found, inputs, "none"), _Grads([], [], [])
+        run, plan = _run(fn, args, kwargs, found, inputs, "none"), Plan()
     mode = run.mode
     if run.made:
         mode.made.let_go()
         raise StateMade
-    gradients = [mode.pieces[i].placeholder.grad for i in plan.kept]
-    of_compounds = [compound.placeholder.grad for compound in plan.compounds_kept]
-    gradients += leaves(of_compounds)
+    gradients = plan.placeholders()
     devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
-    devices += [mode.pieces[i].real.device for i in plan.kept]
-    devices += [run.home] * len(leaves(of_compounds))
+    for owner in plan.kept:
+        devices += [owner.real.device] * len(leaves([owner.placeholder.grad]))
     without_value = mode.made.without_value()
     ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
+    at = {piece: i for i, piece in enumerate(pieces)}
+    stand = {id(piece.placeholder) for piece in pieces}
+    before = plan.readers(mode, lambda leaf: id(leaf) in stand)
     check_residence(piece.real for piece in pieces)
     if run.watch is not None:
         _tell(run, run.watch, plan, pieces, gradients)
-    for placeholder in [p.placeholder for p in mode.pieces] + [c.placeholder for c in mode.compounds]:
-        placeholder.grad = None
+    giving = plan.giving()
+    for owner in owners(mode):
+        owner.placeholder.grad = None
     program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
-    plain = run.templates is None and not plan.compounds_cleared and not gradients
+    cleared = [owner for owner in plan.cleared if isinstance(owner, Compound)]
+    plain = run.templates is None and not cleared and not gradients
     form = _form(run.spec, run.leaves) if plain else LIST
     requires = [int(t.requires_grad) if with_grads else -1 for t in mode.arguments]
     requires += [int(p.real.requires_grad) if with_grads and p.container is not None else -1 for p in pieces]
@@ -371,8 +276,8 @@ def _capture(
     captured = _C.Captured(
         program,
         requires,
-        [position[i] for i in plan.absent],
-        [position[i] for i in plan.cleared],
+        [at[owner] for owner in plan.absent if isinstance(owner, Piece)],
+        [at[owner] for owner in plan.cleared if isinstance(owner, Piece)],
         [position[f.leader] for f in followers],
         form,
     )
@@ -385,39 +290,47 @@ def _capture(
     mark(without_value)
     return Capture(
         program=program,
-        call=captured.call,
+        call=_reading(captured.call, before) if before else captured.call,
         places=tuple(places),
         names=[piece.name for piece in pieces],
         ties=ties,
         spec=run.spec,
         form=form,
-        gradients=[(mode.pieces[i].container, mode.pieces[i].key) for i in plan.kept],
         numbers=run.numbers,
         inputs=list(inputs),
         pinned=sorted(run.pinned, key=repr),
         arguments=arguments,
         templates=run.templates,
-        compound_gradients=[
-            (c.container, c.key, Template(grad) if is_subclass(grad) else None, len(leaves([grad])))
-            for c, grad in zip(plan.compounds_kept, of_compounds, strict=True)
-        ],
-        compounds_cleared=[(c.container, c.key) for c in plan.compounds_cleared],
+        giving=giving,
+        cleared=cleared,
         updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
 
 
-def _tell(run: _Run, watch: Watch, plan: _Grads, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
+def _reading(call: Callable[..., Any], before: Sequence[Before]) -> Callable[..., Any]:
+    """With gradients read from where they lie, as arguments."""
+
+    def run(bound: Any, *tensors: Any) -> Any:
+        try:
+            return call(bound, *tensors) if all(each.read() for each in before) else NotImplemented
+        finally:
+            for each in before:
+                each.let_go()
+
+    return run
+
+
+def _tell(run: _Run, watch: Watch, plan: Plan, pieces: Sequence[Piece], gradients: Sequence[Any]) -> None:
     mode = run.mode
     inputs = [(f"argument {i}", each) for i, each in enumerate(run.given)]
-    state: list[Piece | Compound] = [*mode.compounds, *mode.pieces]
+    state: list[State] = [*mode.compounds, *mode.pieces]
     for piece in state:
         inputs.append((piece.name, piece.placeholder))
         if piece.gradient is not None:
             inputs.append((f"{piece.name}.grad", piece.gradient))
     inputs += run.numbers_named
     results = [(f"out {i}", leaf) for i, leaf in enumerate(run.given_back) if isinstance(leaf, torch.Tensor)]
-    kept: list[Piece | Compound] = [*(mode.pieces[i] for i in plan.kept), *plan.compounds_kept]
-    results += [(f"{p.name}.grad", p.placeholder.grad) for p in kept if p.placeholder.grad is not None]
+    results += [(f"{owner.name}.grad", owner.placeholder.grad) for owner in plan.kept]
     placeholders = [*mode.arguments, *(p.placeholder for p in pieces)]
     watch.tell(inputs, results, run.home, text_of(mode.trace, placeholders, [*run.leaves, *gradients]))
 
@@ -440,7 +353,7 @@ def _ties(run: _Run, with_grads: bool) -> Ties:
     return Ties(pairs)
 
 
-def _drop_unused(run: _Run, plan: _Grads, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:
+def _drop_unused(run: _Run, plan: Plan, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:
     """The pieces of state that the program takes, and their positions among these."""
     mode = run.mode
     changed = mode.trace.changed()
@@ -448,7 +361,7 @@ def _drop_unused(run: _Run, plan: _Grads, results: Sequence[Any]) -> tuple[list[
     written = [piece.placeholder for i, piece in enumerate(mode.pieces) if changed[mode.position(i)]]
     reached = mode.trace.reached(written + [r for r in results if isinstance(r, torch.Tensor)])
     listed = {*plan.cleared, *plan.kept, *plan.absent}
-    used = [i for i in range(len(mode.pieces)) if changed[first + i] or reached[first + i] or i in listed]
+    used = [i for i, piece in enumerate(mode.pieces) if changed[first + i] or reached[first + i] or piece in listed]
     owners = {mode.pieces[i].key for i in used if mode.pieces[i].container is None}
     used = sorted(owners.union(used))
     mode.trace.keep([True] * first + [i in set(used) for i in range(len(mode.pieces))])

@@ -32,7 +32,7 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import is_closed, is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import form_of, is_closed, is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import tracing
 
 CPU = torch.device("cpu")
@@ -45,8 +45,8 @@ READS = {
 MOVES = {T.cpu: "cpu", T.cuda: "cuda"}
 
 
-@dataclass
-class Piece:
+@dataclass(eq=False)
+class State:
     """One tensor of a function's state."""
 
     real: torch.Tensor
@@ -54,21 +54,51 @@ class Piece:
     container: Any  # with `key`: its place
     key: Any
     placeholder: torch.Tensor
-    gradient: torch.Tensor | None = None  # the placeholder of its .grad
+    gradient: torch.Tensor | None = None  # what stands for its .grad
+
+    def now(self) -> torch.Tensor:
+        """What lies at its place."""
+        found: torch.Tensor = self.container if self.key is None else self.container[self.key]
+        return found
 
 
-@dataclass
-class Compound:
-    """A tensor of a function's state that is a subclass. Its leaves are pieces, found where they lie."""
+@dataclass(eq=False)
+class Piece(State):
+    """A plain tensor, which is an argument of the program."""
 
-    real: torch.Tensor
-    name: str
-    container: Any
-    key: Any
-    placeholder: torch.Tensor
-    inside: list[tuple[tuple[str, ...], torch.Tensor]]  # the placeholders of its leaves
-    gradient: torch.Tensor | None = None
-    gradient_leaves: list[torch.Tensor] = field(default_factory=list)
+    of: State | None = None  # whose .grad it is (a part of)
+
+
+@dataclass(eq=False)
+class Compound(State):
+    """One that is a subclass. Its leaves are pieces, found where they lie."""
+
+    inside: list[tuple[tuple[str, ...], torch.Tensor]] = field(default_factory=list)  # the placeholders of its leaves
+
+
+class Before:
+    """The .grad that a piece of state had before, where one of both is a subclass. Each call reads its leaves, which
+    are the program's arguments, into ``cells``."""
+
+    def __init__(self, owner: State, name: str, grad: torch.Tensor | None) -> None:
+        self.owner, self.name, self.there = owner, name, grad is not None
+        self.form = None if grad is None else form_of(grad)
+        self.cells: list[torch.Tensor | None] = []
+        self.placeholder: Any = None
+        self.inside: list[tuple[tuple[str, ...], torch.Tensor]] = []
+
+    def read(self) -> bool:
+        """Whether it is as it was."""
+        grad = self.owner.now().grad
+        if grad is None or not self.there:
+            return grad is None and not self.there
+        if form_of(grad) != self.form:
+            return False
+        self.cells[:] = leaves([grad])
+        return True
+
+    def let_go(self) -> None:
+        self.cells[:] = [None] * len(self.cells)
 
 
 @dataclass
@@ -142,6 +172,11 @@ def check_leaf(real: torch.Tensor, name: str) -> None:
         )
 
 
+def check_gradient(owner: State) -> None:
+    if owner.real.grad is not None and owner.real.grad.requires_grad:
+        raise CaptureError(f"{owner.name}.grad requires grad: double backward across calls is not captured")
+
+
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.untyped_storage().data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset()
 
@@ -172,9 +207,10 @@ class Recording(TorchFunctionMode):
         self.followers: list[Follower] = []
         self.leaders: dict[Any, int] = {}
         self.compounds: list[Compound] = []
+        self.before: list[Before] = []
         self.given: list[Compound] = []  # the arguments that are subclasses
-        self.by_id: dict[int, Piece | Compound] = {}
-        self.ties: list[tuple[Piece | Compound, Place]] = []  # where else a piece was found
+        self.by_id: dict[int, State] = {}
+        self.ties: list[tuple[State, Place]] = []  # where else a piece was found
         self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
@@ -186,7 +222,7 @@ class Recording(TorchFunctionMode):
         if is_subclass(real):
             check_leaf(real, name)
             given = with_leaves(real, lambda leaf, path: self.argument(leaf, ".".join((name, *path))))
-            self.given.append(Compound(real, name, None, None, given, list(leaves_of(given))))
+            self.given.append(Compound(real, name, None, None, given, inside=list(leaves_of(given))))
             return given
         self.arguments.append(self.stand_in(real, name))
         self.made.add(self.arguments[-1:])
@@ -216,37 +252,50 @@ class Recording(TorchFunctionMode):
         if real.requires_grad:
             _copy_hooks(real, placeholder)
             grad = real.grad
-            if self.grads == "all" or (self.grads == "actual" and grad is not None):
+            if grad is not None and is_subclass(grad):
+                self.gradient_before(piece)
+            elif self.grads == "all" or (self.grads == "actual" and grad is not None):
                 gradient = like(self.trace, real.detach() if grad is None else grad, f"{name}.grad")
-                if grad is not None and grad.requires_grad:
-                    raise CaptureError(f"{name}.grad requires grad: double backward across calls is not captured")
+                check_gradient(piece)
                 piece.gradient = placeholder.grad = gradient
-                self.pieces.append(Piece(gradient, f"{name}.grad", None, index, gradient))
+                self.pieces.append(Piece(gradient, f"{name}.grad", None, index, gradient, of=piece))
         return placeholder
 
     def compound(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         check_leaf(real, name)
         placeholder = with_leaves(real, lambda leaf, path: self.piece(leaf, ".".join((name, *path)), leaf, None))
-        made = Compound(real, name, container, key, placeholder, list(leaves_of(placeholder)))
+        made = Compound(real, name, container, key, placeholder, inside=list(leaves_of(placeholder)))
         self.compounds.append(made)
         self.by_id[id(real)] = made
         if real.requires_grad:
             _copy_hooks(real, placeholder)
-            if self.grads == "all" or (self.grads == "actual" and real.grad is not None):
-                grad = real.detach() if real.grad is None else real.grad
-                made.gradient = placeholder.grad = with_leaves(grad.detach(), lambda leaf, _: self.beside(leaf, made))
+            self.gradient_before(made)
         return placeholder
 
-    def beside(self, leaf: torch.Tensor, owner: Compound) -> torch.Tensor:
-        """Of a gradient that was there before: only to see that nothing depends on it."""
-        placeholder = like(self.trace, leaf, f"{owner.name}.grad")
-        owner.gradient_leaves.append(placeholder)
-        self.pieces.append(Piece(leaf, f"{owner.name}.grad", leaf, None, placeholder))
-        return placeholder
+    def gradient_before(self, owner: State) -> None:
+        grad = owner.real.grad
+        if self.grads == "none" or (self.grads == "actual" and grad is None):
+            return
+        check_gradient(owner)
+        name = f"{owner.name}.grad"
+        grad = owner.real.detach() if grad is None else grad.detach()
+        before = Before(owner, name, grad)
+
+        def part(leaf: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
+            placeholder = like(self.trace, leaf, name)
+            part_of = ".".join((name, *path))
+            self.pieces.append(Piece(leaf, part_of, before.cells, len(before.cells), placeholder, of=owner))
+            before.cells.append(None)
+            return placeholder
+
+        before.placeholder = owner.gradient = owner.placeholder.grad = with_leaves(grad, part)
+        before.inside = list(leaves_of(before.placeholder))
+        self.before.append(before)
 
     def settle_compounds(self) -> None:
         """What a subclass now holds, where an operation in place gave it another tensor, is written where it was."""
-        for each in (*self.given, *self.compounds):
+        kept: list[Compound | Before] = [*self.given, *self.compounds, *self.before]
+        for each in kept:
             for (path, before), (_, now) in zip(each.inside, leaves_of(each.placeholder), strict=True):
                 if now is before:
                     continue

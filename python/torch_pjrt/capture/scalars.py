@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_pjrt.errors import ValueNeeded
+from torch_pjrt.program.subclasses import is_subclass
 
 
 class Number(torch.SymFloat):
@@ -229,6 +231,10 @@ def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, 
     return args[0].copy_(result) if in_place else result
 
 
+def _is_subclass(values: Any) -> bool:
+    return any(map(is_subclass, pytree.tree_leaves(values)))
+
+
 def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator ``name`` (as a torch function is called) on arguments with Numbers.
 
@@ -240,6 +246,8 @@ def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meaning = MEANING.get(base)
     if meaning is None or out is not None or not kwargs.keys().isdisjoint(("rounding_mode", "dtype")):
         return NotImplemented
+    if in_place and _is_subclass(args[1:]) and not _is_subclass(args[:1]):
+        return NotImplemented  # how a subclass writes to another tensor is its own
     if not each:
         return _one(meaning, in_place, args, kwargs)
     if "scalars" in kwargs:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.capture.finding import Found
-from torch_pjrt.capture.recording import Compound, Piece, Recording
+from torch_pjrt.capture.recording import Recording, State
 from torch_pjrt.capture.scalars import Number
 from torch_pjrt.errors import CaptureError
 
@@ -53,7 +53,7 @@ class Substitution:
         self.found, self.recording, self.numbers = found, recording, numbers
         self.entries: list[tuple[dict[str, Any], dict[str, Any]]] = []  # a module's dict, what it held
         self.attributes: list[tuple[torch.nn.Module, str, dict[str, Any]]] = []
-        self.pieces_of: list[tuple[dict[Any, Any], Any, Piece | Compound, str]] = []  # where a placeholder was put
+        self.pieces_of: list[tuple[dict[Any, Any], Any, State, str]] = []  # where a placeholder was put
         self.optimizers: list[tuple[torch.optim.Optimizer, list[Any], Any]] = []
         self.states: list[tuple[torch.optim.Optimizer, dict[Any, Any], dict[Any, Any]]] = []
         self.groups: list[tuple[torch.optim.Optimizer, list[dict[str, Any]], list[dict[str, Any]]]] = []
