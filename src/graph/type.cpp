@@ -49,6 +49,7 @@ std::string_view short_name(c10::ScalarType dtype) {
     case c10::ScalarType::Float8_e4m3fnuz: return "f8e4m3fnuz";
     case c10::ScalarType::Float8_e5m2: return "f8e5m2";
     case c10::ScalarType::Float8_e5m2fnuz: return "f8e5m2fnuz";
+    case c10::ScalarType::Float8_e8m0fnu: return "f8e8m0fnu";
     default: return c10::toString(dtype);
   }
 }

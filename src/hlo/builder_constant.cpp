@@ -99,9 +99,18 @@ void append_bytes(std::string& text, uint64_t bits, int64_t bytes) {
   }
 }
 
+// An exponent alone, of 2^-127 to 2^127: what is nearest to the magnitude, a tie to the even mantissa of the float.
+std::string power_of_two(double value) {
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(std::abs(value)));
+  const uint32_t exponent = bits >> 23, rest = bits & 0x7FFFFF;
+  if (exponent == 0xFF) return hex(0xFF, 1);  // the only NaN
+  return hex(exponent + (rest > 0x400000 || (rest == 0x400000 && exponent > 0) ? 1 : 0), 1);
+}
+
 }  // namespace
 
 std::string float_text(double exact, ElementType element) {
+  if (element == ElementType::kF8E8M0FNU) return power_of_two(exact);
   double value = nearest(exact, element);
   if (!std::isfinite(value)) return special_bits(value, element);
   char buffer[64];

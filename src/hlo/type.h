@@ -27,6 +27,7 @@ enum class ElementType : uint8_t {
   kF8E4M3FNUZ,
   kF8E5M2,
   kF8E5M2FNUZ,
+  kF8E8M0FNU,
   kF16,
   kBF16,
   kF32,

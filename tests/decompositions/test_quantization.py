@@ -160,10 +160,76 @@ def test_float8_products_of_groups(form: str) -> None:
         assert re.search(r"dot_general .*tensor<64x64xf8E4M3FN>, tensor<64x16xf8E4M3FN>\) -> tensor<64x16xf32>", text)
 
 
-def test_scales_of_blocks_are_refused() -> None:
+def in_tiles(scales: torch.Tensor) -> torch.Tensor:
+    """MX scales (rows, blocks) as PyTorch's kernels take them: tiles of 128 by 4, padded, 4 rows side by side."""
+    rows, blocks = scales.shape
+    down, across = -(-rows // 128), -(-blocks // 4)
+    padded = torch.full((down * 128, across * 4), 255, dtype=torch.uint8)
+    padded[:rows, :blocks] = scales.view(torch.uint8)
+    tiles = padded.view(down, 4, 32, across, 4).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(-1).view(torch.float8_e8m0fnu)
+
+
+def with_mx(rows: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Float8 numbers, their scales in tiles, and what both are together."""
+    x = torch.randn(rows, k).to(torch.float8_e4m3fn)
+    scales = torch.exp2(torch.randint(-6, 7, (rows, -(-k // 32))).float()).to(torch.float8_e8m0fnu)
+    return x, in_tiles(scales), x.float() * scales.float().repeat_interleave(32, 1)[:, :k]
+
+
+@pytest.mark.parametrize("k", [64, 208])
+def test_mx_scales(k: int) -> None:
+    (a, scale_a, wide_a), (b, scale_b, wide_b) = with_mx(48, k), with_mx(144, k)
+    bias = torch.randn(144).bfloat16()
+    wanted = wide_a @ wide_b.t() + bias.float()
+    mx, tiles = F.ScalingType.BlockWise1x32, F.SwizzleType.SWIZZLE_32_4_4
+
+    def first(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any) -> Any:
+        return torch._scaled_mm(a, b.t(), scale_a, scale_b, bias=bias, out_dtype=torch.bfloat16)
+
+    def second(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any) -> Any:
+        return F.scaled_mm(a, b.t(), scale_a, mx, scale_b, mx, tiles, tiles, bias=bias, output_dtype=torch.bfloat16)
+
+    given = [each.to("pjrt") for each in (a, b, scale_a, scale_b, bias)]
+    torch_pjrt.reset_metrics()
+    for product in (first, second):
+        for got in (product(*given), torch.compile(product, backend="pjrt")(*given)):
+            torch.testing.assert_close(got.cpu().float(), wanted, rtol=1e-2, atol=1e-2)
+        text = torch_pjrt.to_stablehlo(product, *given)
+        types = f"(tensor<48x{k}xf8E4M3FN>, tensor<144x{k}xf8E4M3FN>, tensor<48x2xf8E8M0FNU>, tensor<144x2xf8E8M0FNU>)"
+        assert (f": {types} -> tensor<48x144xf32>" in text) == (k == 64)  # whole blocks
+        assert ('stablehlo.composite "xla.scaled_dot"' in text) == (k == 64)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.parametrize("forms", [(4, 4), (4, 5), (5, 4)])
+def test_float_scales_of_blocks(forms: tuple[int, int]) -> None:
+    """Of 128 elements of a row (4), or of 128 by 128 (5)."""
+    k = 256
+    a, b = (torch.randn(256, k).to(torch.float8_e4m3fn) for _ in range(2))
+    second, first, wide = [], [], []
+    for x, form in zip((a, b), forms, strict=True):
+        scale = torch.rand(256 if form == 4 else 2, 2)
+        each = scale.repeat_interleave(1 if form == 4 else 128, 0).repeat_interleave(128, 1)
+        wide.append(x.float() * each)
+        first.append(scale)
+        padded = F.pad(scale.t(), (0, 0, 0, 2)).t().contiguous().t() if form == 5 else scale.t().contiguous().t()
+        second.append(padded)
+    wanted = wide[0] @ wide[1].t()
+    x, y = a.to("pjrt"), b.to("pjrt")
+    one, other = (scale.to("pjrt") for scale in second)
+    kinds = [F.ScalingType(form) for form in forms]
+    torch_pjrt.reset_metrics()
+    got = F.scaled_mm(x, y.t(), one, kinds[0], other, kinds[1], output_dtype=torch.bfloat16)
+    torch.testing.assert_close(got.cpu().float(), wanted, rtol=1e-2, atol=2e-2)
+    one, other = (scale.to("pjrt") for scale in first)
+    got = torch._scaled_mm(x, y.t(), one, other.t(), out_dtype=torch.bfloat16)
+    torch.testing.assert_close(got.cpu().float(), wanted, rtol=1e-2, atol=2e-2)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+def test_other_scales_of_blocks_are_refused() -> None:
     a, b = (torch.randn(32, 64).to(torch.float8_e4m3fn).to("pjrt") for _ in range(2))
-    with pytest.raises(NotImplementedError, match="Float8_e8m0fnu"):
-        torch.ones(32, 2, dtype=torch.float8_e8m0fnu, device="pjrt")
     block = F.ScalingType.BlockWise1x128
     with pytest.raises(ValueError, match=r"scales of rows .*; scales of blocks \(MX\) are not lowered"):
         torch.ops.aten._scaled_grouped_mm_v2(a, b.t(), [a], [int(block)], [0], [b], [int(block)], [0])

@@ -223,19 +223,20 @@ def test_mistakes_are_raised_at_once_with_the_cpus_words(which: int) -> None:
     still_works()
 
 
-@pytest.mark.parametrize("dtype", [torch.complex32, torch.float8_e8m0fnu, torch.bits8])
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.float4_e2m1fn_x2, torch.bits8])
 def test_unsupported_dtypes(dtype: torch.dtype) -> None:
     with pytest.raises(
-        NotImplementedError, match=r"pjrt: dtype .* is not supported by XLA; use a float, integer, bool or complex"
+        NotImplementedError,
+        match=r"pjrt: dtype .* has no counterpart in StableHLO; use a float, integer, bool or complex",
     ):
         torch.empty(3, dtype=dtype, device=DEVICE)
     still_works()
 
 
 def test_unsupported_dtype_of_a_copy() -> None:
-    with pytest.raises(NotImplementedError, match="pjrt: dtype ComplexHalf is not supported by XLA"):
+    with pytest.raises(NotImplementedError, match="pjrt: dtype ComplexHalf has no counterpart in StableHLO"):
         torch.empty(3, dtype=torch.complex32).to(DEVICE)
-    with pytest.raises(NotImplementedError, match="pjrt: dtype ComplexHalf is not supported by XLA"):
+    with pytest.raises(NotImplementedError, match="pjrt: dtype ComplexHalf has no counterpart in StableHLO"):
         torch.ones(3, device=DEVICE).to(torch.complex32)
 
 

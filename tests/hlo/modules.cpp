@@ -104,8 +104,8 @@ void add_elementwise(std::vector<Module>& all) {
 void add_constants(std::vector<Module>& all) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (ElementType element : {ElementType::kF8E4M3FN, ElementType::kF8E4M3FNUZ, ElementType::kF8E5M2,
-                              ElementType::kF8E5M2FNUZ, ElementType::kF16, ElementType::kBF16, ElementType::kF32,
-                              ElementType::kF64, ElementType::kC64, ElementType::kC128}) {
+                              ElementType::kF8E5M2FNUZ, ElementType::kF8E8M0FNU, ElementType::kF16, ElementType::kBF16,
+                              ElementType::kF32, ElementType::kF64, ElementType::kC64, ElementType::kC128}) {
     all.push_back({"constant", [=](Builder& b) -> Values {
                      const Type type{element, {2}};
                      return {b.constant(0.1, type),       b.constant(infinity, type),

@@ -116,6 +116,10 @@ TEST(Constant, SpecialValues) {
   EXPECT_EQ(constant(-infinity, ElementType::kBF16), "0xFF80");
   EXPECT_EQ(constant(nan, ElementType::kF16), "0x7E00");
   EXPECT_EQ(constant(nan, ElementType::kF8E4M3FN), "0x7F");
+  EXPECT_EQ(constant(nan, ElementType::kF8E8M0FNU), "0xFF");
+  EXPECT_EQ(constant(0, ElementType::kF8E8M0FNU), "0x00");  // 2^-127, the least
+  EXPECT_EQ(constant(-2.9, ElementType::kF8E8M0FNU), "0x80");
+  EXPECT_EQ(constant(1.5, ElementType::kF8E8M0FNU), "0x80");
   EXPECT_EQ(constant(1e39, ElementType::kF32), "0x7F800000");
 }
 

@@ -72,6 +72,26 @@ def test_numbers_beyond_float8(source: torch.dtype) -> None:
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    "source", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.bool]
+)
+def test_exponents(source: torch.dtype) -> None:
+    """float8_e8m0fnu has neither 0 nor signs; torch rounds to what is nearest to the magnitude."""
+    exponent = torch.float8_e8m0fnu
+    values = [0, 1, 1.4, 1.5, 3, -2, 6, 100, float("inf"), float("nan"), 1e-30, 0.1]
+    x = torch.tensor([v for v in values if source.is_floating_point or abs(v) < 1e9], dtype=torch.float64).to(source)
+    there = x.to(DEVICE).to(exponent)
+    assert_same(there.view(torch.uint8), x.to(exponent).view(torch.uint8))
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        assert_same(there.to(dtype), x.to(exponent).to(dtype))
+    values.remove(float("inf"))  # which the CPU refuses too
+    filled = [torch.full((2,), v, dtype=exponent, device=DEVICE) for v in values]
+    for each, value in zip(filled, values, strict=True):
+        assert_same(each.view(torch.uint8), torch.full((2,), value, dtype=exponent).view(torch.uint8))
+    assert_same(torch.zeros(2, dtype=exponent, device=DEVICE).view(torch.uint8), torch.zeros(2, dtype=torch.uint8))
+    assert_same(torch.cat([filled[1], filled[4]]).view(torch.uint8), torch.tensor([127, 127, 129, 129]).byte())
+
+
 @pytest.mark.parametrize("source", [torch.int64, torch.int32, torch.int16])
 def test_integers_beyond_float8(source: torch.dtype) -> None:
     x = torch.tensor([0, 17, 448, 465, 500, -1000, torch.iinfo(source).max], dtype=source)

@@ -169,11 +169,13 @@ TEST_F(BufferTest, NoElements) {
 TEST_F(BufferTest, EveryElementType) {
   const Floats bytes(64);
   const std::vector<int64_t> dims{3};
-  for (PJRT_Buffer_Type type :
-       {PJRT_Buffer_Type_PRED, PJRT_Buffer_Type_S8, PJRT_Buffer_Type_S16, PJRT_Buffer_Type_S32, PJRT_Buffer_Type_S64,
-        PJRT_Buffer_Type_U8, PJRT_Buffer_Type_U16, PJRT_Buffer_Type_U32, PJRT_Buffer_Type_U64, PJRT_Buffer_Type_F16,
-        PJRT_Buffer_Type_BF16, PJRT_Buffer_Type_F32, PJRT_Buffer_Type_F64, PJRT_Buffer_Type_C64, PJRT_Buffer_Type_C128,
-        PJRT_Buffer_Type_F8E5M2, PJRT_Buffer_Type_F8E4M3FN, PJRT_Buffer_Type_F8E5M2FNUZ, PJRT_Buffer_Type_F8E4M3FNUZ}) {
+  for (PJRT_Buffer_Type type : {PJRT_Buffer_Type_PRED,       PJRT_Buffer_Type_S8,       PJRT_Buffer_Type_S16,
+                                PJRT_Buffer_Type_S32,        PJRT_Buffer_Type_S64,      PJRT_Buffer_Type_U8,
+                                PJRT_Buffer_Type_U16,        PJRT_Buffer_Type_U32,      PJRT_Buffer_Type_U64,
+                                PJRT_Buffer_Type_F16,        PJRT_Buffer_Type_BF16,     PJRT_Buffer_Type_F32,
+                                PJRT_Buffer_Type_F64,        PJRT_Buffer_Type_C64,      PJRT_Buffer_Type_C128,
+                                PJRT_Buffer_Type_F8E5M2,     PJRT_Buffer_Type_F8E4M3FN, PJRT_Buffer_Type_F8E5M2FNUZ,
+                                PJRT_Buffer_Type_F8E4M3FNUZ, PJRT_Buffer_Type_F8E8M0FNU}) {
     const auto buffer = test_client().buffer_from_host(bytes.data, type, dims, Semantics::kCopy, 0, {});
     std::vector<char> copy(buffer->size_in_bytes());
     buffer->copy_to_host(copy.data(), copy.size());

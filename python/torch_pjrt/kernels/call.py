@@ -24,6 +24,7 @@ ELEMENTS = {
     torch.float8_e4m3fnuz: "f8E4M3FNUZ",
     torch.float8_e5m2: "f8E5M2",
     torch.float8_e5m2fnuz: "f8E5M2FNUZ",
+    torch.float8_e8m0fnu: "f8E8M0FNU",
     torch.float16: "f16",
     torch.bfloat16: "bf16",
     torch.float32: "f32",

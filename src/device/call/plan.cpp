@@ -203,6 +203,7 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
     case c10::ScalarType::Float8_e5m2: return with(c10::Float8_e5m2{});
     case c10::ScalarType::Float8_e4m3fnuz: return with(c10::Float8_e4m3fnuz{});
     case c10::ScalarType::Float8_e5m2fnuz: return with(c10::Float8_e5m2fnuz{});
+    case c10::ScalarType::Float8_e8m0fnu: return with(c10::Float8_e8m0fnu{});
     default: return;  // complex, and bool, which takes any number
   }
 }

@@ -30,7 +30,7 @@ void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std:
                               " is not supported, the device holds strided tensors only");
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
   TORCH_CHECK_NOT_IMPLEMENTED(is_supported(dtype), "pjrt: dtype ", dtype,
-                              " is not supported by XLA; use a float, integer, bool or complex dtype");
+                              " has no counterpart in StableHLO; use a float, integer, bool or complex dtype");
 }
 
 // Memory that no value can ever fill is refused when it is asked for; while a graph is traced, when the program is to run.
@@ -97,7 +97,8 @@ bool is_supported(c10::ScalarType dtype) {
     case c10::kFloat8_e4m3fn:
     case c10::kFloat8_e4m3fnuz:
     case c10::kFloat8_e5m2:
-    case c10::kFloat8_e5m2fnuz: return true;
+    case c10::kFloat8_e5m2fnuz:
+    case c10::kFloat8_e8m0fnu: return true;
     default: return false;
   }
 }

@@ -33,7 +33,8 @@ PJRT_Buffer_Type buffer_type(c10::ScalarType dtype) {
     case c10::kFloat8_e4m3fnuz: return PJRT_Buffer_Type_F8E4M3FNUZ;
     case c10::kFloat8_e5m2: return PJRT_Buffer_Type_F8E5M2;
     case c10::kFloat8_e5m2fnuz: return PJRT_Buffer_Type_F8E5M2FNUZ;
-    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "pjrt: dtype ", dtype, " is not supported by XLA");
+    case c10::kFloat8_e8m0fnu: return PJRT_Buffer_Type_F8E8M0FNU;
+    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "pjrt: dtype ", dtype, " has no counterpart in StableHLO");
   }
 }
 

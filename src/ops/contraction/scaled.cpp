@@ -1,7 +1,8 @@
 // Products of float8 matrices with scales: _scaled_mm, _scaled_mm_v2.
 //
-// The product is of the float8 operands, and the scales stand outside of it: whoever has units for it sees that.
-// XLA:CPU converts the operands itself, in the same time.
+// With a scale a matrix, or a row and a column, the product is of the float8 operands, and the scales stand outside of
+// it: whoever has units for it sees that. XLA:CPU converts the operands itself, in the same time. With scales of blocks
+// along the inner dimension the product is one of the scaled operands; of MX scales it is XLA's own composite.
 #include <algorithm>
 
 #include "ops/rule/dims.h"
@@ -12,42 +13,134 @@ namespace tpjrt::ops {
 namespace {
 
 constexpr ElementType kAccumulated = ElementType::kF32;
+constexpr int64_t kMxBlock = 32;  // elements of a row that have one MX scale
+constexpr int64_t kBlock = 128;   // likewise of float32 scales of blocks, or 128 by 128
+
+int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
+
+// With the bias, where there is one.
+Value biased(Emit& e, const Call& c, const Value& product) {
+  if (!c.has("bias")) return product;
+  return e.add(product, e.broadcast_to(e.to(c.tensor("bias"), kAccumulated), product.dims()));
+}
 
 Value scaled_product(Emit& e, const Call& c, const Value& scale_a, const Value& scale_b) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
-  const hlo::Dims dims = e.type_of(c.result()).dims;
   Value product = e.dot_general(a, b, {{}, {}, {1}, {0}}, kAccumulated, precision_of(kAccumulated));
   for (const Value& scale : {scale_a, scale_b}) {
-    product = e.mul(product, e.broadcast_to(e.to(scale, kAccumulated), dims));
+    product = e.mul(product, e.broadcast_to(e.to(scale, kAccumulated), product.dims()));
   }
-  if (c.has("bias")) product = e.add(product, e.broadcast_to(e.to(c.tensor("bias"), kAccumulated), dims));
   return product;
 }
 
-// aten::_scaled_mm: scales of the whole matrices, or (m, 1) and (1, n), of their rows and columns. A float8 result that
-// was asked for is divided by scale_result.
+// A matrix of scales, one a block, as large as the matrix of `dims` that they are of. The last block may be cut.
+Value spread(Emit& e, const Value& scale, const Dims& dims, const Dims& block) {
+  const Dims count = scale.dims();
+  Value each = e.broadcast_in_dim(scale, {count[0], block[0], count[1], block[1]}, {0, 2});
+  each = e.reshape(each, {count[0] * block[0], count[1] * block[1]});
+  return e.slice_dim(e.slice_dim(each, 0, 0, dims[0]), 1, 0, dims[1]);
+}
+
+// a (m, k) times the transpose of b (n, k), each multiplied with its scales first.
+Value product_of_scaled(Emit& e, const Value& a, const Value& scale_a, const Value& b, const Value& scale_b) {
+  const auto scaled = [&](const Value& x, const Value& scale) {
+    return e.mul(e.to(x, kAccumulated), e.to(scale, kAccumulated));
+  };
+  return e.dot_general(scaled(a, scale_a), scaled(b, scale_b), {{}, {}, {1}, {1}}, kAccumulated,
+                       precision_of(kAccumulated));
+}
+
+// MX scales as PyTorch has them (SwizzleType.SWIZZLE_32_4_4), as the matrix of (rows, blocks) that they are of: tiles of
+// 128 rows by 4 blocks, padded, in which 4 rows lie side by side.
+Value from_tiles(Emit& e, const Value& scales, int64_t rows, int64_t blocks) {
+  const int64_t down = blocks_in(rows, 128), across = blocks_in(blocks, 4);
+  Value tiles = e.reshape(scales, {down, across, 32, 4, 4});
+  tiles = e.reshape(e.transpose(tiles, {0, 3, 2, 1, 4}), {down * 128, across * 4});
+  return e.slice_dim(e.slice_dim(tiles, 0, 0, rows), 1, 0, blocks);
+}
+
+Value mx_product(Emit& e, const Call& c, const Value& scale_a, const Value& scale_b) {
+  const Value a = c.tensor("self"), b = e.transpose(c.tensor("mat2"), {1, 0});
+  const int64_t k = a.dims()[1], blocks = blocks_in(k, kMxBlock);
+  const Values operands{a, b, from_tiles(e, scale_a, a.dims()[0], blocks), from_tiles(e, scale_b, b.dims()[0], blocks)};
+  const auto body = [&](const Values& given) -> Values {
+    const auto each = [&](size_t scale, size_t of) { return spread(e, given[scale], given[of].dims(), {1, kMxBlock}); };
+    return {product_of_scaled(e, given[0], each(2, 0), given[1], each(3, 1))};
+  };
+  if (k % kMxBlock != 0) return body(operands)[0];  // the composite takes whole blocks
+  return e.composite("xla.scaled_dot",
+                     {{"dimension_numbers", "[[[1], [1]], [[], []]]"}, {"preferred_element_type", "f32"}}, operands,
+                     body)[0];
+}
+
+// aten::_scaled_mm: scales of the whole matrices; (m, 1) and (1, n), of their rows and columns; of blocks of 128, or 128
+// by 128; MX scales, in tiles. A float8 result that was asked for is divided by scale_result.
 Values scaled_mm(Emit& e, const Call& c) {
-  Value product = scaled_product(e, c, c.tensor("scale_a"), c.tensor("scale_b"));
+  const Value a = c.tensor("self"), b = c.tensor("mat2");
+  const Value scale_a = c.tensor("scale_a"), scale_b = c.tensor("scale_b");
+  const auto blocks_of = [](const Value& scale, const Dims& of) {  // along either dimension
+    Dims block;
+    for (const size_t d : {size_t{0}, size_t{1}}) block.push_back(scale.dims()[d] == of[d] ? 1 : kBlock);
+    return block;
+  };
+  const bool whole = count_of(scale_a.dims()) == 1 && count_of(scale_b.dims()) == 1;
+  Value product = a;
+  if (scale_a.element() == ElementType::kF8E8M0FNU) {
+    product = mx_product(e, c, scale_a, scale_b);
+  } else if (scale_a.element() != ElementType::kF32) {
+    throw Unsupported("scales that are neither float32 nor float8_e8m0fnu");
+  } else if (whole || (scale_a.dims() == Dims{a.dims()[0], 1} && scale_b.dims() == Dims{1, b.dims()[1]})) {
+    product = scaled_product(e, c, scale_a, scale_b);
+  } else {
+    const Value each_a = spread(e, scale_a, a.dims(), blocks_of(scale_a, a.dims()));
+    const Value each_b = spread(e, scale_b, b.dims(), blocks_of(scale_b, b.dims()));
+    product = product_of_scaled(e, a, each_a, e.transpose(b, {1, 0}), e.transpose(each_b, {1, 0}));
+  }
+  product = biased(e, c, product);
   if (c.has("scale_result") && c.has("out_dtype") && c10::elementSize(c.result().dtype) == 1) {
     product = e.div(product, e.broadcast_to(e.to(c.tensor("scale_result"), kAccumulated), product.dims()));
   }
   return {e.as(product, c.result())};
 }
 
-// aten::_scaled_mm_v2: one scale a matrix, or one a row of the first and a column of the second.
+// torch.nn.functional.ScalingType
+enum Scaling : int64_t { kWhole = 0, kRows = 1, kMx = 3, kRowsOfBlock = 4, kBlocks = 5 };
+
+// Of a matrix of rows, (rows, k), in whichever of the two forms of float32 scales of blocks.
+Value spread_blocks(Emit& e, const Value& scale, int64_t recipe, const Dims& dims) {
+  if (recipe == kRowsOfBlock) return spread(e, scale, dims, {1, kBlock});
+  const Value turned = e.transpose(scale, {1, 0});  // (k blocks, padded to a multiple of 4; blocks of rows)
+  return spread(e, e.slice_dim(turned, 1, 0, blocks_in(dims[1], kBlock)), dims, {kBlock, kBlock});
+}
+
+// aten::_scaled_mm_v2: what scales are of is said, see `Scaling`.
 Values scaled_mm_v2(Emit& e, const Call& c) {
-  const hlo::Dims whole{0}, rows{1};  // torch.nn.functional.ScalingType
-  const hlo::Dims recipe = c.ints("recipe_a");
-  const auto none = [](const hlo::Dims& numbers) {
-    return std::all_of(numbers.begin(), numbers.end(), [](int64_t number) { return number == 0; });
-  };
-  if (recipe != c.ints("recipe_b") || (recipe != whole && recipe != rows) || !none(c.ints("swizzle_a")) ||
-      !none(c.ints("swizzle_b")) || !c.ints("contraction_dim").empty()) {
-    throw Unsupported("scales of blocks, swizzled scales and contraction_dim");
-  }
+  const Dims of_a = c.ints("recipe_a"), of_b = c.ints("recipe_b"), dims = c.ints("contraction_dim");
+  if (of_a.size() != 1 || of_b.size() != 1) throw Unsupported("scales of two levels (NVFP4)");
+  if (!dims.empty() && dims != Dims{1, 0}) throw Unsupported("contraction_dim other than (1, 0)");
   const Value a = c.tensors("scale_a").at(0), b = c.tensors("scale_b").at(0);
+  const int64_t recipe_a = of_a[0], recipe_b = of_b[0];
+  const auto swizzled = [&](const char* of) {
+    const Dims kinds = c.ints(of);
+    return std::any_of(kinds.begin(), kinds.end(), [](int64_t kind) { return kind != 0; });
+  };
+  const auto is_of_blocks = [](int64_t recipe) { return recipe == kRowsOfBlock || recipe == kBlocks; };
   const auto count = [](const Value& x) { return count_of(x.dims()); };
-  return {e.as(scaled_product(e, c, e.reshape(a, {count(a), 1}), e.reshape(b, {1, count(b)})), c.result())};
+  Value product = a;
+  if (recipe_a == kMx && recipe_b == kMx && swizzled("swizzle_a") && swizzled("swizzle_b")) {
+    product = mx_product(e, c, a, b);
+  } else if (swizzled("swizzle_a") || swizzled("swizzle_b")) {
+    throw Unsupported("swizzled scales that are no MX scales");
+  } else if (recipe_a == recipe_b && (recipe_a == kWhole || recipe_a == kRows)) {
+    product = scaled_product(e, c, e.reshape(a, {count(a), 1}), e.reshape(b, {1, count(b)}));
+  } else if (is_of_blocks(recipe_a) && is_of_blocks(recipe_b)) {
+    const Value x = c.tensor("self"), y = e.transpose(c.tensor("mat2"), {1, 0});
+    product =
+        product_of_scaled(e, x, spread_blocks(e, a, recipe_a, x.dims()), y, spread_blocks(e, b, recipe_b, y.dims()));
+  } else {
+    throw Unsupported("scales of blocks of 16 (NVFP4), or of two kinds");
+  }
+  return {e.as(biased(e, c, product), c.result())};
 }
 
 }  // namespace

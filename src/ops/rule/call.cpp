@@ -23,6 +23,7 @@ ElementType element_of(c10::ScalarType dtype) {
     case c10::ScalarType::Float8_e4m3fnuz: return ElementType::kF8E4M3FNUZ;
     case c10::ScalarType::Float8_e5m2: return ElementType::kF8E5M2;
     case c10::ScalarType::Float8_e5m2fnuz: return ElementType::kF8E5M2FNUZ;
+    case c10::ScalarType::Float8_e8m0fnu: return ElementType::kF8E8M0FNU;
     case c10::ScalarType::Half: return ElementType::kF16;
     case c10::ScalarType::BFloat16: return ElementType::kBF16;
     case c10::ScalarType::Float: return ElementType::kF32;

@@ -86,6 +86,14 @@ Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
 Value Emit::convert(const Value& x, ElementType element) {
   // What is too large for float8_e4m3fn is NaN to XLA, and to torch before 2.13; since then the largest number.
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
+  // The exponents that are numbers: to XLA 0 and what is negative is NaN, to torch the least, and the magnitude.
+  if (x.element() == ElementType::kF8E8M0FNU && element != x.element())
+    return convert(Builder::convert(x, ElementType::kF32), element);
+  if (element == ElementType::kF8E8M0FNU && x.element() != element) {
+    const Value wide = convert(x, ElementType::kF32);
+    const Value zero = zeros({wide.element(), wide.dims()}), least = constant(0, {element, x.dims()});
+    return select(compare(Comparison::kEq, wide, zero), least, Builder::convert(unary("abs", wide), element));
+  }
   // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
     return Builder::convert(Builder::convert(x, ElementType::kS32), element);
@@ -128,6 +136,7 @@ namespace {
 Value extreme(Emit& e, ElementType element, bool high) {
   const Type type{element, {}};
   if (element == ElementType::kPred) return e.constant(high ? 1 : 0, type);
+  if (element == ElementType::kF8E8M0FNU) return e.constant(high ? 0x1p127 : 0, type);
   if (hlo::is_complex(element)) throw Unsupported("complex numbers have no order");
   if (element == ElementType::kF8E4M3FN || element == ElementType::kF8E4M3FNUZ || element == ElementType::kF8E5M2FNUZ) {
     // These have no infinity.

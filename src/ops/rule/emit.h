@@ -38,7 +38,7 @@ class Emit : public hlo::Builder {
   Value ones(const Type& type);
   // x as torch's `result` type: converted (to bool: x != 0; complex to real: the real part) and broadcast to its sizes.
   Value as(const Value& x, const graph::TensorType& result);
-  Value convert(const Value& x, ElementType element);  // no-op when equal; to float8_e4m3fn as this torch rounds
+  Value convert(const Value& x, ElementType element);  // no-op when equal; to 8-bit floats as this torch does
   Value to(const Value& x, ElementType element);       // the conversion alone, with torch's meaning of bool
   // The dtype in which torch computes for `element`: f32 for the 8- and 16-bit floats, itself otherwise.
   static ElementType compute_element(ElementType element);

@@ -83,10 +83,11 @@ std::string join(const std::vector<int64_t>& values) {
 }
 
 std::string_view primitive_type(int64_t type) {
-  static constexpr std::array<std::string_view, 26> kNames = {
-      "invalid", "pred",   "s8",       "s16", "s32",   "s64",           "u8",         "u16",       "u32",
-      "u64",     "f16",    "f32",      "f64", "tuple", "opaque",        "c64",        "bf16",      "token",
-      "c128",    "f8e5m2", "f8e4m3fn", "s4",  "u4",    "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz"};
+  static constexpr std::array<std::string_view, 34> kNames = {
+      "invalid", "pred",   "s8",       "s16", "s32",   "s64",           "u8",         "u16",        "u32",
+      "u64",     "f16",    "f32",      "f64", "tuple", "opaque",        "c64",        "bf16",       "token",
+      "c128",    "f8e5m2", "f8e4m3fn", "s4",  "u4",    "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s2",
+      "u2",      "f8e4m3", "f8e3m4",   "s1",  "u1",    "f4e2m1fn",      "f8e8m0fnu"};
   return type >= 0 && static_cast<size_t>(type) < kNames.size() ? kNames[static_cast<size_t>(type)] : "other";
 }
 
