@@ -202,6 +202,41 @@ def test_mx_scales(k: int) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
+@pytest.mark.parametrize("form", ["rows", "columns", "inner"])
+def test_mx_scales_of_groups(form: str) -> None:
+    """The tiles of each group follow those of the one before; the last group is empty."""
+    k, ends = (128, [32, 192, 192]) if form != "inner" else (256, [64, 224, 224])
+    sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    one, other = [], []  # of each group, what is multiplied
+    for size in sizes:
+        of_group = size if form == "inner" else k
+        one.append(with_mx(64 if form == "inner" else size, of_group))
+        other.append(with_mx(48, of_group))
+
+    def joined(parts: list[Any], dim: int, which: int) -> torch.Tensor:
+        return torch.cat([p[which].view(torch.uint8) for p in parts], dim).view(parts[0][which].dtype)
+
+    if form == "inner":
+        a, b = joined(one, 1, 0), joined(other, 1, 0)
+        a, b = (F.pad(x.view(torch.uint8), (0, k - ends[-1]), value=56).view(x.dtype) for x in (a, b))
+        scale_a, scale_b = joined(one, 0, 1).view(128, -1), joined(other, 0, 1).view(128, -1)
+        wanted = torch.stack([x[2] @ y[2].t() for x, y in zip(one, other, strict=True)])
+    else:
+        a = F.pad(joined(one, 0, 0).view(torch.uint8), (0, 0, 0, 16), value=56).view(torch.float8_e4m3fn)
+        scale_a = joined(one, 0, 1).view(-1, k // 32)
+        b = torch.stack([x[0] for x in other])
+        scale_b = torch.stack([x[1].view(torch.uint8) for x in other]).view(torch.float8_e8m0fnu)
+        wanted = torch.cat([*(x[2] @ y[2].t() for x, y in zip(one, other, strict=True)), torch.zeros(16, 48)])
+    if form == "columns":
+        a, b, scale_a, scale_b, wanted = b, a, scale_b, scale_a, wanted.t()
+    mx, tiles = F.ScalingType.BlockWise1x32, F.SwizzleType.SWIZZLE_32_4_4
+    a, b, scale_a, scale_b, offs = (t.to("pjrt") for t in (a, b, scale_a, scale_b, torch.tensor(ends).int()))
+    torch_pjrt.reset_metrics()
+    got = F.scaled_grouped_mm(a, b.transpose(-2, -1), scale_a, mx, scale_b, mx, tiles, tiles, offs=offs)
+    torch.testing.assert_close(got.cpu().float(), wanted, rtol=2e-2, atol=1e-1)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
 @pytest.mark.parametrize("forms", [(4, 4), (4, 5), (5, 4)])
 def test_float_scales_of_blocks(forms: tuple[int, int]) -> None:
     """Of 128 elements of a row (4), or of 128 by 128 (5)."""
@@ -231,5 +266,5 @@ def test_float_scales_of_blocks(forms: tuple[int, int]) -> None:
 def test_other_scales_of_blocks_are_refused() -> None:
     a, b = (torch.randn(32, 64).to(torch.float8_e4m3fn).to("pjrt") for _ in range(2))
     block = F.ScalingType.BlockWise1x128
-    with pytest.raises(ValueError, match=r"scales of rows .*; scales of blocks \(MX\) are not lowered"):
+    with pytest.raises(ValueError, match=r"scales of rows .*, or MX scales .*; others are not lowered"):
         torch.ops.aten._scaled_grouped_mm_v2(a, b.t(), [a], [int(block)], [0], [b], [int(block)], [0])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch._meta_registrations import meta_scaled_grouped_mm
+from torch.nn.functional import pad
 
 from torch_pjrt.decompositions.table import composition, decomposition, meta
 
@@ -67,6 +68,64 @@ def _of_groups(offs: Tensor, n: int) -> list[Tensor]:
     return [group.eq(i) for i in range(offs.size(0))]
 
 
+# MX scales (float8_e8m0fnu, one for 32 elements along the inner dimension) come in tiles: 128 rows by 4 blocks, padded, in
+# which 4 rows lie side by side (SwizzleType.SWIZZLE_32_4_4). Of groups, the tiles of each follow those of the one before.
+MX = torch.float8_e8m0fnu
+BLOCK, ROWS, ACROSS = 32, 128, 4
+ONE = 127  # as bits
+
+
+def _in_tiles(scales: Tensor) -> Tensor:
+    """Of a matrix (rows, blocks) of bits."""
+    rows, blocks = scales.shape
+    scales = pad(scales, (0, -blocks % ACROSS, 0, -rows % ROWS))
+    tiles = scales.view(-1, 4, 32, scales.size(1) // ACROSS, ACROSS).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(-1).view(MX)
+
+
+def _group_starts(ends: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
+
+
+def _group_of(ends: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Of n positions: their groups (behind the last, that one), and their places within these."""
+    at = torch.arange(n, dtype=ends.dtype, device=ends.device)
+    group = at.unsqueeze(1).ge(ends).sum(1).clamp(max=ends.size(0) - 1)
+    return group, at - _group_starts(ends)[group]
+
+
+def _read_tiles(scales: Tensor, first: Tensor, across: Tensor | int, row: Tensor, block: Tensor) -> Tensor:
+    """The bits at these rows and blocks of tiles that begin with the tile ``first``, ``across`` in a row of tiles."""
+    tile = first + row // ROWS * across + block // ACROSS
+    inside = row % 32 * 16 + row % ROWS // 32 * ACROSS + block % ACROSS
+    flat = scales.view(torch.uint8).reshape(-1)
+    return flat[(tile * ROWS * ACROSS + inside).clamp(max=flat.size(0) - 1).long()]
+
+
+def _tiles_of_rows(scales: Tensor, ends: Tensor, rows: int, k: int) -> Tensor:
+    """The scales of a matrix (rows, k) whose groups of rows end at ``ends``, in tiles as of one matrix."""
+    blocks = -(-k // BLOCK)
+    across = -(-blocks // ACROSS)
+    group, row = _group_of(ends, rows)
+    tiles = (ends - _group_starts(ends) + ROWS - 1) // ROWS * across
+    first = (tiles.cumsum(0) - tiles)[group].unsqueeze(1)
+    block = torch.arange(blocks, dtype=ends.dtype, device=ends.device)
+    return _in_tiles(_read_tiles(scales, first, across, row.unsqueeze(1), block))
+
+
+def _tiles_of_inner(scales: Tensor, ends: Tensor, rows: int, k: int) -> list[Tensor]:
+    """The scales of a matrix (rows, k) whose inner dimension is in groups of whole blocks, for each of these: 1 outside
+    of it."""
+    ends = ends // BLOCK
+    group, block = _group_of(ends, -(-k // BLOCK))
+    across = (ends - _group_starts(ends) + ACROSS - 1) // ACROSS
+    tiles = across * -(-rows // ROWS)
+    row = torch.arange(rows, dtype=ends.dtype, device=ends.device).unsqueeze(1)
+    bits = _read_tiles(scales, (tiles.cumsum(0) - tiles)[group], across[group], row, block)
+    within = torch.arange(bits.size(1), dtype=ends.dtype, device=ends.device) < ends[-1]
+    return [_in_tiles(torch.where(group.eq(i) & within, bits, ONE)) for i in range(ends.size(0))]
+
+
 @meta("_scaled_grouped_mm")
 def scaled_grouped_mm_meta(
     mat_a: Tensor,
@@ -98,17 +157,24 @@ def scaled_grouped_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """A float8 product a group. How long a group is, is data: each is multiplied with everything, and what is another
-    group's is left out, as for ``_grouped_mm``."""
+    """A float8 product a group, with scales of rows, or MX. How long a group is, is data: each is multiplied with
+    everything, and what is another group's is left out, as for ``_grouped_mm``."""
+    of_blocks = scale_a.dtype is MX
 
     def product(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        return torch._scaled_mm(a, b, rows.view(-1, 1), columns.view(1, -1), out_dtype=torch.bfloat16)
+        if not of_blocks:
+            rows, columns = rows.view(-1, 1), columns.view(1, -1)
+        return torch._scaled_mm(a, b, rows, columns, out_dtype=torch.bfloat16)
 
     if offs is None:
         return torch.stack([product(*each) for each in zip(mat_a, mat_b, scale_a, scale_b, strict=True)])
     if mat_a.dim() == mat_b.dim() == 2:  # groups of the inner dimension; each with scales of its own
         chosen = _of_groups(offs, mat_a.size(1))
-        rows, columns = scale_a.view(len(chosen), -1), scale_b.view(len(chosen), -1)
+        rows: Sequence[Tensor] | Tensor = scale_a.view(len(chosen), -1) if not of_blocks else ()
+        columns: Sequence[Tensor] | Tensor = scale_b.view(len(chosen), -1) if not of_blocks else ()
+        if of_blocks:
+            rows = _tiles_of_inner(scale_a, offs, *mat_a.shape)
+            columns = _tiles_of_inner(scale_b, offs, *mat_b.t().shape)
         none = torch.zeros((), dtype=mat_a.dtype, device=mat_a.device)
         parts = [
             product(torch.where(here, mat_a, none), torch.where(here, mat_b.t(), none).t(), rows[i], columns[i])
@@ -116,6 +182,10 @@ def scaled_grouped_mm(
         ]
         return torch.stack(parts)
     of_rows = mat_a.dim() == 2
+    if of_blocks and of_rows:
+        scale_a = _tiles_of_rows(scale_a, offs, *mat_a.shape)
+    elif of_blocks:
+        scale_b = _tiles_of_rows(scale_b, offs, *mat_b.t().shape)
     result: Tensor | None = None
     for i, here in enumerate(_of_groups(offs, mat_a.size(0) if of_rows else mat_b.size(1))):
         part = (
@@ -144,11 +214,13 @@ def scaled_grouped_mm_v2(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Tensor:
-    rows = [1]  # torch.nn.functional.ScalingType.RowWise
-    if list(recipe_a) != rows or list(recipe_b) != rows or any(swizzle_a) or any(swizzle_b) or contraction_dim:
+    forms = [((1,), (0,)), ((3,), (1,))]  # of ScalingType and SwizzleType: RowWise; BlockWise1x32 in SWIZZLE_32_4_4
+    given = {(tuple(recipe_a), tuple(swizzle_a) or (0,)), (tuple(recipe_b), tuple(swizzle_b) or (0,))}
+    if not any(given == {form} for form in forms) or list(contraction_dim) not in ([], [1, 0], [-1, -2]):
         raise ValueError(
-            "pjrt: _scaled_grouped_mm_v2 takes scales of rows (ScalingType.RowWise), without swizzle; scales of blocks "
-            "(MX) are not lowered: multiply the operands out with their scales, and use _grouped_mm"
+            "pjrt: _scaled_grouped_mm_v2 takes scales of rows (ScalingType.RowWise) without swizzle, or MX scales "
+            "(BlockWise1x32) in SWIZZLE_32_4_4; others are not lowered: multiply the operands out with their scales, "
+            "and use _grouped_mm"
         )
     result: Tensor = torch._scaled_grouped_mm(
         mat_a, mat_b, scale_a[0], scale_b[0], offs, bias, None, out_dtype, use_fast_accum
