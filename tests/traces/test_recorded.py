@@ -116,6 +116,24 @@ def test_jit_and_its_program() -> None:
         close(traces[stage].python_callable()(x, layer.weight, layer.bias), layer(x))
 
 
+def test_kept_of_each_program() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    plain, kept = (torch_pjrt.compile_step(lambda x: (x * weight).sum(), trace=trace) for trace in (False, True))
+    for step in (plain, kept):
+        with pytest.raises(ValueError, match=r"no traces: compile_step\(fn, trace=True\) and jit"):
+            torch_pjrt.last_traces(step)
+    with torch_pjrt.tracing() as around:
+        for size in (2, 1, 2):
+            kept(torch.ones(size))
+    for traces in (torch_pjrt.last_traces(kept), around):
+        labels = [t.label for t in traces]
+        assert labels == [*PYTHON, "stablehlo", *(f"{n}_1" for n in PYTHON), "stablehlo_1"]
+        for size, ending in ((2, ""), (1, "_1")):
+            assert f'argument_0: "pjrt:0 f32[{size}]"' in traces["recorded" + ending].text
+    call = torch_pjrt.jit(lambda x: (x * 2, {"y": x}), [torch.ones(2)], trace=True)
+    assert "= torch.ops.aten.mul.Tensor(argument_0, 2)" in torch_pjrt.last_traces(call)["recorded"].text
+
+
 def test_jit_of_several() -> None:
     x = Scaled(torch.randn(3, 3), torch.tensor(2.0))
     with torch_pjrt.tracing() as traces:

@@ -13,6 +13,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, capture
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.ties import Ties
+from torch_pjrt.program.shown import new_watcher, watching
 from torch_pjrt.program.subclasses import differences, form_of, is_subclass, leaves
 
 
@@ -75,6 +76,7 @@ def jit(
     example_args: Sequence[torch.Tensor],
     *,
     modules: Iterable[torch.nn.Module] = (),
+    trace: bool = False,
 ) -> Callable[..., Any]:
     """Makes a program of ``fn`` for tensors like ``example_args``, to be called from C++ with no guards in the way.
 
@@ -87,6 +89,7 @@ def jit(
         fn: a module or a function; takes tensors, gives a tensor or a structure of tensors.
         example_args: tensors on the CPU, on ``"pjrt"`` or, with a plugin for it, on CUDA; their values are not used.
         modules: modules that are not found: it sees what ``fn`` is, closes over, holds as defaults or names as globals.
+        trace: ``torch_pjrt.last_traces`` has the stages of the program.
 
     Returns:
         A function of as many tensors, of the same shapes, dtypes and devices.
@@ -99,7 +102,8 @@ def jit(
     for i, example in enumerate(examples):
         if not isinstance(example, torch.Tensor):
             raise TypeError(f"jit takes tensors as example_args; number {i} is a {type(example).__name__}")
-    with torch.no_grad():
+    watcher = new_watcher() if trace else None
+    with torch.no_grad(), watching(watcher):
         captured = capture(fn, examples, {}, find(fn, modules), with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
     call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples), *captured.places))
@@ -111,6 +115,7 @@ def jit(
     if any(map(is_subclass, examples)):
         call = _taken_apart(call, examples, name)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
+    call.watcher = watcher
     return call
 
 

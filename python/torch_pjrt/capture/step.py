@@ -14,6 +14,7 @@ from torch_pjrt import _C
 from torch_pjrt.capture.capture import LIST, Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.substitution import Hyperparameter, varying
+from torch_pjrt.program.shown import new_watcher, watching
 from torch_pjrt.program.subclasses import form_of, is_subclass, leaves
 
 # Programs kept for calls that differ in nothing but shapes, the presence of gradients and param_groups.
@@ -115,8 +116,11 @@ class _Entry:
 class CompiledStep:
     """What ``compile_step`` gives. ``programs``: how many there are; ``captures``: how often the function was run."""
 
-    def __init__(self, fn: Callable[..., Any], modules: Any, optimizers: Any, keep_grads: bool) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], modules: Any, optimizers: Any, keep_grads: bool, trace: bool = False
+    ) -> None:
         functools.update_wrapper(self, fn, updated=())
+        self.watcher = new_watcher() if trace else None
         self.fn, self.keep_grads = fn, keep_grads
         self.named = (tuple(modules), tuple(optimizers))
         self.entries: dict[Any, list[_Entry]] = {}
@@ -165,10 +169,10 @@ class CompiledStep:
         found = find(self.fn, *self.named)
         self.note_varying(found)
         self.captures += 1
+        inputs = varying(found, self.inputs)
         try:
-            captured = capture(
-                self.fn, args, kwargs, found, varying(found, self.inputs), self.keep_grads, torch.is_grad_enabled()
-            )
+            with watching(self.watcher):
+                captured = capture(self.fn, args, kwargs, found, inputs, self.keep_grads, torch.is_grad_enabled())
         except StateMade:
             return self.fn(*args, **kwargs)
         entry = _Entry(captured, found)
@@ -208,6 +212,7 @@ def compile_step(
     modules: Iterable[torch.nn.Module] = (),
     optimizers: Iterable[torch.optim.Optimizer] = (),
     keep_grads: bool = False,
+    trace: bool = False,
 ) -> CompiledStep:
     """Makes one program of a whole step: forward, backward, clipping, optimizer, and whatever else ``step_fn`` does
     with PyTorch. Parameters, buffers and optimizer state are updated where they lie, on the CPU, on ``"pjrt"`` or, with
@@ -245,6 +250,7 @@ def compile_step(
             names, and objects that hold them.
         optimizers: likewise.
         keep_grads: each parameter's ``.grad`` is there after a call, as in eager.
+        trace: ``torch_pjrt.last_traces(step)`` has the stages of each program.
 
     Raises:
         torch_pjrt.CaptureError: in a call, where the step can't be one program: it reads a value (``loss.item()``), its
@@ -252,4 +258,4 @@ def compile_step(
     """
     if not callable(step_fn):
         raise TypeError(f"compile_step takes a function, not {type(step_fn).__name__}")
-    return CompiledStep(step_fn, modules, optimizers, keep_grads)
+    return CompiledStep(step_fn, modules, optimizers, keep_grads, trace)

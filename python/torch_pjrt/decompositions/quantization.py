@@ -68,8 +68,9 @@ def _of_groups(offs: Tensor, n: int) -> list[Tensor]:
     return [group.eq(i) for i in range(offs.size(0))]
 
 
-# MX scales (float8_e8m0fnu, one for 32 elements along the inner dimension) come in tiles: 128 rows by 4 blocks, padded, in
-# which 4 rows lie side by side (SwizzleType.SWIZZLE_32_4_4). Of groups, the tiles of each follow those of the one before.
+# MX scales (float8_e8m0fnu, one for 32 elements along the inner dimension) come in tiles: 128 rows by 4 blocks, padded,
+# in which 4 rows lie side by side (SwizzleType.SWIZZLE_32_4_4). Of groups, the tiles of each follow those of the one
+# before.
 MX = torch.float8_e8m0fnu
 BLOCK, ROWS, ACROSS = 32, 128, 4
 ONE = 127  # as bits

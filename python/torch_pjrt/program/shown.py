@@ -53,19 +53,36 @@ class Watch(Protocol):
         stands for, and the program."""
 
 
-_watched: ContextVar[Callable[[str], Watch] | None] = ContextVar("watched", default=None)
+class Watcher(Protocol):
+    """Who wants to see what is captured."""
+
+    def watch(self, name: str, of: Sequence[Watcher]) -> Watch:
+        """A watch of a function of this name, for each of these."""
+
+
+_watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
+_new_watcher: list[Callable[[], Watcher]] = []
 
 
 @contextmanager
-def watching(make: Callable[[str], Watch]) -> Iterator[None]:
-    """Functions that are captured meanwhile are watched, each run by what ``make`` gives for their names."""
-    token = _watched.set(make)
+def watching(watcher: Watcher | None) -> Iterator[None]:
+    """Functions that are captured meanwhile are watched, each run of them, by those without, too."""
+    token = _watchers.set((*_watchers.get(), watcher) if watcher is not None else _watchers.get())
     try:
         yield
     finally:
-        _watched.reset(token)
+        _watchers.reset(token)
 
 
 def watch_of(name: str) -> Watch | None:
-    make = _watched.get()
-    return None if make is None else make(name)
+    watchers = _watchers.get()
+    return watchers[0].watch(name, watchers) if watchers else None
+
+
+def watch_with(make: Callable[[], Watcher]) -> None:
+    """Says what watches what is captured with ``trace=True``."""
+    _new_watcher[:] = [make]
+
+
+def new_watcher() -> Watcher:
+    return _new_watcher[0]()

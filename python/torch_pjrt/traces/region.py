@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.program.shown import Named, watching
+from torch_pjrt.program.shown import Named, watch_with, watching
 from torch_pjrt.program.subclasses import leaves
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.trace import Trace, Traces
@@ -41,8 +41,8 @@ def add_stages(traces: Traces, whose: str, watched: Watched, programs: list[str]
 class CaptureWatch:
     """Of one run of a function that is captured."""
 
-    def __init__(self, traces: Traces, name: str) -> None:
-        self.traces, self.name = traces, name
+    def __init__(self, told: Sequence[Traces], name: str) -> None:
+        self.told, self.name = told, name
         self.watcher = Watcher()
 
     def __enter__(self) -> None:
@@ -52,15 +52,30 @@ class CaptureWatch:
         self.watcher.__exit__(*exception)
 
     def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
-        add_stages(self.traces, self.name, Watched(self.watcher, inputs, results, home), [text])
+        watched = Watched(self.watcher, inputs, results, home)
+        for traces in self.told:
+            add_stages(traces, self.name, watched, [text])
+
+
+class Captures:
+    """The stages of what is captured while this watches."""
+
+    def __init__(self, traces: Traces | None = None) -> None:
+        self.traces = Traces() if traces is None else traces
+
+    def watch(self, name: str, of: Sequence[Any]) -> CaptureWatch:
+        return CaptureWatch([each.traces for each in of], name)
+
+
+watch_with(Captures)
 
 
 def captures(call: Callable[[], Any]) -> Traces:
     """The stages of what ``call`` captures."""
-    traces = Traces()
-    with watching(lambda name: CaptureWatch(traces, name)):
+    watcher = Captures()
+    with watching(watcher):
         call()
-    return traces
+    return watcher.traces
 
 
 def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -116,7 +131,7 @@ class tracing:
     def __enter__(self) -> Traces:
         self.frame = user_frame()
         with ExitStack() as stack:
-            stack.enter_context(watching(lambda name: CaptureWatch(self.traces, name)))
+            stack.enter_context(watching(Captures(self.traces)))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
             self.open()
             stack.callback(self.close)

@@ -205,21 +205,28 @@ def traces_of(fn: Any) -> Traces:
 
 
 def last_traces(compiled: Any) -> Traces:
-    """The stages of what was compiled with ``options={"trace": True}``, of each time that it was.
+    """The stages of what was compiled with ``options={"trace": True}``, or captured with ``trace=True``, of each time
+    that it was.
 
     Args:
-        compiled: what ``torch.compile`` gave.
+        compiled: what ``torch.compile``, ``compile_step`` or ``jit`` gave.
 
     Raises:
         ValueError: there are none: it was compiled without the option, or not called yet.
     """
+    traces: Traces | None
+    if hasattr(compiled, "afresh"):
+        traces = None if compiled.watcher is None else compiled.watcher.traces
+        if not traces:
+            raise ValueError(
+                "no traces: compile_step(fn, trace=True) and jit(fn, examples, trace=True) keep those of each program, "
+                "which a step makes when it is called; torch_pjrt.trace(it, *args) captures one more"
+            )
+        return traces
     owner, method = _key(compiled)
-    if method not in _latest.get(owner, {}):
-        raise ValueError(
-            'no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call; of what '
-            "compile_step and jit gave, torch_pjrt.trace(it, *args) tells"
-        )
-    traces: Traces = _latest[owner][method]
+    traces = _latest.get(owner, {}).get(method)
+    if traces is None:
+        raise ValueError('no traces: compile with torch.compile(fn, backend="pjrt", options={"trace": True}), and call')
     return traces
 
 
