@@ -3,17 +3,20 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/services/foreign_trace.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
+#include "device/services/subclass.h"
 #include "device/start/rounds.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
@@ -192,6 +195,13 @@ bool is_interrupt() {
   }
 }
 
+bool is_subclass(const at::Tensor& tensor) {
+  py::gil_scoped_acquire gil;
+  const auto object = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+  const std::string_view name = Py_TYPE(object.ptr())->tp_name;
+  return name != "FakeTensor" && name != "FunctionalTensor";
+}
+
 // What PyTorch frees a slice of a storage with has no name: ask one.
 c10::DeleterFnPtr deleter_of_slices() {
   const py::object slice = py::module_::import("torch").attr("UntypedStorage")(2)[py::slice(1, 2, 1)];
@@ -224,6 +234,7 @@ void install_interpreter() {
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
+  device::install_subclass_test(&is_subclass);
   engine::Session::instance().install(&plugins, &without_gil, &check_signals);
   engine::LazyEngine::instance().install();
   // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.

@@ -66,6 +66,37 @@ def test_without_a_gradient() -> None:
     torch.testing.assert_close(w.grad.a, gradient.a * 10)  # a product, too
 
 
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_in_what_is_captured(device: str) -> None:
+    (x, w), one = arguments(), torch.ones(3, 5, device=device)
+    x, w = (TwoTensor(t.a.detach().to(device), t.b.detach().to(device)) for t in (x, w))
+    seed, plain = TwoTensor(one, one), x @ w.t()
+    weight = torch.nn.Parameter(w)
+
+    def step(x: Any) -> Any:
+        y = F.linear(x, weight)
+        y.backward(seed)
+        return y.detach()
+
+    (gradient,) = torch.autograd.grad(F.linear(x, weight), weight, seed)
+    for rules, factor, gradients in (((mm_rule, mm_gradient), 10, 7), ((mm_rule,), 10, 10), ((), 1, 1)):
+        handle = torch_pjrt.register_rule(TwoTensor, mm, *rules) if rules else None
+        weight.grad = None
+        try:
+            compiled = torch_pjrt.compile_step(step, trace=True)
+            torch.testing.assert_close(compiled(x).a, plain.a * factor)
+            torch.testing.assert_close(weight.grad.b, gradient.b * gradients)
+            call = torch_pjrt.jit(lambda x: F.linear(x, weight), [x])
+            torch.testing.assert_close(call(x).b, plain.b * factor)
+        finally:
+            if handle is not None:
+                handle.remove()
+        stages = torch_pjrt.last_traces(compiled)
+        assert ("= mm_rule(argument_0, " in stages["recorded_with_subclasses"].text) == bool(rules)
+        assert ("] claimed by mm_rule(argument_0" in stages["recorded"].text) == bool(rules)
+        assert ("mm_gradient(" in stages["recorded_with_subclasses"].text) == (len(rules) == 2)
+
+
 def test_two_threads() -> None:
     x, w = arguments()
     wanted = (x @ w.t()).a * 10

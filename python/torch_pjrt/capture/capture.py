@@ -261,7 +261,7 @@ def _capture(
     stand = {id(piece.placeholder) for piece in pieces}
     before = plan.readers(mode, lambda leaf: id(leaf) in stand)
     check_residence(piece.real for piece in pieces)
-    if run.watch is not None:
+    if run.watch is not None and run.watch.told:
         _tell(run, run.watch, plan, pieces, gradients)
     giving = plan.giving()
     for owner in owners(mode):

@@ -44,6 +44,8 @@ def show(trace: Any, placeholders: Sequence[Any], results: Sequence[Any]) -> Non
 class Watch(Protocol):
     """Of one run of a function that is captured, within which it is entered."""
 
+    told: Sequence[Any]  # who is to be told of it
+
     def __enter__(self) -> Any: ...
 
     def __exit__(self, *exception: object) -> None: ...
@@ -62,6 +64,7 @@ class Watcher(Protocol):
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 _new_watcher: list[Callable[[], Watcher]] = []
+_needed: list[Callable[[], bool]] = []
 
 
 @contextmanager
@@ -76,12 +79,14 @@ def watching(watcher: Watcher | None) -> Iterator[None]:
 
 def watch_of(name: str) -> Watch | None:
     watchers = _watchers.get()
-    return watchers[0].watch(name, watchers) if watchers else None
+    if watchers:
+        return watchers[0].watch(name, watchers)
+    return new_watcher().watch(name, ()) if any(needed() for needed in _needed) else None
 
 
-def watch_with(make: Callable[[], Watcher]) -> None:
-    """Says what watches what is captured with ``trace=True``."""
-    _new_watcher[:] = [make]
+def watch_with(make: Callable[[], Watcher], needed: Callable[[], bool]) -> None:
+    """Says what watches what is captured with ``trace=True``, and when anything is that is captured."""
+    _new_watcher[:], _needed[:] = [make], [needed]
 
 
 def new_watcher() -> Watcher:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -47,6 +49,7 @@ class Frames(TorchDispatchMode):
         self.used: set[str] = set()
         self.types: dict[str, str] = {}
         self.count = 0
+        self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
 
     def subclass(self, tensor: Any) -> Ref:
         raise NotImplementedError
@@ -55,6 +58,14 @@ class Frames(TorchDispatchMode):
         raise NotImplementedError
 
     def line(self) -> str:
+        raise NotImplementedError
+
+    def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
+        """A rule's call: what it calls is in its frame."""
+        raise NotImplementedError
+
+    def unseen(self) -> AbstractContextManager[None]:
+        """What is called here is looked at and thrown away."""
         raise NotImplementedError
 
     def fresh(self, hint: str) -> str:

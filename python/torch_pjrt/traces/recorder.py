@@ -8,7 +8,7 @@ the dispatcher asks the subclass, and stamps the nodes that came into the graph 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,6 @@ class Recorder(Frames):
         self.inputs: dict[tuple[fx.Node, ...], tuple[str, list[Path]]] = {}  # placeholders -> name, paths
         self.objects: dict[str, Any] = {}
         self.quiet = False
-        self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
 
     # Names.
 
@@ -207,7 +206,6 @@ class Recorder(Frames):
         return out
 
     def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
-        """A rule's call: what it calls is in its frame."""
         mode = get_proxy_mode()
         if mode is None or (self.tracer is not None and mode.tracer is not self.tracer):
             return rule(*args, **kwargs)
@@ -224,7 +222,6 @@ class Recorder(Frames):
 
     @contextmanager
     def unseen(self) -> Iterator[None]:
-        """What is called here is looked at and thrown away."""
         graph = self.tracer.graph if self.tracer is not None else None
         last = graph._root.prev if graph is not None else None
         self.quiet = True

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch_pjrt import _C
 from torch_pjrt.program.shown import Named, watch_with, watching
 from torch_pjrt.program.subclasses import leaves
+from torch_pjrt.traces import rules
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.trace import Trace, Traces
 from torch_pjrt.traces.watched import Watched
@@ -46,10 +47,13 @@ class CaptureWatch:
         self.watcher = Watcher()
 
     def __enter__(self) -> None:
-        self.watcher.__enter__()
+        with ExitStack() as stack:
+            stack.enter_context(rules.active(self.watcher, above_autograd=True))
+            stack.enter_context(self.watcher)
+            self.stack = stack.pop_all()
 
     def __exit__(self, *exception: Any) -> None:
-        self.watcher.__exit__(*exception)
+        self.stack.__exit__(*exception)
 
     def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
         watched = Watched(self.watcher, inputs, results, home)
@@ -67,7 +71,7 @@ class Captures:
         return CaptureWatch([each.traces for each in of], name)
 
 
-watch_with(Captures)
+watch_with(Captures, rules.are_there)
 
 
 def captures(call: Callable[[], Any]) -> Traces:

@@ -1,8 +1,8 @@
 """Rules: what computes an op of a subclass instead of its ``__torch_dispatch__``, with a gradient of its own.
 
 Autograd stands above ``__torch_dispatch__``, so a rule that brings a gradient has to be found above autograd. While
-AOTAutograd traces, PyTorch's Python dispatcher is on: a Python kernel at the op's Autograd key sees every call of the
-op, those too that a composite op (``linear``) makes in C++. It hands calls that have a rule to an ``autograd.Function``
+AOTAutograd traces, and while a function is captured where there are rules, PyTorch's Python dispatcher is on: a Python
+kernel at the op's Autograd key sees every call of the op, those too that a composite op (``linear``) makes in C++. It hands calls that have a rule to an ``autograd.Function``
 and the others on to the kernel that was there. Outside of a trace nothing is changed.
 """
 
@@ -12,16 +12,17 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._dispatch.python import enable_python_dispatcher
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.program.subclasses import is_subclass
-from torch_pjrt.traces.recorder import Recorder
+from torch_pjrt.traces.frames import Frames
 from torch_pjrt.traces.types import type_of
 
 KEYS = (DispatchKey.AutogradCPU, DispatchKey.AutogradCUDA, DispatchKey.AutogradPrivateUse1)
@@ -57,8 +58,8 @@ def are_there() -> bool:
 
 
 def register_rule(cls: type, op: Any, forward: Callable[..., Any], backward: Callable[..., Any] | None = None) -> Rule:
-    """``forward`` computes calls of ``op`` with a ``cls`` in functions that ``torch.compile(backend="pjrt")`` compiles
-    from now on, instead of the subclass's ``__torch_dispatch__``.
+    """``forward`` computes calls of ``op`` with a ``cls`` in functions that ``torch.compile(backend="pjrt")``,
+    ``compile_step`` or ``jit`` compiles from now on, instead of the subclass's ``__torch_dispatch__``.
 
     Args:
         cls: a wrapper subclass of ``torch.Tensor``.
@@ -113,7 +114,7 @@ def _function_of(rule: Rule, call: Callable[..., Any], kwargs: dict[str, Any]) -
 class Following:
     """Rules, as one graph is traced."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Frames) -> None:
         self.recorder = recorder
         self.inside: list[Rule] = []  # whose forward is running
         self.checked: set[tuple[Rule, str]] = set()
@@ -169,8 +170,9 @@ class Following:
 
 
 @contextmanager
-def active(recorder: Recorder) -> Iterator[None]:
-    """Calls that a rule is for are its own."""
+def active(recorder: Frames, above_autograd: bool = False) -> Iterator[None]:
+    """Calls that a rule is for are its own. ``above_autograd``: those, too, of rules with a gradient where PyTorch's
+    Python dispatcher is not on anyway."""
     if not _rules:
         yield
         return
@@ -184,8 +186,10 @@ def active(recorder: Recorder) -> Iterator[None]:
             op._dispatch_cache.clear()
         recorder.follow = following.below_autograd
         try:
-            yield
+            with enable_python_dispatcher() if above_autograd and ops else nullcontext():
+                yield
         finally:
+            recorder.follow = None
             for op, key in put:
                 del op.py_kernels[key]
                 op._dispatch_cache.clear()

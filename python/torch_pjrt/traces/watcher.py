@@ -7,6 +7,8 @@ Values keep their names as long as they live: nothing is held, so that the progr
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +43,7 @@ class Watcher(Frames):
         self.inputs: dict[str, Any] = {}  # values that were there before: of a subclass, its parts; of others, None
         self.constants: dict[str, torch.Tensor] = {}  # of them, those on the host that nothing is known of
         self.written: dict[str, None] = {}
+        self.quiet = False
 
     def line(self) -> str:
         frame = user_frame()
@@ -165,9 +168,14 @@ class Watcher(Frames):
             self.passing = False
             return NotImplemented
         kwargs = kwargs or {}
-        if getattr(func, "namespace", "") == "profiler":  # an optimizer's mark
+        if self.quiet or getattr(func, "namespace", "") == "profiler":  # an optimizer's mark
             return func(*args, **kwargs)
         operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
+        if operands and self.follow is not None:
+            with self:
+                out = self.follow(func, args, kwargs)
+            if out is not NotImplemented:
+                return out
         event = self.begin(func, args, kwargs)
         event.code = line_of_subclass() if self.stack else ""
         if not operands:
@@ -178,10 +186,31 @@ class Watcher(Frames):
         finally:
             self.stack.pop()
         hint = getattr(func, "_schema", func).name if hasattr(func, "_schema") else func.name()
-        hint = hint.rpartition("::")[2].strip("_") or "value"
-        event.out = pytree.tree_map(lambda x: self.result(x, event, hint), out)
+        self.end(event, out, hint.rpartition("::")[2].strip("_") or "value")
         self.note_writes(event)
         return out
+
+    def end(self, event: Event, out: Any, hint: str) -> None:
+        event.out = pytree.tree_map(lambda x: self.result(x, event, hint), out)
+
+    def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
+        event = self.begin(rule, args, kwargs)
+        event.handler, event.claimed = rule.__name__, op
+        self.stack.append(event)
+        try:
+            out = rule(*args, **kwargs)
+        finally:
+            self.stack.pop()
+        self.end(event, out, "value")
+        return out
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        self.quiet = True
+        try:
+            yield
+        finally:
+            self.quiet = False
 
     def note_writes(self, event: Event) -> None:
         schema = getattr(event.target, "_schema", None)

@@ -3,7 +3,8 @@
 // linear is an implicit composite: taken apart it is t and addmm forward, and half a dozen calls backward, and a model of
 // small layers spends its time on them. PyTorch has a derivative for linear as one op (LinearBackward0, by way of
 // linear_backward), which it uses on devices that have a kernel for it. Its derivative knows real matrices and
-// reverse mode only; calls beyond that are taken apart as on the CPU. functorch takes linear apart above us by itself.
+// reverse mode only; calls beyond that are taken apart as on the CPU, and so are those of subclasses, which know the ops
+// that it is taken apart into (DTensor knows no linear_backward). functorch takes linear apart above us by itself.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/linear_backward.h>
@@ -11,6 +12,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/library.h>
+
+#include "device/services/subclass.h"
 
 namespace tpjrt::device {
 namespace {
@@ -36,6 +39,7 @@ std::pair<Backward*, Pointer> make_node() {
 bool has_derivative(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   if (weight.dim() != 2 || weight.is_complex() || input.is_complex()) return false;
   const bool biased = bias && bias->defined();
+  if (is_subclass(input) || is_subclass(weight) || (biased && is_subclass(*bias))) return false;
   if (biased && (bias->dim() != 1 || bias->sym_size(0) != weight.sym_size(0))) return false;
   return !isFwGradDefined(input) && !isFwGradDefined(weight) && !(biased && isFwGradDefined(bias));
 }

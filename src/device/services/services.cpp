@@ -3,6 +3,7 @@
 #include "device/services/engine.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
+#include "device/services/subclass.h"
 
 #include <c10/util/Exception.h>
 
@@ -17,6 +18,7 @@ std::atomic<Engine*> installed_engine{nullptr};
 std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
 std::atomic<InterruptTest> interrupt_test{nullptr};
+std::atomic<SubclassTest> subclass_test{nullptr};
 }  // namespace
 
 Engine& engine() {
@@ -42,6 +44,13 @@ bool in_main_thread() {
 void let_interrupts_pass() {
   const InterruptTest test = interrupt_test;
   if (test && test()) throw;
+}
+
+void install_subclass_test(SubclassTest test) { subclass_test = test; }
+bool is_subclass(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has(c10::DispatchKey::Python)) return false;
+  const SubclassTest test = subclass_test;
+  return test && test(tensor);
 }
 
 Counters& counters() {
