@@ -6,6 +6,7 @@ import atexit
 import functools
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,7 @@ from torch_pjrt.adapt import (
     processes,
 )
 from torch_pjrt.device import accelerator, dlpack
+from torch_pjrt.program.tracing_scope import in_backward
 
 
 def _plugin_choices() -> list[tuple[str, str]]:
@@ -75,7 +77,8 @@ def _end_rounds_before_backward() -> None:
     @functools.wraps(inner)
     def run(*args: Any, **kwargs: Any) -> Any:
         _C.end_round_before_backward()
-        return inner(*args, **kwargs)
+        with in_backward.get() or nullcontext():
+            return inner(*args, **kwargs)
 
     torch.autograd.graph._engine_run_backward = run
     torch.autograd._engine_run_backward = run

@@ -448,3 +448,34 @@ def test_step_counts_that_differ(device: str) -> None:
         assert counts[0] == counts[1]
     same_state(*models, rtol=1e-4, atol=1e-5)
     assert programs[-1] > programs[-2]  # it was noticed
+
+
+class OfTheCpu(torch.autograd.Function):
+    """Its backward names its device, and makes tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0].to("cpu") * 2 + torch.ones(gradients[0].shape) * scale
+
+
+scale = torch.tensor(3.0)
+
+
+def test_what_backward_calls_is_seen() -> None:
+    told = []
+    for compiled in (False, True):
+        weight = nn.Parameter(torch.ones(3))
+        weight.register_hook(lambda gradient: gradient + torch.arange(3))
+
+        def step(x: torch.Tensor, weight: nn.Parameter = weight) -> torch.Tensor:
+            loss = OfTheCpu.apply(weight * x).sum()
+            loss.backward()
+            return loss.detach()
+
+        run = torch_pjrt.compile_step(step) if compiled else step
+        told.append([(run(torch.full((3,), float(i))).item(), weight.grad.tolist()) for i in range(3)])  # type: ignore[union-attr]
+    assert told[0] == told[1]

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 from torch.masked import masked_tensor
+from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_pjrt
 from torch_pjrt.program.subclasses import leaves
@@ -93,6 +95,29 @@ def test_step(device: str, make: Any) -> None:
     for want, got in zip(*results, strict=True):
         for a, b in zip(pytree.tree_leaves(want), pytree.tree_leaves(got), strict=True):
             assert a == b if isinstance(a, str) else abs(a - b) < 2e-3
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_subclass_sees_the_calls_that_it_sees_on_the_cpu() -> None:
+    """The device's own ops are not for it: DTensor knows no linear_backward."""
+    seen = []
+    for device in DEVICES:
+        x, w, b = (on(t, device).requires_grad_() for t in (two(3, 4), two(5, 4), two(5)))
+        with Calls() as calls, torch.autograd.set_multithreading_enabled(False):
+            for y in (F.linear(x, w), F.linear(x, w, b), F.linear(x[None], w, b)):
+                y.backward(torch.ones_like(y))
+        seen.append(calls.names)
+    assert seen[0] == seen[1]
+    assert "aten.addmm.default" in seen[0]
 
 
 def test_new_form_is_captured_again() -> None:

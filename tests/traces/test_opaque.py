@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import torch_pjrt
 
 
 class Counter(OpaqueBase):  # type: ignore[misc]
@@ -64,6 +70,31 @@ def test_two_processes(tmp_path: Path) -> None:
     assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in first.stdout
 
 
+def tensor_parallel_steps(mesh: DeviceMesh) -> None:
+    """A step of DTensors, whose backward asks for their device by name, and for what results look like by fakes."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    start = copy.deepcopy(model)
+    told = []
+    for compiled in (False, True):
+        model = copy.deepcopy(start)
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: torch.Tensor, model: nn.Module = model, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run: Any = torch_pjrt.compile_step(step) if compiled else step
+        losses = [run(torch.linspace(-1, 1, 12).view(3, 4)).item() for _ in range(3)]
+        told.append((losses, [p.detach().full_tensor() for p in model.parameters()]))  # type: ignore[attr-defined]
+        if compiled:
+            assert run.programs == 1
+    torch.testing.assert_close(told[0], told[1])
+
+
 def test_distributed_tensors(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
@@ -87,5 +118,6 @@ def test_distributed_tensors(tmp_path: Path) -> None:
                 told.append((type(loss), w.grad.to_local()))
             assert told[0][0] is told[1][0]
             torch.testing.assert_close(told[0][1], told[1][1])
+        tensor_parallel_steps(mesh)
     finally:
         dist.destroy_process_group()

@@ -120,7 +120,7 @@ def _run_once(
     with ExitStack() as stack:
         if inputs:
             values = torch.tensor([each.read(found) for each in inputs], dtype=torch.float64)
-        stack.enter_context(recording())
+        stack.enter_context(recording(mode))
         if values is not None:
             vector = mode.piece(values, "hyperparameters", values, None)
             with torch.no_grad():

@@ -32,8 +32,8 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import form_of, is_closed, is_subclass, leaves, leaves_of, with_leaves
-from torch_pjrt.program.tracing_scope import tracing
+from torch_pjrt.program.subclasses import form_of, is_closed, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.tracing_scope import in_backward, tracing
 
 CPU = torch.device("cpu")
 
@@ -343,6 +343,8 @@ class Recording(TorchFunctionMode):
     def lift(self, value: Any) -> Any:
         """The same with placeholders for tensors that the function did not make itself."""
         if isinstance(value, torch.Tensor):
+            if is_stand_in(value):
+                return value
             if is_wrapped(value):
                 return rewrapped(value, self.lift)
             known = self.by_id.get(id(value))
@@ -398,6 +400,8 @@ class Recording(TorchFunctionMode):
                 put("pjrt", value)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _C.has_no_values(()):  # a subclass asks PyTorch what a result looks like
+            return func(*args, **(kwargs or {}))
         self.mirror_autocast()
         check_call(func, kwargs or {})
         args, kwargs = self.lift(args), self.lift(kwargs or {})
@@ -438,8 +442,9 @@ class Recording(TorchFunctionMode):
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def recording(mode: Recording | None = None) -> Iterator[None]:
     """Backward runs in this thread, as part of the capture, and what torch.compile made runs as it was written."""
+    backward = in_backward.set(mode)
     autocast = torch.is_autocast_enabled("pjrt"), torch.get_autocast_dtype("pjrt")
     uncompiled = torch.compiler.set_stance("force_eager")
     try:
@@ -448,5 +453,6 @@ def recording() -> Iterator[None]:
     except NotImplementedError as error:
         raise CaptureError(f"the function can't be one program: {error}") from error
     finally:
+        in_backward.reset(backward)
         torch.set_autocast_enabled("pjrt", autocast[0])
         torch.set_autocast_dtype("pjrt", autocast[1])

@@ -11,19 +11,24 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-OF_PYTORCH = ("FakeTensor", "FunctionalTensor")  # stand for one tensor while PyTorch traces
+OF_PYTORCH = ("FakeTensor", "FunctionalTensor")
+
+
+def is_stand_in(value: Any) -> bool:
+    """Is it a tensor that stands for one while PyTorch traces?"""
+    return type(value).__name__ in OF_PYTORCH and isinstance(value, torch.Tensor)
 
 
 def is_subclass(value: Any) -> bool:
     """Is it a tensor that wraps others?"""
-    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or type(value).__name__ in OF_PYTORCH:
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or is_stand_in(value):
         return False
     return is_traceable_wrapper_subclass(value)
 
 
 def is_closed(value: Any) -> bool:
     """Is it a tensor that wraps others and doesn't say which, as a MaskedTensor?"""
-    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or type(value).__name__ in OF_PYTORCH:
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor) or is_stand_in(value):
         return False
     dispatches = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     return dispatches and not is_traceable_wrapper_subclass(value)

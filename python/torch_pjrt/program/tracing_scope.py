@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import torch
 
 from torch_pjrt import _C
+
+# Who sees PyTorch's functions is not asked while one of them runs, and backward() is one: what it calls of Python
+# (hooks, custom Functions) is seen by this.
+in_backward: ContextVar[AbstractContextManager[Any] | None] = ContextVar("in_backward", default=None)
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 Autograd stands above ``__torch_dispatch__``, so a rule that brings a gradient has to be found above autograd. While
 AOTAutograd traces, and while a function is captured where there are rules, PyTorch's Python dispatcher is on: a Python
-kernel at the op's Autograd key sees every call of the op, those too that a composite op (``linear``) makes in C++. It hands calls that have a rule to an ``autograd.Function``
-and the others on to the kernel that was there. Outside of a trace nothing is changed.
+kernel at the op's Autograd key sees every call of the op, those too that a composite op (``linear``) makes in C++. It
+hands calls that have a rule to an ``autograd.Function`` and the others on to the kernel that was there. Outside of a
+trace nothing is changed.
 """
 
 from __future__ import annotations
