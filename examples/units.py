@@ -30,7 +30,7 @@ class Length(torch.Tensor):
     def __init__(self, value: torch.Tensor, unit: str) -> None: ...
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"{self.value.tolist()} {self.unit}"
+        return f"{self.value} {self.unit}"  # no tolist(): logs show tensors that have no values
 
     def __tensor_flatten__(self) -> tuple[list[str], str]:
         return ["value"], self.unit

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +32,12 @@ def test_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert (tmp_path / "step.py").exists()
 
 
-def test_example() -> None:
-    done = subprocess.run([sys.executable, ROOT / "examples/units.py"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[1.5, 2.25] km\n")
-    assert "mul = torch.ops.aten.mul.Tensor(back_value, 0.001)" in done.stdout
+def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    torch._dynamo.reset()
+    runpy.run_path(str(ROOT / "examples/units.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed.startswith("tensor([1.5000, 2.2500]) km\n")
+    assert "mul = torch.ops.aten.mul.Tensor(back_value, 0.001)" in printed
 
 
 def test_reasons_of_a_new_compile() -> None:
