@@ -1,13 +1,13 @@
 """Float8 training with torchao: eager, torch.compile, compile_step, jit, and the loss of each beside the others. Where
 matplotlib is installed, the curves are plotted to float8.png.
 
-pip install torchao matplotlib
 ./dev python examples/float8.py [tensorwise|rowwise|rowwise_with_gw_hp] [device]
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,15 +17,18 @@ from torch.nn import functional as F
 import torch_pjrt
 
 STEPS = 100
+WIDTHS = (32, 64, 16)
 
 
 def losses(recipe: str, device: str, how: str) -> list[float]:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
+    layers = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise(WIDTHS)]
+    layers[-1] = layers[-1][0]
+    plain = nn.Sequential(*layers)
     model = convert_to_float8_training(plain, config=Float8LinearConfig.from_recipe_name(recipe)).to(device)
-    x, weight = torch.randn(256, 32), torch.randn(32, 16)
+    x, weight = torch.randn(256, WIDTHS[0]), torch.randn(WIDTHS[0], WIDTHS[-1])
     y = (x @ weight).tanh().to(device)
     x = x.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
