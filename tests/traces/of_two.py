@@ -1,11 +1,11 @@
 """One of two processes that trace and compile a DTensor's function, each by itself, and call each other's collectives.
 
-``python -m tests.traces.of_two RANK STORE``. The first prints its forward's trace.
+The first prints its forward's trace; the second is late.
 """
 
 from __future__ import annotations
 
-import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -27,6 +27,7 @@ def run(rank: int, store: str) -> Traces:
         "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=120)
     )
     try:
+        time.sleep(rank / 2)
         return compare()
     finally:
         dist.destroy_process_group()
@@ -55,8 +56,7 @@ def compare() -> Traces:
     return traces
 
 
-if __name__ == "__main__":
-    rank = int(sys.argv[1])
-    traces = run(rank, sys.argv[2])
+def main(rank: int, store: str) -> None:
+    traces = run(rank, store)
     if rank == 0:
         print(traces["forward"].text)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import torch_pjrt
+from tests.fresh import Job, Server
 
 
 class Counter(OpaqueBase):  # type: ignore[misc]
@@ -52,22 +51,12 @@ def test_taken_by_a_call(training: bool) -> None:
         assert [compiled(x, counter).tolist() for _ in range(2)] == [[9, 9], [12, 12]]
 
 
-def test_two_processes(tmp_path: Path) -> None:
+def test_two_processes(tmp_path: Path, server: Server) -> None:
     """Neither is this process: the name of a process group counts the groups, and failed tries, of its process."""
-    command = [sys.executable, "-m", "tests.traces.of_two"]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen([*command, "1", tmp_path / "store"], cwd=root, stderr=subprocess.PIPE, text=True) as other:
-        try:
-            first = subprocess.run(
-                [*command, "0", tmp_path / "store"], cwd=root, capture_output=True, text=True, timeout=240
-            )
-            assert first.returncode == 0, first.stderr
-            told = other.communicate(timeout=120)[1]
-        finally:
-            other.kill()
-    assert other.returncode == 0, told
-    assert "torch.ops.aten.mm(x: DTensor, w: DTensor)" in first.stdout
-    assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in first.stdout
+    source = "import sys; from tests.traces import of_two; of_two.main(int(sys.argv[1]), sys.argv[2])"
+    first, _ = server.run(*(Job(source, (rank, tmp_path / "store")) for rank in range(2)))
+    assert "torch.ops.aten.mm(x: DTensor, w: DTensor)" in first.out
+    assert "torch.ops._c10d_functional.all_gather_into_tensor.default(" in first.out
 
 
 def tensor_parallel_steps(mesh: DeviceMesh) -> None:
