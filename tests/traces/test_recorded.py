@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 import torch_pjrt
 from tests.traces.subclasses import Scaled, Unit
+from tests.traces.test_stages import CASES
 from torch_pjrt.program.subclasses import leaves, with_leaves
 from torch_pjrt.traces import Traces
 
@@ -132,6 +134,40 @@ def test_kept_of_each_program() -> None:
             assert f'argument_0: "pjrt:0 f32[{size}]"' in traces["recorded" + ending].text
     call = torch_pjrt.jit(lambda x: (x * 2, {"y": x}), [torch.ones(2)], trace=True)
     assert "= torch.ops.aten.mul.Tensor(argument_0, 2)" in torch_pjrt.last_traces(call)["recorded"].text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_kind(name: str) -> None:
+    """Of jit, the kinds that are traced when they are compiled."""
+    f, make = CASES[name]
+    arguments = make()
+    if name == "branches":  # of a value: torch.compile's
+        with pytest.raises(torch_pjrt.CaptureError, match="cond can't be part of a program"):
+            torch_pjrt.jit(f, arguments)
+        return
+    traces = torch_pjrt.last_traces(torch_pjrt.jit(f, arguments, trace=True))
+    well_formed(traces)
+    found = {f"argument_{i}": x for i, x in enumerate(arguments)}
+    if isinstance(f, nn.Module):
+        found |= {f"{prefix}{n}".replace(".", "_"): p for n, p in f.named_parameters() for prefix in ("", "_")}
+    for stage in PYTHON:
+        run = traces[stage].python_callable()
+        with torch.no_grad():
+            close(run(*(on(found[n], "cpu") for n in inspect.signature(run).parameters)), f(*on(arguments, "cpu")))
+
+
+def test_made_in_a_block() -> None:
+    """Of what was there before, and not there before itself."""
+    x, scale = torch.randn(3, 3, device="pjrt"), torch.tensor(2.0, device="pjrt")
+    with torch_pjrt.tracing() as traces:
+        a = Scaled(x, scale)
+        b: Any = TwoTensor(Scaled(x, scale), x)
+        y, z = a @ a, b.sin()
+    for stage in PYTHON:
+        assert "(x, scale)" in traces[stage].text
+        with torch.no_grad():
+            close(traces[stage].python_callable()(x, scale), [a, b, y, z])
+    assert "Scaled.__tensor_unflatten__({'x': x, 'scale': scale}" in traces["recorded_with_subclasses"].text
 
 
 def test_jit_of_several() -> None:

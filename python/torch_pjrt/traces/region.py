@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
 from torch_pjrt import _C
 from torch_pjrt.program.shown import Named, watch_with, watching
-from torch_pjrt.program.subclasses import leaves
+from torch_pjrt.program.subclasses import is_subclass, leaves
 from torch_pjrt.traces import rules
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.trace import Trace, Traces
-from torch_pjrt.traces.watched import Watched
+from torch_pjrt.traces.watched import Watched, settle
 from torch_pjrt.traces.watcher import Watcher, user_frame
 
 
@@ -131,9 +132,12 @@ class tracing:
         self.traces = Traces()
         self.watcher = Watcher()
         self.programs: list[str] = []
+        self.before: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)  # what the variables of its function held
 
     def __enter__(self) -> Traces:
         self.frame = user_frame()
+        for _, tensor in self.held():
+            self.before[tensor] = True
         with ExitStack() as stack:
             stack.enter_context(watching(Captures(self.traces)))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
@@ -142,6 +146,11 @@ class tracing:
             stack.enter_context(self.watcher)
             self.stack = stack.pop_all()
         return self.traces
+
+    def held(self) -> list[tuple[str, torch.Tensor]]:
+        variables = dict(self.frame.f_locals) if self.frame is not None else {}
+        held = [each for name, value in variables.items() for each in held_by(name, value)]
+        return held + [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
 
     def open(self) -> None:
         with _lock:
@@ -157,14 +166,18 @@ class tracing:
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         self.stack.__exit__(kind, *rest)
-        frame, self.frame = self.frame, None
+        held = self.held() if kind is None else []
+        self.frame = None
         if kind is not None:
             return
-        variables = dict(frame.f_locals) if frame is not None else {}
-        held = [each for name, value in variables.items() for each in held_by(name, value)]
-        held += [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
-        there = self.watcher.inputs
-        inputs = [(n, t) for n, t in held if any(self.watcher.name_of(x) in there for x in (t, *leaves([t])))]
+        there = {part for owner, parts in self.watcher.inputs.items() for part in (owner, *(parts or {}).values())}
+        inputs = [
+            (n, t)
+            for n, t in held
+            if any(self.watcher.name_of(x) in there for x in (t, *leaves([t])))
+            and (t in self.before or not is_subclass(t))
+        ]
+        settle(self.watcher, inputs)
         made = {self.watcher.name_of(t): (n, t) for n, t in held}
         results = [each for name, each in made.items() if name is not None and name not in self.watcher.inputs]
         pending = [t for t in leaves(t for _, t in results) if t.device.type == "pjrt" and _C.is_pending(t)]

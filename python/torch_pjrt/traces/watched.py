@@ -37,6 +37,14 @@ def live(events: Sequence[Event], needed: set[str]) -> list[Event]:
     return kept[::-1]
 
 
+def settle(watcher: Watcher, inputs: Named) -> None:
+    """Says which subclasses were there before, and which were put together of what was."""
+    for _, value in inputs:
+        if is_subclass(value):
+            watcher.settle(value)
+    watcher.made_of({name for _, value in inputs if (name := watcher.name_of(value)) is not None})
+
+
 class Watched:
     """The stages of what was watched.
 
@@ -48,9 +56,7 @@ class Watched:
 
     def __init__(self, watcher: Watcher, inputs: Named, results: Named, home: torch.device | None = None) -> None:
         self.watcher, self.home = watcher, home
-        for _, value in inputs:
-            if is_subclass(value):
-                watcher.settle(value)
+        settle(watcher, inputs)
         self.results = [(name, value, watcher.ref(value).name) for name, value in results]
         needed = {value.split(".")[0] for _, _, value in self.results}
         needed_parts = {

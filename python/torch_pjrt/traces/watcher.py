@@ -41,6 +41,7 @@ class Watcher(Frames):
         self.part: dict[str, tuple[str, Path]] = {}  # of a plain value: whose part it is, and where
         self.known: set[str] = set()  # what the view with subclasses defines
         self.inputs: dict[str, Any] = {}  # values that were there before: of a subclass, its parts; of others, None
+        self.builds: dict[str, list[Event]] = {}  # how such a subclass is put together of its parts
         self.constants: dict[str, torch.Tensor] = {}  # of them, those on the host that nothing is known of
         self.written: dict[str, None] = {}
         self.quiet = False
@@ -103,17 +104,44 @@ class Watcher(Frames):
                 self.inputs[name][path] = inner
                 self.part[inner] = (name, path)
             self.known.add(name)
+            self.builds[name] = []
+            self.putting_together(tensor, name, self.builds[name])
             return self.called(tensor, name)
-        values, context = parts_of(tensor)
-        about = {"context": context, "size": tuple(tensor.shape), "stride": tuple(tensor.stride())}
-        args = {k: self.ref(v) for k, v in values.items()}
-        event = self.emit(Event("build", type(tensor), args, about, Ref(name), self.line(), self.in_backward()))
-        event.types[name] = type_of(tensor)
+        self.emit(self.build(tensor, name, {k: self.ref(v) for k, v in parts_of(tensor)[0].items()}))
         self.called(tensor, name)
         self.take_parts(tensor, name)
         if not self.stack:
             self.known.add(name)
         return Ref(name)
+
+    def build(self, tensor: Any, name: str, args: dict[str, Any]) -> Event:
+        about = {"context": parts_of(tensor)[1], "size": tuple(tensor.shape), "stride": tuple(tensor.stride())}
+        event = Event("build", type(tensor), args, about, Ref(name), self.line(), self.in_backward())
+        event.types[name] = type_of(tensor)
+        return event
+
+    def putting_together(self, tensor: Any, name: str, into: list[Event]) -> None:
+        args: dict[str, Any] = {}
+        for key, part in parts_of(tensor)[0].items():
+            args[key] = (
+                Ref(self.name_of(part) or f"{name}_{key.strip('_')}") if isinstance(part, torch.Tensor) else part
+            )
+            if is_subclass(part):
+                self.putting_together(part, args[key].name, into)
+        into.append(self.build(tensor, name, args))
+
+    def made_of(self, there: set[str]) -> None:
+        """Of subclasses that were themselves not there before, but their parts were: these are put together first."""
+        for owner, parts in list(self.inputs.items()):
+            if not parts or owner in there or not all(part in there for part in parts.values()):
+                continue
+            del self.inputs[owner]
+            for part in parts.values():
+                self.inputs[part] = None
+                del self.part[part]
+            taken = set(parts.values())
+            self.events = [e for e in self.events if e.kind != "attr" or e.out.name not in taken]
+            self.events[:0] = self.builds[owner]
 
     def settle(self, tensor: Any) -> None:
         """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it
