@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import runpy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,29 @@ def tensor_parallel_steps(mesh: DeviceMesh) -> None:
     torch.testing.assert_close(told[0], told[1])
 
 
+def tensor_parallel_trace(mesh: DeviceMesh, folder: Path) -> None:
+    """The mesh is an input by its name, placements are what one writes for them, each stage can be saved and runs."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    x = torch.linspace(-1, 1, 12).view(3, 4)
+    traces = torch_pjrt.trace(model, x)
+    wanted = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    for suffix in ("_with_subclasses", ""):
+        text = traces["forward" + suffix].text
+        assert "(args_0, device_mesh, _0_weight, _0_bias, _2_weight, _2_bias):" in text
+        assert "_0_weight is a DTensor of ._local_tensor, .device_mesh; context ((Shard(dim=0),)," in text
+        assert "an object of this process" not in text
+        for which in ("forward", "backward"):
+            traces[which + suffix].save(folder / f"{which}{suffix}.py")
+        with torch.no_grad():
+            forward, backward = (runpy.run_path(str(folder / f"{n}{suffix}.py")) for n in ("forward", "backward"))
+            (out,), saved = forward["forward" + suffix](x, mesh, *model.parameters())
+            torch.testing.assert_close(out, model(x))
+            gradients = backward["backward" + suffix](*saved, torch.ones_like(out))
+        for gradient, each in zip(gradients, wanted, strict=True):
+            torch.testing.assert_close(gradient.to_local(), each.to_local())  # type: ignore[attr-defined]
+
+
 def test_distributed_tensors(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
@@ -108,5 +132,6 @@ def test_distributed_tensors(tmp_path: Path) -> None:
             assert told[0][0] is told[1][0]
             torch.testing.assert_close(told[0][1], told[1][1])
         tensor_parallel_steps(mesh)
+        tensor_parallel_trace(mesh, tmp_path)
     finally:
         dist.destroy_process_group()

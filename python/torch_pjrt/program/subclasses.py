@@ -59,7 +59,7 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
             "is None or absent"
         ) from None
     for name, part in parts.items():
-        if not isinstance(part, torch.Tensor) and not _is_opaque(part):
+        if not isinstance(part, torch.Tensor) and not is_opaque(part):
             raise TypeError(
                 f"{name_of(value)}.__tensor_flatten__ names '{name}', which is a {name_of(part)}: it names attributes "
                 "that hold tensors, and everything else goes into the context"
@@ -67,12 +67,17 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
     return parts, context
 
 
-def _is_opaque(part: Any) -> bool:
-    """An object that PyTorch takes for a part although it is no tensor, such as the mesh of a DTensor."""
+def is_opaque(part: Any) -> bool:
+    """An object that PyTorch takes for a part, or an input, although it is no tensor, such as the mesh of a DTensor."""
     from torch._library.fake_class_registry import FakeScriptObject
     from torch._library.opaque_object import is_opaque_type
 
     return isinstance(part, FakeScriptObject) or is_opaque_type(type(part))
+
+
+def real_of(part: Any) -> Any:
+    """The object that one stands for while PyTorch traces."""
+    return getattr(part, "real_obj", part)
 
 
 def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = None, stride: Any = None) -> Any:

@@ -10,14 +10,15 @@ import torch
 from torch import fx
 
 from torch_pjrt.program.shown import showing
+from torch_pjrt.program.subclasses import is_opaque
 from torch_pjrt.traces import rules
-from torch_pjrt.traces.naming import Names, identifiers
+from torch_pjrt.traces.naming import Names, identifiers, snake_case
 from torch_pjrt.traces.prologue import prologue
 from torch_pjrt.traces.recorder import Recorder
 from torch_pjrt.traces.source import Source
 from torch_pjrt.traces.subclassed import Subclassed
 from torch_pjrt.traces.trace import Trace, Traces
-from torch_pjrt.traces.types import number_of
+from torch_pjrt.traces.types import number_of, type_of
 from torch_pjrt.traces.unrolled import Accounts, Unrolled, objects_of
 from torch_pjrt.traces.written import as_written
 
@@ -33,7 +34,9 @@ class Collector:
         self.traces, self.suffix = traces, f" (graph {number})" if number else ""
         self.ending = f"_{number}" if number else ""
         self.recorder = Recorder()
-        shown = identifiers(inputs)
+        shown = identifiers(
+            [snake_case(type_of(x)) if is_opaque(x) else n for n, x in zip(inputs, example_inputs, strict=True)]
+        )
         self.names = Names(shown)
         source = Source()
         self.prologue = prologue(shown, example_inputs, source)

@@ -15,6 +15,11 @@ from torch_pjrt.traces.recorder import Path, Recorder
 Group = tuple[Any, str, list[tuple[Path, fx.Node]]]
 
 
+def snake_case(name: str) -> str:
+    """``"DeviceMesh"`` → ``"device_mesh"``"""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
 def identifiers(names: Sequence[str]) -> list[str]:
     """``"self._modules['0']._parameters['weight']"`` → ``"0_weight"`` → ``"_0_weight"``; no two are the same."""
     ordered: list[str] = []

@@ -117,7 +117,20 @@ class Source:
             return f"slice({self.value(x.start)}, {self.value(x.stop)}, {self.value(x.step)})"
         if isinstance(x, type):
             return self.name_object(x, x.__name__)
-        return self.name_object(x, "_" + type(x).__name__.lower())
+        return self.written(x) or self.name_object(x, "_" + type(x).__name__.lower())
+
+    def written(self, x: Any) -> str:
+        """What an object of an importable class shows itself as, where that makes an equal one: ``Shard(dim=0)``."""
+        cls: Any = type(x)
+        text = repr(x)
+        plain = re.fullmatch(rf"{re.escape(cls.__name__)}\([\w\s=.,'\[\]()-]*\)", text)
+        if plain is None or cls.__eq__ is object.__eq__ or importable(cls) is None:
+            return ""
+        try:
+            same = eval(text, {cls.__name__: cls}) == x
+        except Exception:  # what it shows is no expression
+            return ""
+        return text if same is True and self.name_object(cls, cls.__name__) == cls.__name__ else ""
 
     def made(self, x: Any, names: Sequence[str]) -> str:
         fields = ", ".join(f"{name}={self.value(getattr(x, name))}" for name in names)

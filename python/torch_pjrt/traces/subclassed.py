@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from torch_pjrt.program.subclasses import is_opaque, real_of
 from torch_pjrt.traces.events import Event, Ref, refs_in, renamed, short_name
 from torch_pjrt.traces.naming import (
     Names,
@@ -72,10 +73,29 @@ class Subclassed:
         self.types = {self.name(name): text for name, text in recorder.types.items()}
         for _, name, parts in self.arguments:
             value = parts[0][1].meta.get("val")
-            if parts[0][0] == () and isinstance(value, torch.Tensor):
+            if parts[0][0] == () and (isinstance(value, torch.Tensor) or is_opaque(value)):
                 self.types.setdefault(name, type_of(value))
+        self.name_opaque_inputs()
         self.results = self.results_of(joint)
         self.live = self.live_events()
+
+    def name_opaque_inputs(self) -> None:
+        """Objects that are no tensors and come in, or within what comes in, stand in calls as these."""
+        found: dict[int, Ref] = {}
+        for _, name, parts in sorted(self.arguments, key=lambda group: len(group[2][0][0])):
+            for path, node in parts:
+                value = node.meta.get("val")
+                if is_opaque(value) and id(real_of(value)) not in found:
+                    found[id(real_of(value))] = ref = Ref(f"opaque {node.name}")
+                    self.settled[ref.name] = ".".join((name, *path))
+
+        def named(x: Any) -> Any:
+            return found.get(id(real_of(x)), x) if is_opaque(x) else x
+
+        for event in self.recorder.events:
+            event.args, event.kwargs = pytree.tree_map(
+                named, (event.args, event.kwargs), is_leaf=lambda x: isinstance(x, Ref)
+            )
 
     def name(self, name: str) -> str:
         head, _, rest = name.partition(".")

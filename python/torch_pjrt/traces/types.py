@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.program.subclasses import is_subclass, name_of, parts_of
+from torch_pjrt.program.subclasses import is_subclass, name_of, parts_of, real_of
 
 SHORT = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
@@ -34,7 +34,7 @@ def type_of(value: Any) -> str:
 
     def write(value: Any, where: str) -> str:
         if not isinstance(value, torch.Tensor):
-            return name_of(getattr(value, "real_obj", value))  # of an opaque object that is traced
+            return name_of(real_of(value))
         if not is_subclass(value):
             return where + plain_type(value)
         inside = ", ".join(f"{name} {write(part, '')}" for name, part in parts_of(value)[0].items())
@@ -42,4 +42,4 @@ def type_of(value: Any) -> str:
 
     if isinstance(value, torch.Tensor):
         return write(value, f"{value.device} ")
-    return "int" if isinstance(value, (torch.SymInt, int)) else name_of(value)
+    return "int" if isinstance(value, (torch.SymInt, int)) else name_of(real_of(value))
