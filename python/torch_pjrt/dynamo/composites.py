@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch._dynamo import trace_rules
 
 from torch_pjrt import _C
 from torch_pjrt.meanings import groups
-from torch_pjrt.meanings.asked import SUFFIX
 from torch_pjrt.meanings.higher_order import attributes_from
 from torch_pjrt.program.loops import Call, without_numbers
 
@@ -46,14 +44,10 @@ def pjrt_composite(call: Call, graph: Any, *operands: Any, name: str, attributes
         results: Sequence[Any] = called(graph, *group.placeholders)
         if group.written():
             raise NotImplementedError(f"composite '{name}' writes to a tensor from outside")
-        needed = [i for i, result in enumerate(results) if isinstance(result, torch.Tensor)]
-        stated = attributes_from(attributes)
-        if name.endswith(SUFFIX):
-            stated = groups.of_backward(stated, needed, len(tensors) - len(results))
-        recorded = iter(group.record(name, stated, [results[i] for i in needed]))
+        recorded: list[Any] = group.record(name, attributes_from(attributes), results)
     finally:
         group.end()
-    return [next(recorded) if isinstance(result, torch.Tensor) else result for result in results]
+    return recorded
 
 
 LOWERINGS: dict[str, Callable[..., Any]] = {"pjrt_composite": pjrt_composite}

@@ -83,6 +83,10 @@ def of_backward(attributes: Mapping[str, str], needed: Sequence[int], count: int
     return given
 
 
+def is_differentiable(result: torch.Tensor) -> bool:
+    return result.is_floating_point() or result.is_complex()
+
+
 class Group:
     """A function of tensors under a name."""
 
@@ -166,7 +170,7 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         results = group.record(tensors)
         ctx.group = group
-        ctx.differentiable = [result.is_floating_point() or result.is_complex() for result in results]
+        ctx.differentiable = [is_differentiable(result) for result in results]
         ctx.save_for_backward(*tensors)
         ctx.mark_non_differentiable(*(r for r, is_one in zip(results, ctx.differentiable, strict=True) if not is_one))
         return tuple(results)

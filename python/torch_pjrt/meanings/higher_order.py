@@ -9,19 +9,34 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._higher_order_ops.base_hop import BaseHOP, BaseHOPFunction, FunctionWithNoFreeVars
+from torch._higher_order_ops.base_hop import BaseHOP, FunctionWithNoFreeVars
+from torch._higher_order_ops.utils import materialize_as_graph
 
-from torch_pjrt.meanings.asked import SUFFIX
+from torch_pjrt.meanings.groups import Group, is_differentiable
+
+Function = Callable[..., Sequence[torch.Tensor]]
 
 
-class _Derivative(BaseHOPFunction):
-    """PyTorch's own gives the backward the name of the forward."""
+class _Differentiable(torch.autograd.Function):
+    """The backward is a call of the operator, too. Its function is traced first, as autograd can't run within a call."""
 
     @staticmethod
-    def forward(ctx: Any, hop: Any, subgraph: Any, kwargs: Any, *operands: Any) -> Any:
-        results = BaseHOPFunction.forward(ctx, hop, subgraph, kwargs, *operands)
-        ctx.kwargs = {**kwargs, "name": kwargs["name"] + SUFFIX}
+    def forward(ctx: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            results = tuple(call(group.name, group.attributes, group.function, tensors))
+        ctx.group, ctx.tensors = group, tensors
+        ctx.differentiable = [is_differentiable(result) for result in results]
+        ctx.mark_non_differentiable(*(r for r, is_one in zip(results, ctx.differentiable, strict=True) if not is_one))
         return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        given = [grad for grad, is_one in zip(grads, ctx.differentiable, strict=True) if is_one]
+        group, tensors = ctx.group.backward(needed, ctx.differentiable), (*ctx.tensors, *given)
+        graph = materialize_as_graph(alone(group.function), tensors)
+        found = iter(call(group.name, group.attributes, graph, tensors))
+        return None, *(next(found) if wanted else None for wanted in needed)
 
 
 class Composite(BaseHOP):
@@ -30,8 +45,8 @@ class Composite(BaseHOP):
     def __init__(self) -> None:
         super().__init__("pjrt_composite")
 
-    def _call_Autograd(self, subgraph: Any, *operands: Any, **kwargs: Any) -> Any:
-        return _Derivative.apply(self, subgraph, kwargs, *operands)
+    def _call_Autograd(self, subgraph: Function, *operands: Any, name: str, attributes: str) -> Any:
+        return _Differentiable.apply(Group(name, attributes_from(attributes), subgraph), *operands)
 
 
 operator = Composite()
@@ -41,14 +56,24 @@ def attributes_from(text: str) -> dict[str, str]:
     return dict(line.split(" = ", 1) for line in text.splitlines())
 
 
+def alone(function: Function) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function, whose results share no memory with its arguments or each other: the operator's must not."""
+
+    def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        taken = {tensor.untyped_storage()._cdata for tensor in tensors}
+        results = []
+        for result in function(*tensors):
+            results.append(result.clone() if result.untyped_storage()._cdata in taken else result)
+            taken.add(results[-1].untyped_storage()._cdata)
+        return tuple(results)
+
+    return run
+
+
 def call(
-    name: str,
-    attributes: Mapping[str, str],
-    function: Callable[..., Sequence[torch.Tensor]],
-    tensors: Sequence[torch.Tensor],
+    name: str, attributes: Mapping[str, str], function: Function, tensors: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor]:
     lines = "\n".join(f"{key} = {value}" for key, value in attributes.items())
-    results: Sequence[torch.Tensor] = operator(
-        FunctionWithNoFreeVars(lambda *given: tuple(function(*given))), *tensors, name=name, attributes=lines
-    )
+    subgraph = function if isinstance(function, torch.fx.GraphModule) else FunctionWithNoFreeVars(alone(function))
+    results: Sequence[torch.Tensor] = operator(subgraph, *tensors, name=name, attributes=lines)
     return results
