@@ -17,6 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_pjrt.meanings.groups import Tensors, can_be, grouped, longer
 
 
+# In a trace the first arrives, which is made of the second elsewhere.
+DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.native_dropout.default)
+
+
 class _Dropout(TorchDispatchMode):
     """Drops by these masks; without any it drops nothing, and tells which masks are needed."""
 
@@ -26,15 +30,18 @@ class _Dropout(TorchDispatchMode):
         self.needed: list[tuple[torch.Size, float]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is not torch.ops.aten.native_dropout.default:
+        if func not in DROPOUT:
             return func(*args, **(kwargs or {}))
-        x, p, _ = args
+        x, p, is_training = args
+        if is_training is False or p == 0:
+            return func(*args)
         if self.masks is not None:
             mask = next(self.masks)
         else:
             self.needed.append((x.shape, p))
             mask = torch.ones_like(x, dtype=torch.bool)
-        return x * mask * (1 / (1 - p) if p < 1 else 0), mask
+        dropped = x * mask * (1 / (1 - p) if p < 1 else 0)
+        return dropped if func is torch.ops.aten.dropout.default else (dropped, mask)
 
 
 def masks_for(function: Callable[..., Any], args: Any, kwargs: Any, device: torch.device) -> list[torch.Tensor]:

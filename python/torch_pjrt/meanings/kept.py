@@ -10,7 +10,6 @@ import torch
 from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
-from torch_pjrt.meanings import groups
 from torch_pjrt.meanings.effects import grouped_apart
 from torch_pjrt.meanings.groups import attribute, grouped, is_asked
 from torch_pjrt.meanings.names import KEPT
@@ -94,10 +93,6 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         values = values_of(op, args, kwargs)
         drops, written = drops_out(values), written_by(values)
         if drops and name in KEYED:
-            return own(*args, **kwargs)
-        if (
-            drops or written
-        ) and groups.is_traced():  # AOTAutograd wants a gradient of each result, and its traces draw
             return own(*args, **kwargs)
         attributes = attributes_of(op, values, named=drops or bool(written))
         if drops or written:
