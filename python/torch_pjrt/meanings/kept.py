@@ -11,15 +11,16 @@ from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
 from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.groups import attribute, grouped, is_asked
+from torch_pjrt.meanings.groups import attribute, grouped, is_asked, is_traced
 from torch_pjrt.meanings.names import KEPT
 from torch_pjrt.meanings.steps import keep_steps
 
 # A node of its own on the device, whose derivative is one, too (device/override/linear.cpp).
 RECORDED = ("aten.linear.default",)
 KEYS = ("AutogradPrivateUse1", "PrivateUse1")
-# With dropout the device has them as an op that takes a random key, whose backward does, too.
-KEYED = ("aten.scaled_dot_product_attention.default",)
+ATTENTION = "aten.scaled_dot_product_attention.default"
+# With dropout the device has it as an op that takes a random key, whose backward does, too.
+KEYED = "aten._scaled_dot_product_fused_attention_overrideable.default"
 
 _lock = threading.Lock()
 _library: torch.library.Library | None = None
@@ -74,6 +75,31 @@ def written_by(values: Mapping[str, Any]) -> list[torch.Tensor]:
     return [one for one in moved if one is not None]
 
 
+def fits(values: Mapping[str, Any]) -> bool:
+    """Would the device have it as the op with a key? It looks at sizes and dtypes alone."""
+    choice = torch.library.get_kernel("aten::_fused_sdp_choice", "PrivateUse1")
+    keys = torch._C.DispatchKeySet(DispatchKey.PrivateUse1)
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    options = {name: values[name] for name in ("scale", "enable_gqa")}
+    chosen: int = choice.call_boxed(keys, *(values[name] for name in names), **options)
+    return chosen == torch.nn.attention.SDPBackend.OVERRIDEABLE.value
+
+
+def keyed_attention(values: Mapping[str, Any]) -> torch.Tensor:
+    """As PyTorch calls it on the device."""
+    query, mask = values["query"], values["attn_mask"]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    results: tuple[torch.Tensor, ...] = overload(KEYED)(
+        query, values["key"], values["value"], mask, values["dropout_p"], values["is_causal"], scale=values["scale"]
+    )
+    return results[0]
+
+
+def is_wanted(name: str) -> bool:
+    return is_asked(name) or (name == ATTENTION and is_asked(KEYED))
+
+
 def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     """``own``: what the op does by itself."""
     op = overload(name)
@@ -88,12 +114,12 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
             _entered.names = before
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if name in getattr(_entered, "names", ()) or not is_asked(name):
+        if name in getattr(_entered, "names", ()) or not is_wanted(name):
             return own(*args, **kwargs)
         values = values_of(op, args, kwargs)
         drops, written = drops_out(values), written_by(values)
-        if drops and name in KEYED:
-            return own(*args, **kwargs)
+        if drops and name == ATTENTION:
+            return keyed_attention(values) if is_traced() and fits(values) else own(*args, **kwargs)
         attributes = attributes_of(op, values, named=drops or bool(written))
         if drops or written:
             return grouped_apart(name, attributes, without_groups, args, kwargs, called, written=written, drops=drops)
@@ -137,4 +163,4 @@ def traced_kernels(others: Mapping[Any, Callable[..., Any] | None]) -> dict[Any,
             lambda *args, **kwargs: op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         )
 
-    return {overload(name): kernel(name, own(overload(name))) for name in KEPT if is_asked(name)}
+    return {overload(name): kernel(name, own(overload(name))) for name in KEPT if is_wanted(name)}
