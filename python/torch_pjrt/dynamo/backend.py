@@ -15,8 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo import comparing, composites, layouts
-from torch_pjrt.dynamo import optimizers as optimizers  # to be imported changes Dynamo
+from torch_pjrt.dynamo import comparing, composites, layouts, optimizers
 from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
@@ -47,6 +46,7 @@ torch._dynamo.trace_rules.add("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
 layouts.install()
 composites.install()
+optimizers.install()
 
 MODES = ("default", "reduce-overhead")
 

@@ -1,11 +1,21 @@
-"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device."""
+"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device, and with a step of
+``torch._foreach_*`` calls as one composite where the backend is asked for it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo import trace_rules
+from torch._dynamo.eval_frame import innermost_backend
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.optimizer import OptimizerVariable
+
+from torch_pjrt import _C
+from torch_pjrt.dynamo.composites import leave_to_tracing
+from torch_pjrt.meanings import steps
+from torch_pjrt.meanings.asked import made
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
@@ -29,3 +39,23 @@ def _set_capturable(self: Any, tx: Any) -> None:
 
 
 OptimizerVariable._set_capturable = _set_capturable
+
+
+@torch._dynamo.assume_constant_result
+def captured_whole(name: str) -> bool:
+    """Is the backend that Dynamo captures for asked for this composite?"""
+    backend: Any = innermost_backend(InstructionTranslator.current_tx().output.compiler_fn)
+    options = getattr(backend, "kwargs", {}).get("options", {})
+    if getattr(backend, "compiler_name", "") != "pjrt":
+        return False
+    asked = made(options["composites"]) if "composites" in options else _C.asked_composites()
+    return asked is not None and bool(asked.contains(name))
+
+
+def install() -> None:
+    steps.captured_whole = captured_whole
+    steps.keep_steps()
+    for read in ("adapt/optimizers.py", "dynamo/optimizers.py", "meanings/steps.py"):  # the rest Dynamo doesn't look into
+        trace_rules.get_legacy_mod_inlinelist().add(str(Path(__file__).resolve().parents[1] / read))
+    for step in steps.COMPILED.values():
+        leave_to_tracing(step)

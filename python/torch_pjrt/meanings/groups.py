@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch.overrides import _get_current_function_mode
@@ -87,6 +87,13 @@ def is_differentiable(result: torch.Tensor) -> bool:
     return result.is_floating_point() or result.is_complex()
 
 
+def refuse_write(name: str, what: str) -> NoReturn:
+    raise RuntimeError(
+        f"composite '{name}' writes to {what}: a composite gives new tensors and changes nothing; return the new value, "
+        "and write it outside"
+    )
+
+
 class Group:
     """A function of tensors under a name."""
 
@@ -149,10 +156,7 @@ class Group:
     def check(self, results: Tensors, written: Sequence[int]) -> None:
         if written:
             what = "a tensor that is none of its arguments" if written[0] < 0 else f"argument {self.called(written[0])}"
-            raise RuntimeError(
-                f"composite '{self.name}' writes to {what}: a composite gives new tensors and changes nothing; return "
-                "the new value, and write it outside"
-            )
+            refuse_write(self.name, what)
         for result in results:
             if result.requires_grad:
                 raise RuntimeError(

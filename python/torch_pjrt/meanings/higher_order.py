@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.functional_utils import has_data_mutation
 from torch._higher_order_ops.base_hop import BaseHOP, FunctionWithNoFreeVars
 from torch._higher_order_ops.utils import materialize_as_graph
 
-from torch_pjrt.meanings.groups import Group, is_differentiable
+from torch_pjrt.meanings.groups import Group, is_differentiable, refuse_write
 
 Function = Callable[..., Sequence[torch.Tensor]]
 
@@ -47,6 +48,19 @@ class Composite(BaseHOP):
 
     def _call_Autograd(self, subgraph: Function, *operands: Any, name: str, attributes: str) -> Any:
         return _Differentiable.apply(Group(name, attributes_from(attributes), subgraph), *operands)
+
+    def _call_Functionalize(self, ctx: Any, subgraph: Function, *operands: Any, name: str, attributes: str) -> Any:
+        def checked(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+            results = subgraph(*given)
+            for i, tensor in enumerate(given):
+                if has_data_mutation(tensor):
+                    refuse_write(name, f"argument number {i}")
+            return results
+
+        with ctx.redispatch_to_next():
+            functional = FunctionWithNoFreeVars(ctx.functionalize(checked))
+            results = self(functional, *ctx.unwrap_tensors(operands), name=name, attributes=attributes)
+        return ctx.wrap_tensors(results)
 
 
 operator = Composite()

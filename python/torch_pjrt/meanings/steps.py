@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.groups import attribute, is_asked
+from torch_pjrt.meanings.groups import attribute, is_asked, is_traced
 from torch_pjrt.meanings.names import STEPS
 
 Lists = Mapping[str, list[torch.Tensor]]
+# Steps that Dynamo is to leave to AOTAutograd, which it does where `captured_whole` says so of the step's name.
+COMPILED: dict[str, Callable[..., Any]] = {}
 
 
+def captured_whole(name: str) -> bool:
+    """dynamo/optimizers.py has another in its place, which asks the backend that Dynamo captures for."""
+    return False
+
+
+@functools.cache
 def keep_steps() -> None:
     """In torch.optim, once: they ask at each call."""
     for name, (module_name, function_name) in STEPS.items():
@@ -31,44 +40,65 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
     """``own``: of lists of tensors, grad_scale and found_inf, and hyperparameters by name."""
     names = own.__code__.co_varnames[: own.__code__.co_argcount]
 
-    @functools.wraps(own)
-    def run(*args: Any, **kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not is_asked(name):
-            return own(*args, **kwargs)
-        given = dict(zip(names, args, strict=False))
-        lists = {key: list(value) for key, value in given.items() if isinstance(value, (list, tuple)) and value}
-        # Counters on the host stay there.
-        on_device = {key: value for key, value in lists.items() if not _is_of_host(value)}
-        if not _fits(given, on_device, kwargs):
-            return own(*args, **kwargs)
+    def whole(given: Mapping[str, Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
+        lists = {key: list(value) for key, value in given.items() if value}
+        # Counters on the host stay there. Where a compiled function has all there, it is the device.
+        on_device = {key: value for key, value in lists.items() if is_traced() or not _is_of_host(value)}
 
         def step(tensors: Lists) -> list[torch.Tensor]:
-            own(**{**given, **tensors}, **kwargs)
+            own(**{**dict.fromkeys(names), **given, **tensors}, **options)
             return []
 
-        written = [x for key, value in on_device.items() if key != "grads" or kwargs.get("nesterov") for x in value]
-        grouped_apart(
-            name, _attributes(name, on_device, kwargs), step, (on_device,), {}, list(on_device), written=written
-        )
-        return None
+        written = [x for key, value in on_device.items() if key != "grads" or options.get("nesterov") for x in value]
+        attributes = _attributes(name, on_device, options)
+        grouped_apart(name, attributes, step, (on_device,), {}, list(on_device), written=written)
+        return []
+
+    def compiled(given: Mapping[str, Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
+        with _compiling():
+            return whole(given, options)
+
+    COMPILED[name] = compiled
+
+    @functools.wraps(own)
+    def run(*args: Any, **kwargs: Any) -> None:
+        values = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {key: value for key, value in values.items() if key in names and value is not None}
+        options = {key: value for key, value in values.items() if key not in names}
+        captured = torch.compiler.is_dynamo_compiling()
+        if is_plain(given, options) and (captured_whole(name) if captured else is_asked(name)):
+            (COMPILED[name] if captured else whole)(given, options)
+        else:
+            own(*args, **kwargs)
 
     return run
 
 
+def is_plain(given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """Are there real tensors alone in lists, none of them a momentum that is still to be made, and elsewhere none? Dynamo
+    reads this."""
+    for value in given.values():
+        if isinstance(value, torch.Tensor):
+            return False
+        for x in value:
+            if not isinstance(x, torch.Tensor) or x.is_complex():
+                return False
+    return not any(isinstance(value, torch.Tensor) for value in options.values())
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """What torch.optim asks for: no value is read."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
 def _is_of_host(tensors: list[Any]) -> bool:
     return all(isinstance(x, torch.Tensor) and x.device.type == "cpu" for x in tensors)
-
-
-def _fits(given: Mapping[str, Any], lists: Mapping[str, list[Any]], kwargs: Mapping[str, Any]) -> bool:
-    """Plain tensors of this device alone, among them no momentum that is still to be made."""
-    has_scalars = any(isinstance(value, torch.Tensor) for value in (*given.values(), *kwargs.values()))
-    tensors = [x for value in lists.values() for x in value]
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    return (
-        not has_scalars
-        and bool(tensors)
-        and all(type(x) in kinds and x.device.type == "pjrt" and not x.is_complex() for x in tensors)
-    )
 
 
 def _attributes(name: str, lists: Lists, kwargs: Mapping[str, Any]) -> dict[str, str]:
