@@ -144,11 +144,11 @@ WHICH = {
 # torch.compile makes of another op, or have no kernel on the CPU.
 NOT_CLAIMED = (
     "multinomial native_dropout rrelu_with_noise_functional _batch_norm_no_update _fused_rms_norm "
-    "_fused_rms_norm_backward _logcumsumexp _masked_softmax _masked_softmax_backward baddbmm.dtype"
+    "_fused_rms_norm_backward _logcumsumexp _masked_softmax _masked_softmax_backward"
 )
 
 # The CPU has no kernels of these.
-NOT_ON_THE_CPU = "addmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable"
+NOT_ON_THE_CPU = "addmm.dtype baddbmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable"
 
 Case = Callable[[], list[torch.Tensor]]
 
@@ -277,6 +277,7 @@ def own(device: str = "pjrt") -> list[tuple[str, Case]]:
             called(lambda v, g: aten._weight_norm_interface(v, g, 0), rows, x(3, 1)),
         ),
         ("addmm.dtype", called(lambda a: aten.addmm.dtype(a.float(), a, a, torch.float32), half)),
+        ("baddbmm.dtype", called(lambda a: aten.baddbmm.dtype(a[None].float(), a[None], a[None], torch.float32), half)),
         ("mm.dtype", called(lambda a: aten.mm.dtype(a, a, torch.float32), half)),
         ("bmm.dtype", called(lambda a: aten.bmm.dtype(a[None], a[None], torch.float32), half)),
         ("bucketize.Scalar", called(lambda s: aten.bucketize.Scalar(1.5, s), sorted_)),

@@ -1,5 +1,5 @@
 """Fake quantization: rounding to what a quantized tensor would hold, with the mask that its gradient needs. Products of
-quantized matrices."""
+quantized matrices, and of those with a wider result."""
 
 from __future__ import annotations
 
@@ -59,6 +59,29 @@ def per_channel(
 def weight_int8pack_mm(a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
     """``a`` (m, k) times the int8 matrix ``b`` (n, k), each row of which has a scale."""
     return ((a.float() @ b.float().t()) * scales.float()).to(a.dtype)
+
+
+@meta("baddbmm.dtype")
+def baddbmm_meta(
+    self: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: torch.dtype, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """PyTorch's own takes the dtype for ``beta``."""
+    result = torch.bmm(batch1, batch2, out_dtype=out_dtype)
+    torch._check(
+        self.dtype in (out_dtype, batch1.dtype),
+        lambda: f"baddbmm: self must be {out_dtype}, or {batch1.dtype} as the matrices are, not {self.dtype}",
+    )
+    self.expand(result.shape)
+    return result
+
+
+@meta("baddbmm.dtype_out")
+def baddbmm_out_meta(*args: Tensor, out: Tensor, **options: float) -> Tensor:
+    result = torch.ops.aten.baddbmm.dtype(*args, **options)
+    torch._check(
+        out.dtype == result.dtype, lambda: f"baddbmm: out must be {result.dtype}, as out_dtype says, not {out.dtype}"
+    )
+    return out.resize_(result.shape) if out.shape != result.shape else out
 
 
 def _of_groups(offs: Tensor, n: int) -> list[Tensor]:

@@ -180,7 +180,8 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
     run_on_host(op, stack, "its result's shape depends on data");
     return;
   }
-  if (tracing()) std::rethrow_exception(meta_error);
+  const bool is_on_cpu = op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  if (tracing() || !is_on_cpu) std::rethrow_exception(meta_error);
   if (strict()) {
     try {
       std::rethrow_exception(meta_error);

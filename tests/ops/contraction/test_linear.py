@@ -115,3 +115,22 @@ def test_no_inner_dimension() -> None:
     x, w = torch.randn(2, 3, 0, device="pjrt"), torch.randn(5, 0, device="pjrt")
     assert torch.equal(F.linear(x, w).cpu(), torch.zeros(2, 3, 5))
     assert F.linear(torch.randn(2, 0, 4, device="pjrt"), torch.randn(5, 4, device="pjrt")).shape == (2, 0, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_wider_result_of_a_batch(dtype: torch.dtype) -> None:
+    """PyTorch has it on CUDA alone."""
+    added, x, y = torch.randn(2, 3, 5), torch.randn(2, 3, 4, dtype=dtype), torch.randn(2, 4, 5, dtype=dtype)
+    expected = added * 0.5 + torch.bmm(x.float(), y.float()) * 2
+    given = [t.to("pjrt") for t in (added, x, y)]
+    options = {"out_dtype": torch.float32, "beta": 0.5, "alpha": 2}
+    torch.testing.assert_close(torch.baddbmm(*given, **options).cpu(), expected)
+    out = torch.empty(0, device="pjrt")
+    assert torch.baddbmm(*given, **options, out=out) is out
+    torch.testing.assert_close(out.cpu(), expected)
+    with pytest.raises(RuntimeError, match=r"out_dtype only supported for torch.float32 output"):
+        torch.baddbmm(*given, out_dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=r"baddbmm: self must be torch.float32, or torch.b?float16 as the matrices"):
+        torch.baddbmm(given[0].double(), *given[1:], **options)
+    with pytest.raises(RuntimeError, match=r"baddbmm: out must be torch.float32, as out_dtype says, not torch.float64"):
+        torch.baddbmm(*given, **options, out=torch.empty(2, 3, 5, dtype=torch.float64, device="pjrt"))
