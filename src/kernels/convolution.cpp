@@ -1,6 +1,7 @@
 // Convolutions by ATen's CPU kernels, which are oneDNN's, as handlers of XLA's FFI. They are registered like any user's, by
 // python/torch_pjrt/kernels/convolution.py, from the library that this is linked into.
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/from_blob.h>
@@ -11,6 +12,8 @@
 #include <mutex>
 #include <optional>
 
+#include "kernels/packed_weights.h"
+
 namespace tpjrt::kernels {
 namespace {
 
@@ -18,6 +21,12 @@ namespace ffi = xla::ffi;
 using Ints = ffi::Span<const int64_t>;
 
 c10::IntArrayRef to_torch(Ints span) { return {span.begin(), span.size()}; }
+
+// Over the buffer: row-major.
+at::Tensor rows_over(const ffi::AnyBuffer& buffer) {
+  const auto dims = buffer.dimensions();
+  return at::from_blob(buffer.untyped_data(), c10::IntArrayRef(dims.begin(), dims.size()), at::kFloat);
+}
 
 // Over the buffer: images with the channels last, which oneDNN takes as they are; all else row-major. What is registered says
 // the same to XLA, which tells a handler no layouts.
@@ -38,6 +47,13 @@ std::mutex& alone() {
   return *mutex;
 }
 
+// oneDNN's convolution, which adds to what is in the result: to zeros, which are cheaper than a result of its own that is
+// copied.
+const std::optional<c10::OperatorHandle>& in_place() {
+  static const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_convolution_pointwise_", "binary"});
+  return op;
+}
+
 // args: input, weight, and bias if there is one.
 ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride, Ints padding, Ints dilation,
                    bool transposed, Ints output_padding, int64_t groups) {
@@ -45,6 +61,29 @@ ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride
   const c10::InferenceMode inference;
   std::optional<at::Tensor> bias;
   if (args.size() > 2) bias = argument(args, 2);
+  if (const at::Tensor x = argument(args, 0); x.dim() == 4 && !transposed && in_place()) {
+    static auto* packed = new PackedWeights;
+    at::Tensor weight = rows_over(*args.get<ffi::AnyBuffer>(1)), y = result(rets, 0).zero_();
+    if (auto found =
+            packed->find(weight, {to_torch(padding), to_torch(stride), to_torch(dilation), x.sizes(), groups})) {
+      weight = *found;
+    }
+    torch::jit::Stack stack{y,
+                            x,
+                            weight,
+                            bias,
+                            to_torch(padding),
+                            to_torch(stride),
+                            to_torch(dilation),
+                            groups,
+                            "add",
+                            at::Scalar(1.0),
+                            c10::IValue(),
+                            c10::List<std::optional<at::Scalar>>(),
+                            c10::IValue()};
+    in_place()->callBoxed(stack);
+    return ffi::Error::Success();
+  }
   result(rets, 0).copy_(at::convolution(argument(args, 0), argument(args, 1), bias, to_torch(stride), to_torch(padding),
                                         to_torch(dilation), transposed, to_torch(output_padding), groups));
   return ffi::Error::Success();

@@ -58,3 +58,41 @@ def test_what_it_declines() -> None:
             kernel.remove()
     said = [one.done_by for run in report.graphs for one in run.composites]
     assert [by.rpartition(": ")[2] for by in said] == ["it is small", "it is for float32"]
+
+
+def negate(weight: torch.Tensor) -> None:
+    weight.neg_()
+
+
+def swap(weight: torch.Tensor) -> None:
+    weight[[0, 1]] = weight[[1, 0]]
+
+
+def change_one(weight: torch.Tensor) -> None:
+    weight.view(-1)[-1] += 1
+
+
+def behind_its_back(weight: torch.Tensor) -> None:
+    """Without a new version."""
+    weight.numpy()[0, 0, 0, 0] = 3
+
+
+def test_a_weight_that_is_written_to_is_packed_anew() -> None:
+    """A weight that stays is kept as oneDNN has it; what is written between calls is seen, however it is written."""
+    x, weight = torch.randn(2, 32, 32, 32), torch.randn(32, 32, 3, 3)
+    kernels = convolution.register()
+    try:
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda x, w: F.conv2d(x, w, padding=1), backend="pjrt")
+        for change in (negate, swap, change_one, behind_its_back, negate):
+            for _ in range(4):
+                expected = F.conv2d(x, weight, padding=1)
+                torch.testing.assert_close(compiled(x, weight), expected, rtol=1e-4, atol=1e-3)
+            change(weight)
+        for _ in range(3):  # and one that changes in each call
+            weight.add_(1)
+            expected = F.conv2d(x, weight, padding=1)
+            torch.testing.assert_close(compiled(x, weight), expected, rtol=1e-4, atol=1e-2)
+    finally:
+        for kernel in kernels:
+            kernel.remove()

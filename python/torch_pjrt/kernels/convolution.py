@@ -41,6 +41,14 @@ def layouts(forms: Sequence[Form]) -> list[Sequence[int] | None]:
     return [(1, 3, 2, 0) if len(form.shape) == 4 else None for form in forms]
 
 
+def operand_layouts(call: Call) -> list[Sequence[int] | None]:
+    """A weight that is kept as oneDNN has it (src/kernels/packed_weights.h) is row-major."""
+    orders = layouts(call.operands)
+    if call.name == "aten.convolution.default" and not call.attributes["transposed"]:
+        orders[1] = None
+    return orders
+
+
 def register() -> list[RegisteredKernel]:
     """Has them do ``aten.convolution.default`` and its backward on the CPU, from now on.
 
@@ -54,7 +62,7 @@ def register() -> list[RegisteredKernel]:
             library=library,
             symbol=f"torch_pjrt_{name}",
             when=is_worth_it,
-            operand_layouts=lambda call: layouts(call.operands),
+            operand_layouts=operand_layouts,
             result_layouts=lambda call: layouts(call.results),
         )
         for name in ("convolution", "convolution_backward")
