@@ -55,6 +55,7 @@ __all__: list[str] = [
     "is_pending",
     "is_shared",
     "keep_accelerator",
+    "longer",
     "make_composites",
     "mark_read_only",
     "metrics",
@@ -404,6 +405,7 @@ def is_shared(arg0: torch.device) -> bool:
     """
 
 def keep_accelerator() -> None: ...
+def longer(list: str, values: collections.abc.Sequence[str]) -> str: ...
 def make_composites(arg0: bool, arg1: collections.abc.Set[str], arg2: collections.abc.Mapping[str, str]) -> Composites:
     """
     None where they ask for none

@@ -61,6 +61,17 @@ struct Signature {
   mutable std::shared_ptr<const void> lowering;
   // It was traced with the numbers of the first such call, so it is right for those only (a decomposition).
   mutable bool lowering_holds_numbers = false;
+
+  // One more tensor, under a name.
+  void add_operand(std::string called, TypePtr type) {
+    Parameter parameter;
+    parameter.name = std::move(called);
+    parameter.kind = Parameter::Kind::kTensor;
+    parameter.entries.push_back(
+        {Parameter::Entry::Source::kOperand, static_cast<uint32_t>(operands.size()), type, false});
+    parameters.push_back(std::move(parameter));
+    operands.push_back(type);
+  }
 };
 
 using SignaturePtr = const Signature*;

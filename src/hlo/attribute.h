@@ -18,5 +18,7 @@ std::string attribute(const Dims& values);  // "array<i64: 1, 2>"
 std::string attribute(const std::vector<bool>& values);
 std::string attribute(const std::vector<double>& values);
 std::string attribute(const std::vector<std::string>& values);  // ["a", "b"]
+// A list of strings, as it stands in a text, with these behind it.
+std::string longer(const std::string& list, const std::vector<std::string>& values);
 
 }  // namespace tpjrt::hlo

@@ -73,6 +73,9 @@ std::string attribute(const std::vector<std::string>& values) {
   for (const std::string& value : values) text += (text.empty() ? "" : ", ") + quoted(value);
   return "[" + text + "]";
 }
+std::string longer(const std::string& list, const std::vector<std::string>& values) {
+  return list.substr(0, list.size() - 1) + ", " + attribute(values).substr(1);
+}
 
 void Builder::Impl::prune(size_t begin, const Values& needed) {
   const std::vector<std::string_view> all =

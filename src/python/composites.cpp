@@ -53,6 +53,7 @@ void bind_composites(py::module& m) {
       "attribute", [](const std::vector<double>& values) { return hlo::attribute(values); },
       py::arg("value").noconvert());
   m.def("attribute", [](const std::vector<std::string>& values) { return hlo::attribute(values); });
+  m.def("longer", &hlo::longer, py::arg("list"), py::arg("values"));
   py::class_<engine::Group>(m, "Group", "a function that is traced to be one node")
       .def(py::init<const std::vector<at::Tensor>&>(), py::arg("operands"))
       .def_property_readonly("placeholders", &engine::Group::placeholders)

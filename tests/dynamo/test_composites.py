@@ -148,3 +148,30 @@ def test_dropout_in_attention_is_an_op_with_a_key() -> None:
     shown = text(lambda q: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), torch.randn(2, 3, 16, 8))
     (line,) = [line for line in shown.splitlines() if "fused_attention_overrideable.default" in line and " = " in line]
     assert '"random_key"' in line
+
+
+@torch_pjrt.composite("compiled.several")
+def several(x: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x * 2, other * 3, x.detach().exp(), x > 0, x
+
+
+def test_results_that_need_no_gradient(programs: list[str]) -> None:
+    x, other = torch.randn(4, requires_grad=True), torch.randn(4)
+    twice, thrice, exp, positive, same = compiled(lambda x, y: several(x, y), "compiled.several")(x, other)
+    (twice.sum() + same.sin().sum()).backward()
+    assert names(programs) == [["compiled.several"], ["compiled.several.backward"]]
+    torch.testing.assert_close(x.grad, 2 + x.detach().cos())
+    for given, expected in ((thrice, other * 3), (exp, x.exp()), (positive, x > 0), (same, x)):
+        torch.testing.assert_close(given.detach(), expected.detach())
+
+
+@torch_pjrt.composite("compiled.writes")
+def writes(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    return total.add_(x) * 2
+
+
+def test_a_write_to_an_argument_is_refused() -> None:
+    x, total = torch.ones(2), torch.ones(2)
+    with pytest.raises(Exception, match=r"composite 'compiled.writes' writes to argument number 1"):
+        compiled(lambda x, total: writes(x, total), "compiled.writes")(x, total)
+    assert total.tolist() == [1, 1]

@@ -1,5 +1,5 @@
-"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device, and with a step of
-``torch._foreach_*`` calls as one composite where the backend is asked for it."""
+"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device, and with a step
+of ``torch._foreach_*`` calls as one composite where the backend is asked for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def captured_whole(name: str) -> bool:
 def install() -> None:
     steps.captured_whole = captured_whole
     steps.keep_steps()
-    for read in ("adapt/optimizers.py", "dynamo/optimizers.py", "meanings/steps.py"):  # the rest Dynamo doesn't look into
+    for read in (
+        "adapt/optimizers.py",
+        "dynamo/optimizers.py",
+        "meanings/steps.py",
+    ):  # the rest Dynamo doesn't look into
         trace_rules.get_legacy_mod_inlinelist().add(str(Path(__file__).resolve().parents[1] / read))
     for step in steps.COMPILED.values():
         leave_to_tracing(step)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.kernels.call import Call
-from torch_pjrt.meanings.asked import SUFFIX
+from torch_pjrt.meanings.asked import forward_of
 from torch_pjrt.program.tracing_scope import tracing
 
 TENSOR = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")
@@ -58,7 +58,7 @@ def arguments(call: Call, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, 
     that differ from run to run (as tensors), and the attributes."""
     named = {key: value for key, value in call.attributes.items() if key != "operands"}
     names = call.attributes.get("operands", ())
-    is_op = call.name.startswith("aten.") and not call.name.endswith(SUFFIX)
+    is_op = call.name.startswith("aten.") and forward_of(call.name) == call.name
     if not is_op or not names or any("." in name for name in names):
         return list(tensors), named
     _, op, overload = call.name.split(".")

@@ -14,7 +14,7 @@ from torch_pjrt.kernels.functions import Function, Jax, StableHlo, place_of
 from torch_pjrt.kernels.libraries import Layouts, Library, Orders
 from torch_pjrt.kernels.sources import Source
 from torch_pjrt.meanings import kept
-from torch_pjrt.meanings.asked import SUFFIX, check_name
+from torch_pjrt.meanings.asked import check_name, forward_of
 from torch_pjrt.meanings.names import KEPT, STEPS
 
 PLATFORMS = ("cpu", "cuda", "rocm", "sycl", "tpu")
@@ -142,10 +142,7 @@ def register_kernel(
         else:
             assert source is not None
             way = Source(source, str(symbol), layouts, flags)
-        base = name
-        while base.endswith(SUFFIX):
-            base = base.removesuffix(SUFFIX)
-        if base in (*KEPT, *STEPS):
+        if forward_of(name) in (*KEPT, *STEPS):
             kept.install()
         kernel = _C.add_kernel(name, platform, way.label, _claim(way, when))
         _registered[key] = RegisteredKernel(key, kernel)

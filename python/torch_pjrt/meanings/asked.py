@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from torch_pjrt import _C
@@ -23,6 +23,13 @@ def known_names() -> set[str]:
     return {*_C.composite_names(), *KEPT, *STEPS, *OWN}
 
 
+def forward_of(name: str, known: Collection[str] = ()) -> str:
+    """What it is the backward of, or the backward's backward; itself, where it is none or is known."""
+    while name.endswith(SUFFIX) and name not in known:
+        name = name.removesuffix(SUFFIX)
+    return name
+
+
 def check_name(name: str, every: bool, by: str = "composites") -> None:
     """``every``: names of groups are known by now, too."""
     if "." not in name:
@@ -34,10 +41,7 @@ def check_name(name: str, every: bool, by: str = "composites") -> None:
     if not every and not _is_of_op(name):
         return
     known = known_names()
-    base = name
-    while base.endswith(SUFFIX) and base not in known:
-        base = base.removesuffix(SUFFIX)
-    if base not in known:
+    if forward_of(name, known) not in known:
         near = difflib.get_close_matches(name, known, n=3)
         raise ValueError(f"{by}: there is no composite '{name}'{_nearest(near)}")
 

@@ -14,8 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torch_pjrt.meanings.groups import Tensors, can_be, grouped, longer
-
+from torch_pjrt import _C
+from torch_pjrt.meanings.groups import Tensors, can_be, grouped
 
 # In a trace the first arrives, which is made of the second elsewhere.
 DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.native_dropout.default)
@@ -73,7 +73,7 @@ def grouped_apart(
     masks = masks_for(function, args, kwargs, tensors[0].device) if drops else []
     if masks and "operands" in attributes:
         names = ["dropout_mask"] if len(masks) == 1 else [f"dropout_mask.{i}" for i in range(len(masks))]
-        attributes = {**attributes, "operands": longer(attributes["operands"], names)}
+        attributes = {**attributes, "operands": _C.longer(attributes["operands"], names)}
 
     def pure(args: Any, kwargs: Any, masks: Tensors) -> tuple[Any, list[torch.Tensor]]:
         values, spec = pytree.tree_flatten((args, kwargs))

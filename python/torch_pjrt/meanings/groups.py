@@ -68,18 +68,13 @@ def attributes_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
     return {key: attribute(name, key, value) for key, value in values.items()}
 
 
-def longer(text: str, names: Sequence[str]) -> str:
-    """A list of strings in MLIR's syntax, with these behind it."""
-    return f"{text[:-1]}, {str(_C.attribute(list(names)))[1:]}"
-
-
 def of_backward(attributes: Mapping[str, str], needed: Sequence[int], count: int) -> dict[str, str]:
     """The attributes of a backward: those of what it is the backward of, and of which operands, by number, it gives the
     gradients. It takes ``count`` gradients besides. The attribute of a second derivative is ``gradients_of_2``."""
     order = 1 + sum(key.startswith(GRADIENTS_OF) for key in attributes)
     given = {**attributes, f"{GRADIENTS_OF}_{order}" if order > 1 else GRADIENTS_OF: str(_C.attribute(list(needed)))}
     if "operands" in given:
-        given["operands"] = longer(given["operands"], [f"gradient.{i}" for i in range(count)])
+        given["operands"] = _C.longer(given["operands"], [f"gradient.{i}" for i in range(count)])
     return given
 
 
@@ -89,8 +84,8 @@ def is_differentiable(result: torch.Tensor) -> bool:
 
 def refuse_write(name: str, what: str) -> NoReturn:
     raise RuntimeError(
-        f"composite '{name}' writes to {what}: a composite gives new tensors and changes nothing; return the new value, "
-        "and write it outside"
+        f"composite '{name}' writes to {what}: a composite gives new tensors and changes nothing; return the new "
+        "value, and write it outside"
     )
 
 

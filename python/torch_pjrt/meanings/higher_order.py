@@ -19,7 +19,7 @@ Function = Callable[..., Sequence[torch.Tensor]]
 
 
 class _Differentiable(torch.autograd.Function):
-    """The backward is a call of the operator, too. Its function is traced first, as autograd can't run within a call."""
+    """The backward is a call of the operator, too. Its function is traced before: autograd can't run within a call."""
 
     @staticmethod
     def forward(ctx: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

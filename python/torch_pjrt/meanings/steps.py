@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,8 +75,8 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_plain(given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Are there real tensors alone in lists, none of them a momentum that is still to be made, and elsewhere none? Dynamo
-    reads this."""
+    """Real tensors in the lists, none of them a momentum that is still to be made, and elsewhere none. Dynamo reads
+    this."""
     for value in given.values():
         if isinstance(value, torch.Tensor):
             return False

@@ -68,4 +68,15 @@ at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device) {
   return at::Tensor(std::move(impl));
 }
 
+std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::SmallVectorImpl<graph::Value>& operands,
+                                          c10::SmallVectorImpl<graph::Number>& numbers) {
+  const graph::NodePtr node = graph::make_node(signature, operands, numbers);
+  std::vector<at::Tensor> tensors;
+  for (uint32_t i = 0; i < signature->results.size(); ++i) {
+    tensors.push_back(make_tensor(signature->results[i], signature->device));
+    storage_of(tensors.back())->cell.bind({node, i});
+  }
+  return tensors;
+}
+
 }  // namespace tpjrt::device

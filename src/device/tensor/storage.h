@@ -39,5 +39,8 @@ LazyStorage* storage_of(const c10::Storage& storage);
 
 // A tensor with a storage of its own, not yet bound to a value.
 at::Tensor make_tensor(graph::TypePtr type, c10::DeviceIndex device);
+// Records a node; the operands are moved in. Gives its results. Under graph_lock().
+std::vector<at::Tensor> make_node_tensors(graph::SignaturePtr signature, c10::SmallVectorImpl<graph::Value>& operands,
+                                          c10::SmallVectorImpl<graph::Number>& numbers);
 
 }  // namespace tpjrt::device

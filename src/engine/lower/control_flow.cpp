@@ -13,7 +13,6 @@ namespace tpjrt::engine {
 namespace {
 
 using graph::NodePtr;
-using graph::Parameter;
 using graph::Signature;
 using hlo::ElementType;
 using hlo::Type;
@@ -59,23 +58,13 @@ class Recorder {
     // Not interned: no two traces of a loop are compared. A program may outlive all else that knows the node.
     const Signature* signature = new Signature(std::move(signature_));
     c10::SmallVector<graph::Number, 1> numbers;
-    std::vector<at::Tensor> tensors;
-    for (const graph::TypePtr type : signature->results) tensors.push_back(device::make_tensor(type, device));
     std::lock_guard lock(graph::graph_lock());
-    const NodePtr node = graph::make_node(signature, operands_, numbers);
-    for (uint32_t i = 0; i < tensors.size(); ++i) device::storage_of(tensors[i])->cell.bind({node, i});
-    return tensors;
+    return device::make_node_tensors(signature, operands_, numbers);
   }
 
  private:
   void operand(const char* name, graph::Value value) {
-    Parameter parameter;
-    parameter.name = name;
-    parameter.kind = Parameter::Kind::kTensor;
-    parameter.entries.push_back(
-        {Parameter::Entry::Source::kOperand, static_cast<uint32_t>(operands_.size()), value.type(), false});
-    signature_.parameters.push_back(std::move(parameter));
-    signature_.operands.push_back(value.type());
+    signature_.add_operand(name, value.type());
     operands_.push_back(std::move(value));
   }
 

@@ -9,25 +9,17 @@
 
 namespace tpjrt::engine {
 
-using graph::Parameter;
 using graph::Signature;
 
 ForeignFunction::ForeignFunction(const std::string& label, std::string name, std::string functions,
-                                 std::vector<graph::TypePtr> operands, std::vector<graph::TypePtr> results,
+                                 const std::vector<graph::TypePtr>& operands, std::vector<graph::TypePtr> results,
                                  c10::DeviceIndex device) {
   auto signature = std::make_unique<Signature>();
   auto lowering = std::make_shared<CallLowering>();
   lowering->function = std::move(name);
   lowering->functions = std::move(functions);
   signature->name = label;
-  for (uint32_t i = 0; i < operands.size(); ++i) {
-    Parameter parameter;
-    parameter.name = "x" + std::to_string(i);
-    parameter.kind = Parameter::Kind::kTensor;
-    parameter.entries.push_back({Parameter::Entry::Source::kOperand, i, operands[i], false});
-    signature->parameters.push_back(std::move(parameter));
-  }
-  signature->operands = std::move(operands);
+  for (size_t i = 0; i < operands.size(); ++i) signature->add_operand("x" + std::to_string(i), operands[i]);
   signature->results = std::move(results);
   signature->device = device;
   const device::Location where = device::user_location();
@@ -49,13 +41,8 @@ std::vector<at::Tensor> ForeignFunction::call(const std::vector<at::Tensor>& ope
     values.push_back(contiguous_value(operands[i]));
   }
   c10::SmallVector<graph::Number, 1> numbers;
-  std::vector<at::Tensor> results;
-  for (const graph::TypePtr type : signature_->results)
-    results.push_back(device::make_tensor(type, signature_->device));
   std::lock_guard lock(graph::graph_lock());
-  const graph::NodePtr node = graph::make_node(signature_, values, numbers);
-  for (uint32_t i = 0; i < results.size(); ++i) device::storage_of(results[i])->cell.bind({node, i});
-  return results;
+  return device::make_node_tensors(signature_, values, numbers);
 }
 
 hlo::Values emit_foreign_call(ops::Emit& e, const Signature& signature, const CallLowering& lowering,

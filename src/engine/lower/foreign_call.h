@@ -16,7 +16,8 @@ class ForeignFunction {
   // `functions`: the text of private func.func ops, of which `name` is called; that text has no other name in common
   // with another's. `label`: what listings call the node. Operands and results are contiguous.
   ForeignFunction(const std::string& label, std::string name, std::string functions,
-                  std::vector<graph::TypePtr> operands, std::vector<graph::TypePtr> results, c10::DeviceIndex device);
+                  const std::vector<graph::TypePtr>& operands, std::vector<graph::TypePtr> results,
+                  c10::DeviceIndex device);
 
   // Records a call. Not under graph_lock().
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& operands) const;

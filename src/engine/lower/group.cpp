@@ -42,21 +42,6 @@ Signature* interned(const Key& key, bool& is_new) {
   return slot.get();
 }
 
-Parameter operand(uint32_t index, graph::TypePtr type) {
-  Parameter parameter;
-  parameter.name = "operand";
-  parameter.kind = Parameter::Kind::kTensor;
-  parameter.entries.push_back({Parameter::Entry::Source::kOperand, index, type, false});
-  return parameter;
-}
-
-// `text`: a list of strings, the names of the function's tensors, or empty.
-void add_names(std::string& text, size_t tensors, const std::vector<std::string>& besides) {
-  if (text.empty()) text = hlo::attribute(std::vector<std::string>(tensors, "argument"));
-  text.resize(text.size() - 1);
-  text += ", " + hlo::attribute(besides).substr(1);
-}
-
 }  // namespace
 
 // Writes to what was there before the trace.
@@ -168,10 +153,7 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
     called.name = "name";
     called.constant = name;
     signature->parameters.push_back(std::move(called));
-    for (const graph::Value& value : operands) {
-      signature->parameters.push_back(operand(static_cast<uint32_t>(signature->operands.size()), value.type()));
-      signature->operands.push_back(value.type());
-    }
+    for (const graph::Value& value : operands) signature->add_operand("operand", value.type());
     Parameter numbers;
     numbers.name = "numbers";
     numbers.kind = Parameter::Kind::kNumberList;
@@ -180,13 +162,7 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
     for (const graph::Value& value : values) signature->results.push_back(graph::dense(value.type()));
   }
   c10::SmallVector<graph::Number, 4> numbers(walk.numbers.begin(), walk.numbers.end());
-  std::vector<at::Tensor> tensors;
-  const NodePtr node = graph::make_node(signature, operands, numbers);
-  for (uint32_t i = 0; i < values.size(); ++i) {
-    tensors.push_back(device::make_tensor(signature->results[i], device));
-    device::storage_of(tensors[i])->cell.bind({node, i});
-  }
-  return tensors;
+  return device::make_node_tensors(signature, operands, numbers);
 }
 
 Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signature, const Values& operands,
@@ -223,7 +199,9 @@ Values emit_group(ops::Emit& e, const GroupBody& body, const Signature& signatur
   if (inputs.values.size() > body.tensors) {
     std::vector<std::string> besides(operands.size() - body.tensors, "captured");
     besides.resize(inputs.values.size() - body.tensors, "number");
-    add_names(attributes["operands"], body.tensors, besides);
+    std::string& names = attributes["operands"];
+    if (names.empty()) names = hlo::attribute(std::vector<std::string>(body.tensors, "argument"));
+    names = hlo::longer(names, besides);
   }
   return composite(e, signature, body.name, attributes, inputs, results);
 }
