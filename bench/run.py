@@ -36,6 +36,7 @@ NAMED_ONLY = [
     "memory",
     "compile",
     "compile_models",
+    "composites",
     "convolution",
     "decode",
     "generate",

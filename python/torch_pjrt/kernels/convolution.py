@@ -1,8 +1,8 @@
 """Convolutions on the CPU by ATen's kernels, which are oneDNN's. Registered by the public table, from the library of
 ``torch_pjrt._C``.
 
-At batch 4 and on two cores, inference of ResNet-50 takes 0.78 of its time with them, and a training step of ResNet-18
-0.89. On request: calls under way in several threads wait for each other, and small networks gain nothing.
+On request: what they gain depends on the network and the machine (``./dev bench convolution``), and calls under way in
+several threads wait for each other.
 """
 
 from __future__ import annotations

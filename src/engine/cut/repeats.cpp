@@ -17,8 +17,8 @@ using graph::Node;
 using graph::SignaturePtr;
 using graph::Value;
 
-constexpr size_t kSegment = 48;     // calls that a segment has at least: running a program costs as much as recording some
-constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
+constexpr size_t kSegment = 48;  // calls that a segment has at least: running a program costs as much as recording some
+constexpr size_t kLeastSaved = 200;              // calls that need not be compiled
 constexpr size_t kMuchSaved = 1000;              // calls, so many that leaves which nobody else holds tell nothing
 constexpr size_t kWorthACut = 4;                 // calls saved for each that is done between segments
 constexpr std::array<size_t, 2> kRounds{16, 4};  // that a run has at least, as long as there are such

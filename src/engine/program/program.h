@@ -37,8 +37,8 @@ struct Program {
   std::vector<graph::TypePtr> result_types;  // dense
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
-  std::string by_calls;             // where it is run so: how many such runs there are, as explain() tells
-  Requirements::List requirements;  // null: none
+  std::string by_calls;                          // where it is run so: how many such runs there are, as explain() tells
+  Requirements::List requirements;               // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   size_t memory_size = 0;                                              // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;

@@ -21,7 +21,7 @@ constexpr int64_t kCompileHeavy =
 // PyTorch's kernels.
 constexpr int64_t kCall = 20'000;
 constexpr int64_t kLaunch = 50'000;  // of a program of one call
-constexpr int64_t kMostFew = 1024;  // elements
+constexpr int64_t kMostFew = 1024;   // elements
 constexpr double kBytesInNs = 4.0;
 constexpr double kFlopsInNs = 30.0;
 

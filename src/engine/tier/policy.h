@@ -40,7 +40,7 @@ struct Coming;  // engine/session/programs.h
 // What is known of a graph that has no program.
 struct MetGraph {
   Cost cost;
-  uint64_t number = 0;   // as a program's serial
+  uint64_t number = 0;  // as a program's serial
   uint32_t met = 0;
   int64_t spent = 0;               // on its runs by calls
   bool paid = false;               // by an earlier process, too

@@ -60,9 +60,9 @@ TEST(Tiers, WhereCallsAreProgramsANewGraphIsCompiledWhole) {
 
 TEST(Tiers, KnownCallsInNewOrdersAreNotCompiledWholeForEver) {
   MetGraphs graphs;
-  const std::vector<std::vector<std::string>> orders{
-      {"tier f", "tier g", "tier h"}, {"tier g", "tier h", "tier f"}, {"tier h", "tier f", "tier g"},
-      {"tier h", "tier g", "tier f"}, {"tier f", "tier h", "tier g"}, {"tier g", "tier f", "tier h"}};
+  const std::vector<std::vector<std::string>> orders{{"tier f", "tier g", "tier h"}, {"tier g", "tier h", "tier f"},
+                                                     {"tier h", "tier f", "tier g"}, {"tier h", "tier g", "tier f"},
+                                                     {"tier f", "tier h", "tier g"}, {"tier g", "tier f", "tier h"}};
   std::vector<bool> by_calls;
   for (const auto& order : orders) by_calls.push_back(takes_calls(graphs, chain(order), CallsBy::kPrograms));
   EXPECT_FALSE(by_calls.front());
