@@ -68,9 +68,7 @@ Results unary(const Given& a) {
 }
 
 // zero_, fill_.Scalar: self, value
-Results written(const Given& a) {
-  return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : of({tensor(a[0])});
-}
+Results written(const Given& a) { return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : of({tensor(a[0])}); }
 
 // zero, fill.Scalar: self, value
 Results overwritten(const Given& a) {
@@ -186,7 +184,7 @@ Results linear_backward(const Given& a) {
 
 // _foreach_<pointwise>: lists of tensors, numbers. In place, nothing is returned.
 template <bool in_place>
-Results foreach(const Given& a) {
+Results foreach (const Given& a) {
   const auto first = a[0].toTensorList();
   for (const c10::IValue& argument : a) {
     if (argument.isTensor()) return {};
