@@ -45,6 +45,7 @@ PACKAGES: dict[str, set[str]] = {
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings", "traces"},
     "adapt": {"device", "dynamo"},
+    "libraries": {"adapt"},
     "jax": {"errors", "program", "capture"},
     "recorded": {"capture", "program"},
 }

@@ -27,6 +27,7 @@ from torch_pjrt.adapt import (
     processes,
 )
 from torch_pjrt.device import accelerator, dlpack
+from torch_pjrt.libraries import known
 from torch_pjrt.program.tracing_scope import in_backward
 
 
@@ -118,5 +119,6 @@ def register(module: ModuleType) -> None:
     optimizers.install()
     flops.install()
     dlpack.install()
+    known.install()
     _end_rounds_before_backward()
     atexit.register(_end_work)

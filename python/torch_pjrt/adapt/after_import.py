@@ -1,4 +1,4 @@
-"""Changes to modules of PyTorch that it imports late, made when it does: ``import torch`` doesn't pay for them."""
+"""What is done when a module that nobody has imported yet is imported: ``import torch`` doesn't pay for it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+_before: dict[str, Callable[[], None]] = {}
+_after: dict[str, list[Callable[[ModuleType], None]]] = {}
+
 
 class _Finder:
-    """Finds one module as the others do, and has ``then(module)`` called at the end of its import: under its import
-    lock, before anybody takes a name from it."""
+    """Finds the modules that are waited for as the others do. Of all others it looks at the name and no more."""
 
-    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
-        self.name, self.then = name, then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != self.name:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if start := _before.pop(name, None):
+            start()
+        if name not in _after:
             return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not _Finder)
         spec = next((spec for spec in others if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
@@ -27,15 +29,52 @@ class _Finder:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            self.then(module)
+            for then in _after[name]:
+                then(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
+class _InProgress(ModuleSpec):
+    """The spec of a module whose import has begun: the import system's last act is to say there that it is over."""
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(vars(self)["_initializing"])
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        vars(self)["_initializing"] = value
+        if not value and self.name in sys.modules:
+            for then in vars(self).pop("then"):
+                then(sys.modules[self.name])
+
+
+def _listen() -> None:
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+
+
 def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Calls ``then`` with the module of that name: now, or when it has been imported."""
-    if name in sys.modules:
-        then(sys.modules[name])
+    """Calls ``then`` with the module of that name: now, or at the end of its import, under its import lock and before
+    anybody takes a name from it."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if module is None:
+        _after.setdefault(name, []).append(then)
+        _listen()
+    elif getattr(spec, "_initializing", False):
+        spec.__class__ = _InProgress  # type: ignore[union-attr]
+        vars(spec).setdefault("then", []).append(then)
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        then(module)
+
+
+def before_import(name: str, start: Callable[[], None]) -> None:
+    """Calls ``start`` once, when somebody begins to import that module; now, where that has been."""
+    if name in sys.modules:
+        start()
+    else:
+        _before[name] = start
+        _listen()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.device import generators as random  # torch.cuda.random's names
 from torch_pjrt.device.generators import (
     default_generator as default_generator,
 )
@@ -208,6 +209,11 @@ class DeviceProperties:
     total_memory: int | None
     is_host_memory: bool
     attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_integrated(self) -> bool:
+        """CUDA's name for a device whose memory is the host's."""
+        return self.is_host_memory
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:

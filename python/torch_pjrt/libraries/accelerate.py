@@ -1,0 +1,72 @@
+"""Hugging Face's accelerate: ``Accelerator()``, its mixed precision and checkpoints, and ``device_map="auto"``."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import torch_pjrt
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.choice import is_available, tell
+from torch_pjrt.libraries.words import around, of_this_device
+
+
+def _state(module: ModuleType) -> None:
+    default = module.PartialState.default_device
+    of_this_device(default)
+
+    def default_device(self: Any) -> torch.device:
+        device: torch.device = default.fget(self)
+        if device.type == "pjrt":
+            tell("accelerate")
+        return device
+
+    module.PartialState.default_device = property(functools.wraps(default.fget)(default_device))
+
+
+def _accelerator(module: ModuleType) -> None:
+    of_this_device(module.Accelerator.__init__)  # devices that may have float16
+
+
+def _checkpointing(module: ModuleType) -> None:
+    for function in (module.save_accelerator_state, module.load_accelerator_state):
+        of_this_device(function, is_pjrt_available=is_available)
+
+
+def _modeling(module: ModuleType) -> None:
+    for function in (module.get_grad_scaler, module.get_max_memory, module.get_balanced_memory):
+        of_this_device(function)
+
+
+def _memory(module: ModuleType) -> None:
+    def also_ours(inner: Any) -> Any:
+        return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
+
+    def with_all_its_work(inner: Any) -> Any:
+        def find(function: Any = None, *arguments: Any, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(find, *arguments, **options)
+
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                result = function(*args, **kwargs)
+                torch_pjrt.sync()  # what it has recorded may be too much too
+                return result
+
+            return inner(run, *arguments, **options)
+
+        return find
+
+    around(module, "should_reduce_batch_size", also_ours)
+    around(module, "find_executable_batch_size", with_all_its_work)
+
+
+def install(package: str) -> None:
+    after_import(f"{package}.state", _state)
+    after_import(f"{package}.accelerator", _accelerator)
+    after_import(f"{package}.checkpointing", _checkpointing)
+    after_import(f"{package}.utils.modeling", _modeling)
+    after_import(f"{package}.utils.memory", _memory)

@@ -1,0 +1,38 @@
+"""Whether a library that is to choose a device takes this one, and the line that tells so."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+logger = logging.getLogger("torch_pjrt.libraries")
+_told: set[str] = set()
+
+
+def is_ours() -> bool:
+    """Is this device PyTorch's accelerator? It is not where PyTorch finds a GPU of its own. Starts no client."""
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator is not None and accelerator.type == "pjrt"
+
+
+def is_available() -> bool:
+    """Is it PyTorch's accelerator, and has it a plugin to run on?"""
+    return is_ours() and bool(torch.pjrt.is_available())
+
+
+def device() -> torch.device:
+    """The current device."""
+    return torch.device("pjrt", torch.pjrt.current_device())
+
+
+def tell(library: str) -> None:
+    """Says once of each library that it took the device: on stderr, unless the program has set up logging."""
+    if library in _told:
+        return
+    _told.add(library)
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+    name = torch.pjrt.get_device_name()
+    logger.info("%s runs on device pjrt (%s); TORCH_PJRT_LIBRARIES=0 leaves the choice to it", library, name)

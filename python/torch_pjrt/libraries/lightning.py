@@ -1,0 +1,145 @@
+"""Lightning, as ``lightning`` and as ``pytorch_lightning``: ``Trainer`` and ``Fabric`` with an accelerator ``"pjrt"``,
+which is also what ``"auto"`` and ``"gpu"`` mean where no other is there."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.choice import is_available, tell
+from torch_pjrt.libraries.words import around, of_this_device
+
+
+def _accelerator(base: type, parse: Any) -> type:
+    """The device as an accelerator of Lightning's, whose own base class that is."""
+
+    class PJRTAccelerator(base):  # type: ignore[misc, valid-type]
+        """A device of an XLA plugin."""
+
+        def setup_device(self, device: torch.device) -> None:
+            if device.type != "pjrt":
+                raise ValueError(f"Device should be pjrt, got {device} instead.")
+            torch.pjrt.set_device(device)
+            tell("lightning")
+
+        def teardown(self) -> None:
+            pass
+
+        @staticmethod
+        def parse_devices(devices: Any) -> list[int]:
+            here = torch.pjrt.device_count()
+            given = parse(devices)
+            indices = list(range(here if given == -1 else given)) if isinstance(given, int) else list(given)
+            if len(indices) != 1 or not 0 <= indices[0] < here:
+                raise ValueError(
+                    f"devices={devices!r}: Lightning runs on one device of 'pjrt' (here: {here}); several need "
+                    "collectives, which torch.distributed hasn't for it yet. Pass devices=1, or a list of one index"
+                )
+            return indices
+
+        @staticmethod
+        def get_parallel_devices(devices: list[int]) -> list[torch.device]:
+            return [torch.device("pjrt", index) for index in devices]
+
+        @staticmethod
+        def auto_device_count() -> int:
+            return 1
+
+        @staticmethod
+        def is_available() -> bool:
+            return bool(torch.pjrt.is_available())
+
+        @staticmethod
+        def name() -> str:
+            return "pjrt"
+
+        def get_device_stats(self, device: Any) -> dict[str, Any]:
+            return dict(torch.pjrt.memory_stats(device))
+
+    return PJRTAccelerator
+
+
+def _register(module: ModuleType, registry: str, fabric: str) -> None:
+    parser = sys.modules[f"{fabric}.utilities.device_parser"]
+    accelerator = _accelerator(module.Accelerator, parser._normalize_parse_gpu_string_input)
+    module.PJRTAccelerator = accelerator  # type: ignore[attr-defined]
+    getattr(module, registry).register("pjrt", accelerator, description="PJRTAccelerator")
+
+
+def _strategies(module: ModuleType, registry: str) -> None:
+    getattr(module, registry).register(
+        "single_pjrt", module.SingleDeviceStrategy, description="one device of 'pjrt'", device="pjrt:0"
+    )
+
+
+def _device_parser(module: ModuleType) -> None:
+    def else_ours(inner: Any) -> Any:
+        def select() -> str:
+            chosen: str = inner()
+            return "pjrt" if chosen == "cpu" and is_available() else chosen
+
+        return select
+
+    around(module, "_select_auto_accelerator", else_ours)
+
+
+def _connector(module: ModuleType, name: str, accelerators: str) -> None:
+    ours = sys.modules[accelerators].PJRTAccelerator
+    connector = getattr(module, name)
+    for function in ("_choose_gpu_accelerator_backend", "_choose_strategy", "_check_and_init_precision"):
+        of_this_device(getattr(connector, function), PJRTAccelerator=ours)
+    if "CUDAAccelerator" in connector._choose_auto_accelerator.__code__.co_names:
+        of_this_device(connector._choose_auto_accelerator, PJRTAccelerator=ours)
+
+
+def _setup(module: ModuleType, accelerators: str) -> None:
+    of_this_device(module._log_device_info, PJRTAccelerator=sys.modules[accelerators].PJRTAccelerator)
+
+
+def _seed(module: ModuleType) -> None:
+    of_this_device(module._collect_rng_states)
+    of_this_device(module._set_rng_states)
+
+
+def _memory(module: ModuleType) -> None:
+    def also_ours(inner: Any) -> Any:
+        return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
+
+    around(module, "is_oom_error", also_ours)
+
+
+def _install_fabric(fabric: str) -> None:
+    then = functools.partial
+    after_import(f"{fabric}.accelerators", then(_register, registry="ACCELERATOR_REGISTRY", fabric=fabric))
+    after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY"))
+    after_import(f"{fabric}.utilities.device_parser", _device_parser)
+    after_import(f"{fabric}.utilities.seed", _seed)
+    after_import(f"{fabric}.connector", then(_connector, name="_Connector", accelerators=f"{fabric}.accelerators"))
+
+
+def _install_pytorch(pytorch: str, fabric: str) -> None:
+    then, accelerators = functools.partial, f"{pytorch}.accelerators"
+    after_import(accelerators, then(_register, registry="AcceleratorRegistry", fabric=fabric))
+    after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry"))
+    after_import(f"{pytorch}.utilities.memory", _memory)
+    after_import(f"{pytorch}.trainer.setup", then(_setup, accelerators=accelerators))
+    after_import(
+        f"{pytorch}.trainer.connectors.accelerator_connector",
+        then(_connector, name="_AcceleratorConnector", accelerators=accelerators),
+    )
+
+
+def install(package: str) -> None:
+    """Of ``lightning``, which holds both parts, or of a part: ``pytorch_lightning``, ``lightning_fabric``."""
+    if package == "lightning":
+        _install_pytorch("lightning.pytorch", "lightning.fabric")
+        _install_fabric("lightning.fabric")
+    elif package == "pytorch_lightning":
+        _install_pytorch(package, "lightning_fabric")
+    else:
+        _install_fabric(package)

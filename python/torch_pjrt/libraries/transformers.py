@@ -1,0 +1,69 @@
+"""Hugging Face's transformers: its ``Trainer`` and ``pipeline()``. Its ``Trainer`` runs on an ``Accelerator``."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.choice import is_available, tell
+from torch_pjrt.libraries.words import around, of_this_device
+
+
+def _import_utils(module: ModuleType) -> None:
+    of_this_device(module.is_torch_bf16_gpu_available)
+    module.is_torch_bf16_gpu_available.cache_clear()
+
+
+def _training_args(module: ModuleType) -> None:
+    setup = module.TrainingArguments._setup_devices
+    of_this_device(setup)
+
+    def as_its_accelerator(inner: Any) -> Any:
+        def setup_devices(self: Any) -> torch.device:
+            device: torch.device = inner(self)
+            chosen: torch.device = self.distributed_state.device
+            if device.type == "pjrt" and chosen.type != "pjrt":  # ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE
+                self._n_gpu = 0
+                return chosen
+            return device
+
+        return setup_devices
+
+    setup.func = as_its_accelerator(setup.func)
+
+
+def _trainer(module: ModuleType) -> None:
+    for function in (module.Trainer._save_rng_state, module.Trainer._load_rng_state):
+        of_this_device(function)
+
+
+def _trainer_utils(module: ModuleType) -> None:
+    tracker = module.TrainerMemoryTracker
+    for function in (tracker.__init__, tracker.start, tracker.stop):
+        of_this_device(function, is_torch_pjrt_available=is_available)
+
+
+def _pipelines(module: ModuleType) -> None:
+    of_this_device(module.Pipeline.__init__, is_torch_pjrt_available=is_available)
+    of_this_device(module.Pipeline.device_placement)
+
+    def told(inner: Any) -> Any:
+        def init(self: Any, *arguments: Any, **options: Any) -> None:
+            inner(self, *arguments, **options)
+            if self.device.type == "pjrt":
+                tell("transformers")
+
+        return init
+
+    around(module.Pipeline, "__init__", told)
+
+
+def install(package: str) -> None:
+    after_import(f"{package}.utils.import_utils", _import_utils)
+    after_import(f"{package}.training_args", _training_args)
+    after_import(f"{package}.trainer", _trainer)
+    after_import(f"{package}.trainer_utils", _trainer_utils)
+    after_import(f"{package}.pipelines.base", _pipelines)
