@@ -17,7 +17,12 @@ class Digits(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.1), nn.Linear(256, 10)
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(0.1),
+            nn.Linear(256, 10),
         )
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:

@@ -53,7 +53,7 @@ class _InProgress(ModuleSpec):
 
 def _listen() -> None:
     if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder)
 
 
 def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
@@ -65,7 +65,7 @@ def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
         _after.setdefault(name, []).append(then)
         _listen()
     elif getattr(spec, "_initializing", False):
-        spec.__class__ = _InProgress  # type: ignore[union-attr]
+        spec.__class__ = _InProgress
         vars(spec).setdefault("then", []).append(then)
     else:
         then(module)

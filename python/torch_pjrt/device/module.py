@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.device import generators as random  # torch.cuda.random's names
 from torch_pjrt.device.generators import (
     default_generator as default_generator,
 )

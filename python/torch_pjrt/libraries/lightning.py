@@ -18,7 +18,7 @@ from torch_pjrt.libraries.words import around, of_this_device
 def _accelerator(base: type, parse: Any) -> type:
     """The device as an accelerator of Lightning's, whose own base class that is."""
 
-    class PJRTAccelerator(base):  # type: ignore[misc, valid-type]
+    class PJRTAccelerator(base):
         """A device of an XLA plugin."""
 
         def setup_device(self, device: torch.device) -> None:

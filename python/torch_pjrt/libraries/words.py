@@ -52,15 +52,13 @@ def of_this_device(function: Any, **globals_: Any) -> None:
 
 
 def around(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Puts ``make(function)`` in the place of a function of a module or class; and in every module of that library
-    that has taken it by name."""
+    """Puts ``make(function)`` in the place of a function of a module or class, and of each module that has taken it by
+    name."""
     inner = getattr(owner, name)
     outer = functools.wraps(inner)(make(inner))
-    setattr(owner, name, staticmethod(outer) if isinstance(vars(owner)[name], staticmethod) else outer)
+    setattr(owner, name, outer)
     if isinstance(owner, ModuleType):
-        library = owner.__name__.partition(".")[0]
-        for module_name, module in list(sys.modules.items()):
-            if module_name.partition(".")[0] == library:
-                for key, value in list(vars(module).items()):
-                    if value is inner:
-                        setattr(module, key, outer)
+        for module in list(sys.modules.values()):
+            for key, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
+                if value is inner:
+                    setattr(module, key, outer)

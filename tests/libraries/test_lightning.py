@@ -1,0 +1,111 @@
+"""Lightning, by each of its names: which accelerator it takes, in which precision, and examples/lightning_digits.py."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torch_pjrt
+
+pytest.importorskip("lightning", reason="lightning, of requirements.lock")
+pytest.importorskip("pytorch_lightning", reason="pytorch-lightning, of requirements.lock")
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "lightning": ("lightning.pytorch", "lightning.fabric"),
+    "pytorch_lightning": ("pytorch_lightning", "lightning_fabric"),
+}
+QUIET = {
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "enable_checkpointing": False,
+}
+
+
+def makers(package: str) -> list[Any]:
+    """Trainer and Fabric of that package, each made with as little as possible."""
+    pytorch, fabric = (importlib.import_module(name) for name in PACKAGES[package])
+    return [lambda **options: pytorch.Trainer(**QUIET, **options), fabric.Fabric]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_device(package: str) -> None:
+    for make in makers(package):
+        for options in ({}, {"accelerator": "gpu"}, {"accelerator": "pjrt"}, {"strategy": "single_pjrt"}):
+            assert make(**options).strategy.root_device == torch.device("pjrt", 0)
+        assert make(accelerator="cpu").strategy.root_device.type == "cpu"
+        assert make(accelerator="pjrt", devices=[0]).strategy.root_device.index == 0
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_several_devices_are_refused(package: str) -> None:
+    for make in makers(package):
+        for devices in (2, [1], "0,1"):
+            with pytest.raises(ValueError, match=r"one device of 'pjrt'.*Pass devices=1"):
+                make(accelerator="pjrt", devices=devices)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_precision(package: str) -> None:
+    trainer, fabric = makers(package)
+    for precision in ("16-mixed", "bf16-mixed"):
+        for plugin in (trainer(precision=precision).precision_plugin, fabric(precision=precision)._precision):
+            assert plugin.device == "pjrt"
+            assert (plugin.scaler is not None) == (precision == "16-mixed")
+            assert plugin.scaler is None or plugin.scaler._device == "pjrt"
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+def test_fabric_trains_there(precision: str) -> None:
+    fabric = importlib.import_module("lightning.fabric").Fabric(precision=precision)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    network, optimizer = fabric.setup(network, torch.optim.SGD(network.parameters(), 0.1))
+    x = fabric.to_device(torch.randn(8, 4))
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = network(x).square().mean()
+        fabric.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    assert loss.device.type == "pjrt"
+    assert losses[-1] < losses[0] / 2
+
+
+def test_what_a_sanity_check_draws_is_taken_back() -> None:
+    from lightning.pytorch.utilities.seed import isolate_rng
+
+    with isolate_rng():
+        drawn = torch.rand(3, device="pjrt").tolist()
+    assert torch.rand(3, device="pjrt").tolist() == drawn
+
+
+def test_too_little_memory_is_known() -> None:
+    from lightning.pytorch.tuner.batch_size_scaling import is_oom_error
+
+    with pytest.raises(torch.OutOfMemoryError) as raised:
+        torch.zeros(2**45, device="pjrt")
+    assert is_oom_error(raised.value)
+    assert not is_oom_error(RuntimeError("another"))
+
+
+def test_statistics_of_the_device() -> None:
+    held = torch.ones(1000, device="pjrt")
+    torch_pjrt.sync(held)
+    (trainer, _) = makers("lightning")
+    stats = trainer().accelerator.get_device_stats(torch.device("pjrt", 0))
+    assert stats["allocated_bytes.all.current"] >= 4000
+
+
+def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples/lightning_digits.py"), run_name="__main__")
+    captured = capsys.readouterr()
+    assert "on pjrt:0: 126 steps" in captured.out
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -1,0 +1,120 @@
+"""transformers: on which device its Trainer and pipelines run, and examples/trainer.py."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("accelerate", reason="accelerate, of requirements.lock")
+transformers = pytest.importorskip("transformers", reason="transformers, of requirements.lock")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Regression(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 8)
+        self.outer = nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = nn.functional.dropout(self.inner(x).relu(), 0.5 if self.training else 0.0)
+        return {"loss": (self.outer(hidden).squeeze(1) - labels).square().mean()}
+
+
+DATA = [{"x": [float(i), 1.0, 0.0, i / 8], "labels": float(i % 3)} for i in range(8)]
+
+
+def trainer(folder: Path, **options: Any) -> Any:
+    transformers.set_seed(0)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder), report_to="none", disable_tqdm=True, per_device_train_batch_size=8, seed=0, **options
+    )
+    return transformers.Trainer(model=Regression(), args=arguments, train_dataset=DATA, eval_dataset=DATA)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "device"),
+    [
+        ({}, {}, "pjrt"),
+        ({}, {"bf16": True}, "pjrt"),
+        ({}, {"use_cpu": True}, "cpu"),
+        ({"ACCELERATE_USE_CPU": "1"}, {}, "cpu"),
+        ({"ACCELERATE_TORCH_DEVICE": "cpu"}, {}, "cpu"),
+    ],
+)
+def test_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], options: Any, device: str
+) -> None:
+    for name in ("ACCELERATE_USE_CPU", "ACCELERATE_TORCH_DEVICE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    made = trainer(tmp_path, **options)
+    assert made.args.device.type == made.accelerator.device.type == made.model.inner.weight.device.type == device
+    assert made.args.n_gpu == (torch.pjrt.device_count() if device == "pjrt" else 0)
+
+
+def test_a_run_in_float16_is_resumed(tmp_path: Path) -> None:
+    options = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "fp16": True, "skip_memory_metrics": False}
+    straight = trainer(tmp_path, **options)
+    result = straight.train()
+    assert straight.accelerator.scaler.is_enabled()
+    assert result.metrics["train_mem_gpu_peaked_delta"] >= 0
+    resumed = trainer(tmp_path, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+    assert torch.isfinite(torch.tensor(straight.evaluate()["eval_loss"]))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "good", "bad", "film"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = str(tmp_path_factory.mktemp("classifier"))
+    size = {"dim": 8, "hidden_dim": 8, "n_layers": 1, "n_heads": 1, "max_position_embeddings": 8}
+    torch.manual_seed(0)
+    config = transformers.DistilBertConfig(vocab_size=len(words), **size)
+    transformers.DistilBertForSequenceClassification(config).save_pretrained(folder)
+    return folder, transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "device"),
+    [
+        ({}, "pjrt"),
+        ({"device": 0}, "pjrt"),
+        ({"device": "pjrt"}, "pjrt"),
+        ({"device_map": "auto"}, "pjrt"),
+        ({"device_map": "pjrt"}, "pjrt"),
+        ({"device": -1}, "cpu"),
+        ({"device": "cpu"}, "cpu"),
+    ],
+)
+def test_pipeline(classifier: tuple[str, Any], options: Any, device: str) -> None:
+    folder, tokenizer = classifier
+    made = transformers.pipeline("text-classification", model=folder, tokenizer=tokenizer, **options)
+    assert made.device.type == made.model.device.type == device
+    with made.device_placement():
+        (result,) = made(["good film"])
+    inputs = tokenizer("good film", return_tensors="pt")
+    wanted = made.model.cpu()(**inputs).logits.softmax(1).max(1)
+    assert result["label"] == f"LABEL_{wanted.indices.item()}"
+    assert result["score"] == pytest.approx(wanted.values.item(), abs=1e-5)
+
+
+def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples/trainer.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert out.count("on pjrt:0: losses") == 2
+    assert "went the same way" in out
