@@ -33,6 +33,7 @@ def chosen_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_device(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: Any, device: str) -> None:
+    """`Accelerator()`, unless `cpu=True`, `ACCELERATE_USE_CPU` or `ACCELERATE_TORCH_DEVICE` says otherwise."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     accelerator = accelerate.Accelerator(**options)
@@ -42,7 +43,7 @@ def test_device(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], op
 
 @pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_a_step_in_each_precision(precision: str) -> None:
-    """As autocast and GradScaler by hand."""
+    """`mixed_precision` fp16 and bf16, as autocast and GradScaler by hand."""
     accelerator = accelerate.Accelerator(mixed_precision=precision)
     network, x = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4)), torch.randn(5, 8)
     by_hand = copy.deepcopy(network).to("pjrt")
@@ -61,6 +62,7 @@ def test_a_step_in_each_precision(precision: str) -> None:
 
 
 def test_a_checkpoint_has_the_generator(tmp_path: Path) -> None:
+    """`save_state` and `load_state`, the device's random numbers included."""
     accelerator = accelerate.Accelerator()
     accelerator.prepare(nn.Linear(2, 2))
     accelerator.save_state(str(tmp_path))
@@ -72,6 +74,7 @@ def test_a_checkpoint_has_the_generator(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["at once", "when it runs"])
 def test_too_large_a_batch_is_tried_smaller(when: str) -> None:
+    """`find_executable_batch_size`."""
     tried = []
 
     @accelerate.utils.find_executable_batch_size(
@@ -93,7 +96,7 @@ def test_other_errors_are_no_matter_of_size() -> None:
 
 
 def test_memory_for_a_device_map() -> None:
-    """The host's memory is there once: as the device's, where that computes in it."""
+    """`get_max_memory`, `infer_auto_device_map`, `dispatch_model`; memory of the host counts once."""
     memory = accelerate.utils.get_max_memory()
     assert set(memory) == ({0} if torch.pjrt.get_device_properties().is_host_memory else {0, "cpu"})
     network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

@@ -37,6 +37,7 @@ def makers(package: str) -> list[Any]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_device(package: str) -> None:
+    """`Trainer` and `Fabric` with `accelerator="auto"`, `"gpu"`, `"pjrt"`, `"cpu"`."""
     for make in makers(package):
         for options in ({}, {"accelerator": "gpu"}, {"accelerator": "pjrt"}, {"strategy": "single_pjrt"}):
             assert make(**options).strategy.root_device == torch.device("pjrt", 0)
@@ -46,6 +47,7 @@ def test_device(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_several_devices_are_refused(package: str) -> None:
+    """One device; several are refused."""
     for make in makers(package):
         for devices in (2, [1], "0,1"):
             with pytest.raises(ValueError, match=r"one device of 'pjrt'.*Pass devices=1"):
@@ -54,6 +56,7 @@ def test_several_devices_are_refused(package: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_precision(package: str) -> None:
+    """`precision="16-mixed"` and `"bf16-mixed"`."""
     trainer, fabric = makers(package)
     for precision in ("16-mixed", "bf16-mixed"):
         for plugin in (trainer(precision=precision).precision_plugin, fabric(precision=precision)._precision):
@@ -80,6 +83,7 @@ def test_fabric_trains_there(precision: str) -> None:
 
 
 def test_what_a_sanity_check_draws_is_taken_back() -> None:
+    """`isolate_rng`."""
     from lightning.pytorch.utilities.seed import isolate_rng
 
     with isolate_rng():
@@ -88,6 +92,7 @@ def test_what_a_sanity_check_draws_is_taken_back() -> None:
 
 
 def test_too_little_memory_is_known() -> None:
+    """The batch size finder knows our error."""
     from lightning.pytorch.tuner.batch_size_scaling import is_oom_error
 
     with pytest.raises(torch.OutOfMemoryError) as raised:
@@ -97,6 +102,7 @@ def test_too_little_memory_is_known() -> None:
 
 
 def test_statistics_of_the_device() -> None:
+    """`DeviceStatsMonitor`'s numbers."""
     held = torch.ones(1000, device="pjrt")
     torch_pjrt.sync(held)
     (trainer, _) = makers("lightning")
@@ -105,6 +111,7 @@ def test_statistics_of_the_device() -> None:
 
 
 def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """Training, validation and resuming: examples/lightning_digits.py."""
     runpy.run_path(str(ROOT / "examples/lightning_digits.py"), run_name="__main__")
     captured = capsys.readouterr()
     assert "on pjrt:0: 126 steps" in captured.out

@@ -11,6 +11,7 @@ baselines = pytest.importorskip("stable_baselines3", reason="stable-baselines3, 
 
 
 def test_auto(tmp_path: Path) -> None:
+    """`device="auto"`, `save` and `load`."""
     options = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "policy_kwargs": {"net_arch": [4]}, "seed": 0}
     model = baselines.PPO("MlpPolicy", "CartPole-v1", **options)
     model.learn(8)

@@ -51,6 +51,7 @@ def trainer(folder: Path, **options: Any) -> Any:
 def test_device(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], options: Any, device: str
 ) -> None:
+    """`Trainer`, unless `use_cpu`, `ACCELERATE_USE_CPU` or `ACCELERATE_TORCH_DEVICE` says otherwise."""
     for name in ("ACCELERATE_USE_CPU", "ACCELERATE_TORCH_DEVICE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -61,6 +62,7 @@ def test_device(
 
 
 def test_a_run_in_float16_is_resumed(tmp_path: Path) -> None:
+    """`TrainingArguments(fp16=True)`, and a checkpoint that is resumed to the same bits."""
     options = {"max_steps": 4, "save_steps": 2, "logging_steps": 1, "fp16": True, "skip_memory_metrics": False}
     straight = trainer(tmp_path, **options)
     result = straight.train()
@@ -102,6 +104,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     ],
 )
 def test_pipeline(classifier: tuple[str, Any], options: Any, device: str) -> None:
+    """`pipeline()` with `device=0`, `"pjrt"`, `-1`, `device_map="auto"`, `"pjrt"` or nothing."""
     folder, tokenizer = classifier
     made = transformers.pipeline("text-classification", model=folder, tokenizer=tokenizer, **options)
     assert made.device.type == made.model.device.type == device
@@ -114,6 +117,7 @@ def test_pipeline(classifier: tuple[str, Any], options: Any, device: str) -> Non
 
 
 def test_example(capsys: pytest.CaptureFixture[str]) -> None:
+    """`bf16=True`: examples/trainer.py."""
     runpy.run_path(str(ROOT / "examples/trainer.py"), run_name="__main__")
     out = capsys.readouterr().out
     assert out.count("on pjrt:0: losses") == 2

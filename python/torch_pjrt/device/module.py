@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.device import generators
 from torch_pjrt.device.generators import (
     default_generator as default_generator,
 )
@@ -89,6 +90,8 @@ from torch_pjrt.device.streams import (
 from torch_pjrt.device.streams import (
     stream as stream,
 )
+
+random = generators  # torch.cuda.random's names
 
 # torch.utils.checkpoint saves the generators' state only of a device module that says so; ours need no client.
 _initialized = True

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from torch_pjrt.adapt.after_import import before_import
 from torch_pjrt.libraries import choice
 
-VARIABLE = "TORCH_PJRT_LIBRARIES"
-
 
 @dataclass(frozen=True)
 class Library:
@@ -30,6 +28,7 @@ KNOWN = (
     Library("lightning", "lightning", "lightning", "2.6", "2.6"),
     Library("pytorch_lightning", "lightning", "pytorch-lightning", "2.6", "2.6"),
     Library("lightning_fabric", "lightning", "pytorch-lightning", "2.6", "2.6"),
+    Library("sentence_transformers", "sentence_transformers", "sentence-transformers", "6.2", "6.2"),
     Library("stable_baselines3", "stable_baselines3", "stable-baselines3", "2.9", "2.9"),
 )
 
@@ -49,7 +48,8 @@ def _start(library: Library) -> None:
         known = library.first if library.first == library.last else f"{library.first} to {library.last}"
         warnings.warn(
             f"torch_pjrt doesn't know {library.package} {version} (it knows {known}) and leaves it alone: it may not "
-            f"choose the device by itself. Name the device where the library takes one; {VARIABLE}=0 silences this",
+            "choose the device by itself. Name the device where the library takes one; TORCH_PJRT_LIBRARIES=0 silences "
+            "this",
             stacklevel=2,
         )
         return
@@ -58,7 +58,7 @@ def _start(library: Library) -> None:
 
 
 def install() -> None:
-    if os.environ.get(VARIABLE) == "0":
+    if os.environ.get("TORCH_PJRT_LIBRARIES") == "0":
         return
     for library in KNOWN:
         before_import(library.package, lambda library=library: _start(library))  # type: ignore[misc]

@@ -1,0 +1,55 @@
+"""The table of docs/libraries.md, made from tests/libraries: ./dev python tools/libraries_table.py writes it anew."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs/libraries.md"
+START, END = "<!-- made by tools/libraries_table.py -->\n", "<!-- end -->"
+
+
+def claims(path: Path) -> dict[str, str]:
+    """test -> what it says that works."""
+    tests = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
+    said = {test.name: ast.get_docstring(test) for test in tests if test.name.startswith("test_")}
+    return {name: " ".join(text.split()) for name, text in said.items() if text}
+
+
+def tried() -> dict[str, str]:
+    """The libraries that CI doesn't have -> the version that their tests were run with."""
+    for node in ast.parse((ROOT / "tests/libraries/test_others.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TRIED":
+            found: dict[str, str] = ast.literal_eval(node.value)
+            return found
+    raise LookupError("tests/libraries/test_others.py has no TRIED")
+
+
+def known() -> dict[str, str]:
+    """The file of a library that is adapted -> its versions."""
+    call = r'Library\("\w+", "(\w+)", "[\w-]+", "([\d.]+)", "([\d.]+)"\)'
+    text = (ROOT / "python/torch_pjrt/libraries/known.py").read_text()
+    return {file: first if first == last else f"{first} to {last}" for file, first, last in re.findall(call, text)}
+
+
+def table() -> str:
+    rows = ["| library | versions | what works | tests |", "| --- | --- | --- | --- |"]
+    for name, versions in sorted(known().items()):
+        said = " ".join(claims(ROOT / f"tests/libraries/test_{name}.py").values())
+        rows.append(f"| {name.replace('_', '-')} | {versions} | {said} | in CI |")
+    others = claims(ROOT / "tests/libraries/test_others.py")
+    for name, version in sorted(tried().items()):
+        rows.append(f"| {name.replace('_', '-')} | {version} | {others[f'test_{name}']} | by hand |")
+    return "\n".join(rows) + "\n"
+
+
+def written(text: str) -> str:
+    """The document with the table that the tests make."""
+    before, _, rest = text.partition(START)
+    return before + START + "\n" + table() + "\n" + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(written(DOCUMENT.read_text()))
