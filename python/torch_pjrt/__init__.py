@@ -28,6 +28,10 @@ def _autoload() -> None:
 
 import torch  # noqa: E402
 
+from torch_pjrt import cores  # noqa: E402
+
+__path__ += cores.folders()  # where a wheel has torch_pjrt._C; a checkout has it here
+
 from torch_pjrt import _C, plugins, registration  # noqa: E402
 from torch_pjrt.device import module as device_module  # noqa: E402
 from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402

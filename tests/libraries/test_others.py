@@ -77,7 +77,8 @@ def test_segmentation_models_pytorch() -> None:
     network = needed("segmentation_models_pytorch").Unet(
         "resnet18", encoder_weights=None, classes=2, decoder_channels=[32, 16, 8, 8, 8]
     )
-    same_steps(network, torch.randn(2, 3, 32, 32))
+    # In training, batch norms of two values would amplify what rounding differs.
+    same_steps(network.eval(), torch.randn(2, 3, 32, 32))
 
 
 def test_schedulefree() -> None:

@@ -20,6 +20,8 @@ import torch_pjrt
 
 ROOT = Path(__file__).resolve().parents[2]
 
+CORE = "torch_{}_{}".format(*torch.__version__.split(".")[:2])
+
 PROGRAM = """\
 import importlib.metadata, json, sys
 import torch
@@ -92,7 +94,7 @@ def test_it_has_the_package_and_nothing_else(wheel: Path) -> None:
     package = ROOT / "python" / "torch_pjrt"
     files = (p for p in package.rglob("*") if p.is_file() and p.suffix not in {".so", ".pyc"})
     ours = {str(p.relative_to(package.parent)) for p in files}
-    ours.add(f"torch_pjrt/_C{sysconfig.get_config_var('EXT_SUFFIX')}")
+    ours.add(f"torch_pjrt/{CORE}/_C{sysconfig.get_config_var('EXT_SUFFIX')}")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name and not name.endswith("/")}
     assert names == ours
 
@@ -107,6 +109,55 @@ def test_its_tag_and_its_torch_are_those_it_was_built_with(wheel: Path) -> None:
     major, minor = torch.__version__.split(".")[:2]
     assert f"torch=={major}.{minor}.*" in needed
     assert [need for need in needed if need.startswith("torch")] == [f"torch=={major}.{minor}.*"]
+
+
+@pytest.fixture
+def joined(wheel: Path, tmp_path: Path) -> Path:
+    """The wheel, joined with one that has another version's core: a file that no torch could load."""
+    other = tmp_path / "other" / wheel.name
+    other.parent.mkdir()
+    major, minor = (int(number) for number in torch.__version__.split(".")[:2])
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(other, "w") as copy:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name.endswith("METADATA"):
+                data = data.replace(f"torch=={major}.{minor}.*".encode(), f"torch=={major}.{minor + 2}.*".encode())
+            copy.writestr(name.replace(CORE, f"torch_{major}_{minor + 2}"), b"none" if CORE in name else data)
+    ran(sys.executable, ROOT / "tools/join_wheels.py", tmp_path / "joined", wheel, other)
+    (made,) = (tmp_path / "joined").iterdir()
+    return made
+
+
+def test_a_joint_wheel_has_a_core_for_each_torch(joined: Path, python: Path, tmp_path: Path) -> None:
+    major, minor = (int(number) for number in torch.__version__.split(".")[:2])
+    archive = zipfile.ZipFile(joined)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    needed = re.findall(r"^Requires-Dist: (torch\W.*)$", archive.read(metadata).decode(), re.MULTILINE)
+    assert needed == [f"torch>={major}.{minor},<{major}.{minor + 3},!={major}.{minor + 1}.*"]
+
+    environment = python.parents[1]
+    options = ("--quiet", "--disable-pip-version-check", "--no-index", "--force-reinstall", "--no-deps")
+    ran(python, "-m", "pip", "install", *options, joined, cwd=environment)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"TORCH_PJRT_CACHE": "0"}
+    told = json.loads(ran(python, "-c", PROGRAM, cwd=tmp_path, env=clean).splitlines()[-1])
+    assert told["sum"] == [0, 2, 4]
+    assert Path(told["files"][1]).parent.name == CORE
+
+    (core,) = environment.glob(f"lib/python*/site-packages/torch_pjrt/{CORE}")
+    core.rename(core.with_name(f"torch_{major}_{minor + 1}"))
+    failed = subprocess.run(
+        [python, "-c", "import torch_pjrt"], capture_output=True, text=True, cwd=tmp_path, env=clean
+    )
+    assert failed.returncode
+    assert (
+        f"was built for torch {major}.{minor + 1}, {major}.{minor + 2}, and torch {torch.__version__}" in failed.stderr
+    )
+
+
+def test_wheels_that_are_not_of_one_kind_are_not_joined(wheel: Path, tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "tools/join_wheels.py", tmp_path, wheel, wheel]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert "2 wheels have the cores of 1 versions of torch" in result.stderr
 
 
 def test_every_extra_is_in_the_guide() -> None:
