@@ -1,7 +1,7 @@
 """One wheel of several, each built for another torch: join_wheels.py FOLDER WHEEL WHEEL...
 
-The wheels are of one version, one Python and one platform, and differ in the folder of their core (torch_2_13/_C.….so). The joint
-wheel has all cores, and takes each torch that has one.
+The wheels are of one version, one Python and one platform, and differ in the folder of their core (torch_2_13/_C.….so).
+The joint wheel has all cores, and takes each torch that has one.
 """
 
 from __future__ import annotations
