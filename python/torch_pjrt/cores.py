@@ -1,4 +1,4 @@
-"""Which C++ core this torch loads: PyTorch's C++ interface changes with each minor version, so a wheel has one for each.
+"""Which C++ core this torch loads. PyTorch's C++ interface changes with each minor version: a wheel has one for each.
 
 Each lies in a folder of its own, ``torch_2_13/_C.….so``, which becomes a part of the package's path.
 """
