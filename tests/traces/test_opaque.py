@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._library.opaque_object import OpaqueBase, register_opaque_type
+from torch._library.opaque_object import register_opaque_type
+from torch._opaque_base import OpaqueBase
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
