@@ -250,9 +250,9 @@ class LinearAlgebra(TorchDispatchMode):
         if func is aten.linalg_cholesky_ex.default:
             kwargs = {k: v for k, v in kwargs.items() if k != "check_errors"}
             return func(*args[:1], **kwargs)
-        if func is aten.cholesky.default:
-            return aten.linalg_cholesky_ex(args[0], upper=[*args[1:], *kwargs.values(), False][0])[0]
         name = f"{func}".removeprefix("aten.").removesuffix(".default")
+        if name == "cholesky":  # which torch 2.15 hasn't any more
+            return aten.linalg_cholesky_ex(args[0], upper=[*args[1:], *kwargs.values(), False][0])[0]
         return _recorded(func, name, args, kwargs) if name in OPERATORS else func(*args, **kwargs)
 
 
