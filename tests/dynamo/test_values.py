@@ -87,7 +87,9 @@ def test_parameters_that_become_views(device: str) -> None:
     together = torch.cat([parameter.detach().flatten() for parameter in parameters])
     assert together.tolist() == (values * 2).tolist()
     assert [tuple(parameter.shape) for parameter in parameters] == [(3, 4), (3,), (2, 2)]
-    assert torch_pjrt.metrics()["host_fallbacks"] == {"aten.set_.source_Tensor": 3}
+    # torch 2.14 keeps it out of the graph.
+    by_the_host = {"aten.set_.source_Tensor": 3} if torch.__version__ < "2.14" else {}
+    assert torch_pjrt.metrics()["host_fallbacks"] == by_the_host
 
 
 def test_factories_without_a_device_and_numbers_alone() -> None:
