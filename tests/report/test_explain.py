@@ -251,10 +251,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "aten::nonzero" in text
     with torch_pjrt.explain() as empty:
         pass
-    assert (
-        str(empty)
-        == "0 runs of 0 graphs; 0 compiled and 0 loaded from disk in 0 µs; 0 calls on the host\n"
-    )
+    assert str(empty) == "0 runs of 0 graphs; 0 compiled and 0 loaded from disk in 0 µs; 0 calls on the host\n"
 
 
 def test_a_number_in_the_place_of_a_tensor() -> None:

@@ -264,3 +264,65 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
     )
     (done,) = server.run(fresh.Job(code, environment={"TORCH_PJRT_COMPILE": "now"}))
     assert "TORCH_PJRT_COMPILE=now: it is 'first', 'auto' or 'ready'" in done.out
+
+
+def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs by calls go on; the one that was to have the program says what was wrong, and leaves everything as it was."""
+    monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "no_such_option=1")
+    x = torch.randn(690, 690).to("pjrt")
+    expected = (x.cpu() @ x.cpu()).relu()
+    runs = 0
+    with pytest.raises(RuntimeError, match="no_such_option"):  # noqa: PT012
+        for _ in range(9):
+            y = (x @ x).relu()
+            torch.testing.assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-3)
+            runs += 1
+    assert 1 <= runs < 9
+    monkeypatch.delenv("TORCH_PJRT_XLA_OPTIONS")
+    torch.testing.assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-3)
+    assert counts() == (runs, 1)
+
+
+LOADED = """
+import threading, time
+def load():
+    while True:
+        sum(range(10000))
+for _ in range(2):
+    threading.Thread(target=load, daemon=True).start()
+"""
+
+
+def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
+    environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
+    small = SCRIPT.replace("300", "150").replace("400", "200")
+    quiet, busy = server.run(fresh.Job(small, (12,), environment), fresh.Job(LOADED + small, (12,), environment))
+    assert quiet.out.splitlines()[:-1] == busy.out.splitlines()[:-1], busy.err
+    assert quiet.out.splitlines()[-1].split()[0] == busy.out.splitlines()[-1].split()[0]
+
+
+THREE = """
+import torch, torch_pjrt
+x = torch.ones(7, 7).to("pjrt")
+for _ in range(2):
+    for n in (60, 61, 62):
+        y = x
+        for i in range(n):
+            y = torch.sin(y * 0.9).cumsum(0) @ x
+        y.sum().item()
+print("over", torch_pjrt.metrics()["graphs_run_by_calls"], flush=True)
+"""
+
+
+def test_a_process_may_end_while_three_compiles_run() -> None:
+    environment = {
+        **os.environ,
+        "TORCH_PJRT_COMPILE": "auto",
+        "TORCH_PJRT_COMPILE_THREADS": "3",
+        "TORCH_PJRT_CACHE": "0",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", THREE], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "over"), done.stderr
+    assert int(done.stdout.split()[1]) >= 6
