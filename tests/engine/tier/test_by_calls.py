@@ -267,7 +267,7 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
 
 
 def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs by calls go on; the one that was to have the program says what was wrong, and leaves everything as it was."""
+    """Runs by calls go on; the one that was to have the program says what was wrong, and leaves all as it was."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "no_such_option=1")
     x = torch.randn(690, 690).to("pjrt")
     expected = (x.cpu() @ x.cpu()).relu()

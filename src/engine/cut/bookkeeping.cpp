@@ -1,0 +1,68 @@
+// Telling what can be done before and after a network.
+#include "engine/cut/bookkeeping.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/tier/cost.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr size_t kLeastMiddle = 100;  // calls; fewer are run or compiled along
+constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
+
+graph::PartOfNode around_a_network(const graph::Walk& walk) {
+  const size_t count = walk.nodes.size();
+  graph::PartOfNode part(count, kMiddle);
+  std::vector<bool> movable(count), needed(count, false);  // needed: by a call that is not done after the rest
+  for (size_t i = 0; i < count; ++i) {
+    movable[i] = is_of_few_integers(*walk.nodes[i]);
+    const auto& operands = walk.nodes[i]->operands;
+    const bool first = movable[i] && std::all_of(operands.begin(), operands.end(), [&](const Value& operand) {
+                         return operand.is_leaf() || part[operand.node->local] == kBefore;
+                       });
+    if (first) part[i] = kBefore;
+  }
+  for (size_t i = count; i-- > 0;) {
+    if (part[i] == kMiddle && movable[i] && !needed[i]) part[i] = kAfter;
+    if (part[i] == kAfter) continue;
+    for (const Value& operand : walk.nodes[i]->operands) {
+      if (!operand.is_leaf()) needed[operand.node->local] = true;
+    }
+  }
+  const auto middle = static_cast<size_t>(std::count(part.begin(), part.end(), kMiddle));
+  return middle == count || middle < kLeastMiddle ? graph::PartOfNode{} : part;
+}
+
+// What is equal for two graphs with the same middle part.
+uint64_t middle_hash(const graph::Walk& walk, const graph::PartOfNode& part) {
+  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
+  uint64_t hash = 0;
+  const auto mix = [&](uint64_t word) { hash = graph::mixed(hash, word); };
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    if (part[i] != kMiddle) continue;
+    const Node* node = walk.nodes[i];
+    mix(reinterpret_cast<uint64_t>(node->signature));
+    for (const Value& operand : node->operands) {
+      mix(numbers.try_emplace({operand.node.get(), operand.index}, numbers.size()).first->second);
+    }
+    for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
+  }
+  return hash;
+}
+
+}  // namespace
+
+graph::PartOfNode Bookkeeping::find(const graph::Walk& walk) {
+  graph::PartOfNode part = around_a_network(walk);
+  if (part.empty() || middles_.insert(middle_hash(walk, part)).second) return {};
+  return part;
+}
+
+}  // namespace tpjrt::engine
