@@ -131,6 +131,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
     const CompiledText compiled = coming.background ? coming.background->result(compile) : compile();
     program->executable = compiled.executable;
     making.from_disk = compiled.from_disk;
+    (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;
   } catch (const pjrt::Error& error) {
     throw_refusal(session_.client(), walk, error);
   }

@@ -154,9 +154,7 @@ c10::DeviceIndex Session::most_devices() {
 CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
                                    Compiling compiling) {
   RECORD_FUNCTION("pjrt::compile", {});
-  CompiledText compiled = compiler_.compile(client(), stablehlo, options, ops, compiling);
-  (compiled.from_disk ? metrics.graphs_loaded_from_disk : metrics.graphs_compiled)++;
-  return compiled;
+  return compiler_.compile(client(), stablehlo, options, ops, compiling);
 }
 
 void Session::enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin) {

@@ -63,7 +63,7 @@ class Session {
   void exclusively(const std::function<void()>& work);
   void without_gil(const std::function<void()>& work);
 
-  // The one way from StableHLO to an executable, through the disk cache; counts. `ops`: the size of the graph. Throws
+  // The one way from StableHLO to an executable, through the disk cache. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
   CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
                             Compiling compiling = Compiling::kAwaited);

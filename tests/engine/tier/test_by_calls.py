@@ -39,15 +39,13 @@ def test_a_graph_is_compiled_when_it_has_paid() -> None:
         runs.append(counts()[0])
     assert 1 <= runs[-1] < 6
     assert runs == [min(i + 1, runs[-1]) for i in range(6)]
-    assert counts()[1] >= 1
+    assert counts()[1] == 1
 
 
 def test_what_takes_longer_than_its_compile_is_compiled_at_once() -> None:
     x = torch.randn(1500, 1500).to("pjrt")
     (x @ x).cpu()
-    by_calls, compiled = counts()
-    assert by_calls == 0
-    assert compiled >= 1
+    assert counts() == (0, 1)
 
 
 @pytest.mark.parametrize("how", ["strict", "deterministic", "eagerly", "first"])
@@ -68,9 +66,7 @@ def test_where_everything_is_compiled(how: str) -> None:
     else:
         _C.set_compile_policy("first")
         (x * 2).cpu()
-    by_calls, compiled = counts()
-    assert by_calls == 0
-    assert compiled >= 1
+    assert counts() == (0, 1)
 
 
 def test_explain_tells_it() -> None:
@@ -153,7 +149,7 @@ def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     by_calls, compiled = counts()
     assert by_calls >= 1
     if "cell" in name or "linear" in name:
-        assert compiled >= 1  # "first"
+        assert compiled == 1  # "first"
     rounds = any(word in name for word in ("attention", "linear", "cell"))
     close = {"rtol": 1e-5, "atol": 1e-5} if rounds else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(*results, **close)
@@ -259,7 +255,7 @@ def test_a_process_may_end_while_it_compiles() -> None:
         [sys.executable, "-c", script, "2"], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] in ("over 0", "over 1")  # 1: the compile was done before, on a busy machine
+    assert done.stdout.splitlines()[-1] == "over 0"
 
 
 def test_an_unknown_policy(server: fresh.Server) -> None:
@@ -284,8 +280,7 @@ def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch)
     assert 1 <= runs < 9
     monkeypatch.delenv("TORCH_PJRT_XLA_OPTIONS")
     torch.testing.assert_close(y.cpu(), expected, rtol=1e-3, atol=1e-3)
-    assert counts()[0] == runs
-    assert counts()[1] >= 1
+    assert counts() == (runs, 1)
 
 
 LOADED = """

@@ -142,4 +142,4 @@ def test_a_loop_in_one_graph_pays_within_its_run() -> None:
     x.sum().item()
     by_calls, compiled = counts()
     assert 1 <= by_calls <= 10
-    assert compiled >= 1  # a segment
+    assert 1 <= compiled <= 3  # a segment, what comes before, the rest
