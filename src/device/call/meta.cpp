@@ -238,9 +238,14 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
   const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
     return arguments_of(signature, numbers, device, asking);
   };
-  Outline outline = call_on(std::nullopt);
-  if (auto results = usual_results(signature.name, outline.results)) {
-    outline.results = std::move(*results);
+  Outline outline;
+  std::optional<torch::jit::Stack> usual;
+  if (const ShapeFunction shapes = shape_function(signature.name)) {
+    outline = call_on(std::nullopt);
+    usual = shapes(outline.results);
+  }
+  if (usual) {
+    outline.results = std::move(*usual);
   } else {
     outline = run_shape_function(*signature.op, signature.device, call_on);
     lay_out_resized(signature, call_on, outline);

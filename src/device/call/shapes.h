@@ -14,8 +14,10 @@ namespace tpjrt::device {
 at::Tensor made_like(const at::Tensor& x, const at::TensorOptions& options);
 at::Tensor made_like(const at::Tensor& x, const at::TensorOptions& options, at::MemoryFormat format);
 
-// What the op's Meta kernel gives for these arguments (on Meta). Nothing for an op that is not here, and where a call is not
-// the usual one: of one dtype, mostly a floating one, and without a mistake. Then Meta's own kernel is asked.
-std::optional<torch::jit::Stack> usual_results(const std::string& name, const torch::jit::Stack& arguments);
+// What the op's Meta kernel gives for these arguments (on Meta). Nothing where a call is not the usual one: of one dtype,
+// mostly a floating one, and without a mistake. Then Meta's own kernel is asked.
+using ShapeFunction = std::optional<torch::jit::Stack> (*)(const torch::jit::Stack& arguments);
+// Null for an op that is not here.
+ShapeFunction shape_function(const std::string& name);
 
 }  // namespace tpjrt::device
