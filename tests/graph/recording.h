@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/node.h"
+#include "graph/tape/walk.h"
 
 namespace tpjrt::graph::test {
 
@@ -70,5 +71,12 @@ class Tensor {
  private:
   std::unique_ptr<Cell> cell_ = std::make_unique<Cell>();
 };
+
+inline Walk walked(const Tensor& tensor) {
+  Walk out;
+  Cell* cell = tensor.cell();
+  walk(cell, out);
+  return out;
+}
 
 }  // namespace tpjrt::graph::test

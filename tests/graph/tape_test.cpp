@@ -9,13 +9,6 @@
 namespace tpjrt::graph::test {
 namespace {
 
-Walk walked(const Tensor& tensor) {
-  Walk out;
-  Cell* cell = tensor.cell();
-  walk(cell, out);
-  return out;
-}
-
 TEST(Walk, EqualGraphsHaveEqualTapes) {
   const auto graph = [](const char* last, bool shares) {
     const Value x = leaf(f32({2})), y = shares ? x : leaf(f32({2}));

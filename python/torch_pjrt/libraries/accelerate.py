@@ -11,7 +11,7 @@ import torch
 import torch_pjrt
 from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import around, of_this_device
+from torch_pjrt.libraries.words import around, of_this_device, or_out_of_memory
 
 
 def _state(module: ModuleType) -> None:
@@ -42,9 +42,6 @@ def _modeling(module: ModuleType) -> None:
 
 
 def _memory(module: ModuleType) -> None:
-    def also_ours(inner: Any) -> Any:
-        return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
-
     def with_all_its_work(inner: Any) -> Any:
         def find(function: Any = None, *arguments: Any, **options: Any) -> Any:
             if function is None:
@@ -60,7 +57,7 @@ def _memory(module: ModuleType) -> None:
 
         return find
 
-    around(module, "should_reduce_batch_size", also_ours)
+    around(module, "should_reduce_batch_size", or_out_of_memory)
     around(module, "find_executable_batch_size", with_all_its_work)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import around, of_this_device
+from torch_pjrt.libraries.words import around, of_this_device, or_out_of_memory
 
 
 def _accelerator(base: type, parse: Any) -> type:
@@ -107,10 +107,7 @@ def _seed(module: ModuleType) -> None:
 
 
 def _memory(module: ModuleType) -> None:
-    def also_ours(inner: Any) -> Any:
-        return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
-
-    around(module, "is_oom_error", also_ours)
+    around(module, "is_oom_error", or_out_of_memory)
 
 
 def _install_fabric(fabric: str) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import torch
+
 
 def _ours(word: str) -> str:
     return word.replace("cuda", "pjrt").replace("CUDA", "PJRT")
@@ -49,6 +51,11 @@ def of_this_device(function: Any, **globals_: Any) -> None:
         raise TypeError(f"{inner.__module__}.{inner.__qualname__} has no word about CUDA")
     inner.__globals__.update(globals_)
     inner.__code__ = code
+
+
+def or_out_of_memory(inner: Any) -> Any:
+    """For ``around``: a test of exceptions that knows PyTorch's own, which this device raises, too."""
+    return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
 
 
 def around(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

@@ -15,13 +15,7 @@ using graph::test::call;
 using graph::test::f32;
 using graph::test::leaf;
 using graph::test::Tensor;
-
-graph::Walk walked(const Tensor& tensor) {
-  graph::Walk out;
-  graph::Cell* cell = tensor.cell();
-  graph::walk(cell, out);
-  return out;
-}
+using graph::test::walked;
 
 std::vector<size_t> sizes_of(const graph::PartOfNode& part) {
   std::vector<size_t> sizes(*std::max_element(part.begin(), part.end()) + 1);

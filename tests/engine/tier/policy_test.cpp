@@ -15,13 +15,7 @@ using graph::test::call;
 using graph::test::f32;
 using graph::test::leaf;
 using graph::test::Tensor;
-
-graph::Walk walked(const Tensor& tensor) {
-  graph::Walk out;
-  graph::Cell* cell = tensor.cell();
-  graph::walk(cell, out);
-  return out;
-}
+using graph::test::walked;
 
 Tensor chain(const std::vector<std::string>& calls, c10::IntArrayRef sizes = {2}) {
   Value x = leaf(f32(sizes));

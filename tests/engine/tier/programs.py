@@ -85,6 +85,13 @@ def growing_caches(device: str) -> torch.Tensor:
     return torch.cat([h, *caches])
 
 
+def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
 def other_lengths(device: str) -> torch.Tensor:
     """Training on sentences of ever other lengths."""
     torch.manual_seed(0)
@@ -94,11 +101,7 @@ def other_lengths(device: str) -> torch.Tensor:
     losses = []
     for length in (8, 12, 9, 10, 11):
         x, y = torch.randint(50, (4, length)).to(device), torch.randint(3, (4,)).to(device)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(net(x).mean(1), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(_step(optimizer, F.cross_entropy(net(x).mean(1), y)))
     return torch.tensor(losses)
 
 
@@ -116,10 +119,7 @@ def teacher_forcing(device: str) -> torch.Tensor:
             scores = head(hidden)
             loss = loss + F.cross_entropy(scores, words[t])
             word = words[t] if chance.random() < 0.5 else scores.argmax(1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(_step(optimizer, loss))
     return torch.tensor(losses)
 
 
@@ -132,11 +132,7 @@ def dropped_layers(device: str) -> torch.Tensor:
         y = x
         for layer in layers:
             y = y + layer(y) if chance.random() < 0.7 else y
-        optimizer.zero_grad()
-        loss = y.square().mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        losses.append(_step(optimizer, y.square().mean()))
     return torch.tensor(losses)
 
 
