@@ -38,8 +38,10 @@ def utils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         for file, text in ((package.parent / "__init__.py", ""), (package / "__init__.py", "")):
             file.write_text(text)
         (package / "_utils.py").write_text(WITH_A_MASK)
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            monkeypatch.delitem(sys.modules, name)
+        for name in ("torchvision", "torchvision.ops", "torchvision.ops._utils"):
+            # Once to have it taken out again by monkeypatch, and once to have it imported.
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+            del sys.modules[name]
         monkeypatch.syspath_prepend(tmp_path)
         return importlib.import_module("torchvision.ops._utils")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +65,22 @@ def test_jit_of_what_is_compiled(backend: str) -> None:
                 parameter.mul_(factor)
             for call in made:
                 torch.testing.assert_close(call(x), nn.functional.linear(x, linear.weight, linear.bias))
+
+
+@pytest.mark.parametrize("note", ["_is_torch_compile", "_compile_kwargs"])
+def test_what_compile_notes_on_a_module(monkeypatch: pytest.MonkeyPatch, note: str) -> None:
+    """PyTorch's the first, Lightning's the second."""
+    own = torch.compile
+
+    def noting(module: nn.Module, **options: Any) -> Any:
+        compiled = own(module, **options)
+        setattr(compiled, note, dict(options))
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", noting)
+    x, linear = torch.randn(5, 4), nn.Linear(4, 2)
+    call = torch_pjrt.jit(lambda x: torch.compile(linear, backend="pjrt")(x), [x])
+    torch.testing.assert_close(call(x), linear(x))
 
 
 def test_a_trace_within_a_trace_leaves_the_outer_one_on() -> None:

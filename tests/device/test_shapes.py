@@ -56,6 +56,37 @@ CALLS: dict[str, Callable[[torch.Tensor], object]] = {
     "relu": F.relu,
     "numbers": lambda x: [x + 1, x - 2.5, 3 - x, x * 2, x / 3, x % 2, abs(x), x.sum(), x.mean(), x.max(), x.min()],
     "integers": lambda x: [y := torch.arange(x.numel(), device=x.device), y + 1, y * 2, 3 - y, y % 5, abs(y), y.max()],
+    "numbers, in place": lambda x: [x.clone().add_(1), x.clone().sub_(2.5), x.clone().mul_(2), x.clone().div_(3)],
+    "random": lambda x: [x.clone().normal_()[:0], x.clone().uniform_(-1, 2)[:0], x.clone().exponential_()[:0]],
+    "bools": lambda x: [y := x.isnan(), ~y, y.logical_not(), (x > 0).logical_and(x), x.logical_or(x[:1]), y.sum()],
+    "whole numbers": lambda x: [x // 2, x // x[:, :1], x.long() // 3, x.bool().sum(), x.int().sum(), x.count_nonzero()],
+    "spread": lambda x: [x.std(), x.var(), x.std(1), x.var((0, 2), keepdim=True), *torch.var_mean(x, -1, correction=0)],
+    "sums of exponentials": lambda x: [x.logsumexp(1), x.logsumexp((0, -1), keepdim=True)],
+    "sorted": lambda x: [*x.sort(), *x.sort(0, descending=True), *x.sort(dim=1, stable=True), x.argsort(-2)],
+    "stacked": lambda x: [torch.stack([y := x.contiguous(), y]), torch.stack([y, y], -1), torch.stack([y[0], y[1]], 2)],
+    "rolled": lambda x: [(y := x.contiguous()).roll(1), y.roll(-1, 0), y.roll((1, 2), (0, -1))],
+    "products": lambda x: [x[0, 0] @ x[0, 0, 0], x[0, 0, 0].dot(x[1, 0, 0]), torch.eye(4, 5, device=x.device)],
+    "activations": lambda x: [
+        *(f(x) for f in (F.hardswish, F.hardtanh, F.relu6, torch.logit)),
+        F.logsigmoid(x.contiguous()),
+        F.prelu(x, x[0, :1, 0, 0]),
+        F.prelu(x, x[0, :, 0, 0]),
+    ],
+    "losses": lambda x: [
+        f(x.sigmoid().contiguous(), x.sigmoid().contiguous(), reduction=reduction)
+        for f in (F.huber_loss, F.binary_cross_entropy, F.binary_cross_entropy_with_logits)
+        for reduction in ("none", "mean", "sum")
+    ],
+    "attention": lambda x: [
+        F.scaled_dot_product_attention(x, x, x),
+        F.scaled_dot_product_attention(x, x[:, :, :3], x[:, :, :3], is_causal=True),
+    ],
+    "ranges": lambda x: [
+        torch.arange(5.0, device=x.device),
+        torch.arange(0.5, 3, 0.4, device=x.device),
+        torch.arange(3, -2, -1.5, device=x.device, dtype=x.dtype),
+    ],
+    "sizes of complex numbers": lambda x: x.to(torch.complex64).abs(),
     "filled": lambda x: [torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2), x.clone().fill_(3)],
     "rows": lambda x: [x.index_select(1, torch.tensor([1, 0]).to(x.device)), x.index_select(-1, x[0, 0, 0].long() * 0)],
     "embedding": lambda x: embedded(x),
@@ -82,7 +113,7 @@ def test_no_python_and_the_same_types(name: str, dtype: torch.dtype) -> None:
 
     def look(frame: FrameType, event: str, arg: object) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and ("torch/_refs" in file or "torch/_decomp" in file):
+        if event == "call" and ("torch/_refs" in file or "torch/_decomp" in file or "_meta_reg" in file):
             asked.append(f"{file}:{frame.f_code.co_name}")
 
     whole = torch.arange(16 * 3 * 5 * 7, dtype=dtype).sin().view(16, 3, 5, 7)

@@ -44,6 +44,8 @@ def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
 
 # A recurrent module's own lists of its parameters, which it makes anew where it finds them replaced.
 KEPT_BY_RNNS = ("_flat_weights", "_flat_weight_refs")
+# What torch.compile, PyTorch's and Lightning's, notes down on the module it is given.
+NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
 
 
 class Substitution:
@@ -155,7 +157,7 @@ class Substitution:
             if isinstance(module, torch.nn.RNNBase):
                 module.__dict__.update({key: before[key] for key in KEPT_BY_RNNS})
             for key, value in module.__dict__.items():
-                if key not in before or before[key] is not value:
+                if key not in NOTES_OF_COMPILE and (key not in before or before[key] is not value):
                     changed = dict(before)
                     now = dict(module.__dict__)
                     module.__dict__.clear()

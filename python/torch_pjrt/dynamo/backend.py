@@ -23,6 +23,7 @@ from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
 from torch_pjrt.dynamo.rewrites import rewrite
+from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.dynamo.tracing import user_line
 from torch_pjrt.meanings.asked import made
@@ -42,7 +43,7 @@ OPTIONS = {
 # LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
 torch._dynamo.config.allow_rnn = True
 # What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
-torch._dynamo.trace_rules.add("torch_pjrt")
+skip("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
 layouts.install()
 composites.install()

@@ -3,11 +3,9 @@ of ``torch._foreach_*`` calls as one composite where the backend is asked for it
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch._dynamo import trace_rules
 from torch._dynamo.eval_frame import innermost_backend
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.optimizer import OptimizerVariable
@@ -55,11 +53,5 @@ def captured_whole(name: str) -> bool:
 def install() -> None:
     steps.captured_whole = captured_whole
     steps.keep_steps()
-    for read in (
-        "adapt/optimizers.py",
-        "dynamo/optimizers.py",
-        "meanings/steps.py",
-    ):  # the rest Dynamo doesn't look into
-        trace_rules.get_legacy_mod_inlinelist().add(str(Path(__file__).resolve().parents[1] / read))
     for step in steps.COMPILED.values():
         leave_to_tracing(step)

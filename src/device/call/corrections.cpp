@@ -1,7 +1,6 @@
 // Where PyTorch's Meta kernels differ from the CPU's kernels, which are what results are compared with.
 #include "device/call/corrections.h"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_permuted.h>
 
@@ -9,7 +8,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "device/call/shapes.h"
+#include "device/call/shape_functions.h"
 
 namespace tpjrt::device {
 
@@ -145,7 +144,7 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
 void lay_out_elementwise(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.size() != 2) return;
   const at::Tensor result = outline.results.at(0).toTensor();
-  outline.results[0] = made_like(at::add(outline.operands[0], outline.operands[1]), result.options());
+  outline.results[0] = broadcast(result.scalar_type(), {outline.operands[0], outline.operands[1]})->at(0);
 }
 
 // The CPU's kernel goes by way of a complex result that it lays out anew.
