@@ -42,6 +42,7 @@ NAMED_ONLY = [
     "generate",
     "jax",
     "first_minute",
+    "costs",
 ]  # they take minutes
 OUT = ROOT / "bench" / "out"
 

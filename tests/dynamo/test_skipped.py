@@ -12,6 +12,7 @@ import torch_pjrt.dynamo.backend
 def test_a_step_is_captured_whole_when_dynamos_lists_are_made_anew() -> None:
     trace_rules.clear_lru_cache()  # as torch.distributed.init_process_group does
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.5, momentum=0.5, foreach=True)
     step = torch.compile(optimizer.step, backend="pjrt")

@@ -158,3 +158,24 @@ def test_a_handler_of_ones_own() -> None:
         """,
     )
     assert max(took) < 1
+
+
+def test_a_graph_that_is_run_call_by_call() -> None:
+    """It ends between two calls, and what was pending can be read again."""
+    took = seconds_to_interrupts(
+        """
+        from torch_pjrt import _C
+        _C.set_compile_policy("auto")
+        x = torch.ones(1500, 1500, device="pjrt")
+        torch_pjrt.sync()
+        y = x
+        for _ in range(100):
+            y = y @ x / 1500
+        interrupted(lambda: y.cpu())
+        assert torch_pjrt.metrics()["graphs_compiled"] == 0
+        _C.set_compile_policy("first")
+        assert abs(y.mean().item() - 1) < 1e-3
+        print("usable")
+        """
+    )
+    assert max(took) < 1, "0.1 s on an idle machine"

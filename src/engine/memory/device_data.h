@@ -27,7 +27,15 @@ inline const DeviceData& data_of(const graph::Node& leaf) {
         "function. Return it instead",
         &leaf);
   }
-  return static_cast<const DeviceData&>(*leaf.data);
+  const auto& data = static_cast<const DeviceData&>(*leaf.data);
+  TORCH_CHECK(data.buffer,
+              "pjrt: this tensor's memory was written over by a run that failed, so it has no value any more");
+  return data;
+}
+
+// Do only this graph and the walk itself hold this leaf of it? Then nobody can read its values afterwards.
+inline bool is_last(const graph::NodePtr& leaf) {
+  return leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
 }
 
 PJRT_Buffer_Type buffer_type(c10::ScalarType dtype);

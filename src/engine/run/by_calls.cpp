@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -90,14 +91,30 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
   const auto device = walk.nodes.back()->signature->device;
+  std::vector<char> is_free;
+  for (const graph::NodePtr& leaf : walk.leaves) is_free.push_back(session_.client().is_host_memory() && is_last(leaf));
+  std::vector<graph::NodePtr> taken;  // leaves, and the buffers that they had
+  std::vector<std::shared_ptr<pjrt::Buffer>> memory;
   const Interpreting with{
-      [&](const Node& leaf) {
-        session_.await(*data_of(leaf).buffer);
-        return host_tensor(leaf);
+      [&](const graph::NodePtr& leaf) {
+        session_.await(*data_of(*leaf).buffer);
+        return host_tensor(*leaf);
+      },
+      [&](const graph::NodePtr& leaf) {
+        if (!is_free[leaf->local]) return false;
+        if (taken.empty()) session_.await_all();  // who reads it may not be done
+        taken.push_back(leaf);
+        memory.push_back(std::move(static_cast<DeviceData&>(*leaf->data).buffer));
+        return true;
       },
       [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands); }};
-  for (const at::Tensor& value : engine::interpret(walk, with)) {
-    results.push_back(to_device(value, device, /*owned=*/true));
+  const std::vector<at::Tensor> values = engine::interpret(walk, with);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto it = std::ranges::find_if(
+        memory, [&](const auto& buffer) { return buffer && buffer->host_pointer() == values[i].const_data_ptr(); });
+    const bool is_new = it == memory.end();
+    const bool fits = !is_new && taken[static_cast<size_t>(it - memory.begin())]->leaf_type == walk.results[i].type();
+    results.push_back(fits ? std::move(*it) : to_device(values[i], device, /*owned=*/is_new));
   }
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "engine/tier/cost.h"
 #include "graph/errors.h"
 #include "graph/order.h"
+#include "pjrt/api/event.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -141,31 +143,45 @@ bool has_kernel(const Signature& s) {
          s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
+// For what its operands hold, or because PyTorch has no kernel for it.
+bool may_fail(const Node& node) {
+  const Signature& s = *node.signature;
+  return !is_of_memory(s) && (!has_kernel(s) || refused().has(&s) || may_fail_halfway(s));
+}
+
+bool writes(const Node& node, size_t operand) {
+  const Signature& s = *node.signature;
+  return s.name == "pjrt::write" ? operand == 0 : std::ranges::find(s.mutated, operand) != s.mutated.end();
+}
+
 class Interpreter {
  public:
   Interpreter(const graph::Walk& walk, const Interpreting& with) : walk_(walk), with_(with) {
-    for (const graph::NodePtr& leaf : walk.leaves) leaves_.push_back(with.leaf(*leaf));
+    for (const graph::NodePtr& leaf : walk.leaves) leaves_.push_back(with.leaf(leaf));
+    leaf_uses_.resize(leaves_.size());
     for (const Node* node : walk.nodes) uses_.emplace_back(node->signature->results.size(), 0);
     const auto count = [&](const Value& value) {
-      if (!value.is_leaf()) ++uses_[value.node->local][value.index];
+      ++(value.is_leaf() ? leaf_uses_[value.node->local] : uses_[value.node->local][value.index]);
     };
     for (const Node* node : walk.nodes) {
       for (const Value& operand : node->operands) count(operand);
     }
     for (const Value& result : walk.results) count(result);
+    for (size_t i = walk.nodes.size(); i > 0 && !may_fail(*walk.nodes[i - 1]); --i) safe_ = i - 1;
   }
 
   Tensors run() {
     for (const Node* node : walk_.nodes) {
+      if (!wrote_) let_interrupt();
       Tensors operands;
-      for (const Value& operand : node->operands) operands.push_back(take(operand));
+      for (size_t i = 0; i < node->operands.size(); ++i) operands.push_back(take(node->operands[i], writes(*node, i)));
       values_.push_back(run(*node, operands));
       for (size_t i = 0; i < values_.back().size(); ++i) {
         if (uses_[node->local][i] == 0) values_.back()[i].reset();
       }
     }
     Tensors results;
-    for (const Value& result : walk_.results) results.push_back(take(result));
+    for (const Value& result : walk_.results) results.push_back(take(result, /*written=*/false));
     for (size_t i = 0; i < results.size(); ++i) {
       const graph::TensorType& type = *graph::dense(walk_.results[i].type());
       // Of its own: a view node may give its base, and a leaf's memory is the leaf's.
@@ -177,11 +193,24 @@ class Interpreter {
   }
 
  private:
-  // What nobody reads any more goes at once.
-  at::Tensor take(const Value& value) {
-    if (value.is_leaf()) return leaves_.at(value.node->local);
+  // What nobody reads any more goes at once; of a leaf, if it is written.
+  at::Tensor take(const Value& value, bool written) {
+    if (value.is_leaf()) {
+      const uint32_t leaf = value.node->local;
+      const bool last = --leaf_uses_[leaf] == 0;
+      if (!last || !written || values_.size() < safe_ || !with_.take(walk_.leaves[leaf])) return leaves_.at(leaf);
+      wrote_ = true;
+      return std::exchange(leaves_.at(leaf), {});
+    }
     at::Tensor& held = values_.at(value.node->local).at(value.index);
     return --uses_[value.node->local][value.index] == 0 ? std::exchange(held, {}) : held;
+  }
+
+  void let_interrupt() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < std::chrono::milliseconds(50)) return;
+    looked_ = now;
+    if (const pjrt::WaitHook hook = pjrt::wait_hook()) hook();
   }
 
   Tensors run(const Node& node, Tensors& operands) {
@@ -221,6 +250,10 @@ class Interpreter {
   const graph::Walk& walk_;
   const Interpreting& with_;
   Tensors leaves_;
+  std::vector<uint32_t> leaf_uses_;  // that are still to come
+  size_t safe_ = SIZE_MAX;           // the node from which on nothing can fail
+  bool wrote_ = false;               // to a leaf
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   std::vector<Tensors> values_;              // by node
   std::vector<std::vector<uint32_t>> uses_;  // by node and result: that are still to come
 };

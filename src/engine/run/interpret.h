@@ -12,14 +12,17 @@ namespace tpjrt::engine {
 
 // What the walk's leaves hold, and who does what PyTorch's kernels don't.
 struct Interpreting {
-  std::function<at::Tensor(const graph::Node& leaf)> leaf;  // its values, which are not written
+  std::function<at::Tensor(const graph::NodePtr& leaf)> leaf;  // its values
+  // May they be written? Asked where nothing can fail any more. Then the leaf has lost them.
+  std::function<bool(const graph::NodePtr& leaf)> take;
   // The results of one call by a program of its own. Operands are dense and on the CPU, and are not written.
   std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
 };
 
 // The results of the walk as CPU tensors of their types' strides. What has no kernel runs its decomposition. Random numbers,
 // loops and groups are programs, as they are compiled; so is a call that a kernel refuses, for the program to say why.
-// To be called below autograd and modes (device::BelowEverything).
+// To be called below autograd and modes (device::BelowEverything). Throws what the wait hook throws, between two calls, as
+// long as no leaf is written.
 std::vector<at::Tensor> interpret(const graph::Walk& walk, const Interpreting& with);
 
 }  // namespace tpjrt::engine

@@ -157,9 +157,7 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
   for (const graph::NodePtr& leaf : walk.leaves) launch.arguments.push_back(data_of(*leaf).buffer->handle());
   for (const graph::Walk::Alias& alias : program.aliases) {
     const graph::NodePtr& leaf = walk.leaves[alias.leaf];
-    // Only this graph and the walk itself hold it: nobody can read it afterwards.
-    const bool free = leaf.use_count() == leaf->uses + 1 && !data_of(*leaf).is_shared();
-    if (free) {
+    if (is_last(leaf)) {
       launch.donated.push_back(data_of(*leaf).buffer.get());
     } else {
       launch.kept.push_back(alias.leaf);

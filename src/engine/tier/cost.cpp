@@ -1,4 +1,4 @@
-// The table of costs, fitted by `./dev bench first_minute`.
+// The table of costs. `./dev bench costs` measures them, and says how far off this table is.
 #include "engine/tier/cost.h"
 
 #include <algorithm>
@@ -13,17 +13,14 @@ using graph::Node;
 using graph::Signature;
 using graph::TypePtr;
 
-// XLA:CPU on two cores.
-constexpr int64_t kCompileGraph = 15'000'000;  // of any graph
-constexpr int64_t kCompileCall = 12'000'000;   // a loop in LLVM, or a share of one
-constexpr int64_t kCompileHeavy =
-    50'000'000;  // contractions, sorts, scatters, windows, loops: programs within the program
-// PyTorch's kernels.
-constexpr int64_t kCall = 20'000;
-constexpr int64_t kLaunch = 50'000;  // of a program of one call
-constexpr int64_t kMostFew = 1024;   // elements
-constexpr double kBytesInNs = 4.0;
-constexpr double kFlopsInNs = 30.0;
+// Nanoseconds, of XLA:CPU on two cores: of any graph, of a call that is a loop in LLVM or a share of one, and of a heavy call,
+// which is a program within the program.
+constexpr int64_t kCompileGraph = 15'000'000, kCompileCall = 12'000'000, kCompileHeavy = 50'000'000;
+// Nanoseconds of a call by PyTorch's kernel, and by a program of its own; besides, what is read, written and multiplied.
+constexpr int64_t kCall = 20'000, kLaunch = 50'000;
+constexpr double kBytesInNs = 4.0, kFlopsInNs = 30.0;
+
+constexpr int64_t kMostFew = 1024;  // elements
 
 bool contains(std::string_view name, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != name.npos; });
@@ -33,6 +30,7 @@ bool is_contraction(std::string_view name) {
   return contains(name, {"mm", "linear", "conv", "attention", "einsum", "bilinear", "dot"});
 }
 
+// Contractions, sorts, scatters, windows, loops.
 bool is_heavy(const Node& node) {
   const std::string_view name = node.signature->name;
   return is_contraction(name) || node.signature->random ||
@@ -62,17 +60,25 @@ double bytes(const Node& node) {
 
 }  // namespace
 
+Work work(const graph::Walk& walk) {
+  Work work;
+  for (const Node* node : walk.nodes) {
+    ++(is_heavy(*node) ? work.heavy_calls : work.light_calls);
+    work.bytes += bytes(*node);
+    work.flops += flops(*node);
+  }
+  return work;
+}
+
 int64_t cost_within(const Node& node) { return is_heavy(node) ? kCompileHeavy : kCompileCall; }
 int64_t cost_alone(const Node& node) { return kCompileGraph + cost_within(node); }
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
-  Cost cost{kCompileGraph, 0};
-  for (const Node* node : walk.nodes) {
-    cost.compile += cost_within(*node);
-    cost.calls += by == CallsBy::kPrograms ? kLaunch : kCall;
-    cost.calls += static_cast<int64_t>(bytes(*node) / kBytesInNs + flops(*node) / kFlopsInNs);
-  }
-  return cost;
+  const Work all = work(walk);
+  const int64_t call = by == CallsBy::kPrograms ? kLaunch : kCall;
+  return {kCompileGraph + all.light_calls * kCompileCall + all.heavy_calls * kCompileHeavy,
+          static_cast<int64_t>(walk.nodes.size()) * call +
+              static_cast<int64_t>(all.bytes / kBytesInNs + all.flops / kFlopsInNs)};
 }
 
 bool is_of_memory(const Signature& s) {

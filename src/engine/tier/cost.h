@@ -17,6 +17,13 @@ struct Cost {
 // Who runs single calls: PyTorch's kernels, on the host's memory, or programs of one call (Note [Tiers]).
 enum class CallsBy : uint8_t { kKernels, kPrograms };
 
+// What the costs are made of.
+struct Work {
+  int64_t light_calls = 0, heavy_calls = 0;
+  double bytes = 0, flops = 0;
+};
+Work work(const graph::Walk& walk);
+
 Cost predicted_cost(const graph::Walk& walk, CallsBy by);
 // Its share of the compile of a graph; of a program of this one call.
 int64_t cost_within(const graph::Node& node);

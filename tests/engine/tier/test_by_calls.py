@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -193,6 +194,63 @@ def test_a_mistake_leaves_everything_as_it_was() -> None:
     del x
     y = torch.ones(3).to("pjrt")
     assert (y + 1).sum().item() == 6
+
+
+def address(x: torch.Tensor) -> int:
+    torch_pjrt.sync()
+    return int(np.from_dlpack(x.detach()).ctypes.data)
+
+
+def test_what_is_written_in_place_stays_where_it_is() -> None:
+    net = torch.nn.Linear(100, 50).to("pjrt")
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.ones(5, 100).to("pjrt")
+    places = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(x).square().sum().backward()
+        optimizer.step()
+        places.append([address(p) for p in net.parameters()])
+    assert places[0] == places[1] == places[2]
+    assert counts()[0] >= 3
+
+
+def test_what_somebody_else_reads_is_not_written() -> None:
+    x = torch.arange(1000.0).to("pjrt")
+    torch_pjrt.sync()
+    seen = np.from_dlpack(x.detach())
+    before = x.clone()
+    x.add_(1)
+    torch_pjrt.sync()
+    assert seen[5] == before[5].item() == 5
+    assert x[5].item() == 6
+
+
+def test_who_still_reads_is_waited_for() -> None:
+    x = torch.ones(1 << 20).to("pjrt")
+    for i in range(5):
+        _C.set_compile_policy("first")
+        slow = x
+        for _ in range(20):
+            slow = slow.sin().cos()
+        read = slow * 0 + x
+        torch_pjrt.sync()
+        _C.set_compile_policy("auto")
+        del slow
+        x.add_(i + 1)  # another number each time, and the same graph
+        assert x[-1].item() == 1 + (i + 1) * (i + 2) / 2
+        assert read[-1].item() == read[0].item() == x[0].item() - i - 1
+
+
+def test_a_mistake_after_a_write_leaves_it_as_it_was() -> None:
+    x, index = torch.zeros(4).to("pjrt"), torch.tensor([9]).to("pjrt")
+    torch_pjrt.sync()
+    x.add_(1)
+    bad = x.index_select(0, index)
+    with pytest.raises(IndexError):
+        bad.cpu()
+    del bad
+    assert x.tolist() == [1] * 4
 
 
 def test_memory_goes_when_it_is_not_needed_any_more() -> None:
