@@ -89,6 +89,11 @@ CALLS: dict[str, Callable[[torch.Tensor], object]] = {
     "sizes of complex numbers": lambda x: x.to(torch.complex64).abs(),
     "filled": lambda x: [torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2), x.clone().fill_(3)],
     "rows": lambda x: [x.index_select(1, torch.tensor([1, 0]).to(x.device)), x.index_select(-1, x[0, 0, 0].long() * 0)],
+    "indices": lambda x: [
+        (y := x.contiguous())[i := torch.tensor([1, 0]).to(x.device)],
+        *(y[:, i], y[:, i, i], y[i, :, i], y[i[:, None], i], y[None, i, :, i[0]], y[..., i.int()], y[i, :, None, i]),
+    ],
+    "a mask": lambda x: (x[x > 0], x[x[:, 0, 0, 0] > 0])[:0],
     "embedding": lambda x: embedded(x),
     "linear": lambda x: projected(x.contiguous()),
     "steps": lambda x: [stepped(foreach, x) for foreach in (False, True)],

@@ -155,6 +155,33 @@ Results index_select(const Given& a) {
   return of({at::empty(sizes, x.options())});
 }
 
+// index.Tensor: self, indices
+Results index(const Given& a) {
+  const at::Tensor x = tensor(a[0]);
+  const auto given = a[1].toOptionalTensorList();
+  std::vector<int64_t> common, sizes;
+  std::optional<size_t> first, last;
+  size_t count = 0;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::optional<at::Tensor> index = given.get(i);
+    if (!index || !index->defined()) continue;
+    TORCH_CHECK_NOT_IMPLEMENTED(index->scalar_type() != c10::kBool, "the result's shape depends on data");
+    if (!is_index(*index) || !index->is_meta() || !index->is_contiguous()) return {};
+    common = at::infer_size(common, index->sizes());
+    first = first.value_or(i);
+    last = i;
+    ++count;
+  }
+  if (!first || *last >= static_cast<size_t>(x.dim()) || x.numel() == 0 || !x.is_contiguous()) return {};
+  const size_t place = *last - *first + 1 == count ? *first : 0;  // in front, unless they are side by side
+  for (size_t i = 0; i < static_cast<size_t>(x.dim()); ++i) {
+    const bool is_indexed = i < given.size() && given.get(i) && given.get(i)->defined();
+    if (!is_indexed) sizes.push_back(x.size(static_cast<int64_t>(i)));
+  }
+  sizes.insert(sizes.begin() + static_cast<int64_t>(place), common.begin(), common.end());
+  return of({at::empty(sizes, x.options())});
+}
+
 // embedding: weight, indices, padding_idx, scale_grad_by_freq, sparse
 Results embedding(const Given& a) {
   const at::Tensor weight = tensor(a[0]), indices = tensor(a[1]);
@@ -252,6 +279,7 @@ ShapeFunction shape_function(const std::string& name) {
         {"aten::sort.stable", sort_stable},
         {"aten::stack", stack},
         {"aten::roll", roll},
+        {"aten::index.Tensor", index},
         {"aten::index_select", index_select},
         {"aten::embedding", embedding},
         {"aten::embedding_dense_backward", embedding_backward},
