@@ -321,3 +321,12 @@ def test_shown_in_color_and_html() -> None:
     trace = torch_pjrt.trace(lambda x: x * 2, two(3))["forward"]
     assert "\x1b[33m" in trace.colored()
     assert "<summary>forward, unrolled</summary>" in trace._repr_html_()
+
+
+def test_a_line_is_the_users_not_one_of_torch() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x / torch.nn.utils.get_total_norm([x, x * 2])
+
+    text = str(torch_pjrt.trace(scaled, torch.randn(2, 3)))
+    assert "in scaled: return x / torch.nn.utils.get_total_norm([x, x * 2])" in text
+    assert "clip_grad.py" not in text

@@ -10,9 +10,9 @@ import torch
 from torch import fx
 
 from torch_pjrt import report
+from torch_pjrt.program.stack import frames_of
 from torch_pjrt.program.subclasses import Form, differences, form_of
 
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 LOCAL = re.compile(r"\bL\['(\w+)'\]")
 
 
@@ -37,8 +37,8 @@ def argument_names(graph: fx.Graph, inputs: Sequence[str]) -> list[str]:
 def _function(graph: fx.Graph) -> dict[str, Any]:
     """Name, file and line of the function that was compiled: the outermost of the user's frames."""
     for node in graph.nodes:
-        if found := FRAME.search(node.meta.get("stack_trace") or ""):
-            return {"function": found["function"], "file": found["file"], "line": int(found["line"])}
+        if frames := frames_of(node.meta.get("stack_trace")):
+            return {"function": frames[0].function, "file": frames[0].file, "line": frames[0].line}
     return {"function": "(unknown)"}
 
 

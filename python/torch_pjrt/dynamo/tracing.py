@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo import composites, control_flow, flex_attention
-from torch_pjrt.dynamo.recompiles import FRAME, Sizes
+from torch_pjrt.dynamo.recompiles import Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
 from torch_pjrt.program.effects import has_effects, is_custom
 from torch_pjrt.program.placeholders import (
@@ -27,6 +27,7 @@ from torch_pjrt.program.placeholders import (
     same_strides,
 )
 from torch_pjrt.program.shown import show
+from torch_pjrt.program.stack import frame_of_user
 from torch_pjrt.program.tracing_scope import tracing
 
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS | composites.LOWERINGS
@@ -49,8 +50,8 @@ class Refused(RuntimeError):
 
 def user_line(node: fx.Node) -> tuple[str, int]:
     """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
-    return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
+    frame = frame_of_user(node.meta.get("stack_trace"))
+    return (frame.file, frame.line) if frame else ("", 0)
 
 
 def returns_views(target: Any) -> bool:

@@ -17,21 +17,21 @@ from typing import Any
 import torch
 from torch import fx
 
+from torch_pjrt.program.stack import frame_of_user
 from torch_pjrt.traces.events import Ref
 from torch_pjrt.traces.types import number_of
 
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 WIDTH = 100
 INDENT = 4
 
 
 def place(stack: str | None) -> str:
     """``model.py:12 in forward: y = x @ w``"""
-    frames = FRAME.findall(stack or "")
-    if not frames:
+    frame = frame_of_user(stack)
+    if not frame:
         return ""
-    file, line, function = frames[-1]
-    text = f"{os.path.basename(file)}:{line} in {function}: {linecache.getline(file, int(line)).strip()}"
+    line = linecache.getline(frame.file, frame.line).strip()
+    text = f"{os.path.basename(frame.file)}:{frame.line} in {frame.function}: {line}"
     return text if len(text) <= WIDTH - 8 else text[: WIDTH - 9] + "…"
 
 
