@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-LIBRARIES = tuple(os.path.dirname(file) + os.sep for file in (torch.__file__, os.path.dirname(__file__)))
+# Where PyTorch and this package lie.
+TORCH = os.path.dirname(torch.__file__) + os.sep
+LIBRARIES = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 
 class Frame(NamedTuple):

@@ -12,13 +12,12 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torch_pjrt.program.stack import LIBRARIES, TORCH
 from torch_pjrt.program.subclasses import is_subclass
 from torch_pjrt.traces.events import Event, Ref
 from torch_pjrt.traces.source import place
 from torch_pjrt.traces.types import number_of, type_of
 
-TORCH = os.path.dirname(torch.__file__) + os.sep
-FOREIGN = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 # Whose __torch_dispatch__ is no subclass's.
 MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorch", "_library"))
 
@@ -29,7 +28,7 @@ def line_of_subclass() -> str:
     while frame is not None and frame.f_code is not Frames.unroll.__code__:
         code = frame.f_code
         is_own = code.co_filename.startswith(TORCH) and not code.co_filename.startswith(MODES)
-        if not code.co_filename.startswith((*FOREIGN, "<")) or (is_own and code.co_name == "__torch_dispatch__"):
+        if not code.co_filename.startswith((*LIBRARIES, "<")) or (is_own and code.co_name == "__torch_dispatch__"):
             return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

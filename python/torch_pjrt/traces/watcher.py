@@ -15,9 +15,10 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
+from torch_pjrt.program.stack import LIBRARIES
 from torch_pjrt.program.subclasses import is_subclass, leaves_of, parts_of
 from torch_pjrt.traces.events import Event, Ref
-from torch_pjrt.traces.frames import FOREIGN, Frames, line_of_subclass
+from torch_pjrt.traces.frames import Frames, line_of_subclass
 from torch_pjrt.traces.types import type_of
 
 Path = tuple[str, ...]
@@ -26,7 +27,7 @@ Path = tuple[str, ...]
 def user_frame() -> Any:
     """The innermost frame that is neither PyTorch's nor ours."""
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((*FOREIGN, "<frozen")):
+    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen")):
         frame = frame.f_back
     return frame
 
