@@ -166,13 +166,15 @@ def test_a_graph_that_is_run_call_by_call() -> None:
         """
         from torch_pjrt import _C
         _C.set_compile_policy("auto")
-        x = torch.ones(1500, 1500, device="pjrt")
+        x = torch.ones(800, 800, device="pjrt")  # what 50 ms of compiling pay for
         torch_pjrt.sync()
         y = x
-        for _ in range(100):
-            y = y @ x / 1500
+        for digit in str(3**400):  # no two rounds alike, so that it is one graph
+            y = (torch.abs, torch.relu)[int(digit) % 2](y @ x) / 800
+        before = torch_pjrt.metrics()["graphs_run_by_calls"]
         interrupted(lambda: y.cpu())
-        assert torch_pjrt.metrics()["graphs_compiled"] == 0
+        assert torch_pjrt.metrics()["graphs_run_by_calls"] == before + 1
+        assert _C.is_pending(y)
         _C.set_compile_policy("first")
         assert abs(y.mean().item() - 1) < 1e-3
         print("usable")
