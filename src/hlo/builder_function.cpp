@@ -159,6 +159,7 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
         cat("stablehlo.transpose ", use(op, arguments[i]), ", dims = [1, 0] : ", signature({arguments[i]}, {type})),
         type);
     transposes.emplace(arguments[i].id, matrix);
+    transposed_arguments.emplace(matrix.id, arguments[i]);
   }
   const Values values = body(arguments);
   prune(0, values);

@@ -27,8 +27,18 @@ std::string matrices(const Dims& dims) { return "of matrices " + list(dims); }
 
 }  // namespace
 
-Value Builder::dot_general(const Value& lhs, const Value& rhs, const DotDimensions& d, ElementType result,
-                           std::string_view precision) {
+Value Builder::dot_general(const Value& lhs_matrix, const Value& rhs_matrix, const DotDimensions& dimensions,
+                           ElementType result, std::string_view precision) {
+  DotDimensions d = dimensions;
+  // Transposed outside of the function and again inside of it, a matrix would be copied twice.
+  const auto without_transpose = [&](const Value& matrix, Dims& contracting) {
+    const auto argument = impl_->transposed_arguments.find(matrix.id);
+    if (argument == impl_->transposed_arguments.end() || !d.lhs_batch.empty() || contracting.size() != 1) return matrix;
+    contracting[0] = 1 - contracting[0];
+    return argument->second;
+  };
+  const Value lhs = without_transpose(lhs_matrix, d.lhs_contracting);
+  const Value rhs = without_transpose(rhs_matrix, d.rhs_contracting);
   auto joined = [](Dims a, const Dims& b) {
     a.insert(a.end(), b.begin(), b.end());
     return a;

@@ -181,6 +181,22 @@ def test_passes_that_the_user_leaves_out_stay_out(server: Server, tmp_path: Path
     assert "cse" in options
 
 
+TURNED = """
+import torch, torch_pjrt
+x, w, b = (torch.ones(*shape).to("pjrt") for shape in ((4, 256), (512, 256), (512,)))
+torch.nn.functional.linear(x, w, b).cpu()
+"""
+
+
+def test_passes_do_not_pile_up_transposes(server: Server, tmp_path: Path) -> None:
+    server.run(
+        Job(TURNED, (), {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text", "TORCH_PJRT_CACHE": "0"})
+    )
+    optimized = "".join(path.read_text() for path in tmp_path.glob("*cpu_after_optimizations.txt"))
+    assert "dot(" in optimized
+    assert optimized.count(" transpose(") <= 2
+
+
 def test_other_platforms_get_the_plain_op() -> None:
     x = torch.ones(3, device=DEVICE)
     assert "stablehlo.maximum" in torch_pjrt.to_stablehlo(torch.relu, x)

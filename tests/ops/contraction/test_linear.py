@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import torch_pjrt
 from torch_pjrt import _C
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -50,6 +51,15 @@ def test_a_few_rows_are_turned_around(name: str) -> None:
     few, many = (_C.stablehlo([PRODUCTS[name](torch.randn(n, 256, device="pjrt"), w)], for_cpu=True) for n in (4, 200))
     assert "tensor<512x4xf32>" in few
     assert "tensor<512x200xf32>" not in many
+
+
+def test_a_composite_reads_the_matrix_that_its_argument_transposes() -> None:
+    """Transposed outside of a function and back inside of it, the matrix would be copied in each run."""
+    x, w = torch.randn(4, 256, device="pjrt"), torch.randn(512, 256, device="pjrt")
+    with torch_pjrt.composites("all"):
+        shown = _C.stablehlo([PRODUCTS["addmm"](x, w)], for_cpu=True)
+    assert "dot_general %arg2, %arg1, contracting_dims = [0] x [1]" in shown
+    assert "(tensor<256x512xf32>) -> tensor<512x256xf32>" not in shown
 
 
 BATCHES_OF_ONE: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
