@@ -88,14 +88,14 @@ def test_kernels(given: dict[str, Any], said: str, clean: ExitStack) -> None:
     _raises(lambda: F.hardswish(torch.ones(3, device="pjrt")).cpu(), said)
 
 
-def _raises(work: Callable[[], Any], said: str) -> None:
+def _raises(work: Callable[[], Any], said: str, name: str = "aten.hardswish.default") -> None:
     """Without the traceback, which would keep what can't be run."""
     try:
         work()
     except Exception as error:
         text = str(error)
     assert re.search(said, text), text
-    assert "composite 'aten.hardswish.default'" in text
+    assert f"composite '{name}'" in text
 
 
 def test_the_line_is_the_users(clean: ExitStack) -> None:
@@ -104,3 +104,14 @@ def test_the_line_is_the_users(clean: ExitStack) -> None:
         lambda: F.hardswish(torch.ones(3, device="pjrt")).cpu(),
         r"composite 'aten.hardswish.default' \(first recorded at .*test_errors.py:\d+",
     )
+
+
+def test_the_line_of_a_compiled_function_of_pytorchs(clean: ExitStack) -> None:
+    """Dynamo is given the step alone, and takes down no line but PyTorch's."""
+    parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(3)
+    step = torch.compile(torch.optim.Adam(parameters, foreach=True).step, backend="pjrt")
+    name = "torch_pjrt.foreach_adam_.default"
+    clean.enter_context(torch_pjrt.register_kernel(name, function=raises))
+    _raises(step, rf"composite '{name}' \(first recorded at .*test_errors.py:\d+", name)

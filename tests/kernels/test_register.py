@@ -49,6 +49,30 @@ def test_a_function_takes_the_place_of_an_op(kernels: ExitStack) -> None:
     assert torch.allclose(F.gelu(x).cpu(), F.gelu(X))
 
 
+AROUND = {"autocast": lambda: torch.autocast("pjrt", dtype=torch.bfloat16), "strict": torch_pjrt.strict_mode,
+          "inference": torch.inference_mode}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_is_on_around_a_program_changes_no_kernel(name: str, is_compiled: bool, kernels: ExitStack) -> None:
+    """A kernel is recorded where its composite is lowered: whatever the caller has on there is not meant for it."""
+    rows = torch.arange(12.0).reshape(4, 3) / 7  # a product in bfloat16 differs
+
+    def product(x: torch.Tensor, **_: Any) -> torch.Tensor:
+        return x.mT @ (x + 0.123)
+
+    kernels.enter_context(
+        torch_pjrt.register_kernel("aten.hardswish.default", function=lambda x, **_: product(x) @ x.mT)
+    )
+    torch._dynamo.reset()
+    function = torch.compile(F.hardswish, backend="pjrt", fullgraph=True) if is_compiled else F.hardswish
+    x = rows[:3].to("pjrt")
+    with AROUND[name]():
+        result = function(x).cpu()
+    torch.testing.assert_close(result, product(rows[:3]) @ rows[:3].mT)
+
+
 def test_the_last_one_that_claims_wins(kernels: ExitStack) -> None:
     x = X.to("pjrt")
     offered: list[Call] = []

@@ -27,7 +27,7 @@ from torch_pjrt.program.placeholders import (
     same_strides,
 )
 from torch_pjrt.program.shown import show
-from torch_pjrt.program.stack import frame_of_user
+from torch_pjrt.program.stack import LIBRARIES, frame_of_user, user_frame
 from torch_pjrt.program.tracing_scope import tracing
 
 HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS | composites.LOWERINGS
@@ -49,8 +49,11 @@ class Refused(RuntimeError):
 
 
 def user_line(node: fx.Node) -> tuple[str, int]:
-    """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down."""
+    """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down. Given
+    a function of PyTorch's, as an optimizer's step, it takes down PyTorch's lines alone: then, the line that runs it."""
     frame = frame_of_user(node.meta.get("stack_trace"))
+    if frame and frame.file.startswith(LIBRARIES) and (running := user_frame()):
+        return running.f_code.co_filename, running.f_lineno
     return (frame.file, frame.line) if frame else ("", 0)
 
 

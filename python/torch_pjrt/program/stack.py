@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from types import FrameType
 from typing import NamedTuple
 
 import torch
@@ -30,3 +32,11 @@ def frame_of_user(stack: str | None) -> Frame | None:
     frames = frames_of(stack)
     own = [frame for frame in frames if not frame.file.startswith(LIBRARIES)] or frames
     return own[-1] if own else None
+
+
+def user_frame() -> FrameType | None:
+    """Of the code that runs now, the innermost frame that is neither PyTorch's nor this package's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen", "<eval_with_key>")):
+        frame = frame.f_back
+    return frame

@@ -6,7 +6,6 @@ Values keep their names as long as they live: nothing is held, so that the progr
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,21 +14,13 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
 
-from torch_pjrt.program.stack import LIBRARIES
+from torch_pjrt.program.stack import user_frame
 from torch_pjrt.program.subclasses import is_subclass, leaves_of, parts_of
 from torch_pjrt.traces.events import Event, Ref
 from torch_pjrt.traces.frames import Frames, line_of_subclass
 from torch_pjrt.traces.types import type_of
 
 Path = tuple[str, ...]
-
-
-def user_frame() -> Any:
-    """The innermost frame that is neither PyTorch's nor ours."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen")):
-        frame = frame.f_back
-    return frame
 
 
 class Watcher(Frames):
