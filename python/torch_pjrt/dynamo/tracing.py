@@ -50,7 +50,7 @@ class Refused(RuntimeError):
 
 def user_line(node: fx.Node) -> tuple[str, int]:
     """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down. Given
-    a function of PyTorch's, as an optimizer's step, it takes down PyTorch's lines alone: then, the line that runs it."""
+    a function of PyTorch's, as an optimizer's step, it takes down no lines but its own: then, the one that runs it."""
     frame = frame_of_user(node.meta.get("stack_trace"))
     if frame and frame.file.startswith(LIBRARIES) and (running := user_frame()):
         return running.f_code.co_filename, running.f_lineno
