@@ -41,6 +41,16 @@ def test_device(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], op
     assert accelerator.prepare(nn.Linear(2, 2)).weight.device.type == device
 
 
+def test_a_process_of_torchrun_does_not_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses a process that `torchrun` started."""
+    started = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 0}
+    for name, value in started.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(NotImplementedError, match=r"no collectives on device 'pjrt'.*init_process_group\('gloo'\)"):
+        accelerate.Accelerator()
+    assert not torch.distributed.is_initialized()
+
+
 @pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
 def test_a_step_in_each_precision(precision: str) -> None:
     """`mixed_precision` fp16 and bf16, as autocast and GradScaler by hand."""
