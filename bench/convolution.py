@@ -50,7 +50,7 @@ def runs(name: str, of: Callable[[Case, Callable[..., object]], Run], *, train: 
         torch._dynamo.reset()
         made = case(name, batch=4)
         made.model.train(train)
-        kernels = convolution.register() if way == KERNEL else []
+        kernels = convolution.register(channels_last=not train) if way == KERNEL else []
         compiled = torch.compile(made.model, backend=backend, dynamic=False) if backend else made.model
         found[way] = of(made, compiled)
         found[way]()

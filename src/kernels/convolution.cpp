@@ -28,18 +28,26 @@ at::Tensor rows_over(const ffi::AnyBuffer& buffer) {
   return at::from_blob(buffer.untyped_data(), c10::IntArrayRef(dims.begin(), dims.size()), at::kFloat);
 }
 
-// Over the buffer: images with the channels last, which oneDNN takes as they are; all else row-major. What is registered says
-// the same to XLA, which tells a handler no layouts.
+// How images lie. What is registered says the same to XLA, which tells a handler no layouts.
+enum class Images : uint8_t { kChannelsLast, kRows };
+
+// Over the buffer: images with the channels last, which oneDNN takes as they are, or row-major; all else row-major.
+template <Images lie>
 at::Tensor tensor_over(const ffi::AnyBuffer& buffer) {
   const auto dims = buffer.dimensions();
   const c10::IntArrayRef sizes(dims.begin(), dims.size());
-  const auto options = at::TensorOptions(c10::ScalarType::Float);
-  if (sizes.size() != 4) return at::from_blob(buffer.untyped_data(), sizes, options);
+  if (lie == Images::kRows || sizes.size() != 4) return rows_over(buffer);
   const std::array<int64_t, 4> strides{sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
-  return at::from_blob(buffer.untyped_data(), sizes, strides, options);
+  return at::from_blob(buffer.untyped_data(), sizes, strides, at::kFloat);
 }
-at::Tensor argument(const ffi::RemainingArgs& args, size_t i) { return tensor_over(*args.get<ffi::AnyBuffer>(i)); }
-at::Tensor result(const ffi::RemainingRets& rets, size_t i) { return tensor_over(**rets.get<ffi::AnyBuffer>(i)); }
+template <Images lie>
+at::Tensor argument(const ffi::RemainingArgs& args, size_t i) {
+  return tensor_over<lie>(*args.get<ffi::AnyBuffer>(i));
+}
+template <Images lie>
+at::Tensor result(const ffi::RemainingRets& rets, size_t i) {
+  return tensor_over<lie>(**rets.get<ffi::AnyBuffer>(i));
+}
 
 // One at a time: each uses all processors, and XLA calls several at once.
 std::mutex& alone() {
@@ -55,15 +63,16 @@ const std::optional<c10::OperatorHandle>& in_place() {
 }
 
 // args: input, weight, and bias if there is one.
+template <Images lie>
 ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride, Ints padding, Ints dilation,
                    bool transposed, Ints output_padding, int64_t groups) {
   const std::lock_guard guard(alone());
   const c10::InferenceMode inference;
   std::optional<at::Tensor> bias;
-  if (args.size() > 2) bias = argument(args, 2);
-  if (const at::Tensor x = argument(args, 0); x.dim() == 4 && !transposed && in_place()) {
+  if (args.size() > 2) bias = argument<lie>(args, 2);
+  if (const at::Tensor x = argument<lie>(args, 0); x.dim() == 4 && !transposed && in_place()) {
     static auto* packed = new PackedWeights;
-    at::Tensor weight = rows_over(*args.get<ffi::AnyBuffer>(1)), y = result(rets, 0).zero_();
+    at::Tensor weight = rows_over(*args.get<ffi::AnyBuffer>(1)), y = result<lie>(rets, 0).zero_();
     if (auto found =
             packed->find(weight, {to_torch(padding), to_torch(stride), to_torch(dilation), x.sizes(), groups})) {
       weight = *found;
@@ -84,38 +93,37 @@ ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride
     in_place()->callBoxed(stack);
     return ffi::Error::Success();
   }
-  result(rets, 0).copy_(at::convolution(argument(args, 0), argument(args, 1), bias, to_torch(stride), to_torch(padding),
-                                        to_torch(dilation), transposed, to_torch(output_padding), groups));
+  result<lie>(rets, 0).copy_(at::convolution(argument<lie>(args, 0), argument<lie>(args, 1), bias, to_torch(stride),
+                                             to_torch(padding), to_torch(dilation), transposed,
+                                             to_torch(output_padding), groups));
   return ffi::Error::Success();
 }
 
 // args: grad_output, input, weight; of the gradients of input, weight and bias those that the mask has. There may be
 // `bias_sizes` among the attributes, or not.
+template <Images lie>
 ffi::Error backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const auto ints = [&](const char* name) { return to_torch(*attributes.get<Ints>(name)); };
   const std::lock_guard guard(alone());
   const c10::InferenceMode inference;
-  const at::Tensor grad = argument(args, 0);
+  const at::Tensor grad = argument<lie>(args, 0);
   const int64_t channels = grad.size(1);
   const c10::IntArrayRef asked = ints("output_mask");
   const std::array<bool, 3> mask{asked[0] != 0, asked[1] != 0, asked[2] != 0};
   const auto [input, weight, bias] =
-      at::convolution_backward(grad, argument(args, 1), argument(args, 2), c10::IntArrayRef(channels), ints("stride"),
-                               ints("padding"), ints("dilation"), *attributes.get<bool>("transposed"),
+      at::convolution_backward(grad, argument<lie>(args, 1), argument<lie>(args, 2), c10::IntArrayRef(channels),
+                               ints("stride"), ints("padding"), ints("dilation"), *attributes.get<bool>("transposed"),
                                ints("output_padding"), *attributes.get<int64_t>("groups"), mask);
   size_t next = 0;
   for (const at::Tensor& gradient : {input, weight, bias}) {
-    if (gradient.defined()) result(rets, next++).copy_(gradient);
+    if (gradient.defined()) result<lie>(rets, next++).copy_(gradient);
   }
   return ffi::Error::Success();
 }
 
-}  // namespace
-}  // namespace tpjrt::kernels
-
-extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_convolution(XLA_FFI_CallFrame* frame) {
-  using tpjrt::kernels::Ints;
-  static auto* handler = xla::ffi::Ffi::Bind()
+template <Images lie>
+XLA_FFI_Error* call_forward(XLA_FFI_CallFrame* frame) {
+  static auto* handler = ffi::Ffi::Bind()
                              .RemainingArgs()
                              .RemainingRets()
                              .Attr<Ints>("stride")
@@ -124,14 +132,27 @@ extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_conv
                              .Attr<bool>("transposed")
                              .Attr<Ints>("output_padding")
                              .Attr<int64_t>("groups")
-                             .To(tpjrt::kernels::forward)
+                             .To(forward<lie>)
                              .release();
   return handler->Call(frame);
 }
 
-extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_convolution_backward(
-    XLA_FFI_CallFrame* frame) {
-  static auto* handler =
-      xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(tpjrt::kernels::backward).release();
+template <Images lie>
+XLA_FFI_Error* call_backward(XLA_FFI_CallFrame* frame) {
+  static auto* handler = ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(backward<lie>).release();
   return handler->Call(frame);
 }
+
+}  // namespace
+}  // namespace tpjrt::kernels
+
+#define TPJRT_HANDLER(symbol, function)                                                               \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* symbol(XLA_FFI_CallFrame* frame) { \
+    using tpjrt::kernels::Images;                                                                     \
+    return tpjrt::kernels::function(frame);                                                           \
+  }
+
+TPJRT_HANDLER(torch_pjrt_convolution, call_forward<Images::kChannelsLast>)
+TPJRT_HANDLER(torch_pjrt_convolution_backward, call_backward<Images::kChannelsLast>)
+TPJRT_HANDLER(torch_pjrt_convolution_of_rows, call_forward<Images::kRows>)
+TPJRT_HANDLER(torch_pjrt_convolution_backward_of_rows, call_backward<Images::kRows>)

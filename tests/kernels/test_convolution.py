@@ -18,9 +18,10 @@ CASES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 }
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_values(case: str, with_bias: bool) -> None:
+def test_values(case: str, with_bias: bool, channels_last: bool) -> None:
     function, size, weight_size, options = CASES[case]
     tensors = [torch.randn(size), torch.randn(weight_size)]
     if with_bias:
@@ -32,7 +33,7 @@ def test_values(case: str, with_bias: bool) -> None:
         gradients = torch.autograd.grad(y.square().sum(), given)
         return [x.detach().cpu() for x in (y, *gradients)]
 
-    kernels = convolution.register()
+    kernels = convolution.register(channels_last=channels_last)
     try:
         with torch_pjrt.explain() as report:
             ours = results("pjrt")
@@ -42,6 +43,7 @@ def test_values(case: str, with_bias: bool) -> None:
     done = {one.name: one.done_by for run in report.graphs for one in run.composites}
     assert set(done) == {"aten.convolution.default", "aten.convolution_backward.default"}
     assert all(by.startswith("torch_pjrt_convolution") for by in done.values()), done
+    assert all(by.split()[0].endswith("_of_rows") != channels_last for by in done.values()), done
     for mine, expected in zip(ours, results("cpu"), strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 

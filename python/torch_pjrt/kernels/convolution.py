@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -49,21 +50,26 @@ def operand_layouts(call: Call) -> list[Sequence[int] | None]:
     return orders
 
 
-def register() -> list[RegisteredKernel]:
+def register(*, channels_last: bool = True) -> list[RegisteredKernel]:
     """Has them do ``aten.convolution.default`` and its backward on the CPU, from now on.
+
+    Args:
+        channels_last: have images with the channels last within programs, which is faster where a network only infers.
+            In training it is slower: what is saved for the backward is row-major, and so it is copied to and fro.
 
     Raises:
         ValueError: they are registered already.
     """
-    library = str(_C.__file__)
+    order: dict[str, Any] = {}
+    if channels_last:
+        order = {"operand_layouts": operand_layouts, "result_layouts": lambda call: layouts(call.results)}
     return [
         register_kernel(
             f"aten.{name}.default",
-            library=library,
-            symbol=f"torch_pjrt_{name}",
+            library=str(_C.__file__),
+            symbol=f"torch_pjrt_{name}" if channels_last else f"torch_pjrt_{name}_of_rows",
             when=is_worth_it,
-            operand_layouts=operand_layouts,
-            result_layouts=lambda call: layouts(call.results),
+            **order,
         )
         for name in ("convolution", "convolution_backward")
     ]

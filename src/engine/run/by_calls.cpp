@@ -93,8 +93,7 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
   const auto device = walk.nodes.back()->signature->device;
   std::vector<char> is_free;
   for (const graph::NodePtr& leaf : walk.leaves) is_free.push_back(session_.client().is_host_memory() && is_last(leaf));
-  std::vector<graph::NodePtr> taken;  // leaves, and the buffers that they had
-  std::vector<std::shared_ptr<pjrt::Buffer>> memory;
+  std::vector<std::pair<graph::NodePtr, std::shared_ptr<pjrt::Buffer>>> taken;  // leaves, and the buffers that they had
   const Interpreting with{
       [&](const graph::NodePtr& leaf) {
         session_.await(*data_of(*leaf).buffer);
@@ -103,18 +102,17 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
       [&](const graph::NodePtr& leaf) {
         if (!is_free[leaf->local]) return false;
         if (taken.empty()) session_.await_all();  // who reads it may not be done
-        taken.push_back(leaf);
-        memory.push_back(std::move(static_cast<DeviceData&>(*leaf->data).buffer));
+        taken.emplace_back(leaf, std::move(static_cast<DeviceData&>(*leaf->data).buffer));
         return true;
       },
       [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands); }};
   const std::vector<at::Tensor> values = engine::interpret(walk, with);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto it = std::ranges::find_if(
-        memory, [&](const auto& buffer) { return buffer && buffer->host_pointer() == values[i].const_data_ptr(); });
-    const bool is_new = it == memory.end();
-    const bool fits = !is_new && taken[static_cast<size_t>(it - memory.begin())]->leaf_type == walk.results[i].type();
-    results.push_back(fits ? std::move(*it) : to_device(values[i], device, /*owned=*/is_new));
+        taken, [&](const auto& one) { return one.second && one.second->host_pointer() == values[i].const_data_ptr(); });
+    const bool is_new = it == taken.end();
+    const bool fits = !is_new && it->first->leaf_type == walk.results[i].type();
+    results.push_back(fits ? std::move(it->second) : to_device(values[i], device, /*owned=*/is_new));
   }
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
