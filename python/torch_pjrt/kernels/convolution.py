@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -60,16 +59,14 @@ def register(*, channels_last: bool = True) -> list[RegisteredKernel]:
     Raises:
         ValueError: they are registered already.
     """
-    order: dict[str, Any] = {}
-    if channels_last:
-        order = {"operand_layouts": operand_layouts, "result_layouts": lambda call: layouts(call.results)}
     return [
         register_kernel(
             f"aten.{name}.default",
             library=str(_C.__file__),
             symbol=f"torch_pjrt_{name}" if channels_last else f"torch_pjrt_{name}_of_rows",
             when=is_worth_it,
-            **order,
+            operand_layouts=operand_layouts if channels_last else None,
+            result_layouts=(lambda call: layouts(call.results)) if channels_last else None,
         )
         for name in ("convolution", "convolution_backward")
     ]
