@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "graph/composites.h"
+#include "graph/precision.h"
 #include "graph/type.h"
 
 namespace tpjrt::graph {
@@ -52,6 +53,7 @@ struct Signature {
   int8_t device = 0;                      // index of the device the operands and results live on
   bool random = false;                    // the last two numbers are the random key
   CompositesPtr composites = nullptr;     // asked for when it was recorded
+  Precisions precisions;                  // asked for when it was recorded
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   std::string file;  // the user's line that first recorded it

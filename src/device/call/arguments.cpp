@@ -1,6 +1,7 @@
 // Flattening a call. This is the recorder's hot path: words in, no allocation for calls of ordinary size.
 #include "device/call/arguments.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/DefaultDtype.h>
@@ -32,8 +33,27 @@ enum Tag : uint64_t {
   kComplexTag,
 };
 
-// An address has 48 bits.
-constexpr int kDtypeBits = 8;
+// What holds for a call but is none of its arguments is one word: the default dtype, two precisions, and an address, which
+// has 48 bits.
+constexpr int kDtypeBits = 8, kPrecisionBits = 4;
+
+// See PyTorch's "TensorFloat-32" note: torch.set_float32_matmul_precision, torch.backends.cuda.matmul and
+// torch.backends.cudnn. They are looked up here, as C++ may set them, too.
+graph::Precisions asked_precisions(graph::PrecisionSettings settings) {
+  using enum graph::Precision;
+  const auto asked = [](at::Float32Backend backend, at::Float32Op op) {
+    return at::globalContext().float32Precision(backend, op);
+  };
+  graph::Precisions precisions;
+  if (asked(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32) {
+    const bool is_medium = asked(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL) == at::Float32Precision::BF16;
+    precisions.products = is_medium ? kDefault : kHigh;
+  }
+  const bool is_cuda = settings == graph::PrecisionSettings::kCuda;
+  const bool has_tf32 = is_cuda && asked(at::Float32Backend::CUDA, at::Float32Op::CONV) == at::Float32Precision::TF32;
+  precisions.convolutions = is_cuda ? (has_tf32 ? kHigh : kHighest) : precisions.products;
+  return precisions;
+}
 
 uint64_t negative(const Number& number) {
   return number.kind == Number::Kind::kInt && number.as_int() < 0 ? uint64_t{1} << 40 : 0;
@@ -107,7 +127,12 @@ uint64_t Arguments::hash() const {
 }
 
 graph::CompositesPtr Arguments::composites() const {
-  return reinterpret_cast<graph::CompositesPtr>(key[1] >> kDtypeBits);
+  return reinterpret_cast<graph::CompositesPtr>(key[1] >> (kDtypeBits + kPrecisionBits));
+}
+
+graph::Precisions Arguments::precisions() const {
+  return {static_cast<graph::Precision>(key[1] >> kDtypeBits & 3),
+          static_cast<graph::Precision>(key[1] >> (kDtypeBits + 2) & 3)};
 }
 
 void Arguments::add_numbers_to_key() {
@@ -121,7 +146,14 @@ void Arguments::add_numbers_to_key() {
 Flattener::Flattener(const Operator& op, Arguments& out) : op_(op), out_(out) {
   out_.key.push_back(reinterpret_cast<uint64_t>(&op));
   const auto asked = reinterpret_cast<uint64_t>(graph::asked_composites().load(std::memory_order_relaxed));
-  out_.key.push_back(asked << kDtypeBits | static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
+  uint64_t word = asked << (kDtypeBits + kPrecisionBits);
+  const auto settings = graph::precision_settings().load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(settings != graph::PrecisionSettings::kNone) && op.may_multiply) {
+    const graph::Precisions precisions = asked_precisions(settings);
+    word |= (static_cast<uint64_t>(precisions.products) | static_cast<uint64_t>(precisions.convolutions) << 2)
+            << kDtypeBits;
+  }
+  out_.key.push_back(word | static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
 }
 
 void Flattener::append(const at::Tensor& tensor, bool written) {

@@ -13,6 +13,7 @@
 #include "device/call/operator.h"
 #include "graph/composites.h"
 #include "graph/number.h"
+#include "graph/precision.h"
 
 namespace tpjrt::device {
 
@@ -30,6 +31,7 @@ struct Arguments {
 
   uint64_t hash() const;
   graph::CompositesPtr composites() const;  // asked for when the call was written down
+  graph::Precisions precisions() const;     // likewise; the highest for calls that multiply no matrices
   // Makes the numbers' values part of the key, for calls whose lowering holds them.
   void add_numbers_to_key();
 };

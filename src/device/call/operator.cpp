@@ -204,6 +204,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
+  may_multiply = reads_tensor && !handle.hasTag(at::Tag::pointwise);
   numbers_are_types = !reads_tensor || refuses_numbers(base);
   writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_" || name == "aten::_foreach_zero_" ||
                      name == "aten::threshold_";

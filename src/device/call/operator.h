@@ -39,6 +39,7 @@ struct Operator {
   std::vector<OperatorArgument> arguments;
   size_t returns = 0;
   bool writes = false;
+  bool may_multiply = false;       // matrices, in which case it is to know how exactly
   bool indexes = false;            // reads positions from an index: then what it reads and what it writes must be apart
   bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
   std::optional<size_t> draws_by;  // which argument says that nothing is drawn: `training` false, `dropout_p` of 0

@@ -267,6 +267,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.device = arguments.device;
   signature.random = draws(op, values);
   signature.composites = arguments.composites();
+  signature.precisions = arguments.precisions();
   Describer call(op, values, arguments.unusual, signature);
   Location location = user_location();
   signature.file = std::move(location.file);

@@ -206,6 +206,7 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
   const CallLowering& lowering = lowering_of(signature);
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
+    e.set_precisions(signature.precisions);
     Values results = ops::RuleTable::emit(*lowering.rule, e, call.call);
     call.report_pins(signature);
     return results;

@@ -11,6 +11,7 @@
 
 #include "device/backend/accelerator.h"
 #include "device/start/eager.h"
+#include "graph/precision.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
 
@@ -22,6 +23,11 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
   return pjrt::Client::create(api, client_options(plugin));
+}
+
+graph::PrecisionSettings precision_settings_of(const std::string& platform) {
+  if (platform == "cpu") return graph::PrecisionSettings::kNone;
+  return platform == "cuda" || platform == "rocm" ? graph::PrecisionSettings::kCuda : graph::PrecisionSettings::kOther;
 }
 
 // What is free and what there is in all, where it is known.
@@ -90,6 +96,7 @@ void Session::init(const PluginChoice& plugin) {
       const auto sizes = memory_sizes(*client, i);
       capacities_.push_back(sizes ? sizes->second : SIZE_MAX);
     }
+    graph::precision_settings() = precision_settings_of(client->platform_name());
     plugin_ = plugin;
     client_ = std::move(client);
   });

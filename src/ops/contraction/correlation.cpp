@@ -32,7 +32,7 @@ hlo::ConvolutionWindow window_of(const Dims& strides, const Dims& lhs_dilation, 
 
 Value convolve(Emit& e, const Value& lhs, const Value& rhs, const hlo::ConvolutionDimensions& dims,
                const hlo::ConvolutionWindow& window) {
-  return e.convolution(lhs, rhs, dims, window, lhs.element(), precision_of(lhs.element()));
+  return e.convolution(lhs, rhs, dims, window, lhs.element(), convolution_precision(e, lhs.element()));
 }
 
 }  // namespace

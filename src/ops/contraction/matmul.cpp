@@ -11,7 +11,7 @@ namespace tpjrt::ops {
 namespace {
 
 Value plain(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
-  return e.dot_general(a, b, dims, out, precision_of(a.element()));
+  return e.dot_general(a, b, dims, out, product_precision(e, a.element()));
 }
 
 // The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
@@ -56,7 +56,7 @@ Values int_mm(Emit& e, const Call& c) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
   if (a.element() == b.element()) return matrix<by>(e, c, "self", "mat2");
   const ElementType out = e.element(c.result());
-  return {e.dot_general(e.to(a, out), e.to(b, out), {{}, {}, {1}, {0}}, out, precision_of(out))};
+  return {e.dot_general(e.to(a, out), e.to(b, out), {{}, {}, {1}, {0}}, out, product_precision(e, out))};
 }
 
 // aten::bmm

@@ -26,7 +26,7 @@ Value biased(Emit& e, const Call& c, const Value& product) {
 
 Value scaled_product(Emit& e, const Call& c, const Value& scale_a, const Value& scale_b) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
-  Value product = e.dot_general(a, b, {{}, {}, {1}, {0}}, kAccumulated, precision_of(kAccumulated));
+  Value product = e.dot_general(a, b, {{}, {}, {1}, {0}}, kAccumulated, product_precision(e, kAccumulated));
   for (const Value& scale : {scale_a, scale_b}) {
     product = e.mul(product, e.broadcast_to(e.to(scale, kAccumulated), product.dims()));
   }
@@ -47,7 +47,7 @@ Value product_of_scaled(Emit& e, const Value& a, const Value& scale_a, const Val
     return e.mul(e.to(x, kAccumulated), e.to(scale, kAccumulated));
   };
   return e.dot_general(scaled(a, scale_a), scaled(b, scale_b), {{}, {}, {1}, {1}}, kAccumulated,
-                       precision_of(kAccumulated));
+                       product_precision(e, kAccumulated));
 }
 
 // MX scales as PyTorch has them (SwizzleType.SWIZZLE_32_4_4), as the matrix of (rows, blocks) that they are of: tiles of

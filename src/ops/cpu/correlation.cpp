@@ -154,7 +154,7 @@ Value tiles_of(Emit& e, const Value& x, const Motion& m, const Dims& kernel, con
 }
 
 Value multiply(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
-  return e.dot_general(a, b, dims, Emit::compute_element(a.element()), precision_of(a.element()));
+  return e.dot_general(a, b, dims, Emit::compute_element(a.element()), convolution_precision(e, a.element()));
 }
 
 // The weight is an operand of a batch of products, one for each example, which leaves the features where they are.

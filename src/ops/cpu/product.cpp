@@ -19,7 +19,7 @@ std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo
   if (a.rank() != 2 || b.rank() != 2 || dims.lhs_contracting != Dims{1} || !dims.lhs_batch.empty()) return {};
   const Value* w = dims.rhs_contracting == Dims{1} ? &b : e.transposed_from(b);
   if (!w || w->type.elements() < kLarge || a.dim(0) > kFew || 4 * a.dim(0) > w->dim(0)) return {};
-  Value columns = e.dot_general(*w, a, {{}, {}, {1}, {1}}, out, precision_of(a.element()));
+  Value columns = e.dot_general(*w, a, {{}, {}, {1}, {1}}, out, product_precision(e, a.element()));
   return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
 }
 
@@ -54,7 +54,7 @@ std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo:
   const int64_t piece = b.dim(0) / kPieces;
   if (a.dim(0) != 1 || b.type.elements() < kLarge || piece * kPieces != b.dim(0)) return {};
   const Value row = e.reshape(a, {kPieces, piece}), matrix = e.reshape(b, {kPieces, piece, b.dim(1)});
-  const Value pieces = e.dot_general(row, matrix, {{0}, {0}, {1}, {1}}, out, precision_of(out));
+  const Value pieces = e.dot_general(row, matrix, {{0}, {0}, {1}, {1}}, out, product_precision(e, out));
   return e.reshape(e.sum(pieces, {0}), {1, b.dim(1)});
 }
 
@@ -65,7 +65,7 @@ std::optional<Value> turned_vector(Emit& e, const Value& a, const Value& b, cons
   if (a.rank() != 2 || b.rank() != 1 || dims.lhs_contracting != Dims{1}) return {};
   const Value* matrix = e.transposed_from(a);
   if (!matrix) return {};
-  return e.dot_general(b, *matrix, {{}, {}, {0}, {0}}, out, precision_of(a.element()));
+  return e.dot_general(b, *matrix, {{}, {}, {0}, {0}}, out, product_precision(e, a.element()));
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ Value product_on_cpu(Emit& e, const Value& a, const Value& b, const hlo::DotDime
   if (auto turned = turned_vector(e, a, b, dims, out)) return *turned;
   if (auto fused = tiny(e, a, b, dims, out)) return *fused;
   if (auto in_pieces = one_row(e, a, b, dims, out)) return *in_pieces;
-  return e.dot_general(a, b, dims, out, precision_of(a.element()));
+  return e.dot_general(a, b, dims, out, product_precision(e, a.element()));
 }
 
 }  // namespace tpjrt::ops

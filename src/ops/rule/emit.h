@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "graph/precision.h"
 #include "ops/rule/call.h"
 #include "ops/rule/forms.h"
 
@@ -53,6 +54,9 @@ class Emit : public hlo::Builder {
   // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/program/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
+  // How exactly the call that is emitted next multiplies float32.
+  void set_precisions(graph::Precisions precisions) { precisions_ = precisions; }
+  graph::Precisions precisions() const { return precisions_; }
   Value slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end);  // x[begin:end] along dim
   Value dot_general(const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions, ElementType result,
                     std::string_view precision) {
@@ -121,6 +125,7 @@ class Emit : public hlo::Builder {
   const Forms* forms_;
   std::vector<Requirement> requirements_;
   bool requires_ = true, writes_apart_ = false;
+  graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
 };
 

@@ -1,15 +1,24 @@
-// How exactly products of floats are computed: as PyTorch does by default.
+// How exactly products of floats are computed: as PyTorch's settings say (graph/precision.h).
 #pragma once
 
+#include <array>
 #include <string_view>
 
-#include "hlo/type.h"
+#include "ops/rule/emit.h"
 
 namespace tpjrt::ops {
 
-// f32 is multiplied as f32. With XLA's own default GPUs would use TF32 and TPUs bf16 passes. Other types have one way.
-inline std::string_view precision_of(hlo::ElementType element) {
-  return element == hlo::ElementType::kF32 || element == hlo::ElementType::kC64 ? "HIGHEST" : "DEFAULT";
+// Of float32; other types have one way. With XLA's own default GPUs would use TF32 and TPUs one pass in bfloat16.
+inline std::string_view precision_of(hlo::ElementType element, graph::Precision asked) {
+  static constexpr std::array<std::string_view, 3> kWords{"HIGHEST", "HIGH", "DEFAULT"};
+  const bool is_float32 = element == hlo::ElementType::kF32 || element == hlo::ElementType::kC64;
+  return is_float32 ? kWords[static_cast<size_t>(asked)] : "DEFAULT";
+}
+inline std::string_view product_precision(const Emit& e, hlo::ElementType element) {
+  return precision_of(element, e.precisions().products);
+}
+inline std::string_view convolution_precision(const Emit& e, hlo::ElementType element) {
+  return precision_of(element, e.precisions().convolutions);
 }
 
 }  // namespace tpjrt::ops

@@ -151,6 +151,56 @@ def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
     """)
 
 
+def test_precision_of_float32(run: Run) -> None:
+    """PyTorch's settings for CUDA hold, on its tensors and on "pjrt"'s; a change of them makes other programs."""
+    run("""
+    import re
+    from torch_pjrt import _C
+
+    conv, linear = torch.nn.Conv2d(2, 2, 1), torch.nn.Linear(3, 3)
+    image, half = torch.ones(1, 2, 3, 3), torch.ones(3, 3, dtype=torch.bfloat16)
+
+    def precisions(text):
+        return set(re.findall(r"precision = \\[(\\w+)", text) + re.findall(r"#stablehlo<precision (\\w+)", text))
+
+    def lazily():
+        calls = (conv.to("pjrt"), image), (linear.to("pjrt"), image), (torch.relu, image), (lambda h: h @ h, half)
+        return [precisions(torch_pjrt.to_stablehlo(call, x)) for call, x in calls]
+
+    def compiled():
+        texts = []
+        _C.set_program_listener(lambda _, text: texts.append(text))
+        torch._dynamo.reset()
+        with torch.no_grad():
+            both = torch.compile(lambda c, l, i: (c(i) + 1, l(i) - 1), backend="pjrt")
+            both(conv.cuda(), linear.cuda(), image.cuda())
+        _C.set_program_listener(None)
+        return [precisions(text) for text in texts]
+
+    HIGHEST, HIGH, DEFAULT = {"HIGHEST"}, {"HIGH"}, {"DEFAULT"}
+    assert (found := lazily()) == [HIGH, HIGHEST, set(), DEFAULT], found  # PyTorch's own defaults
+    assert (found := compiled()) == [HIGH | HIGHEST], found
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = False
+    assert (found := lazily()) == [HIGHEST, HIGH, set(), DEFAULT], found
+    assert (found := compiled()) == [HIGH | HIGHEST], found
+    torch.set_float32_matmul_precision("medium")
+    assert (found := lazily()) == [HIGHEST, DEFAULT, set(), DEFAULT], found
+    assert (found := compiled()) == [DEFAULT | HIGHEST], found
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    assert compiled() == [], "the first program is known"
+
+    x, weight = torch.ones(3, 3, device="pjrt"), torch.ones(3, 3, device="pjrt", requires_grad=True)
+    torch.set_float32_matmul_precision("high")
+    loss = (x @ weight).sum()
+    torch.set_float32_matmul_precision("highest")
+    loss.backward()  # each call by the settings that it was made with
+    assert precisions(_C.stablehlo([loss, weight.grad])) == HIGH | HIGHEST
+    assert weight.grad.tolist() == [[3.0] * 3] * 3
+    """)
+
+
 def test_a_plugin_without_streams_is_waited_for(run: Run) -> None:
     program = """
     f = torch.compile(lambda x: x + 1, backend="pjrt")
