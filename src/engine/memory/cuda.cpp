@@ -6,6 +6,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <dlfcn.h>
+
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -15,10 +17,16 @@ namespace {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-// torch 2.11 can't tell without CUDA's own headers.
+// In torch 2.11 a stream can't tell; CUDA's runtime, which PyTorch has loaded for all to see, can.
 bool is_captured(const auto& stream) {
-  if constexpr (requires { stream.is_capturing(); }) return stream.is_capturing();
-  return false;
+  if constexpr (requires { stream.is_capturing(); }) {
+    return stream.is_capturing();
+  } else {
+    using Ask = int(void* stream, int* status);
+    static auto* ask = reinterpret_cast<Ask*>(dlsym(RTLD_DEFAULT, "cudaStreamIsCapturing"));
+    int status = 0;  // cudaStreamCaptureStatusNone
+    return ask && ask(stream.native_handle(), &status) == 0 && status != 0;
+  }
 }
 
 // What a storage over a result's memory owns.
@@ -55,7 +63,8 @@ void give_back(void* context) {
   auto* lent = static_cast<Lent*>(context);
   try {
     Returned::instance().add(*lent);
-    Returned::instance().sweep();
+    // While a stream is captured, CUDA takes no questions about events.
+    if (!is_captured(current_stream(lent->stream.device()))) Returned::instance().sweep();
     delete lent;
   } catch (const std::exception& error) {  // the platform is gone, as at the process's end: so is the memory
     TORCH_WARN("memory of a compiled function's result is not given back: ", error.what());
@@ -78,11 +87,11 @@ size_t device_index(const pjrt::Client& client, c10::Device device) {
 }
 
 pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device) {
-  Returned::instance().sweep();
   const c10::Stream current = current_stream(device);
   TORCH_CHECK(!is_captured(current),
               "a function compiled by backend 'pjrt' can't be part of a CUDA graph: the plugin has streams of its own. "
               "Call it outside of torch.cuda.graph");
+  Returned::instance().sweep();
   const auto stream = pjrt::plugin_stream(client, device_index);
   if (!stream) {
     current.synchronize();
