@@ -1,6 +1,8 @@
 // Making a client, and making buffers and executables on it.
 #include "pjrt/client.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "pjrt/api/element_type.h"
@@ -177,11 +179,35 @@ std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::sha
 }
 
 std::string Client::serialized_options(const CompileOptions& options) const {
-  return serialize(options, devices_.at(static_cast<size_t>(options.device_ordinal)).id);
+  CompileOptions known = options;
+  {
+    std::lock_guard guard(unknown_lock_);
+    for (const std::string& name : unknown_hints_) {
+      if (options.hints.contains(name)) known.overrides.erase(name);
+    }
+  }
+  return serialize(known, devices_.at(static_cast<size_t>(options.device_ordinal)).id);
+}
+
+void Client::with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call) {
+  // "No such compile option: 'xla_…'", one at a time.
+  const auto is_told_unknown = [&](const Error& error) {
+    std::lock_guard guard(unknown_lock_);
+    return std::ranges::any_of(options.hints, [&](const std::string& name) {
+      const bool named = std::string_view(error.what()).find("option: '" + name + "'") != std::string_view::npos;
+      return named && unknown_hints_.insert(name).second;
+    });
+  };
+  for (;;) {
+    try {
+      return call(serialized_options(options));
+    } catch (const Error& error) {
+      if (!is_told_unknown(error)) throw;
+    }
+  }
 }
 
 std::shared_ptr<Executable> Client::compile(const std::string& stablehlo, const CompileOptions& options) {
-  const std::string serialized = serialized_options(options);
   const std::string format = "mlir";
   PJRT_Program program{};
   program.struct_size = PJRT_Program_STRUCT_SIZE;
@@ -193,21 +219,24 @@ std::shared_ptr<Executable> Client::compile(const std::string& stablehlo, const 
   TPJRT_ARGS(PJRT_Client_Compile, args);
   args.client = handle_;
   args.program = &program;
-  args.compile_options = serialized.data();
-  args.compile_options_size = serialized.size();
-  TPJRT_CALL(api_, PJRT_Client_Compile, args);
+  with_options(options, [&](const std::string& serialized) {
+    args.compile_options = serialized.data();
+    args.compile_options_size = serialized.size();
+    TPJRT_CALL(api_, PJRT_Client_Compile, args);
+  });
   return std::make_shared<Executable>(shared_from_this(), args.executable, static_cast<size_t>(options.device_ordinal));
 }
 
 std::shared_ptr<Executable> Client::deserialize(const std::string& serialized, const CompileOptions& options) {
-  const std::string overridden = serialized_options(options);
   TPJRT_ARGS(PJRT_Executable_DeserializeAndLoad, args);
   args.client = handle_;
   args.serialized_executable = serialized.data();
   args.serialized_executable_size = serialized.size();
-  args.overridden_serialized_compile_options = overridden.data();
-  args.overridden_serialized_compile_options_size = overridden.size();
-  TPJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args);
+  with_options(options, [&](const std::string& overridden) {
+    args.overridden_serialized_compile_options = overridden.data();
+    args.overridden_serialized_compile_options_size = overridden.size();
+    TPJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args);
+  });
   return std::make_shared<Executable>(shared_from_this(), args.loaded_executable,
                                       static_cast<size_t>(options.device_ordinal));
 }

@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,6 +83,8 @@ class Client : public std::enable_shared_from_this<Client> {
  private:
   explicit Client(const Api& api) : api_(api) {}
   std::string serialized_options(const CompileOptions& options) const;
+  // What `call` makes of serialized options: without the hints that the plugin turns out not to know.
+  void with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call);
   // Finds out by asking a small buffer.
   bool ask_is_host_memory();
 
@@ -91,6 +95,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<Device> devices_;
   std::unique_ptr<MemoryUse[]> memory_;  // by device
   bool is_host_memory_ = false;
+  mutable std::mutex unknown_lock_;
+  std::set<std::string> unknown_hints_;  // of CompileOptions
 };
 
 }  // namespace tpjrt::pjrt

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <variant>
@@ -28,6 +29,8 @@ struct CompileOptions {
   // Settings of XLA for this program alone, by their names as flags, such as {"xla_cpu_enable_fast_math", true}. An
   // unknown one fails the compile.
   Options overrides;
+  // Those among them that a plugin which doesn't know them does without, as older and newer ones than ours do.
+  std::set<std::string> hints;
 };
 
 class Executable {

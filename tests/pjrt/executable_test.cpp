@@ -175,7 +175,7 @@ TEST_F(ExecutableTest, OutOfMemoryIsAnError) {
 
 TEST_F(ExecutableTest, OnAnotherDevice) {
   if (test_client().devices().size() < 2) GTEST_SKIP() << "one device";
-  const auto executable = test_client().compile(double_program(4), {.device_ordinal = 1, .overrides = {}});
+  const auto executable = test_client().compile(double_program(4), {.device_ordinal = 1, .overrides = {}, .hints = {}});
   const auto result = run(*executable, *upload(Floats(4), Semantics::kCopy, 1));
   EXPECT_EQ(result->device_index(), 1u);
   EXPECT_EQ(download(*result)[3], 8);
@@ -183,9 +183,22 @@ TEST_F(ExecutableTest, OnAnotherDevice) {
 
 TEST_F(ExecutableTest, UnknownOverridesAreRefused) {
   EXPECT_NE(thrown([] {
-              test_client().compile(double_program(4), {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}});
+              test_client().compile(double_program(4),
+                                    {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}, .hints = {}});
             }).find("xla_nonsense"),
             std::string::npos);
+}
+
+TEST_F(ExecutableTest, HintsThatThePluginDoesNotKnowAreLeftOut) {
+  CompileOptions options;
+  options.overrides = {{"xla_nonsense", true}, {"xla_more_nonsense", int64_t{3}}, {"xla_cpu_enable_fast_math", false}};
+  options.hints = {"xla_nonsense", "xla_more_nonsense", "xla_cpu_enable_fast_math"};
+  for (int round = 0; round < 2; ++round) {
+    const auto executable = test_client().compile(double_program(4), options);
+    EXPECT_EQ(download(*run(*executable, *upload(Floats(4))))[3], 8);
+  }
+  options.hints.erase("xla_nonsense");
+  EXPECT_NE(thrown([&] { test_client().compile(double_program(4), options); }).find("xla_nonsense"), std::string::npos);
 }
 
 TEST_F(ExecutableTest, SerializeAndLoad) {
@@ -198,7 +211,7 @@ TEST_F(ExecutableTest, SerializeAndLoad) {
     throw;
   }
   for (int device = 0; device < static_cast<int>(test_client().devices().size()); ++device) {
-    const auto loaded = test_client().deserialize(bytes, {.device_ordinal = device, .overrides = {}});
+    const auto loaded = test_client().deserialize(bytes, {.device_ordinal = device, .overrides = {}, .hints = {}});
     ASSERT_EQ(loaded->num_results(), 1u);
     EXPECT_EQ(loaded->result_types()[0]->dims, std::vector<int64_t>{4});
     const auto argument = upload(Floats(4), Semantics::kCopy, static_cast<size_t>(device));

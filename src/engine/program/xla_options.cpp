@@ -90,7 +90,11 @@ pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordi
   if (is_cpu && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
   // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
   if (is_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
-  for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) options.overrides[name] = value;
+  options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};  // of speed alone
+  for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) {
+    options.overrides[name] = value;
+    options.hints.erase(name);
+  }
   return options;
 }
 
