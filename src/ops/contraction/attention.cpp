@@ -1,9 +1,10 @@
-// Scaled dot product attention, forward and backward: torch's fused operator for backends of our kind, and the CPU's,
-// which graphs that were captured from CPU tensors hold.
+// Scaled dot product attention, forward and backward: torch's fused operator for backends of our kind, and the CPU's and
+// CUDA's, which graphs that were captured from their tensors hold.
 //
 // Scores and softmax are f32 for half types; the probabilities are rounded to the values' dtype for the second product,
 // as fused kernels do. A row that is masked completely gives 0 and has logsumexp -inf.
 #include <cmath>
+#include <string>
 
 #include "ops/creation/draw.h"
 #include "ops/rule/expression.h"
@@ -52,7 +53,7 @@ struct Attention {
 
   // Matrix products over the last two dimensions, contracting `a`'s dimension i with `b`'s dimension j.
   Expression product(const Value& a, int64_t i, const Value& b, int64_t j) const {
-    return {&e, e.dot_general(a, b, {{0, 1}, {0, 1}, {i}, {j}}, element, precision_of(a.element()))};
+    return {&e, e.dot_general(a, b, {{0, 1}, {0, 1}, {i}, {j}}, element, product_precision(e, a.element()))};
   }
   Expression row(const Value& x) const { return {&e, e.broadcast_in_dim(x, score_dims(), {0, 1, 2})}; }
 
@@ -82,6 +83,20 @@ struct Attention {
     return is_number("attn_bias") || is_number("attn_mask");
   }
 
+  // What forward saves of each row of scores. CUDA's memory-efficient kernel has rows of a multiple of 32, and none where it
+  // is not asked for any; cuDNN's has one more dimension.
+  Value saved(const Value& rows, const graph::TensorType& form) const {
+    const Dims dims = dims_of(form);
+    if (form.numel() == 0) return e.zeros(e.type_of(form));
+    const bool is_longer = dims.size() == 3 && dims[2] > queries;
+    return e.as(is_longer ? e.pad_dim(rows, 2, 0, dims[2] - queries) : e.reshape(rows, dims), form);
+  }
+  Value read(const Value& saved) const {
+    Value rows = e.to(saved, element);
+    if (rows.rank() == 3 && rows.dim(2) > queries) rows = e.slice_dim(rows, 2, 0, queries);
+    return e.reshape(rows, {batch, heads, queries});
+  }
+
   // What dropout multiplies the probabilities with, from the key that is drawn for this call.
   Expression dropped(const Call& keyed, const Expression& x) const {
     const double p = c.real("dropout_p");
@@ -95,8 +110,10 @@ struct Attention {
 Expression finite_or(const Expression& x, double instead) { return where(x == -INFINITY, instead, x); }
 
 // aten::_scaled_dot_product_flash_attention_for_cpu: (output, logsumexp), without dropout.
-// aten::_scaled_dot_product_fused_attention_overrideable: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed,
-// offset, debug mask). The two halves of the random key are given as seed and offset, so that backward draws the same.
+// aten::_scaled_dot_product_efficient_attention: (output, logsumexp, seed, offset).
+// aten::_scaled_dot_product_flash_attention: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, rng_state, unused, debug
+// mask), and the other two of CUDA's and aten::_scaled_dot_product_fused_attention_overrideable with (…, seed, offset, debug
+// mask). The two halves of the random key are given as seed and offset, or as the state, so that backward draws the same.
 Values attention(Emit& e, const Call& c) {
   Attention a(e, c);
   if (c.has("return_debug_mask") && c.boolean("return_debug_mask")) throw Unsupported("return_debug_mask");
@@ -115,21 +132,21 @@ Values attention(Emit& e, const Call& c) {
 
   Values results(c.results.size());
   results[0] = e.as(e.reshape(a.per_head(out.value), dims_of(c.result(0))), c.result(0));
-  results[1] = e.as(e.reshape((highest + log(sum)).value, dims_of(c.result(1))), c.result(1));
+  results[1] = a.saved((highest + log(sum)).value, c.result(1));
   int64_t half = 0;
   for (size_t i = 2; i < results.size(); ++i) {
     if (!c.results[i]) continue;
     const Type type = e.type_of(c.result(i));
-    const bool is_key = drops && half < 2 && type == Type{ElementType::kS64, {}};
     results[i] = e.zeros(type);
-    if (is_key) results[i] = e.bitcast_convert(e.reshape(e.slice(c.rng_key, {half}, {half + 1}, {1}), {}), type);
+    if (drops && type == Type{ElementType::kU64, {2}}) results[i] = c.rng_key;
+    const bool is_half = drops && half < 2 && type == Type{ElementType::kS64, {}};
+    if (is_half) results[i] = e.bitcast_convert(e.reshape(e.slice(c.rng_key, {half}, {half + 1}, {1}), {}), type);
     ++half;
   }
   return results;
 }
 
-// aten::_scaled_dot_product_flash_attention_for_cpu_backward and
-// aten::_scaled_dot_product_fused_attention_overrideable_backward: the probabilities are computed again from logsumexp.
+// aten::_scaled_dot_product_…_backward: the probabilities are computed again from logsumexp.
 // Where a bias masks a whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1:
 // they are divided by their sum, as PyTorch's math has it. Its fused kernel for the CPU doesn't, and gives such a row a
 // gradient that is as many times too large as there are keys.
@@ -139,9 +156,9 @@ Values attention_backward(Emit& e, const Call& c) {
     return e.reshape(c.tensor(name), {a.batch, a.heads, a.queries, width});
   };
   const int64_t width = a.value.dim(3);
-  Value dy = as_four("grad_out", width), y = as_four("out", width);
-  Value saved = e.reshape(e.to(c.tensor("logsumexp"), a.element), {a.batch, a.heads, a.queries});
-  Expression p = exp(below(a.scores(), a.row(finite_or(Expression{&e, saved}, INFINITY).value)));
+  Value dy = as_four(c.has("grad_out_") ? "grad_out_" : "grad_out", width), y = as_four("out", width);
+  const Expression saved{&e, a.read(c.tensor("logsumexp"))};
+  Expression p = exp(below(a.scores(), a.row(finite_or(saved, INFINITY).value)));
   const bool drops = c.real("dropout_p") > 0;
   if (a.has_numbers_as_bias()) {
     Expression sum{&e, e.sum(p.value, {3})};
@@ -152,10 +169,13 @@ Values attention_backward(Emit& e, const Call& c) {
   if (drops) {
     if (!c.has("philox_seed")) throw Unsupported("dropout in attention without the random key of its forward");
     Call keyed = c;
-    auto half = [&](std::string_view name) {
-      return e.reshape(e.bitcast_convert(c.tensor(name), {ElementType::kU64, c.tensor(name).dims()}), {1});
+    auto words = [&](std::string_view name) {
+      const Value x = c.tensor(name);
+      return e.reshape(e.bitcast_convert(x, {ElementType::kU64, x.dims()}), {x.type.elements()});
     };
-    keyed.rng_key = e.concatenate({half("philox_seed"), half("philox_offset")}, 0);
+    // Another value than the forward's key, from which more would be drawn.
+    const Value both = e.concatenate({words("philox_seed"), words("philox_offset")}, 0);
+    keyed.rng_key = e.slice(both, {0}, {2}, {1});
     // The same numbers are wanted for both, so the key is used once.
     Expression mask = a.dropped(keyed, p * 0 + 1);
     used = p * mask;
@@ -191,10 +211,11 @@ Values attention_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_attention_rules(RuleTable& rules) {
-  rules.add_composite("aten::_scaled_dot_product_fused_attention_overrideable", attention);
-  rules.add_composite("aten::_scaled_dot_product_fused_attention_overrideable_backward", attention_backward);
-  rules.add_composite("aten::_scaled_dot_product_flash_attention_for_cpu", attention);
-  rules.add_composite("aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward);
+  for (const std::string kind : {"fused_attention_overrideable", "flash_attention_for_cpu", "efficient_attention",
+                                 "flash_attention", "cudnn_attention"}) {
+    rules.add_composite("aten::_scaled_dot_product_" + kind, attention);
+    rules.add_composite("aten::_scaled_dot_product_" + kind + "_backward", attention_backward);
+  }
 }
 
 }  // namespace tpjrt::ops

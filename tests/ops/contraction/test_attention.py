@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torch_pjrt
@@ -133,3 +133,64 @@ def test_multihead_attention_in_evaluation(weights: dict[str, bool]) -> None:
         assert actual[1] is None
     else:
         torch.testing.assert_close(actual[1].cpu(), expected[1], rtol=1e-4, atol=1e-5)
+
+
+aten = torch.ops.aten
+
+
+def forward_of(kind: str, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p: float, causal: bool) -> Any:
+    if kind == "efficient":
+        return aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, p, causal)
+    if kind == "flash":
+        return aten._scaled_dot_product_flash_attention(q, k, v, p, causal)
+    return aten._scaled_dot_product_cudnn_attention(q, k, v, bias, True, p, causal)
+
+
+def backward_of(
+    kind: str, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, saved: Any, p: float, causal: bool
+) -> Any:
+    if kind == "efficient":
+        mask = [True, True, True, bias is not None]
+        return aten._scaled_dot_product_efficient_attention_backward(grad, q, k, v, bias, *saved, p, mask, causal)
+    out, logsumexp, *lengths, seed, offset, _ = saved
+    if kind == "flash":
+        return aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, out, logsumexp, *lengths, p, causal, seed, offset
+        )
+    return aten._scaled_dot_product_cudnn_attention_backward(
+        grad, q, k, v, out, logsumexp, seed, offset, bias, *lengths, p, causal
+    )
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "bias"])
+@pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
+def test_what_is_captured_from_cuda_tensors(kind: str, form: str) -> None:
+    """CUDA's kernels save their rows each in a way of its own."""
+    if kind == "flash" and form == "bias":
+        pytest.skip("it takes none")
+    torch.manual_seed(0)
+    q, k, v, grad = (torch.randn(2, 3, 5, 8) for _ in range(4))
+    bias = torch.randn(2, 3, 5, 5) if form == "bias" else None
+    inputs = [t.clone().requires_grad_() for t in (q, k, v, bias) if t is not None]
+    causal = form == "causal"
+    expected = F.scaled_dot_product_attention(*inputs[:3], attn_mask=inputs[3] if bias is not None else None,
+                                              is_causal=causal)  # fmt: skip
+    wanted = torch.autograd.grad(expected, inputs, grad)
+    given = [None if t is None else t.to("pjrt") for t in (q, k, v, bias)]
+    with torch_pjrt.strict_mode():
+        saved = forward_of(kind, *given, 0.0, causal)
+        found = backward_of(kind, grad.to("pjrt"), *given, saved, 0.0, causal)
+        torch.testing.assert_close(saved[0].cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+        for f, w in zip(found, wanted, strict=False):  # cuDNN's gives no gradient of the bias
+            torch.testing.assert_close(f.cpu(), w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
+def test_dropout_of_cuda_is_the_same_in_backward(kind: str) -> None:
+    torch.manual_seed(0)
+    q, k, grad = (torch.randn(2, 3, 8, 8).to("pjrt") for _ in range(3))
+    v = torch.eye(8).expand(2, 3, 8, 8).contiguous().to("pjrt")  # so that the output is what v was multiplied with
+    saved = forward_of(kind, q, k, v, None, 0.5, False)
+    gradient = backward_of(kind, grad, q, k, v, None, saved, 0.5, False)[2]
+    torch.testing.assert_close(gradient.cpu(), (saved[0].transpose(-1, -2) @ grad).cpu(), rtol=1e-4, atol=1e-5)
+    assert 0.3 < (saved[0] == 0).float().mean().item() < 0.7
