@@ -187,3 +187,28 @@ def test_calls_that_are_known_are_put_together(run: Run) -> None:
         TORCH_PJRT_COMPILE="auto",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_can_not_fit_is_not_compiled(run: Run) -> None:
+    """XLA's compiler for GPUs divides by zero there."""
+    program = """
+    import torch, torch_pjrt
+    from torch_pjrt import _C
+
+    compiled = []
+    _C.set_program_listener(lambda _, text: compiled.append(text))
+    p = torch.ones(3, device="pjrt")
+    huge = torch.ones(1 << 10, 1, device="pjrt") * torch.ones(1 << 10, device="pjrt")
+    for _ in range(2):
+        try:
+            torch_pjrt.sync(huge)
+        except torch.OutOfMemoryError as error:
+            assert "Tried to allocate 4.00 MiB" in str(error) and "[aten::mul" in str(error), error
+        else:
+            raise AssertionError("no error")
+    assert not any("1024x1024" in text for text in compiled)
+    del huge
+    assert (p + 1).tolist() == [2, 2, 2]
+    """
+    result = run(program, TORCH_PJRT_TEST_MEMORY="1000000")
+    assert result.returncode == 0, result.stderr

@@ -41,6 +41,19 @@ bool writes(const graph::Walk& walk) {
   return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
 }
 
+// XLA's compiler for GPUs divides by the memory that is left beside what a program takes and gives.
+void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex device) {
+  size_t nbytes = 0;
+  for (const graph::NodePtr& leaf : walk.leaves) nbytes += static_cast<size_t>(leaf->leaf_type->nbytes());
+  for (const graph::Value& value : walk.results) nbytes += static_cast<size_t>(value.type()->nbytes());
+  for (const graph::Walk::Alias& alias : walk.aliases) {
+    nbytes -= static_cast<size_t>(walk.results[alias.result].type()->nbytes());
+  }
+  if (nbytes <= session.capacity(device)) return;
+  throw_out_of_memory(nbytes, device,
+                      LargestResult::of(walk)->told() + " Nothing was changed: tensors keep their pending values.");
+}
+
 // May its text have composites?
 bool keeps_composites(const graph::Walk& walk) {
   return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
@@ -94,6 +107,8 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   program.slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
+  const c10::DeviceIndex device = walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device;
+  if (!client.is_host_memory()) check_capacity(session_, walk, device);
   EmittedProgram emitted;
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
@@ -107,8 +122,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   }
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
-  coming->options = compile_options(client, walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device,
-                                    {is_small(walk), writes(walk)});
+  coming->options = compile_options(client, device, {is_small(walk), writes(walk)});
   coming->text = std::move(emitted.text);
   coming->prepared_ns = now_ns() - start;
   return coming;
