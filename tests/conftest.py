@@ -12,6 +12,8 @@ os.environ.setdefault("TORCH_PJRT_COMPILE", "first")  # "auto" has its own tests
 import torch_pjrt
 from tests import fresh
 
+torch.backends.cudnn.allow_tf32 = False  # on a GPU, too, results are compared with the CPU's
+
 
 def pytest_collection_finish() -> None:
     """What importing and collecting made stays; a collection of garbage need not go through it in each test."""
@@ -38,6 +40,12 @@ def nothing_counted() -> None:
         torch_pjrt.sync()
     torch_pjrt._C.end_optimizer_step([])  # of one whose step raised
     torch_pjrt.reset_metrics()
+
+
+@pytest.fixture(autouse=True)
+def has_its_memory(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("host_memory") and not torch.pjrt.get_device_properties().is_host_memory:
+        pytest.skip("the device has a memory of its own")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -57,8 +58,9 @@ def test_a_checkpoint_where_no_plugin_is_installed(tmp_path: Path) -> None:
     except RuntimeError as error:
         print(error)
     """
+    without_any = {name: value for name, value in os.environ.items() if name != "TORCH_PJRT_PLUGIN"}
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, env=without_any
     )
     assert result.returncode == 0, result.stderr
     assert "Attempting to deserialize object on a PJRT device but torch.pjrt.is_available() is False" in result.stdout

@@ -114,6 +114,7 @@ def test_on_the_device(name: str) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
+@pytest.mark.host_memory
 def test_state_is_updated_where_it_lies() -> None:
     model, optimizer, step, *_ = training("cpu", OPTIMIZERS["Adam"])
     x, y = data()

@@ -59,6 +59,7 @@ def test_devices() -> None:
     assert not torch.pjrt._is_in_bad_fork()
 
 
+@pytest.mark.host_memory
 def test_several_devices() -> None:
     program = """
     import torch
@@ -99,6 +100,7 @@ def test_several_devices() -> None:
     run(program, TORCH_PJRT_CPU_DEVICES="2")
 
 
+@pytest.mark.host_memory
 def test_options_of_the_client() -> None:
     run("import torch; assert torch.pjrt.device_count() == 3", TORCH_PJRT_CLIENT_OPTIONS="cpu_device_count=3")
     program = """
@@ -113,11 +115,12 @@ def test_options_of_the_client() -> None:
     run(program, TORCH_PJRT_CLIENT_OPTIONS="half")
 
 
+@pytest.mark.host_memory
 def test_names_and_properties() -> None:
     assert torch.pjrt.get_device_name() == torch.pjrt.get_device_name("pjrt:0") == "cpu"
     properties = torch.pjrt.get_device_properties(0)
     assert properties.name == "cpu" == properties.platform
-    assert properties.plugin == "xla_cpu_pjrt"
+    assert properties.plugin == Path(os.environ.get("TORCH_PJRT_PLUGIN", "xla_cpu_pjrt")).stem
     assert properties.is_host_memory
     assert properties.total_memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert torch.pjrt.get_device_capability() == (0, 0)
@@ -160,6 +163,7 @@ def test_every_function_of_a_device_says_that_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.host_memory
 def test_a_backward_on_the_cpu_starts_no_client(count: int) -> None:
     """Autograd asks for the devices of all backends then, and makes a thread for each."""
     program = f"""
@@ -178,6 +182,7 @@ assert gradient("pjrt:{count - 1}") == [2, 2, 2]
     run(program, TORCH_PJRT_CPU_DEVICES=str(count))
 
 
+@pytest.mark.host_memory
 def test_the_accelerator() -> None:
     accelerator = torch.accelerator
     assert accelerator.current_accelerator() == torch.device(DEVICE)
@@ -223,6 +228,7 @@ def test_methods() -> None:
     assert packed.to(DEVICE).is_pjrt
 
 
+@pytest.mark.host_memory
 def test_no_plugin() -> None:
     program = """
     import torch, torch_pjrt.plugins as plugins
@@ -253,6 +259,7 @@ def test_who_asks_whether_there_is_a_device_starts_none() -> None:
     run(program)
 
 
+@pytest.mark.host_memory
 def test_a_plugin_that_can_not_be_loaded(tmp_path: Path) -> None:
     plugin = tmp_path / "my_cpu.so"
     plugin.write_bytes(b"GetPjrtApi")
@@ -280,6 +287,7 @@ def fresh() -> int:
     return torch.pjrt.memory_allocated()
 
 
+@pytest.mark.host_memory
 def test_memory_of_values() -> None:
     before = fresh()
     x = torch.ones(1000, device=DEVICE)
@@ -336,6 +344,7 @@ def test_memory_of_a_training_step() -> None:
     assert torch.pjrt.max_memory_allocated() <= before + 2 * parameters  # gradients old and new
 
 
+@pytest.mark.host_memory
 def test_memory_stats() -> None:
     torch.pjrt.reset_accumulated_memory_stats()
     x = torch.ones(1000).to(DEVICE)
@@ -377,6 +386,7 @@ def test_streams_are_the_queue() -> None:
         lambda event: torch.pjrt.current_stream().synchronize(),
     ],
 )
+@pytest.mark.host_memory
 def test_events_wait_for_what_was_recorded_before(wait: Callable[[torch.Event], None]) -> None:
     torch.pjrt.synchronize()
     start, end = torch.pjrt.Event(enable_timing=True), torch.pjrt.Event(enable_timing=True)

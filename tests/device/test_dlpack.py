@@ -28,6 +28,7 @@ def aligned(values: list[float]) -> np.ndarray[Any, Any]:
     return array
 
 
+@pytest.mark.host_memory
 def test_export_to_numpy() -> None:
     x = torch.arange(6.0, device=DEVICE).reshape(2, 3) + 1
     array = np.from_dlpack(x)
@@ -41,6 +42,7 @@ def test_export_to_numpy() -> None:
     assert address(np.from_dlpack(x[1:])) == address(array) + 12
 
 
+@pytest.mark.host_memory
 def test_an_exported_value_stays() -> None:
     x = torch.ones(1000, device=DEVICE)
     array = np.from_dlpack(x)
@@ -56,6 +58,7 @@ def test_an_exported_value_stays() -> None:
     assert set(second.tolist()) == {2}
 
 
+@pytest.mark.host_memory
 def test_export_to_torch() -> None:
     x = torch.ones(3, device=DEVICE)
     for y in (torch.from_dlpack(x), torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x))):
@@ -71,6 +74,7 @@ def test_export_to_torch() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.host_memory
 def test_export_to_jax() -> None:
     import jax
 
@@ -82,12 +86,14 @@ def test_export_to_jax() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.host_memory
 def test_dtypes(dtype: torch.dtype) -> None:
     x = torch.tensor([0, 1, 1], dtype=dtype)
     assert torch.equal(torch.from_dlpack(x.to(DEVICE)), x)
     assert torch.equal(torch_pjrt.from_dlpack(x).cpu(), x)
 
 
+@pytest.mark.host_memory
 def test_what_dlpack_has_no_words_for() -> None:
     x = torch.ones(3, device=DEVICE, requires_grad=True)
     uses = {
@@ -115,6 +121,7 @@ def test_a_device_with_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
             export(x)
 
 
+@pytest.mark.host_memory
 def test_import_without_a_copy() -> None:
     array = aligned([1, 2, 3, 4])
     x = torch_pjrt.from_dlpack(array, copy=False)
@@ -126,6 +133,7 @@ def test_import_without_a_copy() -> None:
     assert (x * 2).tolist() == [20, 4, 6, 8]
 
 
+@pytest.mark.host_memory
 def test_the_device_never_writes_to_imported_memory() -> None:
     array = aligned([1, 2, 3, 4])
     x = torch_pjrt.from_dlpack(array, copy=False)
@@ -137,6 +145,7 @@ def test_the_device_never_writes_to_imported_memory() -> None:
     assert array.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.host_memory
 def test_imported_memory_lives_as_long_as_it_is_needed() -> None:
     class Owner(np.ndarray[Any, Any]):
         pass
@@ -158,6 +167,7 @@ def test_imported_memory_lives_as_long_as_it_is_needed() -> None:
     assert gone() is None
 
 
+@pytest.mark.host_memory
 def test_import_of_cpu_tensors() -> None:
     host = torch.arange(6.0).reshape(2, 3)
     x = torch_pjrt.from_dlpack(host.t(), copy=False)
@@ -185,6 +195,7 @@ def test_import_with_a_copy() -> None:
     assert torch_pjrt.from_dlpack(torch.utils.dlpack.to_dlpack(host)).tolist() == host.tolist()
 
 
+@pytest.mark.host_memory
 def test_import_of_an_exported_tensor() -> None:
     x = torch.arange(4.0, device=DEVICE) + 1
     y = torch_pjrt.from_dlpack(x)

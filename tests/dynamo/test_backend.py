@@ -57,6 +57,7 @@ def test_inference(device: str) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
+@pytest.mark.host_memory
 def test_cpu_tensors_are_used_where_they_lie() -> None:
     model = nn.Linear(64, 64)
     x = torch.randn(64, 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import pytest
 import torch
 
 import torch_pjrt
@@ -29,6 +30,7 @@ def test_calls_of_a_compiled_function() -> None:
     ]
 
 
+@pytest.mark.host_memory
 def test_what_is_copied() -> None:
     def double_in_place(x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2).sum()

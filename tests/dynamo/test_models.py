@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ import torch_pjrt
 from models.catalogue import CATALOGUE, case
 from tests.models.closeness import assert_all_as_close, assert_as_close, assert_as_close_after_steps
 from tests.models.test_catalogue import Run, double, farther, nudged
+from tests.place import home
 
 STEPS = 3
 
@@ -17,9 +20,11 @@ STEPS = 3
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_model(name: str) -> None:
     made = case(name, small=True)
+    where = home()
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731
-    eager, other, true = (Run(name, made, move) for move in (lambda x: x, nudged, to_float64))
-    compiled = Run(name, made, lambda x: x)
+    moves = (lambda x: x, nudged, to_float64)
+    eager, other, true = (Run(name, made, lambda x, move=move: move(copy.deepcopy(x).to(where))) for move in moves)
+    compiled = Run(name, made, lambda x: copy.deepcopy(x).to(where))
     compiled.model = torch.compile(compiled.model, backend="pjrt", fullgraph=True)
     torch_pjrt.reset_metrics()
     with torch_pjrt.strict_mode():
@@ -45,18 +50,21 @@ def test_gpt2_decodes_with_a_cache() -> None:
 
     from models.language import gpt2
 
+    where = home()
     torch.manual_seed(0)
-    model = gpt2(2, vocab_size=100, n_embd=32, n_head=4, n_positions=64).eval()
+    model = gpt2(2, vocab_size=100, n_embd=32, n_head=4, n_positions=64).eval().to(where)
     fast = torch.compile(model, backend="pjrt", fullgraph=True)
 
     def decode(step: nn.Module) -> list[int]:
         cache = StaticCache(config=model.config, max_cache_len=32)
-        prompt = torch.tensor([[5, 6, 7]])
-        logits = model(prompt, past_key_values=cache, cache_position=torch.arange(3)).logits
+        prompt = torch.tensor([[5, 6, 7]], device=where)
+        logits = model(prompt, past_key_values=cache, cache_position=torch.arange(3, device=where)).logits
         tokens = []
         for position in range(3, 11):
             tokens.append(logits[:, -1].argmax(-1, keepdim=True))
-            logits = step(tokens[-1], past_key_values=cache, cache_position=torch.tensor([position])).logits
+            logits = step(
+                tokens[-1], past_key_values=cache, cache_position=torch.tensor([position], device=where)
+            ).logits
         return [int(token) for token in tokens]
 
     with torch.no_grad(), torch_pjrt.strict_mode():

@@ -39,6 +39,7 @@ class Changing(nn.Module):
 
 @pytest.mark.parametrize("change", [multiply, clamp, in_turn])
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.host_memory
 def test_data_written_in_place(change: Callable[[nn.Parameter], None], device: str) -> None:
     """AOTAutograd refuses the assignment that comes with it, where the parameter needs gradients."""
     expected = Changing(change)
@@ -190,6 +191,7 @@ def test_regions(name: str) -> None:
         one_program(REGIONS[name], compiled, torch.rand(rows, 4, dtype=torch.float64, requires_grad=True))
 
 
+@pytest.mark.host_memory
 def test_blocks_that_are_regions() -> None:
     model = Blocks()
     compiled = torch.compile(model, backend="pjrt", fullgraph=True)

@@ -37,12 +37,15 @@ def written(value: object) -> object:
     return value
 
 
+ASSIGNMENTS = ("set_", "shallow_copy_data_")  # of ``.data``: until torch 2.13, and since
+
+
 def without_self_assignments(graph: fx.Graph) -> bool:
     """``p.data *= mask`` is captured as a write into ``p.data``, which is then set to itself; that is refused where p
     needs gradients. Takes ``p.data = x`` out where x is ``p.data``, and the correction of p's version behind it."""
     found = False
     for node in list(graph.nodes):
-        if name_of(node) != "set_" or len(node.args) != 2:
+        if name_of(node) not in ASSIGNMENTS or len(node.args) != 2:
             continue
         target, value = node.args[0], written(node.args[1])
         if not isinstance(value, fx.Node) or name_of(value) != "_get_data_attr" or value.args[0] is not target:

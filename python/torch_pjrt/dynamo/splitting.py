@@ -57,11 +57,27 @@ def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule
     for node in sorted(stage, key=lambda node: stage[node]):
         output.prepend(node)
     parts = split_module(
-        module, module, lambda node: stage[node], keep_original_order=True, keep_original_node_name=True,
-        tuple_return=True,
+        module, module, lambda node: stage[node], keep_original_order=True, keep_original_node_name=True
     )  # fmt: skip
+    give_tuples(parts)
     names = sorted({s for s in stage.values() if s % 2 == 0})
     return parts, [f"submod_{name}" for name in names]
+
+
+def give_tuples(parts: fx.GraphModule) -> None:
+    """split_module's submodules with one result give it bare; torch 2.13 can be asked for a tuple."""
+    for node in parts.graph.find_nodes(op="call_module"):
+        submodule = parts.get_submodule(node.target)
+        assert isinstance(submodule, fx.GraphModule)
+        result = outputs_of(submodule)
+        if not isinstance(result, fx.Node):
+            continue
+        submodule.graph.output_node().args = ((result,),)
+        submodule.recompile()
+        with parts.graph.inserting_after(node):
+            only = parts.graph.call_function(operator.getitem, (node, 0))
+        node.replace_all_uses_with(only, delete_user_cb=lambda user, only=only: user is not only)
+    parts.recompile()
 
 
 def outputs_of(module: fx.GraphModule) -> Any:

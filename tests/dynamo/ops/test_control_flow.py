@@ -71,6 +71,7 @@ class TestWhile:
             torch.testing.assert_close(fast(x), doubled_until(x))
         assert torch_pjrt.metrics()["graphs_compiled"] == 1
 
+    @pytest.mark.host_memory
     def test_a_module_and_other_inputs(self) -> None:
         linear = nn.Linear(4, 4)
 

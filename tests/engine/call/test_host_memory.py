@@ -14,6 +14,8 @@ import transformers
 
 import torch_pjrt
 
+pytestmark = pytest.mark.host_memory
+
 ALIGNED = 64  # bytes
 
 

@@ -50,6 +50,7 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch
     return [*model.parameters(), *model.buffers(), *state]
 
 
+@pytest.mark.host_memory
 def test_a_step_over_many_small_tensors(programs: list[str]) -> None:
     model = deep(nn.Linear(64, 7, bias=False), nn.BatchNorm1d(7))
     other = copy.deepcopy(model)
@@ -92,6 +93,7 @@ def test_what_is_set_between_calls_counts() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.host_memory
 def test_dtypes_and_layouts_of_many_tensors(programs: list[str]) -> None:
     # No float64 of no dimensions: Dynamo 2.13 loses what is written to those, with every backend.
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)

@@ -89,6 +89,7 @@ def test_another_process_loads_what_one_compiled(run: Run, folder: Path) -> None
     assert (elsewhere.compiled, elsewhere.loaded) == (0, 2)
 
 
+@pytest.mark.host_memory
 def test_the_key_holds_options_devices_and_flags(run: Run, folder: Path) -> None:
     assert run(folder, 11).compiled == 1
     # Two devices instead of one are another client; and a program is compiled for its device.
@@ -298,6 +299,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 """
 
 
+@pytest.mark.host_memory
 def test_a_full_folder(run: Run, folder: Path) -> None:
     result = run(folder, 11, 12, source=NO_ROOM + PROGRAMS)
     assert (result.compiled, result.loaded) == (2, 0)

@@ -57,6 +57,7 @@ def test_compiled_functions_keep_theirs() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the mappings")
+@pytest.mark.host_memory
 def test_what_goes_frees_its_mappings() -> None:
     def mappings() -> int:
         return len(Path("/proc/self/maps").read_text().splitlines())

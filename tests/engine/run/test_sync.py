@@ -225,6 +225,7 @@ def test_host_memory_given_in_is_not_shared() -> None:
     assert x.sum().item() == 2016 + 64
 
 
+@pytest.mark.host_memory
 def test_an_update_reuses_its_memory() -> None:
     n = 64 << 20
     p = torch.zeros(n, dtype=torch.int8, device=DEVICE)

@@ -361,6 +361,8 @@ def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
 
 THREE = """
 import torch, torch_pjrt
+
+pytestmark = pytest.mark.host_memory
 x = torch.ones(7, 7).to("pjrt")
 for _ in range(2):
     for n in (60, 61, 62):

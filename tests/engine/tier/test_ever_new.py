@@ -15,6 +15,8 @@ from tests.engine.tier.conftest import counts
 from tests.engine.tier.programs import DRAWS, PROGRAMS, drawn_batches, random_program
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.host_memory
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
