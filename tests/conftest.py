@@ -43,9 +43,14 @@ def nothing_counted() -> None:
 
 
 @pytest.fixture(autouse=True)
-def has_its_memory(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("host_memory") and not torch.pjrt.get_device_properties().is_host_memory:
+def is_of_this_device(request: pytest.FixtureRequest) -> None:
+    def wants(marker: str) -> bool:
+        return request.node.get_closest_marker(marker) is not None
+
+    if wants("host_memory") and not torch.pjrt.get_device_properties().is_host_memory:
         pytest.skip("the device has a memory of its own")
+    if wants("cpu_arithmetic") and torch.pjrt.get_device_properties().platform != "cpu":
+        pytest.skip("the device is no CPU")
 
 
 @pytest.fixture(scope="module")

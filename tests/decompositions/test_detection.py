@@ -95,6 +95,7 @@ def boxes_of(n: int, generator: torch.Generator) -> Tensor:
 
 
 @pytest.mark.parametrize(("n", "threshold"), [(0, 0.5), (1, 0.5), (63, 1 / 3), (64, 0.5), (65, 0.0), (150, 0.2)])
+@pytest.mark.cpu_arithmetic
 def test_nms(n: int, threshold: float) -> None:
     """Equal scores, boxes of no area (whose overlap is NaN), and overlaps that equal the threshold."""
     generator = torch.Generator().manual_seed(n)
@@ -203,6 +204,7 @@ def test_what_no_sample_reads_may_be_infinite() -> None:
     assert expected[[0, 2]].isfinite().all()
 
 
+@pytest.mark.cpu_arithmetic
 def test_how_many_samples_is_decided_as_on_the_cpu() -> None:
     """14 / 7 is 2 and nothing above it, though 14 * (1 / 7) is."""
     rois = torch.tensor([[0, 0, 0, size, size] for size in (7.0, 14.0, 21.0, 28.0, 35.0)])

@@ -234,6 +234,7 @@ class Small(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.cpu_arithmetic
 def test_autocast(dtype: torch.dtype) -> None:
     def program(device: str, enabled: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

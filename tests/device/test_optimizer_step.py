@@ -42,6 +42,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) ->
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.cpu_arithmetic
 def test_the_first_step_is_the_program_of_all(name: str) -> None:
     model = net()
     moved = copy.deepcopy(model).to(DEVICE)

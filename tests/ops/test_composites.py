@@ -39,6 +39,7 @@ def run(op: Any, sample: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.cpu_arithmetic
 def test_numbers_are_equal_to_the_bit(name: str) -> None:
     op = OPS[name]
     dtype = usual_dtype(op)

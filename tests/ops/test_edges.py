@@ -207,6 +207,7 @@ def test_refuses_complex_numbers_as_the_cpu_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtypes", itertools.permutations((torch.bfloat16, torch.float32, torch.float64), 2), ids=str)
+@pytest.mark.cpu_arithmetic
 def test_results_of_the_first_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     def losses(device: str) -> list[torch.Tensor]:
         x, y = (torch.linspace(0.1, 0.9, 4, device=device).to(dtype) for dtype in dtypes)

@@ -91,6 +91,7 @@ PROGRAMS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
 
 @run
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.cpu_arithmetic
 def test_no_step_is_left_out(name: str, run: Run) -> None:
     program, x = PROGRAMS[name]
     exact = name in ("rounding by a large number", "a quotient by a number", "quantization")
@@ -132,6 +133,7 @@ OF_ZEROS: dict[str, Callable[[Tensor], Tensor]] = {
 @run
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", OF_ZEROS)
+@pytest.mark.cpu_arithmetic
 def test_signs_of_zeros(name: str, dtype: torch.dtype, run: Run) -> None:
     """PyTorch's kernel of single elements differs from that of vectors in some ops, and one machine's from another's,
     more so in the short dtypes: where they agree, there is something to keep."""
@@ -160,6 +162,7 @@ for f in (lambda a, b: a * b - b * a.square(), lambda a, b: a * 3e38 * 3 - b * 3
 """
 
 
+@pytest.mark.cpu_arithmetic
 def test_the_option_against_fused_multiply_adds(server: Server) -> None:
     """docs/device.md names it."""
     server.run(Job(PRODUCTS, (), EXACT))
@@ -173,6 +176,7 @@ import torch, torch_pjrt
 """
 
 
+@pytest.mark.cpu_arithmetic
 def test_passes_that_the_user_leaves_out_stay_out(server: Server, tmp_path: Path) -> None:
     flags = f"--xla_disable_hlo_passes=cse,dce --xla_dump_to={tmp_path}"
     server.run(Job(LEFT_OUT, (), {"XLA_FLAGS": flags}))

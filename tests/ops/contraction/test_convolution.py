@@ -121,6 +121,7 @@ def test_all_taps_of_a_weight_gradient_are_one_reduction() -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kernel", [1, 2, 3])
+@pytest.mark.cpu_arithmetic
 def test_a_bias_is_added_before_half_types_are_rounded(kernel: int, transposed: bool) -> None:
     kind = nn.ConvTranspose2d if transposed else nn.Conv2d
     layer, x = kind(16, 8, kernel, stride=kernel).bfloat16(), torch.randn(2, 16, 6, 6).bfloat16()

@@ -84,6 +84,7 @@ def test_gradients_and_compiled_programs() -> None:
         torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.cpu_arithmetic
 def test_a_choice_stays_a_choice() -> None:
     """Were both ways computed, the program would be slower than with XLA's own sine."""
     torch.manual_seed(0)

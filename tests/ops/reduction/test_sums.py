@@ -29,6 +29,7 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
             torch.testing.assert_close(y.double().var(dims).cpu(), x.double().var(dims), equal_nan=True)
 
 
+@pytest.mark.cpu_arithmetic
 def test_parts_only_where_they_pay() -> None:
     programs: list[str] = []
     _C.set_program_listener(lambda graph, text: programs.append(text))
