@@ -1,10 +1,12 @@
 // CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's. Streams and events do
 // nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG.
 #include <ATen/EmptyTensor.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/from_blob.h>
@@ -136,6 +138,15 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
 }
 
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+
+// As on a GPU, where it is one of CUDA's own kernels, of which there are Meta kernels only: fake tensors get as far as that.
+int64_t choose_attention(const at::Tensor& query, const at::Tensor&, const at::Tensor&,
+                         const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool grouped) {
+  const bool is_half = query.scalar_type() == c10::kHalf || query.scalar_type() == c10::kBFloat16;
+  if (is_half && !mask) return static_cast<int64_t>(at::SDPBackend::flash_attention);
+  return static_cast<int64_t>(grouped ? at::SDPBackend::math : at::SDPBackend::efficient_attention);
+}
+const bool chooses = (at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention), true);
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("empty.memory_format", &empty);

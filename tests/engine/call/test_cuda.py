@@ -388,6 +388,42 @@ def test_models(run: Run) -> None:
     """)
 
 
+def test_attention(run: Run) -> None:
+    """PyTorch takes it apart into kernels of CUDA's own: the memory-efficient one, and flash attention for halves."""
+    run("""
+    from torch.nn import functional as F
+
+    from torch_pjrt.dynamo import backend
+
+    seen, compile_graph = set(), backend.compile_graph
+
+    def watched(graph, *rest):
+        seen.update(node.target.name() for node in graph.graph.nodes if hasattr(node.target, "name"))
+        return compile_graph(graph, *rest)
+
+    backend.compile_graph = watched
+    for dtype, tolerance in (torch.float32, 1e-4), (torch.bfloat16, 3e-2):
+        for mask in None, torch.randn(5, 7, dtype=dtype):
+            torch.manual_seed(0)
+            tensors = [torch.randn(2, 4, n, 8, dtype=dtype) for n in (5, 7, 7)]
+            results = []
+            for device in "cpu", "cuda":
+                inputs = [t.to(device).detach().requires_grad_() for t in tensors]
+                attend = lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m)
+                if device == "cuda":
+                    attend = torch.compile(attend, backend="pjrt", fullgraph=True)
+                output = attend(*inputs, mask if mask is None else mask.to(device))
+                output.sum().backward()
+                with torch.no_grad():
+                    again = attend(*inputs, mask if mask is None else mask.to(device))
+                results.append([t.cpu() for t in (output.detach(), again, *(i.grad for i in inputs))])
+            torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+    for kind in "efficient", "flash":
+        for way in "", "_backward":
+            assert f"aten::_scaled_dot_product_{kind}_attention{way}" in seen, seen
+    """)
+
+
 def test_memory_that_jax_shares(run: Run) -> None:
     """JAX's half of CUDA can't be emulated: what its arrays and ours are made of is held to."""
     pytest.importorskip("jax")
