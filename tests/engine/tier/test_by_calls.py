@@ -21,6 +21,8 @@ from tests.engine.tier.conftest import counts
 from tests.ops import opinfo
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.host_memory
+
 OPS = sorted(set(opinfo.OPS) - set(opinfo.UNSUPPORTED))
 
 
@@ -361,8 +363,6 @@ def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
 
 THREE = """
 import torch, torch_pjrt
-
-pytestmark = pytest.mark.host_memory
 x = torch.ones(7, 7).to("pjrt")
 for _ in range(2):
     for n in (60, 61, 62):
