@@ -148,7 +148,10 @@ NOT_CLAIMED = (
 )
 
 # The CPU has no kernels of these.
-NOT_ON_THE_CPU = "addmm.dtype baddbmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable"
+NOT_ON_THE_CPU = (
+    "addmm.dtype baddbmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention"
+)
 
 Case = Callable[[], list[torch.Tensor]]
 
@@ -259,6 +262,18 @@ def own(device: str = "pjrt") -> list[tuple[str, Case]]:
             "_scaled_dot_product_fused_attention_overrideable "
             "_scaled_dot_product_fused_attention_overrideable_backward",
             called(lambda a: aten._scaled_dot_product_fused_attention_overrideable(a, a, a)[0], q),
+        ),
+        (
+            "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward",
+            called(lambda a: aten._scaled_dot_product_efficient_attention(a, a, a, None, True)[0], q),
+        ),
+        (
+            "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward",
+            called(lambda a: aten._scaled_dot_product_flash_attention(a, a, a)[0], q),
+        ),
+        (
+            "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward",
+            called(lambda a: aten._scaled_dot_product_cudnn_attention(a, a, a, None, True)[0], q),
         ),
         (
             "_thnn_fused_gru_cell _thnn_fused_gru_cell_backward",

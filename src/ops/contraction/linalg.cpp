@@ -151,10 +151,10 @@ Values cdist_forward(Emit& e, const Call& c) {
   return {e.binary("power", total, e.splat(1 / p, total.type))};
 }
 
-// aten::_cdist_backward: the gradient of x1. Zero distances give nothing.
+// aten::_cdist_backward: the gradient of x1. Zero distances give nothing. torch 2.14 calls what it is given `grad_output`.
 Values cdist_backward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  Value grad = c.tensor("grad"), distance = c.tensor("cdist");
+  Value grad = c.tensor(c.has("grad_output") ? "grad_output" : "grad"), distance = c.tensor("cdist");
   const double p = c.real("p");
   if (result.elements() == 0 || distance.type.elements() == 0 || p == 0) return {e.zeros(result)};
   const Dims batch(distance.dims().begin(), distance.dims().end() - 2);
