@@ -67,6 +67,9 @@ ON_THE_HOST = {
     "unique", "unique_consecutive",
 }  # fmt: skip
 
+if torch.__version__ >= "2.14":
+    ON_THE_HOST.remove("combinations")  # its size no longer depends on a mask
+
 # PyTorch itself refuses views with gaps between their elements, or leaves them to the CPU.
 WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm", "torch._scaled_mm_v2", "view_as_complex"}
 
