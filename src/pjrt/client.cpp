@@ -1,7 +1,6 @@
 // Making a client, and making buffers and executables on it.
 #include "pjrt/client.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -190,19 +189,19 @@ std::string Client::serialized_options(const CompileOptions& options) const {
 }
 
 void Client::with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call) {
-  // "No such compile option: 'xla_…'", one at a time.
-  const auto is_told_unknown = [&](const Error& error) {
-    std::lock_guard guard(unknown_lock_);
-    return std::ranges::any_of(options.hints, [&](const std::string& name) {
-      const bool named = std::string_view(error.what()).find("option: '" + name + "'") != std::string_view::npos;
-      return named && unknown_hints_.insert(name).second;
-    });
-  };
   for (;;) {
+    const std::string serialized = serialized_options(options);
     try {
-      return call(serialized_options(options));
-    } catch (const Error& error) {
-      if (!is_told_unknown(error)) throw;
+      return call(serialized);
+    } catch (const Error& error) {  // "No such compile option: 'xla_…'", one at a time
+      {
+        std::lock_guard guard(unknown_lock_);
+        for (const std::string& name : options.hints) {
+          if (std::string_view(error.what()).find("option: '" + name + "'") == std::string_view::npos) continue;
+          unknown_hints_.insert(name);
+        }
+      }
+      if (serialized_options(options) == serialized) throw;  // else it was learnt, here or in another thread
     }
   }
 }

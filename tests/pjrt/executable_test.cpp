@@ -1,4 +1,5 @@
 // Programs: compiling, running, donating, storing, by one thread and by many.
+#include <atomic>
 #include <thread>
 
 #include "test_client.h"
@@ -199,6 +200,22 @@ TEST_F(ExecutableTest, HintsThatThePluginDoesNotKnowAreLeftOut) {
   }
   options.hints.erase("xla_nonsense");
   EXPECT_NE(thrown([&] { test_client().compile(double_program(4), options); }).find("xla_nonsense"), std::string::npos);
+}
+
+TEST_F(ExecutableTest, ManyThreadsLearnOfTheSameHint) {
+  CompileOptions options;
+  options.overrides = {{"xla_nonsense_of_many", true}};
+  options.hints = {"xla_nonsense_of_many"};
+  std::atomic<int> compiled = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      test_client().compile(double_program(4), options);
+      ++compiled;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compiled, 8);
 }
 
 TEST_F(ExecutableTest, SerializeAndLoad) {

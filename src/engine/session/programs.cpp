@@ -49,7 +49,7 @@ void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex 
   for (const graph::Walk::Alias& alias : walk.aliases) {
     nbytes -= static_cast<size_t>(walk.results[alias.result].type()->nbytes());
   }
-  if (nbytes <= session.capacity(device)) return;
+  if (walk.nodes.empty() || nbytes <= session.capacity(device)) return;
   throw_out_of_memory(nbytes, device,
                       LargestResult::of(walk)->told() + " Nothing was changed: tensors keep their pending values.");
 }
