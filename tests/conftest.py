@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -42,15 +43,19 @@ def nothing_counted() -> None:
     torch_pjrt.reset_metrics()
 
 
+# A marker -> whether this device is one that the test is about, and why it is skipped on others.
+OF_SOME_DEVICES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "host_memory": (lambda device: device.is_host_memory, "the device has a memory of its own"),
+    "cpu_arithmetic": (lambda device: device.platform == "cpu", "the device is no CPU"),
+    "older_xla": (lambda device: device.plugin == "xla_cpu_pjrt", "newer builds of XLA:CPU lack the option"),
+}
+
+
 @pytest.fixture(autouse=True)
 def is_of_this_device(request: pytest.FixtureRequest) -> None:
-    def wants(marker: str) -> bool:
-        return request.node.get_closest_marker(marker) is not None
-
-    if wants("host_memory") and not torch.pjrt.get_device_properties().is_host_memory:
-        pytest.skip("the device has a memory of its own")
-    if wants("cpu_arithmetic") and torch.pjrt.get_device_properties().platform != "cpu":
-        pytest.skip("the device is no CPU")
+    for marker, (holds, reason) in OF_SOME_DEVICES.items():
+        if request.node.get_closest_marker(marker) and not holds(torch.pjrt.get_device_properties()):
+            pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

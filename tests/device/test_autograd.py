@@ -233,8 +233,7 @@ class Small(nn.Module):
         return [a, b, c, d, F.cross_entropy(c, torch.tensor([1, 2], device=x.device))]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.cpu_arithmetic
+@pytest.mark.parametrize("dtype", [pytest.param(torch.bfloat16, marks=pytest.mark.cpu_arithmetic), torch.float16])
 def test_autocast(dtype: torch.dtype) -> None:
     def program(device: str, enabled: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

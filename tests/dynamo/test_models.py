@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -23,8 +21,8 @@ def test_model(name: str) -> None:
     where = home()
     to_float64 = lambda x: x.double() if isinstance(x, nn.Module) else double(x)  # noqa: E731
     moves = (lambda x: x, nudged, to_float64)
-    eager, other, true = (Run(name, made, lambda x, move=move: move(copy.deepcopy(x).to(where))) for move in moves)
-    compiled = Run(name, made, lambda x: copy.deepcopy(x).to(where))
+    eager, other, true = (Run(name, made, lambda x, move=move: move(x.to(where))) for move in moves)
+    compiled = Run(name, made, lambda x: x.to(where))
     compiled.model = torch.compile(compiled.model, backend="pjrt", fullgraph=True)
     torch_pjrt.reset_metrics()
     with torch_pjrt.strict_mode():

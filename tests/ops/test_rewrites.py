@@ -41,13 +41,7 @@ def same(actual: Tensor, expected: Tensor, rtol: float = 1e-6) -> None:
     assert torch.equal(actual.signbit()[numbers], expected.signbit()[numbers]), (actual, expected)
 
 
-@pytest.fixture
-def exact() -> None:
-    if torch.pjrt.get_device_properties().plugin != "xla_cpu_pjrt":
-        pytest.skip("newer builds of XLA:CPU have no option against fused multiply-adds")
-
-
-@pytest.mark.usefixtures("exact")
+@pytest.mark.older_xla
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_program_gives_what_its_steps_give(server: Server, dtype: str) -> None:
     (result,) = server.run(Job(SWEEP, (dtype, SHARE), EXACT | {"TORCH_PJRT_CACHE": "0"}))
@@ -170,7 +164,7 @@ for f in (lambda a, b: a * b - b * a.square(), lambda a, b: a * 3e38 * 3 - b * 3
 
 
 @pytest.mark.cpu_arithmetic
-@pytest.mark.usefixtures("exact")
+@pytest.mark.older_xla
 def test_the_option_against_fused_multiply_adds(server: Server) -> None:
     """docs/device.md names it."""
     server.run(Job(PRODUCTS, (), EXACT))

@@ -21,17 +21,17 @@ from tests.engine.tier.conftest import counts
 from tests.ops import opinfo
 from torch_pjrt import _C
 
-pytestmark = pytest.mark.host_memory
-
 OPS = sorted(set(opinfo.OPS) - set(opinfo.UNSUPPORTED))
 
 
+@pytest.mark.host_memory
 def test_what_is_met_once_is_not_compiled() -> None:
     x = torch.randn(11, 13).to("pjrt")
     torch.testing.assert_close((x.exp() @ x.t()).cpu(), x.cpu().exp() @ x.cpu().t())
     assert counts() == (1, 0)
 
 
+@pytest.mark.host_memory
 def test_a_graph_is_compiled_when_it_has_paid() -> None:
     """The work of these calls is large beside their compile: the third run is dearer than that."""
     x = torch.randn(700, 700).to("pjrt")
@@ -72,6 +72,7 @@ def test_where_everything_is_compiled(how: str) -> None:
     assert counts() == (0, 1)
 
 
+@pytest.mark.host_memory
 def test_explain_tells_it() -> None:
     x = torch.randn(5, 19).to("pjrt")
     with torch_pjrt.explain() as report:
@@ -143,6 +144,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.host_memory
 def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     results = []
     for policy in ("auto", "first"):  # not the other way: then the program would be there
@@ -171,6 +173,7 @@ def test_ops(name: str) -> None:
         opinfo.assert_same(opinfo.pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), result), expected)
 
 
+@pytest.mark.host_memory
 def test_what_is_written_through_views_and_in_place() -> None:
     def program(device: str) -> torch.Tensor:
         x = torch.arange(24.0).reshape(4, 6).to(device)
@@ -203,6 +206,7 @@ def address(x: torch.Tensor) -> int:
     return int(np.from_dlpack(x.detach()).ctypes.data)
 
 
+@pytest.mark.host_memory
 def test_what_is_written_in_place_stays_where_it_is() -> None:
     net = torch.nn.Linear(100, 50).to("pjrt")
     optimizer = torch.optim.Adam(net.parameters())
@@ -217,6 +221,7 @@ def test_what_is_written_in_place_stays_where_it_is() -> None:
     assert counts()[0] >= 3
 
 
+@pytest.mark.host_memory
 def test_what_somebody_else_reads_is_not_written() -> None:
     x = torch.arange(1000.0).to("pjrt")
     torch_pjrt.sync()
@@ -290,6 +295,7 @@ print(metrics["graphs_run_by_calls"], metrics["graphs_compiled"], metrics["graph
 """
 
 
+@pytest.mark.host_memory
 def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Path) -> None:
     """From cold caches, with the compile in the background: its turn doesn't depend on when it is done."""
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
@@ -308,6 +314,7 @@ def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> 
     assert second.out.splitlines()[-1] == "0 0 1", second.err
 
 
+@pytest.mark.host_memory
 def test_a_process_may_end_while_it_compiles() -> None:
     environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
     script = SCRIPT.split("metrics =")[0] + "print('over', torch_pjrt.metrics()['graphs_compiled'], flush=True)"
@@ -326,6 +333,7 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
     assert "TORCH_PJRT_COMPILE=now: it is 'first', 'auto' or 'ready'" in done.out
 
 
+@pytest.mark.host_memory
 def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs by calls go on; the one that was to have the program says what was wrong, and leaves all as it was."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "no_such_option=1")
