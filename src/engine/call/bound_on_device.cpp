@@ -53,7 +53,7 @@ class BoundOnDevice final : public BoundArgument {
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {
     leaf_ = {};
     std::lock_guard lock(graph::graph_lock());
-    device::write(tensor_of(call), {graph::make_leaf(form_, std::make_shared<DeviceData>(output)), 0});
+    device::write(tensor_of(call), {leaf_of(form_, output), 0});
   }
 
   void release(bool /*went_well*/) override { let_go(); }

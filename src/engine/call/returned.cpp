@@ -93,8 +93,7 @@ c10::Storage Returned::give(CallState& call, const Storage& storage) {
   }
   at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind(
-      {graph::make_leaf(storage.form, std::make_shared<DeviceData>(std::move(buffer))), 0});
+  device::storage_of(tensor)->cell.bind({leaf_of(storage.form, std::move(buffer)), 0});
   return tensor.storage();
 }
 

@@ -1,6 +1,8 @@
 // A leaf's data: a PJRT buffer that holds a storage's memory.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 
 #include "graph/errors.h"
@@ -40,5 +42,11 @@ inline bool is_last(const graph::NodePtr& leaf) {
 
 PJRT_Buffer_Type buffer_type(c10::ScalarType dtype);
 std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type);
+
+// Memory that is handed to a program says itself how it lies: by the tensor over it, never by what the call that reads it
+// calls its operand. Of a dense tensor.
+graph::TypePtr form_of(const at::Tensor& dense);
+// A leaf whose memory lies in `buffer` as `form` says; debug builds look.
+graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false);
 
 }  // namespace tpjrt::engine

@@ -1,6 +1,5 @@
 // Running a graph call by call, and when that is done (Note [Tiers]).
 #include <ATen/Context.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -122,19 +121,13 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
 // As the graph of this one call.
 std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at::Tensor> operands) {
   const graph::Signature& s = *node.signature;
-  pjrt::Client& client = session_.client();
   c10::SmallVector<graph::Value, 8> leaves;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const graph::TensorType& type = *s.operands[i];
-    at::Tensor memory = operands[i];
-    if (!is_aligned(memory.const_data_ptr())) {
-      memory = at::empty_strided(type.sizes, type.strides, memory.options()).copy_(memory);
+  for (at::Tensor memory : operands) {
+    // An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.
+    if (!memory.is_non_overlapping_and_dense() || !is_aligned(memory.const_data_ptr())) {
+      memory = memory.clone(at::MemoryFormat::Contiguous);
     }
-    const auto semantics =
-        memory.nbytes() == 0 ? pjrt::HostBufferSemantics::kCopy : pjrt::HostBufferSemantics::kZeroCopyImmutable;
-    auto buffer = client.buffer_from_host(memory.const_data_ptr(), buffer_type(type), semantics,
-                                          static_cast<size_t>(s.device), [memory] {});
-    leaves.push_back({graph::make_leaf(&type, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0});
+    leaves.push_back(lend(memory, s.device));
   }
   c10::SmallVector<graph::Number, 8> numbers(node.numbers.begin(), node.numbers.end());
   std::vector<graph::Value> results;
@@ -153,8 +146,7 @@ std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at
   launch(session_, *program, sync.launch, Until::kReady, "Nothing was changed: tensors keep their pending values.");
   std::vector<at::Tensor> tensors(s.results.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    const graph::NodePtr leaf =
-        graph::make_leaf(program->result_types[i], std::make_shared<DeviceData>(std::move(sync.launch.results[i])));
+    const graph::NodePtr leaf = leaf_of(program->result_types[i], std::move(sync.launch.results[i]));
     tensors[results[i].index] = host_tensor(*leaf);
   }
   return tensors;

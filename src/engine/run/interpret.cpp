@@ -41,7 +41,11 @@ at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
   }
   const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides) &&
                     tensor.storage_offset() == 0;
-  return fits ? tensor : make(type).copy_(tensor);
+  if (fits) return tensor;
+  const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
+  const bool lies_so = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
+                       tensor.storage_offset() == 0;
+  return lies_so ? tensor : make(form).copy_(tensor);
 }
 
 Tensors laid_out(const Signature& s, Tensors results) {
@@ -90,7 +94,7 @@ Tensors run_call(const Node& node, const Tensors& operands) {
   for (const uint32_t written : s.mutated) is_copied[written] = copies || !is_alone(operands[written]);
   Tensors given = operands;
   for (const uint32_t written : s.mutated) {
-    if (is_copied[written]) given[written] = make(*s.operands[written]).copy_(operands[written]);
+    if (is_copied[written]) given[written] = make(*graph::dense(s.operands[written])).copy_(operands[written]);
   }
   torch::jit::Stack stack = device::make_stack(s, node.numbers, [&](uint32_t operand) { return given[operand]; });
   for (c10::IValue& value : stack) {

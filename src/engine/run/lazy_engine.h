@@ -74,6 +74,8 @@ class LazyEngine final : public device::Engine {
                      std::vector<std::shared_ptr<pjrt::Buffer>>& results);
 
   std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
+  // As borrow does, for as long as the runtime reads it; nothing is taken from the tensor.
+  graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
   // What host_view gives, of a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf);
 

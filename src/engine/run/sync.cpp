@@ -175,8 +175,7 @@ void LazyEngine::settle(const graph::Walk& walk, const Program& program,
   for (size_t i = 0; i < walk.results.size(); ++i) {
     Node& node = *walk.results[i].node;
     if (node.leaves.empty()) node.leaves.resize(node.signature->results.size());
-    node.leaves[walk.results[i].index] =
-        graph::make_leaf(program.result_types[i], std::make_shared<DeviceData>(std::move(results[i])));
+    node.leaves[walk.results[i].index] = leaf_of(program.result_types[i], std::move(results[i]));
   }
   results.clear();
   for (const graph::Value& result : walk.results) {

@@ -12,48 +12,15 @@
 
 namespace tpjrt::engine {
 
-PJRT_Buffer_Type buffer_type(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::kBool: return PJRT_Buffer_Type_PRED;
-    case c10::kChar: return PJRT_Buffer_Type_S8;
-    case c10::kShort: return PJRT_Buffer_Type_S16;
-    case c10::kInt: return PJRT_Buffer_Type_S32;
-    case c10::kLong: return PJRT_Buffer_Type_S64;
-    case c10::kByte: return PJRT_Buffer_Type_U8;
-    case c10::kUInt16: return PJRT_Buffer_Type_U16;
-    case c10::kUInt32: return PJRT_Buffer_Type_U32;
-    case c10::kUInt64: return PJRT_Buffer_Type_U64;
-    case c10::kHalf: return PJRT_Buffer_Type_F16;
-    case c10::kBFloat16: return PJRT_Buffer_Type_BF16;
-    case c10::kFloat: return PJRT_Buffer_Type_F32;
-    case c10::kDouble: return PJRT_Buffer_Type_F64;
-    case c10::kComplexFloat: return PJRT_Buffer_Type_C64;
-    case c10::kComplexDouble: return PJRT_Buffer_Type_C128;
-    case c10::kFloat8_e4m3fn: return PJRT_Buffer_Type_F8E4M3FN;
-    case c10::kFloat8_e4m3fnuz: return PJRT_Buffer_Type_F8E4M3FNUZ;
-    case c10::kFloat8_e5m2: return PJRT_Buffer_Type_F8E5M2;
-    case c10::kFloat8_e5m2fnuz: return PJRT_Buffer_Type_F8E5M2FNUZ;
-    case c10::kFloat8_e8m0fnu: return PJRT_Buffer_Type_F8E8M0FNU;
-    default: TORCH_CHECK_NOT_IMPLEMENTED(false, "pjrt: dtype ", dtype, " has no counterpart in StableHLO");
-  }
-}
-
-std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& type) {
-  std::vector<int64_t> dims;
-  for (const int64_t axis : type.memory_order()) dims.push_back(type.sizes[static_cast<size_t>(axis)]);
-  return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
-}
-
 graph::Value LazyEngine::upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
-  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
-  return {graph::make_leaf(form, std::make_shared<DeviceData>(to_device(dense, device, owned))), 0};
+  return {leaf_of(form_of(dense), to_device(dense, device, owned)), 0};
 }
 
 std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
-  const auto type = buffer_type(*graph::intern(dense.scalar_type(), dense.sizes(), dense.strides()));
+  const auto type = buffer_type(*form_of(dense));
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
@@ -86,13 +53,22 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
   if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
-  const graph::TypePtr form = graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
+  const graph::TypePtr form = form_of(dense);
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
   auto buffer =
       session_.client().buffer_from_host(data, buffer_type(*form), pjrt::HostBufferSemantics::kZeroCopyImmutable,
                                          static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
-  return {graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), /*borrowed=*/true)), 0};
+  return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
+}
+
+graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) {
+  const graph::TypePtr form = form_of(dense);
+  const auto semantics =
+      dense.nbytes() == 0 ? pjrt::HostBufferSemantics::kCopy : pjrt::HostBufferSemantics::kZeroCopyImmutable;
+  auto buffer = session_.client().buffer_from_host(dense.const_data_ptr(), buffer_type(*form), semantics,
+                                                   static_cast<size_t>(device), [dense] {});
+  return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
 }
 
 at::Tensor LazyEngine::host_view(const graph::Value& leaf) {
