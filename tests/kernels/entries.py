@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from tests.ops.opinfo import OPS, on_device, samples, tensors, usual_dtype
+from tests.ops.opinfo import OPS, on_device, on_the_cpu, samples, tensors, usual_dtype
 
 aten = torch.ops.aten
 
@@ -181,7 +181,8 @@ def of_opinfo(name: str, device: str) -> list[Case]:
 
     def case(sample: Any) -> Case:
         inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
-        return lambda: with_gradients(op.op(sample.input, *sample.args, **sample.kwargs), inputs)
+        function = on_the_cpu(op) if device == "cpu" else op.op
+        return lambda: with_gradients(function(sample.input, *sample.args, **sample.kwargs), inputs)
 
     chosen = [drawn[i] for i in indices]
     return [case(sample if device == "cpu" else on_device(sample, name)) for sample in chosen]

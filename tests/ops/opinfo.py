@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -122,6 +122,34 @@ def samples(op: OpInfo, dtype: torch.dtype, count: int, requires_grad: bool = Fa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield from itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), count)
+
+
+def float8_product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """``torch._scaled_mm``, calculated. What is beyond float8_e4m3fn is NaN of CPU eager where the processor has
+    AMX (it is oneDNN that does it), on other processors the largest number."""
+    product = (a.double() @ b.double()) * scale_a.double() * scale_b.double()
+    if bias is not None:
+        product = product + bias.double()
+    if scale_result is not None and out_dtype is not None and out_dtype.itemsize == 1:
+        product = product / scale_result.double()
+    return product.to(out_dtype or a.dtype)
+
+
+CALCULATED: dict[str, Callable[..., torch.Tensor]] = {"torch._scaled_mm": float8_product}
+
+
+def on_the_cpu(op: OpInfo) -> Callable[..., Any]:
+    """What an op's results are compared with: the CPU's kernel, unless it depends on the processor."""
+    return CALCULATED.get(op.name, op.op)
 
 
 def predictable(op: OpInfo, sample: SampleInput) -> bool:

@@ -19,6 +19,7 @@ from tests.ops.opinfo import (
     WITHOUT_GAPS,
     assert_same,
     on_device,
+    on_the_cpu,
     predictable,
     samples,
     tensors,
@@ -52,7 +53,7 @@ def test_forward(name: str) -> None:
     given = list(samples(op, usual_dtype(op), COUNT))
     for sample in given if name in WITHOUT_GAPS else with_gaps(given):
         moved = on_device(sample, name)
-        expected, result = run(op, sample), run(op, moved)
+        expected, result = run(op, sample, on_the_cpu(op)), run(op, moved)
         assert_same(result, expected, values=predictable(op, sample))
     on_host = bool(torch_pjrt.metrics()["host_fallbacks"])
     assert on_host == (name in ON_THE_HOST), torch_pjrt.metrics()["host_fallbacks"]
@@ -97,3 +98,20 @@ def test_inplace(name: str) -> None:
         result = run(op, moved, op.inplace_variant)
         assert_same(result, expected)
         assert_same(moved.input, sample.input)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_products_are_compared_with_no_kernel(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """A processor with AMX gives NaN for what is beyond float8_e4m3fn, another the largest number."""
+    a, one = torch.full((16, 16), 32.0), torch.ones(())
+    a[0] *= -1
+    a, b = a.to(dtype), a.t().to(torch.float8_e4m3fn)
+    got = torch._scaled_mm(a.to("pjrt"), b.to("pjrt"), one.to("pjrt"), one.to("pjrt"))
+
+    def of_amx(*_: Any, **__: Any) -> Any:
+        return torch.full((16, 16), torch.nan).to(dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", of_amx)
+    expected = on_the_cpu(OPS["torch._scaled_mm"])(a, b, one, one)
+    assert expected.float().abs().eq(448 if dtype == torch.float8_e4m3fn else 16384).all()
+    assert_same(got, expected)
