@@ -43,6 +43,35 @@ def test_export_to_numpy() -> None:
 
 
 @pytest.mark.host_memory
+def test_numpys_array_of_a_tensor() -> None:
+    x = torch.arange(6.0, device=DEVICE).reshape(2, 3) + 1
+    array = np.asarray(x)
+    assert array.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert address(array) == address(np.asarray(x))  # the device's own memory, so nobody writes to it
+    assert not array.flags.writeable
+    assert np.array(x).flags.writeable
+    assert np.asarray(x, dtype=np.int64).tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert np.asarray(x.t()[1:]).tolist() == [[2, 5], [3, 6]]
+    assert (np.ones((2, 3), np.float32) * np.asarray(x)).sum() == 21
+    assert np.asarray(torch.ones(0, device=DEVICE)).shape == (0,)
+    assert np.asarray((x * 1j).conj())[0, 0] == -1j
+    x.add_(1)
+    torch_pjrt.sync(x)
+    assert array[0, 0] == 1
+
+
+@pytest.mark.parametrize("make", [lambda x: x.requires_grad_(), lambda x: x.bfloat16()])
+@pytest.mark.host_memory
+def test_what_torch_gives_no_array_of(make: Any) -> None:
+    refusals = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises((RuntimeError, TypeError)) as refused:
+            np.asarray(make(torch.ones(3, device=device)))
+        refusals.append((refused.type, str(refused.value)))
+    assert refusals[0] == refusals[1]
+
+
+@pytest.mark.host_memory
 def test_an_exported_value_stays() -> None:
     x = torch.ones(1000, device=DEVICE)
     array = np.from_dlpack(x)

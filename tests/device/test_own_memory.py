@@ -148,8 +148,14 @@ def test_no_pointer_leaves_it(run: Run) -> None:
         torch.from_dlpack(torch.ones(3, device="pjrt"))
     except BufferError as error:
         print(error)
+    import numpy
+    try:
+        numpy.asarray(torch.ones(3, device="pjrt"))
+    except TypeError as error:
+        print(error)
     """
     result = run(program)
+    assert "can't convert pjrt:0 device type tensor to numpy. Use Tensor.cpu() to copy the" in result.stdout
     assert "this device has a memory of its own, which DLPack has no name for; export tensor.cpu()" in result.stdout
 
 

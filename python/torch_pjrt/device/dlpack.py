@@ -8,12 +8,14 @@ shared by DLPack is where that ends, because whoever has it may write to it. So:
   speaks DLPack 1.0 (NumPy then gives a read-only array). A consumer that doesn't, or that writes nevertheless
   (``torch.from_dlpack`` gives a tensor that can be written), changes the value that pjrt tensors still have, and of
   programs that are running, unseen by autograd.
+- **NumPy's array of a tensor** (``np.asarray(tensor)``) is exported memory too, and read-only.
 - An **imported** tensor (``torch_pjrt.from_dlpack``) reads the memory as it is when a program runs. The device never
   writes to it. Whoever else writes to it changes the pjrt tensor's value, also for calls that were recorded before.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -93,7 +95,7 @@ def _check_memory(tensor: torch.Tensor) -> None:
 
 
 def install() -> None:
-    """Makes ``tensor.__dlpack__``, ``torch.from_dlpack`` and ``torch.utils.dlpack`` take pjrt tensors."""
+    """Makes ``np.asarray``, ``__dlpack__``, ``torch.from_dlpack`` and ``torch.utils.dlpack`` take pjrt tensors."""
     global _tensor_dlpack
     _tensor_dlpack, to_dlpack = torch.Tensor.__dlpack__, torch.utils.dlpack.to_dlpack
     dlpack_device = torch.Tensor.__dlpack_device__
@@ -121,6 +123,21 @@ def install() -> None:
     def checked_to_dlpack(tensor: torch.Tensor) -> Any:
         return _export(tensor, None, None, None) if _is_ours(tensor) else to_dlpack(tensor)
 
+    to_array = torch.Tensor.__array__
+
+    @functools.wraps(to_array)
+    def __array__(self: torch.Tensor, dtype: Any = None, **options: Any) -> Any:
+        if torch.overrides.has_torch_function_unary(self) or not _is_ours(self) or not _C.is_host_memory():
+            return to_array(self, dtype, **options)
+        if self.requires_grad or self.is_conj() or self.is_neg() or is_subclass(self):
+            return to_array(self.cpu(), dtype, **options)  # says why not
+        array = _C.host_view(self).numpy()
+        array.flags.writeable = False
+        if options.get("copy"):
+            return array.astype(array.dtype if dtype is None else dtype)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    torch.Tensor.__array__ = __array__
     torch.Tensor.__dlpack__ = __dlpack__
     torch.Tensor.__dlpack_device__ = __dlpack_device__
     torch.utils.dlpack.to_dlpack = checked_to_dlpack
