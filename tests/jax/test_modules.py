@@ -57,6 +57,18 @@ def test_running_statistics_are_returned(x):
         close(new_state[name], buffer)
 
 
+def test_counters_are_converted_and_told_of(x):
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    told = r"the counter '1.num_batches_tracked' and 1 more is of dtype torch.int64.*it is torch.int32 in the state"
+    with pytest.warns(UserWarning, match=told) as warned:
+        f, params, state = as_jax(module)
+    assert (len(warned), warned[0].filename) == (1, __file__)
+    _, new_state = jax.jit(f)(params, state, x)
+    _, new_state = jax.jit(f)(params, new_state, x)
+    assert new_state["2.num_batches_tracked"].dtype == "int32"
+    assert int(new_state["2.num_batches_tracked"]) == 2
+
+
 def test_modes_are_seen(x):
     module = nn.BatchNorm1d(3)
     f, params, state = as_jax(module, dtypes="jax")

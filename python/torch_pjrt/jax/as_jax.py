@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +30,8 @@ def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
 
     Args:
         fn: takes tensors in any structure that JAX knows (lists, dicts, …) and gives such a structure; or a module.
-        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error.
+        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error,
+            but for a module's counters (``num_batches_tracked``), which are converted, and told of.
 
     Returns:
         ``f(*args, key=None, **kwargs)``, of arrays of any shapes; numbers are taken as arrays. ``key``: a random key of
@@ -133,11 +135,26 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
             if nn.parameter.is_lazy(tensor):
                 raise ValueError(f"{kind} '{key}' of {name} has no shape yet: run the lazy module once before")
             tensor = tensor.detach()
-            found[key] = arrays.to_jax(arrays.narrowed(tensor) if narrow else tensor, f"{kind} '{key}' of {name}")
+            is_counter = kind == "buffer" and tensor.ndim == 0 and not tensor.dtype.is_floating_point
+            short = arrays.narrowed(tensor) if narrow or is_counter else tensor
+            if short is not tensor and not narrow:
+                counters.append((key, tensor.dtype, short.dtype))
+            found[key] = arrays.to_jax(short, f"{kind} '{key}' of {name}")
         return found
+
+    counters: list[tuple[str, torch.dtype, torch.dtype]] = []
 
     params = arrays_of(module.named_parameters(), "parameter")
     state = arrays_of(module.named_buffers(), "buffer")
+    if counters:
+        key, wide, short = counters[0]
+        more = f" and {len(counters) - 1} more" if len(counters) > 1 else ""
+        warnings.warn(
+            f"as_jax({name}): the counter '{key}'{more} is of dtype {wide}, which JAX has only with "
+            f"jax.config.update('jax_enable_x64', True): it is {short} in the state. "
+            "dtypes='jax' converts without saying so",
+            stacklevel=3,
+        )
 
     def functional(params: Any, state: Any, args: Any, kwargs: Any) -> Any:
         buffers = {key: tensor.detach() for key, tensor in state.items()}  # as torch has them: nothing differentiates
