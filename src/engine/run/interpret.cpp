@@ -76,7 +76,13 @@ at::Tensor run_own(const Node& node, Tensors operands) {
   const int64_t offset = node.numbers.at(0).as_int();
   if (s.name == "pjrt::view") return laid_out(over(operands[0], s, s.results[0]->dtype, offset), *s.results[0]);
   at::Tensor base = is_alone(operands[0]) ? std::move(operands[0]) : make(*s.results[0]).copy_(operands[0]);
-  over(base, s, operands[1].scalar_type(), offset).copy_(operands[1]);
+  at::Tensor place = over(base, s, operands[1].scalar_type(), offset), update = operands[1];
+  for (int64_t dim = 0; dim < place.dim(); ++dim) {  // elements that share memory are written the same value
+    if (place.stride(dim) != 0 || place.size(dim) < 2) continue;
+    place = place.narrow(dim, 0, 1);
+    update = update.narrow(dim, 0, 1);
+  }
+  place.copy_(update);
   return base;
 }
 
