@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed import HashStore
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate, of requirements.lock")
 
@@ -41,13 +43,31 @@ def test_device(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], op
     assert accelerator.prepare(nn.Linear(2, 2)).weight.device.type == device
 
 
-def test_a_process_of_torchrun_does_not_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuses a process that `torchrun` started."""
-    started = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 0}
+def started_by_torchrun(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    started = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": 0}
     for name, value in started.items():
         monkeypatch.setenv(name, str(value))
+
+
+def test_several_processes_of_torchrun_do_not_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses to be one of several processes that `torchrun` started."""
+    started_by_torchrun(monkeypatch, 2)
+    # The true one waits for the other.
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "rendezvous", lambda *_, **__: iter([(HashStore(), 0, 2)]))
     with pytest.raises(NotImplementedError, match=r"no collectives on device 'pjrt'.*init_process_group\('gloo'\)"):
         accelerate.Accelerator()
+    assert not torch.distributed.is_initialized()
+
+
+def test_one_process_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only process of `torchrun --nproc-per-node 1` trains."""
+    started_by_torchrun(monkeypatch, 1)
+    accelerator = accelerate.Accelerator()
+    assert (accelerator.device.type, accelerator.num_processes) == ("pjrt", 1)
+    assert os.environ["LOCAL_RANK"] == "0"
+    network = accelerator.prepare(nn.Linear(2, 2))
+    accelerator.backward(network(torch.ones(3, 2).to(accelerator.device)).sum())
+    assert network.weight.grad.tolist() == [[3, 3], [3, 3]]
     assert not torch.distributed.is_initialized()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +26,24 @@ def _state(module: ModuleType) -> None:
         return device
 
     module.PartialState.default_device = property(functools.wraps(default.fget)(default_device))
+    around(module.PartialState, "__init__", _alone)
+
+
+def _alone(inner: Any) -> Any:
+    """A single process that ``torchrun`` started needs no collectives, of which this device has none."""
+
+    def init(self: Any, cpu: bool = False, **kwargs: Any) -> None:
+        named = os.environ.get("ACCELERATE_TORCH_DEVICE", "pjrt")
+        of_torchrun = os.environ.get("LOCAL_RANK") == "0" and os.environ.get("WORLD_SIZE") == "1"
+        if not of_torchrun or cpu or not named.startswith("pjrt") or not is_available():
+            return inner(self, cpu, **kwargs)
+        rank = os.environ.pop("LOCAL_RANK")
+        try:
+            return inner(self, cpu, **kwargs)
+        finally:
+            os.environ["LOCAL_RANK"] = rank
+
+    return init
 
 
 def _accelerator(module: ModuleType) -> None:
