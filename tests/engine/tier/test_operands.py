@@ -1,4 +1,4 @@
-"""Calls that a graph run by calls hands to a program of their own read views, and writes to expanded memory, as eager does."""
+"""By calls, programs of one call read views, and expanded memory is written, as eager does it."""
 
 from __future__ import annotations
 
