@@ -24,6 +24,7 @@
 #include "device/tensor/storage.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
+#include "engine/program/unfinished.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/print.h"
 #include "python/bench.h"
@@ -132,6 +133,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_eager", &device::set_eager);
   m.def("set_compile_policy",
         [](const std::string& name) { engine::set_compile_policy(engine::compile_policy_named(name)); });
+  // Called after all that compiles have registered so far. Where Python has no room for it, what the first compile has
+  // registered is what counts.
+  Py_AtExit(&engine::end_despite_unfinished);
   m.def("in_forked_child", &engine::in_forked_child);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int64_t index) {

@@ -69,14 +69,23 @@ class Queue {
   }
 
  private:
+  [[noreturn]] static void pause_for_ever() {
+    while (true) pause();
+  }
+
   [[noreturn]] void serve() {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)),
                 kLowestPriority);  // where it fails, it runs as others do
     while (true) {
       std::shared_ptr<Task> task = next();
       if (!task->take()) continue;
-      const Unfinished unfinished;
-      task->run();
+      {
+        const Unfinished unfinished;
+        if (is_ending()) pause_for_ever();
+        task->run();
+      }
+      static const bool again = (end_despite_unfinished(), true);
+      (void)again;
     }
   }
 

@@ -11,8 +11,10 @@ namespace tpjrt::engine {
 namespace {
 
 std::atomic<int> unfinished{0};
+std::atomic<bool> ending{false};
 
 void end_at_once(int status, void* /*nothing*/) {
+  ending = true;  // before the look: a thread counts its compile first, and then asks
   if (unfinished == 0) return;
   std::fflush(nullptr);
   _exit(status);
@@ -23,7 +25,8 @@ void end_at_once(int status, void* /*nothing*/) {
 Unfinished::Unfinished() { ++unfinished; }
 Unfinished::~Unfinished() { --unfinished; }
 
-// Registered last, so called before what the compiler has registered.
 void end_despite_unfinished() { on_exit(&end_at_once, nullptr); }
+
+bool is_ending() { return ending; }
 
 }  // namespace tpjrt::engine

@@ -13,7 +13,11 @@ class Unfinished {
 };
 
 // From now on a process that ends while a compile is under way ends at once, without static destructors, which would take
-// the compiler apart under that thread.
+// the compiler apart under that thread. Handlers are called last registered first, and the plugin registers its own while it
+// compiles for the first time: so this is called before, after, and when the interpreter ends.
 void end_despite_unfinished();
+
+// Has the process begun to end? Then no compile may begin that nobody waits for.
+bool is_ending();
 
 }  // namespace tpjrt::engine

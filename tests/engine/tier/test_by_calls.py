@@ -382,6 +382,45 @@ print("over", torch_pjrt.metrics()["graphs_run_by_calls"], flush=True)
 """
 
 
+ENDING = """
+import ctypes, signal, sys, os, threading, time, torch
+libc = ctypes.CDLL(None)
+def g(x, n):
+    for i in range(n): x = torch.softmax((x * 1.01 + i).sin(), -1) @ x
+    return x
+x = torch.ones(32, 32).to("pjrt")
+for _ in range(2): g(x, 3).sum().item()
+time.sleep(0.5)
+libc.on_exit(libc.sleep, None)  # sleeps as many seconds as the status says
+for k in range(4, 40):
+    for _ in range(2): g(x, k).sum().item()
+"""
+ENDS = {
+    "sys.exit": ("sys.exit(1)", 1),
+    "an exception": ("raise SystemError('meant')", 1),
+    "os._exit": ("os._exit(3)", 3),
+    "a signal": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -15),
+    "with a daemon": ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); sys.exit(2)", 2),
+    "by itself": ("", 0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_has_its_own_status_when_it_ends_under_a_compile(end: str) -> None:
+    line, status = ENDS[end]
+    environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", ENDING + line],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == status, done.stderr
+
+
 def test_a_process_may_end_while_three_compiles_run() -> None:
     environment = {
         **os.environ,
