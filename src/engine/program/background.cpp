@@ -84,8 +84,7 @@ class Queue {
         if (is_ending()) pause_for_ever();
         task->run();
       }
-      static const bool again = (end_despite_unfinished(), true);
-      (void)again;
+      std::call_once(compiled_once_, end_despite_unfinished);
     }
   }
 
@@ -99,6 +98,7 @@ class Queue {
     return task;
   }
 
+  std::once_flag compiled_once_;
   std::mutex lock_;
   std::condition_variable pushed_;
   std::deque<std::shared_ptr<Task>> tasks_;

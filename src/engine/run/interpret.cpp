@@ -39,13 +39,13 @@ at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
   if (tensor.sizes() != c10::IntArrayRef(type.sizes)) {
     throw graph::InternalError("a result of other sizes on the CPU: " + graph::to_string(type));
   }
-  const bool fits = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(type.strides) &&
-                    tensor.storage_offset() == 0;
-  if (fits) return tensor;
+  const auto lies_as = [&](const graph::TensorType& form) {
+    return tensor.scalar_type() == form.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
+           tensor.storage_offset() == 0;
+  };
+  if (lies_as(type)) return tensor;
   const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
-  const bool lies_so = tensor.scalar_type() == type.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
-                       tensor.storage_offset() == 0;
-  return lies_so ? tensor : make(form).copy_(tensor);
+  return lies_as(form) ? tensor : make(form).copy_(tensor);
 }
 
 Tensors laid_out(const Signature& s, Tensors results) {

@@ -19,7 +19,6 @@ graph::Value LazyEngine::upload(const at::Tensor& dense, c10::DeviceIndex device
 std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned) {
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
-  TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "upload needs a dense tensor");
   const auto type = buffer_type(*form_of(dense));
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
