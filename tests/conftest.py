@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-os.environ.setdefault("TORCH_PJRT_COMPILE", "first")  # "auto" has its own tests, in tests/engine/tier
-
 import torch_pjrt
 from tests import fresh
 
@@ -28,8 +26,28 @@ def same_numbers() -> None:
     torch.manual_seed(0)
 
 
+BY_DEFAULT = os.environ.get("TORCH_PJRT_COMPILE", "auto")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("each_way") and not metafunc.definition.get_closest_marker("compiled"):
+        metafunc.parametrize("way", ["auto", "first"], ids=["by calls", "compiled"], indirect=True)
+
+
 @pytest.fixture(autouse=True)
-def nothing_counted() -> None:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """When graphs are compiled, here and in processes that the test starts: as users have it, unless it is marked."""
+    is_compiled = request.node.get_closest_marker("compiled")
+    policy: str = getattr(request, "param", "first" if is_compiled else BY_DEFAULT)
+    torch_pjrt._C.set_compile_policy(policy)
+    if policy != BY_DEFAULT:
+        monkeypatch.setenv("TORCH_PJRT_COMPILE", policy)
+    yield policy
+    torch_pjrt._C.set_compile_policy(BY_DEFAULT)
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted(way: str) -> None:
     """A test reads its own counts, whichever tests ran before it in the same worker.
 
     What they left in cycles may still be pending: a large graph would be run, and counted, beside the first read.

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import torch_pjrt
 
@@ -64,7 +65,7 @@ def test_inductor_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inductor_by_its_name() -> None:
-    counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    counter = CompileCounterWithBackend("inductor")
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(3, device="pjrt")).tolist() == [2.0] * 3
     assert counter.frame_count == 1
     module = torch.fx.symbolic_trace(lambda x: x + 1)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 ROI = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 IMAGE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 CONVOLUTION = (

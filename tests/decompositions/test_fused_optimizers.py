@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 SIZES = ((3, 5), (7,), ())
 STEPS: dict[str, tuple[str, int, dict[str, Any]]] = {  # op, lists of state, options
     "adam": ("_fused_adam_", 2, {"weight_decay": 0.1, "amsgrad": False, "maximize": True}),

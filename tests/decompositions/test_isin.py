@@ -9,6 +9,8 @@ import torch
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 GIVEN = {
     "few": torch.tensor([1, 3]),
     "none": torch.tensor([]),

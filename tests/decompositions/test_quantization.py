@@ -12,6 +12,8 @@ import torch.nn.functional as F
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 needs_cpu_of_2_12 = pytest.mark.skipif(torch.__version__ < "2.12", reason="the CPU has no such product to compare with")
 
 X = torch.tensor([[0.25, 0.35, -0.15, 0.5, -9.0], [9.0, 0.0, float("nan"), -0.45, 0.05]])

@@ -13,6 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 KINDS = {
     "lstm": nn.LSTM,
     "gru": nn.GRU,

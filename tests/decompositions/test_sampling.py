@@ -8,6 +8,8 @@ from torch.nn import functional
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 SIZES = ((2, 3, 5, 4, 3), (1, 1, 1, 1, 1), (2, 3, 1, 4, 2))
 PADDINGS = ("zeros", "border", "reflection")
 

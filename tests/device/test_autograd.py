@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 
 

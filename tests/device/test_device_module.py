@@ -377,6 +377,7 @@ def test_streams_are_the_queue() -> None:
     assert y.tolist() == [2, 2, 2]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "wait",
     [

@@ -9,6 +9,8 @@ import torch
 
 from tests.warned import warned
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 MASK = [[True, False, False], [False, False, True]]
 

@@ -14,6 +14,8 @@ from torch.nn.functional import linear
 import torch_pjrt
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.each_way
+
 Tensors = list[torch.Tensor]
 SHAPES = {  # input, weight, bias
     "matrix": ((4, 3), (5, 3), (5,)),

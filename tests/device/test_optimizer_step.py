@@ -41,6 +41,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) ->
     optimizer.step()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.cpu_arithmetic
 def test_the_first_step_is_the_program_of_all(name: str) -> None:
@@ -96,6 +97,7 @@ def recorded_by_zeros() -> int:
     return torch_pjrt.metrics()["ops_recorded"]
 
 
+@pytest.mark.compiled
 def test_zeros_elsewhere_are_calls() -> None:
     model, x = net().to(DEVICE), torch.ones(4, 5)
     optimizer = Scratch(model.parameters())
@@ -120,6 +122,7 @@ def test_a_step_that_fails() -> None:
     assert recorded_by_zeros() > 0
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ["Adam", "SGD, momentum", "SGD, nesterov, one by one"])
 @pytest.mark.parametrize("keyword", [False, True])
 def test_a_closure_is_no_part_of_the_step(name: str, keyword: bool) -> None:

@@ -15,6 +15,7 @@ def counts(p: profile) -> dict[str, int]:
     return {event.key: event.count for event in p.key_averages()}
 
 
+@pytest.mark.compiled
 def test_what_the_profiler_shows() -> None:
     host = torch.rand(7, 13)
 
@@ -54,6 +55,7 @@ def test_a_compile_is_inside_the_read_that_needs_it() -> None:
     assert any(event.name == "pjrt::record_first_call" for event in p.events())
 
 
+@pytest.mark.compiled
 def test_the_device_among_the_activities(capfd: pytest.CaptureFixture[str]) -> None:
     """What PyTorch's tutorials write for other devices; it asks for events of the device around each op."""
     x = torch.rand(4, 9, device=DEVICE)

@@ -9,6 +9,8 @@ import torch
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 View = Callable[[torch.Tensor], torch.Tensor]
 VIEWS: dict[str, View] = {
     "every second column of five": lambda x: x[..., ::2],

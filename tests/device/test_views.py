@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.device.beside_cpu import DEVICE, both, same
 
+pytestmark = pytest.mark.each_way
+
 EXAMPLES = int(os.environ.get("TORCH_PJRT_TEST_EXAMPLES", "60"))
 
 

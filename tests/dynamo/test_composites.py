@@ -87,6 +87,7 @@ KEPT = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("home", ["cpu", "pjrt"])
 @pytest.mark.parametrize("name", KEPT)
 def test_ops_that_pytorch_takes_apart_are_kept_whole(name: str, home: str, programs: list[str]) -> None:

@@ -130,6 +130,7 @@ def test_a_program_that_xla_refuses() -> None:
     assert "eager: tensor([2., 2., 2.])" in ran.stdout
 
 
+@pytest.mark.compiled
 def test_a_lazy_graph_that_xla_refuses() -> None:
     ran = script(
         """
@@ -152,6 +153,7 @@ def test_a_lazy_graph_that_xla_refuses() -> None:
     assert "then: tensor([2., 2., 2.]) 9.0" in ran.stdout
 
 
+@pytest.mark.compiled
 def test_malformed_xla_options() -> None:
     ran = script("import torch; torch.ones(3, device='pjrt').cpu()", TORCH_PJRT_XLA_OPTIONS="nonsense")
     assert "TORCH_PJRT_XLA_OPTIONS: 'nonsense' is not name=value" in ran.stderr

@@ -359,6 +359,7 @@ def test_temporary_memory_that_there_is_not() -> None:
     assert f"[aten::mm] (first recorded at {__file__}:{line})" in str(caught.value)
 
 
+@pytest.mark.compiled
 def test_calls_are_tried_alone_in_the_form_that_the_program_has(tmp_path: Path) -> None:
     """Else a call that XLA refuses in its plain form only would be blamed for another."""
     error = error_of(

@@ -8,6 +8,8 @@ import sys
 import textwrap
 import time
 
+import pytest
+
 # Work for some seconds, whatever the machine: as many runs of one program as it takes, each long enough that the device
 # takes them all on at once (32 at most).
 BEGIN = """
@@ -97,6 +99,7 @@ assert x.tolist()[0] == [1] * 8
 """
 
 
+@pytest.mark.compiled
 def test_compiling() -> None:
     program = """
     assert abs(y.cpu().sum().item() - 8) < 0.001  # goes on with the compile that was left
@@ -106,6 +109,7 @@ def test_compiling() -> None:
     assert max(took) < 1, "0.05 s on an idle machine"
 
 
+@pytest.mark.compiled
 def test_ending_the_process_while_it_compiles() -> None:
     took = seconds_to_interrupts(LONG_COMPILE + 'sys.stdout.write("usable\\n")')
     assert max(took) < 1
@@ -165,7 +169,6 @@ def test_a_graph_that_is_run_call_by_call() -> None:
     took = seconds_to_interrupts(
         """
         from torch_pjrt import _C
-        _C.set_compile_policy("auto")
         x = torch.ones(800, 800, device="pjrt")  # what 50 ms of compiling pay for
         torch_pjrt.sync()
         y = x

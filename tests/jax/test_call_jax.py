@@ -124,6 +124,7 @@ def test_captured_by_jit_and_compile_step(tensors):
     close(layers[0][0].weight.detach(), layers[1][0].weight.detach())
 
 
+@pytest.mark.compiled
 def test_on_the_device_it_is_a_node_like_others():
     x, w = torch.randn(4, 3, device="pjrt"), torch.randn(3, 3, device="pjrt")
     g = from_jax(by_jax)

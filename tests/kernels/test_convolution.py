@@ -9,6 +9,8 @@ from torch.nn import functional as F
 import torch_pjrt
 from torch_pjrt.kernels import convolution
 
+pytestmark = pytest.mark.compiled
+
 CASES: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": (F.conv2d, (2, 8, 32, 32), (16, 8, 3, 3), {"padding": 1}),
     "strided": (F.conv2d, (2, 8, 65, 33), (64, 8, 3, 5), {"stride": (2, 1), "padding": (0, 2), "dilation": (2, 1)}),

@@ -17,6 +17,8 @@ from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call
 from torch_pjrt.meanings.names import KEPT
 
+pytestmark = pytest.mark.compiled
+
 SUFFIX = ".backward"
 NUMBERS = {"momentum": 0.1}  # inputs of the program: as the samples have them
 

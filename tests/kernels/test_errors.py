@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 import torch_pjrt
 
+pytestmark = pytest.mark.compiled
+
 
 def same(x: torch.Tensor, **_: Any) -> torch.Tensor:
     return x

@@ -19,7 +19,10 @@ from torch_pjrt.kernels import sources
 SOURCE = Path(__file__).with_name("handlers.cpp").read_text()
 X = torch.tensor([-1.0, 0.5, 2.0])
 
-pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler"),
+    pytest.mark.compiled,
+]
 
 
 @pytest.fixture(scope="module")

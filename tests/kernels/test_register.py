@@ -11,6 +11,8 @@ from torch.nn import functional as F
 import torch_pjrt
 from torch_pjrt.kernels.call import Call
 
+pytestmark = pytest.mark.compiled
+
 
 def marked(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """No gelu: what shows that it ran."""

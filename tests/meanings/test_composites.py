@@ -13,6 +13,8 @@ import torch_pjrt
 from tests import fresh
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.compiled
+
 
 def text(function: Callable[..., Any], *args: Any, asked: Any = "all", **options: Any) -> str:
     with torch_pjrt.composites(asked, **options):

@@ -10,6 +10,8 @@ import torch
 import torch_pjrt
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.compiled
+
 
 @torch_pjrt.composite("test.norm", eps=1e-5, axes=[1], kind="rms")
 def norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import torch_pjrt
-from torch_pjrt import _C
 
 TOKENS, LARGE = 12, 60
 
@@ -65,11 +64,7 @@ def test_the_default_cache_which_grows(make: object) -> None:
     moved = copy.deepcopy(model).to("pjrt")
     prompt = torch.randint(1, 96, (1, 9))
     torch_pjrt.reset_metrics()
-    _C.set_compile_policy("auto")
-    try:
-        assert generate(moved, prompt, cache="dynamic") == generate(model, prompt, cache="dynamic")
-    finally:
-        _C.set_compile_policy("first")
+    assert generate(moved, prompt, cache="dynamic") == generate(model, prompt, cache="dynamic")
     metrics = torch_pjrt.metrics()
     assert metrics["graphs_run_by_calls"] >= TOKENS
     assert metrics["compile_seconds"] == 0

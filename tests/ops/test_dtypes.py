@@ -9,6 +9,8 @@ from torch.testing._internal.opinfo.core import SampleInput
 from tests.ops.opinfo import DEVICE, OPS, assert_same, on_device, samples, tensors
 from tests.ops.test_opinfo import run
 
+pytestmark = pytest.mark.each_way
+
 COUNT = 2
 
 DTYPES = (

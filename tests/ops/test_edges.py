@@ -15,6 +15,8 @@ from torch.nn import functional
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 Program = Callable[[str], object]
 
 

@@ -14,6 +14,8 @@ from torch.utils import _pytree as pytree
 from tests.ops.opinfo import DEVICE, OPS, UNSUPPORTED, samples
 from tests.ops.test_opinfo import run
 
+pytestmark = pytest.mark.each_way
+
 # Raised by other checks than the CPU's, in other words or as another type.
 OTHERWISE: dict[str, str] = {
     "narrow_copy": "narrow's checks: they name the dimension as an IndexError, and a negative length",

@@ -26,6 +26,8 @@ from tests.ops.opinfo import (
     usual_dtype,
 )
 
+pytestmark = pytest.mark.each_way
+
 # More samples an op find more, and take longer; CI takes the first few.
 COUNT = int(os.environ.get("TORCH_PJRT_TEST_SAMPLES", "2"))
 

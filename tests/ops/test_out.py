@@ -24,6 +24,8 @@ from tests.ops.opinfo import (
 from tests.ops.test_opinfo import run
 from tests.warned import warned
 
+pytestmark = pytest.mark.each_way
+
 COUNT = 1
 
 

@@ -14,6 +14,8 @@ from torch.nn import functional
 import torch_pjrt
 from tests.fresh import Job, Server
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 SHARE = float(os.environ.get("TORCH_PJRT_TEST_REWRITES", "0.01"))
 SWEEP = (Path(__file__).parent / "rewrites.py").read_text()

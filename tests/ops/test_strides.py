@@ -14,7 +14,10 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils import _pytree as pytree
 
 import torch_pjrt.dynamo.backend  # noqa: F401  (fake tensors are those of a compiled function)
-from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, tensors, usual_dtype
+from tests.ops.layouts import LAYOUTS, channels_last, laid_out, permuted, place, run
+from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, usual_dtype
+
+pytestmark = pytest.mark.each_way
 
 # Every op, with `all`; by default every 16th, and those whose kernels lay results out in ways of their own.
 EVERY = 1 if os.environ.get("TORCH_PJRT_TEST_STRIDES") == "all" else 16
@@ -53,64 +56,6 @@ DIFFERENT_WHEN_CAPTURED: dict[str, str] = {
     "ormqr": ON_THE_HOST,
     "linalg.householder_product": ON_THE_HOST,
 }
-
-
-def channels_last(x: torch.Tensor) -> torch.Tensor | None:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return x.contiguous(memory_format=formats[x.dim()]) if x.dim() in formats else None
-
-
-def permuted(x: torch.Tensor) -> torch.Tensor | None:
-    order = list(reversed(range(x.dim())))
-    return x.permute(order).contiguous().permute(order) if x.dim() > 1 else None
-
-
-def expanded(x: torch.Tensor) -> torch.Tensor | None:
-    return x[:1].clone().expand_as(x) if x.dim() > 1 and x.shape[0] > 1 else None
-
-
-def sliced(x: torch.Tensor) -> torch.Tensor | None:
-    return torch.stack([x, x], -1)[..., 0] if x.dim() else None
-
-
-LAYOUTS = (channels_last, permuted, expanded, sliced)
-
-
-def laid_out(sample: SampleInput, layout: Callable[[torch.Tensor], torch.Tensor | None]) -> SampleInput | None:
-    """The sample with its tensors in that layout; none where all of them lie so anyway."""
-    changed = False
-
-    def move(x: torch.Tensor) -> torch.Tensor:
-        nonlocal changed
-        moved = layout(x.detach()) if x.layout == torch.strided and not x.is_conj() and not x.is_neg() else None
-        if moved is None or moved.stride() == x.stride():
-            return x
-        changed = True
-        return moved.requires_grad_(x.requires_grad)
-
-    input_, args, kwargs = pytree.tree_map_only(torch.Tensor, move, (sample.input, sample.args, sample.kwargs))
-    return SampleInput(input_, args=tuple(args), kwargs=kwargs) if changed else None
-
-
-def run(op: Any, sample: SampleInput) -> list[torch.Tensor | None]:
-    """The results and the gradients of what requires one."""
-    results = tensors(op.op(sample.input, *sample.args, **sample.kwargs))
-    ends = [r for r in results if r.requires_grad]
-    leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
-    if not ends or not leaves:
-        return list(results)
-    seeds = [torch.empty_like(r).fill_(1) for r in ends]
-    return [*results, *torch.autograd.grad(ends, leaves, seeds, allow_unused=True)]
-
-
-def place(x: torch.Tensor | None) -> Any:
-    """Where the elements are. A dimension of one element may have any stride, and no elements have no place."""
-    if x is None or x.layout != torch.strided:
-        return None
-    if x.numel() == 0:
-        return tuple(x.shape)
-    strides = tuple(int(s) if n > 1 else None for n, s in zip(x.shape, x.stride(), strict=True))
-    return tuple(x.shape), strides, x.storage_offset()
 
 
 def cases(name: str) -> Iterator[tuple[str, Any, SampleInput, list[Any]]]:

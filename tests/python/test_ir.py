@@ -86,6 +86,7 @@ def test_the_listener_is_told_before_compiling_and_until_it_is_ended() -> None:
     assert "stablehlo.exponential" in stablehlo
 
 
+@pytest.mark.compiled
 def test_what_a_listener_raises_ends_the_sync_and_changes_nothing() -> None:
     x = torch.ones(3, 52).to("pjrt")
 

@@ -45,6 +45,7 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
     }
 
 
+@pytest.mark.compiled
 def test_recording_runs_nothing_and_a_graph_is_compiled_once() -> None:
     x = torch.ones(3, 41).to("pjrt")
     torch_pjrt.reset_metrics()
@@ -109,6 +110,7 @@ def test_bytes_between_host_and_device() -> None:
     assert torch_pjrt.metrics()["host_transfer_bytes"] == 2 * 5 * 7 * 4
 
 
+@pytest.mark.compiled
 def test_a_number_that_changes_is_compiled_twice_at_most() -> None:
     shape = (1, 7, 1, 1009, 1)  # of no other test: a number that changed since then would be an input at once
     x = torch.ones(shape).to("pjrt")

@@ -17,6 +17,8 @@ from torch_pjrt import report as reports
 from torch_pjrt.report import GraphRun, Report
 from torch_pjrt.report.difference import Difference
 
+pytestmark = pytest.mark.compiled
+
 HERE = Path(__file__).name
 
 

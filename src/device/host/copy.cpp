@@ -30,10 +30,10 @@ graph::TypePtr dense_type(const at::Tensor& tensor) {
                                                : graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
 }
 
-// Of one storage.
 bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage_offset() == b.storage_offset() && a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides();
+  return a.is_same(b) || (a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
+                          a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+                          a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg());
 }
 
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
@@ -71,8 +71,9 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
 }  // namespace
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
-  if (self.is_same(src) || outlining()) return self;
   TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
+  // `x[i] += y` writes the view it has changed back to where it is.
+  if (is_same_view(self, src) || outlining()) return self;
   if (!is_pjrt(self)) {  // out of the device
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
@@ -111,10 +112,7 @@ void copy_values(const at::Tensor& self, const at::Tensor& from) {
     host_to_device(self, host_tensor(src, "copy to another device"));
     return;
   }
-  if (self.is_alias_of(src)) {
-    if (is_same_view(self, src)) return;  // `x[i] += y` writes the view it has changed back to where it is
-    at::assert_no_partial_overlap(self, src);
-  }
+  if (self.is_alias_of(src)) at::assert_no_partial_overlap(self, src);
   device_to_device(self, src);
 }
 

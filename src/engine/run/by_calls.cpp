@@ -60,7 +60,7 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync
   ++session_.metrics.graphs_run_by_calls;
   std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
   if (session_.client().is_host_memory()) {
-    interpret(walk, results);
+    interpret(walk, sync.launch);
     settle(walk, program, results);
     return;
   }
@@ -75,7 +75,7 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync
     }
     if (call.empty()) continue;
     if (is_of_few_integers(*call.nodes[0])) {
-      interpret(call, results);
+      interpret(call, sync.launch);
       settle(call, *Program::of_calls(call), results);
     } else {
       const std::shared_ptr<Program> alone = session_.programs.find_or_compile(call);
@@ -85,7 +85,7 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync
   }
 }
 
-void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+void LazyEngine::interpret(const graph::Walk& walk, Launch& launch) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
@@ -104,14 +104,14 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
         taken.emplace_back(leaf, std::move(static_cast<DeviceData&>(*leaf->data).buffer));
         return true;
       },
-      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands); }};
+      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands, launch.run); }};
   const std::vector<at::Tensor> values = engine::interpret(walk, with);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto it = std::ranges::find_if(
         taken, [&](const auto& one) { return one.second && one.second->host_pointer() == values[i].const_data_ptr(); });
     const bool is_new = it == taken.end();
     const bool fits = !is_new && it->first->leaf_type == walk.results[i].type();
-    results.push_back(fits ? std::move(it->second) : to_device(values[i], device, /*owned=*/is_new));
+    launch.results.push_back(fits ? std::move(it->second) : to_device(values[i], device, /*owned=*/is_new));
   }
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
@@ -119,7 +119,7 @@ void LazyEngine::interpret(const graph::Walk& walk, std::vector<std::shared_ptr<
 }
 
 // As the graph of this one call.
-std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at::Tensor> operands) {
+std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run) {
   const graph::Signature& s = *node.signature;
   c10::SmallVector<graph::Value, 8> leaves;
   for (at::Tensor memory : operands) {
@@ -142,6 +142,7 @@ std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at
   }
   const std::shared_ptr<Program> program = session_.programs.find_or_compile(walk);
   Sync sync;
+  sync.launch.run = run;
   bind(walk, *program, sync);
   launch(session_, *program, sync.launch, Until::kReady, "Nothing was changed: tensors keep their pending values.");
   std::vector<at::Tensor> tensors(s.results.size());

@@ -84,9 +84,9 @@ Tensors native_dropout(const Arguments& call) {
   const double p = call.number("p");
   RandomState state = call.random_state();
   const at::Tensor mask = random_chance(state, 1 - p, x.sizes());
-  const at::Tensor wide = x.to(at::toOpMathType(x.scalar_type()));
-  const at::Tensor kept = at::where(mask, wide * (p < 1 ? 1 / (1 - p) : 0), at::zeros({}, wide.options()));
-  return {kept.to(x.scalar_type()), mask};
+  at::Tensor kept = mask.to(at::toOpMathType(x.scalar_type()));
+  kept.mul_(p < 1 ? 1 / (1 - p) : 0);
+  return {kept.mul_(x).to(x.scalar_type()), mask};  // what is dropped of no finite number is NaN
 }
 
 // Attention as ops/contraction/attention.cpp has it. Query heads that share a key head have copies of it.
@@ -98,9 +98,9 @@ struct Attention {
   double scale;
 
   explicit Attention(const Arguments& arguments) : call(arguments), bias(call.tensor("attn_bias")) {
-    query = as_four(call.tensor("query"));
-    key = as_four(call.tensor("key"));
-    value = as_four(call.tensor("value"));
+    query = in_rows(as_four(call.tensor("query")));
+    key = in_rows(as_four(call.tensor("key")));
+    value = in_rows(as_four(call.tensor("value")));
     group = query.size(1) / key.size(1);
     if (group > 1) {
       key = key.repeat_interleave(group, 1);
@@ -110,6 +110,8 @@ struct Attention {
     scale = call.optional_number("scale").value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   }
   static at::Tensor as_four(const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(0) : x; }
+  // The CPU's fused kernels, forward and backward, read a row as it lies: they never look at the last stride.
+  static at::Tensor in_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
   static at::Tensor wide(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
 
   double dropout() const { return call.number("dropout_p"); }
@@ -172,7 +174,8 @@ Tensors attention(const Arguments& call) {
 Tensors attention_backward(const Arguments& call) {
   const Attention a(call);
   const auto& types = call.node.signature->results;
-  const at::Tensor dy = Attention::as_four(call.tensor("grad_out")), y = Attention::as_four(call.tensor("out"));
+  const at::Tensor dy = Attention::in_rows(Attention::as_four(call.tensor("grad_out")));
+  const at::Tensor y = Attention::in_rows(Attention::as_four(call.tensor("out")));
   if (a.is_flash() && a.group == 1) {
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dy, a.query, a.key, a.value, y, call.tensor("logsumexp"), 0.0, a.causal, std::nullopt, a.scale);

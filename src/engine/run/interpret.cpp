@@ -244,7 +244,9 @@ class Interpreter {
 
   Tensors run(const Subgraph& graph, const Tensors& operands) {
     std::unordered_map<const Node*, Tensors> done;
-    for (size_t i = 0; i < operands.size(); ++i) done[graph.placeholders[i].get()] = {operands[i]};
+    for (size_t i = 0; i < operands.size(); ++i) {  // views of them are taken as a placeholder lies
+      done[graph.placeholders[i].get()] = {laid_out(operands[i], *graph.placeholders[i]->leaf_type)};
+    }
     const auto value_of = [&](const Value& value) { return done.at(value.node.get())[value.index]; };
     for (const Node* node : graph::topological_order(graph.results)) {
       if (node->is_leaf()) continue;

@@ -67,8 +67,8 @@ class LazyEngine final : public device::Engine {
   std::shared_ptr<Program> by_calls_or_compiled(const graph::Walk& walk);
   void run_calls(const graph::Walk& walk, const Program& program, Sync& sync);
   // By PyTorch's kernels and programs of one call.
-  void interpret(const graph::Walk& walk, std::vector<std::shared_ptr<pjrt::Buffer>>& results);
-  std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands);
+  void interpret(const graph::Walk& walk, Launch& launch);
+  std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
   static void settle(const graph::Walk& walk, const Program& program,
                      std::vector<std::shared_ptr<pjrt::Buffer>>& results);

@@ -115,6 +115,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   if (!program && may_run_by_calls()) program = by_calls_or_compiled(walk);
   if (!program) program = session_.programs.compile(walk);
   const int64_t before = session_.metrics.execute_ns;
+  sync.launch.run = program->executable ? 0 : session_.requirements.new_run();
   if (program->executable) {
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);

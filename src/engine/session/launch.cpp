@@ -38,7 +38,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());
     throw_failure(program, error, consequence);
   }
-  if (program.requirements) session.requirements.started(program.requirements, launch.results.back());
+  if (program.requirements) session.requirements.started(program.requirements, launch.results.back(), launch.run);
   session.metrics.executions++;
   session.metrics.nodes_executed += program.num_calls;
 }

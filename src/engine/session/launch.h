@@ -1,6 +1,7 @@
 // Running a program once: the one place where an executable is started, by syncs and by compiled calls.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Launch {
   std::vector<int64_t> kept;                 // arguments that must not be donated
   std::vector<const pjrt::Buffer*> donated;  // memory of the device that the program takes over
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
+  uint64_t run = 0;  // of several that are one run together: Requirements::new_run()
 
   void clear();
 };

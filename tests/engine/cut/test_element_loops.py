@@ -8,6 +8,7 @@ import torch
 import torch_pjrt
 
 
+@pytest.mark.compiled
 def test_a_view_is_not_written_back_to_itself() -> None:
     """`x[i] += y` is x[i].__iadd__(y), and then x.__setitem__(i, it)."""
     x, y = torch.zeros(8, device="pjrt"), torch.arange(8.0, device="pjrt")

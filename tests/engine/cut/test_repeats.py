@@ -11,6 +11,8 @@ from torch import nn
 
 import torch_pjrt
 
+pytestmark = pytest.mark.compiled
+
 DEVICE = "pjrt"
 CAUSE = "rounds of a loop"
 

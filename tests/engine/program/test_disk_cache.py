@@ -21,6 +21,8 @@ PROGRAMS = """\
 import json, os, sys
 import torch, torch_pjrt
 
+pytestmark = pytest.mark.compiled
+
 folder = os.environ.get("TORCH_PJRT_CACHE_DIR", "")
 listed = lambda: set(os.listdir(folder)) if os.path.isdir(folder) else set()
 files = {}

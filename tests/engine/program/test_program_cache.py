@@ -11,6 +11,8 @@ import torch
 import torch_pjrt
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.compiled
+
 SIZES = range(201, 209)
 
 

@@ -11,6 +11,8 @@ import torch
 import torch_pjrt
 from tests.engine.run.test_sync import counted, ready
 
+pytestmark = pytest.mark.compiled
+
 DEVICE = "pjrt"
 
 

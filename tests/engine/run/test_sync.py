@@ -411,6 +411,7 @@ def test_an_exception_in_backward() -> None:
     assert x.grad.tolist() == [2, 4]
 
 
+@pytest.mark.compiled
 def test_an_optimizer_step_starts_the_step() -> None:
     """However seldom the loss is read, each training step is one execution of the same graph."""
     layer = torch.nn.Linear(8, 8).to("pjrt")

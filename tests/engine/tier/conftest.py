@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 import torch_pjrt
-from torch_pjrt import _C
-
-
-@pytest.fixture(autouse=True)
-def auto() -> Iterator[None]:
-    _C.set_compile_policy("auto")
-    yield
-    _C.set_compile_policy("first")
 
 
 def counts() -> tuple[int, int]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torch_pjrt import _C
+pytestmark = pytest.mark.each_way
+
 
 TABLE = torch.tensor([[0.0, 1, 0], [1, 0, 0]])
 IMAGE = torch.arange(12.0).reshape(1, 2, 2, 3).bfloat16()
@@ -40,11 +41,6 @@ EXPANDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.fixture(autouse=True, params=["auto", "first"])
-def policy(request: pytest.FixtureRequest) -> None:
-    _C.set_compile_policy(request.param)  # the folder's fixture sets it back
-
-
 @pytest.mark.parametrize("call", CALLS)
 def test_views_are_read_in_the_order_of_their_memory(call: str) -> None:
     torch.testing.assert_close(CALLS[call]("pjrt").cpu(), CALLS[call]("cpu"), check_stride=False)
@@ -59,3 +55,14 @@ def test_expanded_memory_is_written(write: str, shape: str) -> None:
         WRITES[write](EXPANDED[shape](memory))
         memories.append(memory.tolist())
     assert memories[0] == memories[1]
+
+
+def test_a_run_tells_of_one_mistake() -> None:
+    """Not of what follows from it, when something else is read."""
+    for _ in range(3):
+        table, index = torch.arange(4.0).to("pjrt"), torch.tensor([2, 7]).to("pjrt")
+        wrong = table[torch.arange(9, device="pjrt")[index]][index]
+        with pytest.raises(IndexError, match="index 7 is out of bounds"):
+            wrong.cpu()
+        assert (table + 1).tolist() == [1, 2, 3, 4]
+        torch.pjrt.synchronize()

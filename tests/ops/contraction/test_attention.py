@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 FUSED = "ScaledDotProductFusedAttentionOverrideableBackward0"
 
 

@@ -10,6 +10,8 @@ from torch import nn
 
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.each_way
+
 Layer = nn.modules.conv._ConvNd
 
 

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 ENDS = [3, 3, 7, 10]
 

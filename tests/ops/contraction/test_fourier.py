@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+pytestmark = pytest.mark.each_way
+
 DIMS = ((0,), (1,), (0, 1), (1, 0), (0, 2), (0, 1, 2), (2, 0, 1))
 
 

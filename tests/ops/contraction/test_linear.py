@@ -13,6 +13,8 @@ from torch.nn import functional as F
 import torch_pjrt
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.each_way
+
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 PRODUCTS: dict[str, Product] = {
     "linear": F.linear,

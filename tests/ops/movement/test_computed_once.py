@@ -10,6 +10,8 @@ import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.decompositions.table import computed_once
 
+pytestmark = pytest.mark.each_way
+
 UNUSUAL = -77  # the first element for which the other branch gives the value
 
 

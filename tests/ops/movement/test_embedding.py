@@ -10,6 +10,8 @@ from torch import nn
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 INDICES = torch.tensor([1, 3, 3, 0, 7, 2, 3, 9, 1])
 
 
@@ -47,6 +49,7 @@ def test_weights_of_samples() -> None:
     check(bag, INDICES, torch.tensor([0, 4, 6]), weights=torch.randn(9))
 
 
+@pytest.mark.compiled
 def test_scaled_by_frequency() -> None:
     """A row's gradient is divided by how often the row was looked up. The CPU divides by another row's number (torch
     2.13), so this is held against the documented meaning."""

@@ -7,6 +7,8 @@ import torch
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+pytestmark = pytest.mark.each_way
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     name: getattr(torch, name)
     for name in (

@@ -10,6 +10,8 @@ from torch import Tensor
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 
 USES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+pytestmark = pytest.mark.each_way
+
 COUNT = 20_000
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.3, -7.5, 1e9, -1e30, 3e30, torch.inf, -torch.inf, torch.nan])
 
@@ -34,6 +36,7 @@ def test_remainders(name: str, kind: str) -> None:
     assert torch.equal(actual[numbers].signbit(), expected[numbers].signbit())
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("count", [1, 17, COUNT])
 def test_a_quotient_beyond_float32_has_its_remainder(count: int) -> None:
     """The CPU's vectorized kernel gives NaN, its scalar one the remainder that C defines."""

@@ -11,6 +11,8 @@ from scipy import stats
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 FUNCTIONS = {"sin": torch.sin, "cos": torch.cos, "tan": torch.tan}
 COUNT = 20_000
 
@@ -84,6 +86,7 @@ def test_gradients_and_compiled_programs() -> None:
         torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 def test_a_choice_stays_a_choice() -> None:
     """Were both ways computed, the program would be slower than with XLA's own sine."""

@@ -10,6 +10,8 @@ from torch import Tensor
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 SIZES = [(1,), (3, 8), (3, 9), (2, 17), (5, 125), (2, 3, 4, 5), (2, 1000), (1, 5000), (4, 0, 3)]
 
@@ -67,6 +69,7 @@ def test_rows_of_large_products(function: Callable[..., Tensor], compiled: bool)
     torch.testing.assert_close(actual, scaled(x))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("size", [(1, 1, 64, 8), (2, 3, 33, 16)], ids=str)
 def test_attention_of_large_scores(size: tuple[int, ...]) -> None:
     torch.manual_seed(0)

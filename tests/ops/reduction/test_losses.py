@@ -12,6 +12,8 @@ from torch.nn import functional
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 
 def assert_same_loss(loss: Callable[..., torch.Tensor], x: torch.Tensor, *args: Any, reduction: str) -> None:
     """The loss and the gradient of x, on the device and on the CPU."""

@@ -8,6 +8,8 @@ from torch import nn
 
 import torch_pjrt
 
+pytestmark = pytest.mark.each_way
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dim", [0, 1, 3])

@@ -7,6 +7,8 @@ import torch
 
 from torch_pjrt import _C
 
+pytestmark = pytest.mark.each_way
+
 DEVICE = "pjrt"
 
 
@@ -29,6 +31,7 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
             torch.testing.assert_close(y.double().var(dims).cpu(), x.double().var(dims), equal_nan=True)
 
 
+@pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 def test_parts_only_where_they_pay() -> None:
     programs: list[str] = []

@@ -26,12 +26,12 @@ ProgramRequirement program_requirement(const ops::Requirement& requirement, cons
           signature.name,  signature.file,   signature.line};
 }
 
-void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes) {
+void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes, uint64_t run) {
   std::lock_guard guard(lock_);
-  pending_.emplace_back(std::move(list), std::move(extremes));
+  pending_.push_back({std::move(list), std::move(extremes), run});
   if (pending_.size() > kMostPending) {
     try {
-      pending_.front().second->await();
+      pending_.front().extremes->await();
     } catch (const pjrt::Error&) {  // see raise()
       pending_.pop_front();
     }
@@ -42,29 +42,32 @@ void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes) {
 void Requirements::raise() {
   if (!any_) return;
   for (;;) {
-    decltype(pending_)::value_type done;
+    Pending done;
     {
       std::lock_guard guard(lock_);
       if (pending_.empty()) {
         any_ = false;
         return;
       }
-      if (!pending_.front().second->is_ready()) return;  // programs end in the order of their start
+      if (!pending_.front().extremes->is_ready()) return;  // programs end in the order of their start
       done = std::move(pending_.front());
       pending_.pop_front();
     }
-    const auto& [list, buffer] = done;
-    std::vector<int64_t> extremes(2 * list->size());
+    std::vector<int64_t> extremes(2 * done.list->size());
     try {
-      buffer->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
+      done.extremes->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
     } catch (const pjrt::Error&) {
       continue;  // the program failed, which is told to whoever reads its results or waits for the device
     }
-    for (size_t i = 0; i < list->size(); ++i) {
-      const ProgramRequirement& requirement = (*list)[i];
+    for (size_t i = 0; i < done.list->size(); ++i) {
+      const ProgramRequirement& requirement = (*done.list)[i];
       const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
-      if (greatest >= requirement.high) raise_unmet(requirement, greatest);
-      if (least < requirement.low) raise_unmet(requirement, least);
+      if (greatest < requirement.high && least >= requirement.low) continue;
+      if (done.run) {
+        std::lock_guard guard(lock_);
+        std::erase_if(pending_, [&](const Pending& other) { return other.run == done.run; });
+      }
+      raise_unmet(requirement, greatest >= requirement.high ? greatest : least);
     }
   }
 }
