@@ -27,11 +27,17 @@ def tried() -> dict[str, str]:
     raise LookupError("tests/libraries/test_others.py has no TRIED")
 
 
+def pinned() -> dict[str, str]:
+    """What CI installs -> its version."""
+    lines = (ROOT / "requirements.lock").read_text().lower().replace("_", "-").splitlines()
+    return dict(line.split("==") for line in lines if "==" in line)
+
+
 def known() -> dict[str, str]:
-    """The file of a library that is adapted -> its versions."""
-    call = r'Library\("\w+", "(\w+)", "[\w-]+", "([\d.]+)", "([\d.]+)"\)'
+    """The file of a library that is adapted -> the version that its tests are run with."""
+    call = r'Library\("(\w+)", "(\w+)", "([\w-]+)"\)'
     text = (ROOT / "python/torch_pjrt/libraries/known.py").read_text()
-    return {file: first if first == last else f"{first} to {last}" for file, first, last in re.findall(call, text)}
+    return {file: pinned()[wheel] for package, file, wheel in re.findall(call, text) if package == file}
 
 
 def table() -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
+from typing import Any
 
 import pytest
 import torch
 
-from torch_pjrt.libraries.words import around, of_this_device
+from torch_pjrt.libraries.words import DoesNotFit, of_this_device
 
 
 def test_every_place_that_names_cuda() -> None:
@@ -63,19 +63,39 @@ def test_names_of_its_module() -> None:
     assert module.found() == "ours"
 
 
-def test_no_word() -> None:
-    def silent() -> str:
-        return "cpu"
+def test_what_is_done_is_taken_back() -> None:
+    module = types.ModuleType("library")
+    exec("def found():\n    return is_cuda_available(), 'cuda'", vars(module))
+    undo = of_this_device(module.found, is_pjrt_available=lambda: "ours")
+    assert module.found() == ("ours", "pjrt")
+    undo()
+    vars(module)["is_cuda_available"] = lambda: "theirs"
+    assert module.found() == ("theirs", "cuda")
+    assert "is_pjrt_available" not in vars(module)
 
-    with pytest.raises(TypeError, match=r"test_no_word.*silent has no word about CUDA"):
-        of_this_device(silent)
+
+def in_a_module(source: str) -> Any:
+    module = types.ModuleType("library")
+    exec(f"import torch\ndef found():\n    {source}", vars(module))
+    return module.found
 
 
-def test_around_reaches_those_who_took_it_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, other = (types.ModuleType(name) for name in ("library_x.a", "library_x.b", "elsewhere"))
-    exec("def one():\n    return 1", vars(first))
-    second.taken = other.taken = first.one  # type: ignore[attr-defined]
-    for module in (first, second, other):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    around(first, "one", lambda inner: lambda: inner() + 1)
-    assert (first.one(), second.taken(), other.taken()) == (2, 2, 2)
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("return 'cpu'", r"^found has no word about CUDA$"),
+        ("return is_cuda_there()", r"^found would speak of is_pjrt_there, which isn't there$"),
+        ("return [torch.cuda.is_new(i) for i in 'a']", r"^found would speak of torch.pjrt.is_new, which isn't there$"),
+        ("from torch.cuda import nccl", r"^found would speak of import torch.pjrt, which isn't there$"),
+    ],
+)
+def test_what_does_not_fit_stays_as_it_is(source: str, message: str) -> None:
+    function = in_a_module(source)
+    before = function.__code__
+    with pytest.raises(DoesNotFit, match=message):
+        of_this_device(function)
+    assert function.__code__ is before
+
+
+def test_parts_of_cuda_may_lack() -> None:
+    of_this_device(in_a_module("return torch.cuda.amp.GradScaler if False else 'cuda'"))

@@ -10,23 +10,24 @@ from typing import Any
 import torch
 
 import torch_pjrt
-from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import around, of_this_device, or_out_of_memory
+from torch_pjrt.libraries.words import or_out_of_memory
 
 
-def _state(module: ModuleType) -> None:
-    default = module.PartialState.default_device
-    of_this_device(default)
+def _state(library: Adaptation, module: ModuleType) -> None:
+    def told(inner: Any) -> Any:
+        def default_device(self: Any) -> torch.device:
+            device: torch.device = inner(self)
+            if device.type == "pjrt":
+                tell("accelerate")
+            return device
 
-    def default_device(self: Any) -> torch.device:
-        device: torch.device = default.fget(self)
-        if device.type == "pjrt":
-            tell("accelerate")
-        return device
+        return default_device
 
-    module.PartialState.default_device = property(functools.wraps(default.fget)(default_device))
-    around(module.PartialState, "__init__", _alone)
+    library.of_this_device(module.PartialState.default_device)
+    library.around(module.PartialState, "default_device", told)
+    library.around(module.PartialState, "__init__", _alone)
 
 
 def _alone(inner: Any) -> Any:
@@ -46,21 +47,21 @@ def _alone(inner: Any) -> Any:
     return init
 
 
-def _accelerator(module: ModuleType) -> None:
-    of_this_device(module.Accelerator.__init__)  # devices that may have float16
+def _accelerator(library: Adaptation, module: ModuleType) -> None:
+    library.of_this_device(module.Accelerator.__init__)  # devices that may have float16
 
 
-def _checkpointing(module: ModuleType) -> None:
+def _checkpointing(library: Adaptation, module: ModuleType) -> None:
     for function in (module.save_accelerator_state, module.load_accelerator_state):
-        of_this_device(function, is_pjrt_available=is_available)
+        library.of_this_device(function, is_pjrt_available=is_available)
 
 
-def _modeling(module: ModuleType) -> None:
+def _modeling(library: Adaptation, module: ModuleType) -> None:
     for function in (module.get_grad_scaler, module.get_max_memory, module.get_balanced_memory):
-        of_this_device(function)
+        library.of_this_device(function)
 
 
-def _memory(module: ModuleType) -> None:
+def _memory(library: Adaptation, module: ModuleType) -> None:
     def with_all_its_work(inner: Any) -> Any:
         def find(function: Any = None, *arguments: Any, **options: Any) -> Any:
             if function is None:
@@ -76,13 +77,13 @@ def _memory(module: ModuleType) -> None:
 
         return find
 
-    around(module, "should_reduce_batch_size", or_out_of_memory)
-    around(module, "find_executable_batch_size", with_all_its_work)
+    library.around(module, "should_reduce_batch_size", or_out_of_memory)
+    library.around(module, "find_executable_batch_size", with_all_its_work)
 
 
-def install(package: str) -> None:
-    after_import(f"{package}.state", _state)
-    after_import(f"{package}.accelerator", _accelerator)
-    after_import(f"{package}.checkpointing", _checkpointing)
-    after_import(f"{package}.utils.modeling", _modeling)
-    after_import(f"{package}.utils.memory", _memory)
+def install(library: Adaptation) -> None:
+    library.after_import(f"{library.package}.state", _state)
+    library.after_import(f"{library.package}.accelerator", _accelerator)
+    library.after_import(f"{library.package}.checkpointing", _checkpointing)
+    library.after_import(f"{library.package}.utils.modeling", _modeling)
+    library.after_import(f"{library.package}.utils.memory", _memory)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 
-logger = logging.getLogger("torch_pjrt.libraries")
+from torch_pjrt import told
+
 _told: set[str] = set()
 
 
@@ -31,8 +30,6 @@ def tell(library: str) -> None:
     if library in _told:
         return
     _told.add(library)
-    if not logger.hasHandlers():
-        logger.addHandler(logging.StreamHandler())
-        logger.setLevel(logging.INFO)
     name = torch.pjrt.get_device_name()
-    logger.info("%s runs on device pjrt (%s); TORCH_PJRT_LIBRARIES=0 leaves the choice to it", library, name)
+    line = f"{library} runs on device pjrt ({name}); TORCH_PJRT_LIBRARIES=0 leaves the choice to it"
+    told.tell("torch_pjrt.libraries", line)

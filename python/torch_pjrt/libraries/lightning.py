@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import around, of_this_device, or_out_of_memory
+from torch_pjrt.libraries.words import or_out_of_memory
 
 
 def _accelerator(base: type, parse: Any) -> type:
@@ -64,20 +64,24 @@ def _accelerator(base: type, parse: Any) -> type:
     return PJRTAccelerator
 
 
-def _register(module: ModuleType, registry: str, fabric: str) -> None:
+def _add(library: Adaptation, registry: Any, name: str, made: Any, **described: str) -> None:
+    registry.register(name, made, **described)
+    library.undo_by(lambda: registry.pop(name))
+
+
+def _register(library: Adaptation, module: ModuleType, registry: str, fabric: str) -> None:
     parser = sys.modules[f"{fabric}.utilities.device_parser"]
     accelerator = _accelerator(module.Accelerator, parser._normalize_parse_gpu_string_input)
-    module.PJRTAccelerator = accelerator  # type: ignore[attr-defined]
-    getattr(module, registry).register("pjrt", accelerator, description="PJRTAccelerator")
+    library.put(module, "PJRTAccelerator", accelerator)
+    _add(library, getattr(module, registry), "pjrt", accelerator, description="PJRTAccelerator")
 
 
-def _strategies(module: ModuleType, registry: str) -> None:
-    getattr(module, registry).register(
-        "single_pjrt", module.SingleDeviceStrategy, description="one device of 'pjrt'", device="pjrt:0"
-    )
+def _strategies(library: Adaptation, module: ModuleType, registry: str) -> None:
+    strategies, one = getattr(module, registry), module.SingleDeviceStrategy
+    _add(library, strategies, "single_pjrt", one, description="one device of 'pjrt'", device="pjrt:0")
 
 
-def _device_parser(module: ModuleType) -> None:
+def _device_parser(library: Adaptation, module: ModuleType) -> None:
     def else_ours(inner: Any) -> Any:
         def select() -> str:
             chosen: str = inner()
@@ -85,58 +89,60 @@ def _device_parser(module: ModuleType) -> None:
 
         return select
 
-    around(module, "_select_auto_accelerator", else_ours)
+    library.around(module, "_select_auto_accelerator", else_ours)
 
 
-def _connector(module: ModuleType, name: str, accelerators: str) -> None:
+def _connector(library: Adaptation, module: ModuleType, name: str, accelerators: str) -> None:
     ours = sys.modules[accelerators].PJRTAccelerator
     connector = getattr(module, name)
     for function in ("_choose_gpu_accelerator_backend", "_choose_strategy", "_check_and_init_precision"):
-        of_this_device(getattr(connector, function), PJRTAccelerator=ours)
+        library.of_this_device(getattr(connector, function), PJRTAccelerator=ours)
     if "CUDAAccelerator" in connector._choose_auto_accelerator.__code__.co_names:
-        of_this_device(connector._choose_auto_accelerator, PJRTAccelerator=ours)
+        library.of_this_device(connector._choose_auto_accelerator, PJRTAccelerator=ours)
 
 
-def _setup(module: ModuleType, accelerators: str) -> None:
-    of_this_device(module._log_device_info, PJRTAccelerator=sys.modules[accelerators].PJRTAccelerator)
+def _setup(library: Adaptation, module: ModuleType, accelerators: str) -> None:
+    library.of_this_device(module._log_device_info, PJRTAccelerator=sys.modules[accelerators].PJRTAccelerator)
 
 
-def _seed(module: ModuleType) -> None:
-    of_this_device(module._collect_rng_states)
-    of_this_device(module._set_rng_states)
+def _seed(library: Adaptation, module: ModuleType) -> None:
+    library.of_this_device(module._collect_rng_states)
+    library.of_this_device(module._set_rng_states)
 
 
-def _memory(module: ModuleType) -> None:
-    around(module, "is_oom_error", or_out_of_memory)
+def _memory(library: Adaptation, module: ModuleType) -> None:
+    library.around(module, "is_oom_error", or_out_of_memory)
 
 
-def _install_fabric(fabric: str) -> None:
+def _install_fabric(library: Adaptation, fabric: str) -> None:
     then = functools.partial
-    after_import(f"{fabric}.accelerators", then(_register, registry="ACCELERATOR_REGISTRY", fabric=fabric))
-    after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY"))
-    after_import(f"{fabric}.utilities.device_parser", _device_parser)
-    after_import(f"{fabric}.utilities.seed", _seed)
-    after_import(f"{fabric}.connector", then(_connector, name="_Connector", accelerators=f"{fabric}.accelerators"))
+    library.after_import(f"{fabric}.accelerators", then(_register, registry="ACCELERATOR_REGISTRY", fabric=fabric))
+    library.after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY"))
+    library.after_import(f"{fabric}.utilities.device_parser", _device_parser)
+    library.after_import(f"{fabric}.utilities.seed", _seed)
+    library.after_import(
+        f"{fabric}.connector", then(_connector, name="_Connector", accelerators=f"{fabric}.accelerators")
+    )
 
 
-def _install_pytorch(pytorch: str, fabric: str) -> None:
+def _install_pytorch(library: Adaptation, pytorch: str, fabric: str) -> None:
     then, accelerators = functools.partial, f"{pytorch}.accelerators"
-    after_import(accelerators, then(_register, registry="AcceleratorRegistry", fabric=fabric))
-    after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry"))
-    after_import(f"{pytorch}.utilities.memory", _memory)
-    after_import(f"{pytorch}.trainer.setup", then(_setup, accelerators=accelerators))
-    after_import(
+    library.after_import(accelerators, then(_register, registry="AcceleratorRegistry", fabric=fabric))
+    library.after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry"))
+    library.after_import(f"{pytorch}.utilities.memory", _memory)
+    library.after_import(f"{pytorch}.trainer.setup", then(_setup, accelerators=accelerators))
+    library.after_import(
         f"{pytorch}.trainer.connectors.accelerator_connector",
         then(_connector, name="_AcceleratorConnector", accelerators=accelerators),
     )
 
 
-def install(package: str) -> None:
+def install(library: Adaptation) -> None:
     """Of ``lightning``, which holds both parts, or of a part: ``pytorch_lightning``, ``lightning_fabric``."""
-    if package == "lightning":
-        _install_pytorch("lightning.pytorch", "lightning.fabric")
-        _install_fabric("lightning.fabric")
-    elif package == "pytorch_lightning":
-        _install_pytorch(package, "lightning_fabric")
+    if library.package == "lightning":
+        _install_pytorch(library, "lightning.pytorch", "lightning.fabric")
+        _install_fabric(library, "lightning.fabric")
+    elif library.package == "pytorch_lightning":
+        _install_pytorch(library, "pytorch_lightning", "lightning_fabric")
     else:
-        _install_fabric(package)
+        _install_fabric(library, "lightning_fabric")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import tell
-from torch_pjrt.libraries.words import around, of_this_device
 
 
-def _environment(module: ModuleType) -> None:
-    of_this_device(module.get_device_name)
+def _environment(library: Adaptation, module: ModuleType) -> None:
+    library.of_this_device(module.get_device_name)
 
     def told(inner: Any) -> Any:
         def get_device_name() -> str:
@@ -22,8 +21,8 @@ def _environment(module: ModuleType) -> None:
 
         return get_device_name
 
-    around(module, "get_device_name", told)
+    library.around(module, "get_device_name", told)
 
 
-def install(package: str) -> None:
-    after_import(f"{package}.util.environment", _environment)
+def install(library: Adaptation) -> None:
+    library.after_import(f"{library.package}.util.environment", _environment)

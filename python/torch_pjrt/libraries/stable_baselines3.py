@@ -5,12 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.libraries import choice
-from torch_pjrt.libraries.words import around
+from torch_pjrt.libraries.adaptation import Adaptation
 
 
-def _utils(module: ModuleType) -> None:
+def _utils(library: Adaptation, module: ModuleType) -> None:
     def ours_by_default(inner: Any) -> Any:
         def get_device(device: Any = "auto") -> Any:
             if device != "auto" or not choice.is_available():
@@ -20,8 +19,8 @@ def _utils(module: ModuleType) -> None:
 
         return get_device
 
-    around(module, "get_device", ours_by_default)
+    library.around(module, "get_device", ours_by_default)
 
 
-def install(package: str) -> None:
-    after_import(f"{package}.common.utils", _utils)
+def install(library: Adaptation) -> None:
+    library.after_import(f"{library.package}.common.utils", _utils)

@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
-from torch_pjrt.libraries.words import around, of_this_device
 
 
-def _import_utils(module: ModuleType) -> None:
-    of_this_device(module.is_torch_bf16_gpu_available)
+def _import_utils(library: Adaptation, module: ModuleType) -> None:
+    library.of_this_device(module.is_torch_bf16_gpu_available)
     module.is_torch_bf16_gpu_available.cache_clear()
 
 
-def _training_args(module: ModuleType) -> None:
+def _training_args(library: Adaptation, module: ModuleType) -> None:
     setup = module.TrainingArguments._setup_devices
-    of_this_device(setup)
+    library.of_this_device(setup)
 
     def as_its_accelerator(inner: Any) -> Any:
         def setup_devices(self: Any) -> torch.device:
@@ -32,23 +31,23 @@ def _training_args(module: ModuleType) -> None:
 
         return setup_devices
 
-    setup.func = as_its_accelerator(setup.func)
+    library.around(setup, "func", as_its_accelerator)
 
 
-def _trainer(module: ModuleType) -> None:
+def _trainer(library: Adaptation, module: ModuleType) -> None:
     for function in (module.Trainer._save_rng_state, module.Trainer._load_rng_state):
-        of_this_device(function)
+        library.of_this_device(function)
 
 
-def _trainer_utils(module: ModuleType) -> None:
+def _trainer_utils(library: Adaptation, module: ModuleType) -> None:
     tracker = module.TrainerMemoryTracker
     for function in (tracker.__init__, tracker.start, tracker.stop):
-        of_this_device(function, is_torch_pjrt_available=is_available)
+        library.of_this_device(function, is_torch_pjrt_available=is_available)
 
 
-def _pipelines(module: ModuleType) -> None:
-    of_this_device(module.Pipeline.__init__, is_torch_pjrt_available=is_available)
-    of_this_device(module.Pipeline.device_placement)
+def _pipelines(library: Adaptation, module: ModuleType) -> None:
+    library.of_this_device(module.Pipeline.__init__, is_torch_pjrt_available=is_available)
+    library.of_this_device(module.Pipeline.device_placement)
 
     def told(inner: Any) -> Any:
         def init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -58,12 +57,12 @@ def _pipelines(module: ModuleType) -> None:
 
         return init
 
-    around(module.Pipeline, "__init__", told)
+    library.around(module.Pipeline, "__init__", told)
 
 
-def install(package: str) -> None:
-    after_import(f"{package}.utils.import_utils", _import_utils)
-    after_import(f"{package}.training_args", _training_args)
-    after_import(f"{package}.trainer", _trainer)
-    after_import(f"{package}.trainer_utils", _trainer_utils)
-    after_import(f"{package}.pipelines.base", _pipelines)
+def install(library: Adaptation) -> None:
+    library.after_import(f"{library.package}.utils.import_utils", _import_utils)
+    library.after_import(f"{library.package}.training_args", _training_args)
+    library.after_import(f"{library.package}.trainer", _trainer)
+    library.after_import(f"{library.package}.trainer_utils", _trainer_utils)
+    library.after_import(f"{library.package}.pipelines.base", _pipelines)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable
+import builtins
+import dis
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
+
+
+class DoesNotFit(Exception):
+    """A library's function isn't what is known of it here."""
 
 
 def _ours(word: str) -> str:
@@ -32,7 +36,34 @@ def _code(code: CodeType) -> CodeType:
     )
 
 
-def of_this_device(function: Any, **globals_: Any) -> None:
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _is_part_of_cuda(name: str) -> bool:
+    """Such as ``torch.cuda.amp``, which older versions of PyTorch are asked for."""
+    return isinstance(getattr(torch.cuda, name, None), ModuleType)
+
+
+def _unknown(before: CodeType, after: CodeType, known: set[str]) -> Iterator[str]:
+    """What ``after`` says and nobody has: names of its module or of ``torch.pjrt``, and imports that became ours."""
+    for old, new in zip(_codes(before), _codes(after), strict=True):
+        path = ""
+        for was, now in zip(dis.get_instructions(old), dis.get_instructions(new), strict=True):
+            kind, name = now.opname, str(now.argval)
+            path = f"{path}.{name}" if kind in ("LOAD_ATTR", "LOAD_METHOD") else name if kind == "LOAD_GLOBAL" else ""
+            if path == f"torch.pjrt.{name}" and not hasattr(torch.pjrt, name) and not _is_part_of_cuda(name):
+                yield path
+            elif was.argval != now.argval and kind == "LOAD_GLOBAL" and name not in known:
+                yield name
+            elif was.argval != now.argval and kind.startswith("IMPORT_"):
+                yield f"import {name}"
+
+
+def of_this_device(function: Any, **globals_: Any) -> Callable[[], None]:
     """Changes a function where it is, for whoever holds it: ``torch.cuda`` becomes ``torch.pjrt``, ``"cuda:0"``
     ``"pjrt:0"``, ``is_cuda_available`` ``is_pjrt_available``.
 
@@ -40,32 +71,33 @@ def of_this_device(function: Any, **globals_: Any) -> None:
         function: a function, or what holds one: a property, a static method, a cached property, a decorated function.
         globals_: what the names mean that its module doesn't have: ``is_pjrt_available=...``.
 
+    Returns:
+        What takes it back.
+
     Raises:
-        TypeError: no word of it speaks of CUDA.
+        DoesNotFit: no word of it speaks of CUDA, or it would speak of what isn't there. Then it is as it was.
     """
     inner = getattr(function, "fget", None) or getattr(function, "func", None) or function
     while not isinstance(inner, FunctionType) or hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
-    code = _code(inner.__code__)
-    if code == inner.__code__:
-        raise TypeError(f"{inner.__module__}.{inner.__qualname__} has no word about CUDA")
-    inner.__globals__.update(globals_)
-    inner.__code__ = code
+    before, module = inner.__code__, inner.__globals__
+    after = _code(before)
+    if after == before:
+        raise DoesNotFit(f"{inner.__qualname__} has no word about CUDA")
+    if unknown := list(_unknown(before, after, module.keys() | globals_.keys() | vars(builtins).keys())):
+        raise DoesNotFit(f"{inner.__qualname__} would speak of {', '.join(unknown)}, which isn't there")
+    new = [name for name in globals_ if name not in module]
+    module.update(globals_)
+    inner.__code__ = after
+
+    def undo() -> None:
+        inner.__code__ = before
+        for name in new:
+            module.pop(name, None)
+
+    return undo
 
 
 def or_out_of_memory(inner: Any) -> Any:
-    """For ``around``: a test of exceptions that knows PyTorch's own, which this device raises, too."""
+    """For ``Adaptation.around``: a test of exceptions that knows PyTorch's own, which this device raises, too."""
     return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
-
-
-def around(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Puts ``make(function)`` in the place of a function of a module or class, and of each module that has taken it by
-    name."""
-    inner = getattr(owner, name)
-    outer = functools.wraps(inner)(make(inner))
-    setattr(owner, name, outer)
-    if isinstance(owner, ModuleType):
-        for module in list(sys.modules.values()):
-            for key, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
-                if value is inner:
-                    setattr(module, key, outer)

@@ -1,0 +1,118 @@
+"""What is changed of one library: all that its file here says, or nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
+
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.libraries.words import DoesNotFit, of_this_device
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def has_module(name: str) -> bool:
+    """Is there such a module? Nothing is imported to find out."""
+    package, *parts = name.split(".")
+    spec = importlib.util.find_spec(package)
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    return spec is not None
+
+
+def check_calls(outer: Any, inner: Any) -> None:
+    """Raises DoesNotFit unless ``outer`` takes each call that ``inner`` takes, and knows what it names of it."""
+    signature = inspect.signature(inner)
+    given = list(signature.parameters.values())
+    taken = list(inspect.signature(outer, follow_wrapped=False).parameters.values())
+    any_place, any_name = (any(parameter.kind == kind for parameter in taken) for kind in _REST)
+    named = [parameter for parameter in taken if parameter.kind not in _REST]
+
+    def described(parameter: inspect.Parameter) -> tuple[object, ...]:
+        return parameter.name, parameter.kind, parameter.default
+
+    fits = [described(parameter) for parameter in given[: len(named)]] == [described(each) for each in named]
+    for parameter in given[len(named) :]:
+        fits &= any_place or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+        fits &= any_name or parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
+    if not fits:
+        raise DoesNotFit(f"{inner.__qualname__}{signature} takes other arguments")
+
+
+class Adaptation:
+    """The changes of a library. The first that doesn't fit takes back all that were made, and warns; none follows."""
+
+    def __init__(self, package: str, version: str) -> None:
+        self.package = package
+        self._version = version
+        self._undo: list[Callable[[], object]] = []
+        self._fits = True
+
+    def after_import(self, name: str, then: Callable[[Adaptation, ModuleType], None]) -> None:
+        """Calls ``then`` when a module of the library, which has to have it, has been imported."""
+
+        def has_to_have() -> None:
+            if not has_module(name):
+                raise DoesNotFit("there is no such module")
+
+        self._try(name, has_to_have)
+        if self._fits:
+            after_import(name, lambda module: self._try(name, lambda: then(self, module)))
+
+    def undo_by(self, undo: Callable[[], object]) -> None:
+        """A change was made that ``undo`` takes back."""
+        self._undo.append(undo)
+
+    def of_this_device(self, function: Any, **globals_: Any) -> None:
+        """What it says of CUDA it says of this device (words.py)."""
+        self.undo_by(of_this_device(function, **globals_))
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """As an attribute of a module, a class or an object."""
+        if name in vars(owner):
+            self.undo_by(functools.partial(setattr, owner, name, vars(owner)[name]))
+        else:
+            self.undo_by(functools.partial(delattr, owner, name))
+        setattr(owner, name, value)
+
+    def around(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Puts ``make(function)`` in the place of a function, or of a property's, and in each module that has taken the
+        function by name."""
+        held = inspect.getattr_static(owner, name)
+        is_property = isinstance(held, property)
+        inner = held.fget if is_property else getattr(owner, name)
+        made = make(inner)
+        check_calls(made, inner)
+        outer = functools.wraps(inner)(made)
+        self.put(owner, name, property(outer) if is_property else outer)
+        if isinstance(owner, ModuleType):
+            for module in list(sys.modules.values()):
+                for key, value in list(vars(module).items()) if isinstance(module, ModuleType) else ():
+                    if value is inner:
+                        self.put(module, key, outer)
+
+    def _try(self, name: str, change: Callable[[], None]) -> None:
+        if not self._fits:
+            return
+        try:
+            change()
+        except Exception as error:
+            self._fits = False
+            while self._undo:
+                self._undo.pop()()
+            why = str(error) if isinstance(error, DoesNotFit) else f"{type(error).__name__}: {error}"
+            warnings.warn(
+                f"torch_pjrt leaves {self.package} {self._version} alone, as {name} isn't what is known here: {why}. "
+                "It may not choose the device by itself. Name the device where the library takes one; "
+                "TORCH_PJRT_LIBRARIES=0 silences this",
+                stacklevel=2,
+            )
