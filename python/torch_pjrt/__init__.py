@@ -37,6 +37,7 @@ from torch_pjrt.device import module as device_module  # noqa: E402
 from torch_pjrt.device.conversion import to_eager, to_lazy  # noqa: E402
 from torch_pjrt.device.dlpack import from_dlpack  # noqa: E402
 from torch_pjrt.errors import CaptureError  # noqa: E402
+from torch_pjrt.program.metrics import Metrics  # noqa: E402
 from torch_pjrt.recorded import to_graph, to_stablehlo  # noqa: E402
 
 __version__ = "0.1.0"
@@ -131,6 +132,8 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
 def metrics() -> dict[str, Any]:
     """What was counted since the start or the last ``reset_metrics()``; ``explain()`` tells of each run.
 
+    A dict, which ``print`` shows as a table.
+
     - ``ops_recorded``: ATen calls that became part of a graph.
     - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
@@ -147,7 +150,7 @@ def metrics() -> dict[str, Any]:
     - ``prepare_seconds``: finding known programs and binding their arguments.
     - ``execute_seconds``: in PJRT's execute call, which on most devices only starts the program.
     """
-    return dict(_C.metrics())
+    return Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:

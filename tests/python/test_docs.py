@@ -67,7 +67,8 @@ def test_every_environment_variable_is_listed() -> None:
 def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
     text = (ROOT / "docs/device.md").read_text()
     program = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
-    check = "import torch_pjrt\nprint(torch_pjrt.metrics())\nprint(loss.device, torch.load('model.pt')['bias'].device)"
+    check = "import torch_pjrt\nprint(repr(torch_pjrt.metrics()))\n"
+    check += "print(loss.device, torch.load('model.pt')['bias'].device)"
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", program + check],
         cwd=tmp_path,

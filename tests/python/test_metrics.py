@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 import torch_pjrt
+from torch_pjrt import _C
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +46,25 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
         "prepare_seconds": 0.0,
         "execute_seconds": 0.0,
     }
+
+
+def test_print_shows_a_table() -> None:
+    torch.ones(3, 40).to("pjrt").exp().sum().item()
+    torch_pjrt.sync(torch.ones(3, 40).to("pjrt").exp())
+    _C.count_fallback("test::a")
+    for _ in range(10):
+        _C.count_fallback("test::b")
+    for metrics in (torch_pjrt.metrics(), torch.pjrt.metrics()):
+        lines = str(metrics).split("\n")
+        assert len({len(line) for line in lines}) == 1
+        rows = [re.split(r"  +(?=[^ ]+$)", line) for line in lines]
+        assert rows[0] == ["ops_recorded", str(metrics["ops_recorded"])]
+        at = rows.index(["host_fallbacks", "11"])
+        assert rows[at + 1 : at + 3] == [["  test::b", "10"], ["  test::a", "1"]]
+        assert rows[-1] == ["execute_seconds", f"{metrics['execute_seconds']:.3f}"]
+        assert [name for name, _ in rows if not name.startswith(" ")] == list(metrics)
+        assert repr(metrics) == repr(dict(metrics))
+        assert json.loads(json.dumps(metrics)) == metrics
 
 
 @pytest.mark.compiled

@@ -90,6 +90,7 @@ from torch_pjrt.device.streams import (
 from torch_pjrt.device.streams import (
     stream as stream,
 )
+from torch_pjrt.program.metrics import Metrics
 
 random = generators  # torch.cuda.random's names
 
@@ -254,7 +255,7 @@ def _is_in_bad_fork() -> bool:
 
 def metrics() -> dict[str, Any]:
     """The same as ``torch_pjrt.metrics()``."""
-    return dict(_C.metrics())
+    return Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:
