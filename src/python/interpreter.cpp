@@ -20,6 +20,7 @@
 #include "device/start/rounds.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
+#include "engine/program/progress.h"
 #include "engine/run/lazy_engine.h"
 
 namespace py = pybind11;
@@ -86,6 +87,12 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
                                   : torch::jit::toIValue(one, schema.returns()[i].type(), std::nullopt));
   }
   return true;
+}
+
+void tell_of_wait(const std::string& line) {
+  if (!Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  py::module_::import("torch_pjrt.told").attr("tell")("torch_pjrt.program", line);
 }
 
 // JAX's, once torch_pjrt.jax is imported.
@@ -231,6 +238,7 @@ void install_interpreter() {
   device::install_foreign_trace({&value_needed, &before_write});
   device::install_location_source(&user_location);
   engine::install_decomposer(&decompose);
+  engine::install_wait_listener(&tell_of_wait);
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);

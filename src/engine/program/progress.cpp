@@ -1,26 +1,32 @@
-// The progress line, written by a thread of its own.
+// The progress line, written by a thread of its own; what is told afterwards.
 #include "engine/program/progress.h"
 
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "device/services/location.h"
+
 namespace tpjrt::engine {
 namespace {
 
-// Seconds until the line appears; 0: it never does.
+// Seconds until a compile is told of; 0: it never is.
 double delay() {
   static const double seconds = [] {
     const char* value = std::getenv("TORCH_PJRT_PROGRESS");
-    return value && *value ? std::atof(value) : 2.0;
+    return value && *value ? std::atof(value) : 1.0;
   }();
   return seconds;
 }
+
+WaitListener wait_listener = nullptr;
 
 void show(const std::string& text) {
   // A terminal that takes nothing is no reason to do anything else.
@@ -67,5 +73,20 @@ CompileProgress::CompileProgress(size_t ops) {
 }
 
 CompileProgress::~CompileProgress() = default;
+
+void install_wait_listener(WaitListener listener) { wait_listener = listener; }
+
+void tell_of(const Wait& wait) {
+  if (!wait_listener || delay() <= 0 || wait.seconds < delay()) return;
+  std::array<char, 32> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%.1f", wait.seconds);
+  std::string line = "waited " + std::string(seconds.data()) + " s for a graph of " + std::to_string(wait.ops) +
+                     (wait.ops == 1 ? " op" : " ops");
+  const device::Location location = device::user_location();
+  if (!location.file.empty()) {
+    line += " (" + location.file.substr(location.file.rfind('/') + 1) + ":" + std::to_string(location.line) + ")";
+  }
+  wait_listener(line);
+}
 
 }  // namespace tpjrt::engine

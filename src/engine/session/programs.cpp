@@ -153,6 +153,9 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
   program->largest = LargestResult::of(walk, program->memory_size);
   const int64_t spent = coming.prepared_ns + now_ns() - start;
   session_.metrics.compile_ns += spent;
+  // What was compiled in the background has been prepared in an earlier step.
+  const int64_t waited = coming.background ? spent - coming.prepared_ns : spent;
+  session_.tell_later({static_cast<double>(waited) * 1e-9, walk.nodes.size()});
   RunLog& log = session_.run_log;
   const auto before = log.is_on() ? cache_.all() : std::vector<std::shared_ptr<Program>>{};
   cache_.insert(walk.hash, program);

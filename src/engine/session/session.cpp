@@ -3,6 +3,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 
 #include <pthread.h>
 
@@ -71,10 +72,16 @@ void Session::without_gil(const std::function<void()>& work) {
 
 void Session::exclusively(const std::function<void()>& work) {
   check_process();
+  std::vector<Wait> waits;
   without_gil([&] {
     std::lock_guard guard(lock_);
+    ++depth_;
+    const auto leave = c10::make_scope_exit([&] {
+      if (--depth_ == 0) std::swap(waits, waits_);
+    });
     work();
   });
+  for (const Wait& wait : waits) tell_of(wait);
 }
 
 void Session::init(const PluginChoice& plugin) {

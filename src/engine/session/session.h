@@ -22,6 +22,7 @@
 #include "engine/log/run_log.h"
 #include "engine/lower/program/requirements.h"
 #include "engine/program/compiler.h"
+#include "engine/program/progress.h"
 #include "engine/program/xla_options.h"
 #include "engine/session/programs.h"
 #include "engine/session/queue.h"
@@ -62,6 +63,8 @@ class Session {
   // Work for one thread at a time, without the GIL.
   void exclusively(const std::function<void()>& work);
   void without_gil(const std::function<void()>& work);
+  // Told of as soon as this thread lets go of the lock, which it holds.
+  void tell_later(const Wait& wait) { waits_.push_back(wait); }
 
   // The one way from StableHLO to an executable, through the disk cache. `ops`: the size of the graph. Throws
   // pjrt::Error where the plugin refuses the program. From any thread.
@@ -97,6 +100,8 @@ class Session {
   Session() = default;
 
   std::recursive_mutex lock_;
+  int depth_ = 0;            // how often its thread holds the lock
+  std::vector<Wait> waits_;  // that thread's, not told of yet
   std::mutex start_lock_;
   PluginSource plugin_source_ = nullptr;
   GilRelease gil_release_ = nullptr;

@@ -1,9 +1,10 @@
-"""A long compile shows a line on a terminal, and removes it."""
+"""A long compile shows a line on a terminal, and removes it; who waited for it is told of afterwards, everywhere."""
 
 from __future__ import annotations
 
 import os
 import pty
+import re
 
 from tests import fresh
 
@@ -42,14 +43,95 @@ def test_the_line_is_shown_and_removed(server: fresh.Server) -> None:
     text = shown(server, "0.01")
     assert "torch_pjrt: compiling a graph of " in text
     assert " ops, 0 s" in text
-    assert text.endswith("\r\033[K")
+    assert "\r\033[Ktorch_pjrt: waited " in text
 
 
 def test_it_can_be_switched_off(server: fresh.Server) -> None:
     assert shown(server, "0") == ""
 
 
-def test_nothing_is_shown_where_stderr_is_no_terminal(server: fresh.Server) -> None:
-    job = fresh.Job(SOURCE, ("/dev/stderr",), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_PROGRESS": "0.01"})
-    [result] = server.run(job)
-    assert "compiling" not in result.err
+def told(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
+    """What is written to stderr, which is no terminal."""
+    delays = {} if delay is None else {"TORCH_PJRT_PROGRESS": delay}
+    environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", **delays}
+    [result] = server.run(fresh.Job(source, ("/dev/stderr",), environment))
+    return result.err
+
+
+def test_the_wait_is_told_of_where_stderr_is_no_terminal(server: fresh.Server) -> None:
+    text = told(server, SOURCE)
+    assert re.search(r"^torch_pjrt: waited \d+\.\d s for a graph of 2\d\d ops \([^/]+:7\)$", text, re.MULTILINE)
+    assert "compiling" not in text
+    assert told(server, SOURCE, "0") == ""
+
+
+SHORT = """\
+import torch, torch_pjrt
+x = torch.ones(3).to("pjrt")
+print(x.exp().sum().item())
+"""
+
+
+def test_a_short_wait_is_not_told_of(server: fresh.Server) -> None:
+    assert told(server, SHORT, None) == ""
+    assert told(server, SHORT, "0.0001").endswith(" s for a graph of 2 ops (job0.py:3)\n")
+
+
+def test_a_program_with_logging_has_the_line_in_its_log(server: fresh.Server) -> None:
+    setup = "import logging\nlogging.basicConfig(level={}, format='%(name)s | %(levelname)s | %(message)s')\n"
+    text = told(server, setup.format("logging.INFO") + SHORT, "0.0001")
+    assert re.fullmatch(r"torch_pjrt\.program \| INFO \| waited \d+\.\d s for a graph of 2 ops \(.*:5\)\n", text)
+    assert told(server, setup.format("logging.WARNING") + SHORT, "0.0001") == ""
+
+
+def test_a_compiled_call_is_told_of(server: fresh.Server) -> None:
+    source = """\
+import torch
+f = torch.compile(lambda x: x.sort()[0].exp().sum(), backend="pjrt")
+f(torch.ones(30))
+f(torch.ones(30))
+"""
+    text = told(server, source, "0.0001")
+    assert re.findall(r"for a graph of \d+ ops \([^/]+:(\d+)\)", text) == ["2"]  # where the graph comes from
+
+
+# A thread that formats a record holds its handler's lock, and may print a tensor: so we never wait for that lock under
+# our own.
+LOCKED = """\
+import faulthandler, logging, threading
+faulthandler.dump_traceback_later(100, exit=True)
+import torch, torch_pjrt
+x = torch.ones(3).to("pjrt")
+held, telling = threading.Event(), threading.Event()
+
+class Handler(logging.Handler):
+    def acquire(self):
+        if held.is_set():
+            telling.set()
+        super().acquire()
+    def emit(self, record):
+        print("told", record.getMessage()[:6])
+
+handler = Handler()
+logging.getLogger().addHandler(handler)
+logging.getLogger().setLevel(logging.INFO)
+
+def formats():
+    handler.acquire()
+    held.set()
+    telling.wait()
+    print(x.cos().sum().item() > 0)
+    handler.release()
+
+thread = threading.Thread(target=formats)
+thread.start()
+held.wait()
+x.exp().sum().item()
+thread.join()
+"""
+
+
+def test_a_log_is_waited_for_without_our_lock(server: fresh.Server) -> None:
+    environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", "TORCH_PJRT_PROGRESS": "0.0001"}
+    [result] = server.run(fresh.Job(LOCKED, (), environment))
+    assert sorted(set(result.out.splitlines())) == ["True", "told waited"]
