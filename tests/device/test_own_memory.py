@@ -218,3 +218,14 @@ def test_what_can_not_fit_is_not_compiled(run: Run) -> None:
     """
     result = run(program, TORCH_PJRT_TEST_MEMORY="1000000")
     assert result.returncode == 0, result.stderr
+
+
+def test_what_is_copied_to_the_host_is_warned_of(run: Run) -> None:
+    """Also where the shape of the result depends on data, which costs the cut alone where memory is the host's."""
+    result = run("""
+        import torch
+        x = torch.tensor([0, 1]).to("pjrt")
+        for _ in range(3): x.nonzero()
+    """)
+    assert result.stderr.count("[aten::nonzero] runs on the host at") == 1
+    assert result.stderr.count("its result's shape depends on data") == 1

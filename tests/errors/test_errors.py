@@ -310,14 +310,14 @@ def test_strict_mode() -> None:
 def test_strict_mode_of_a_process_and_the_one_warning() -> None:
     program = """
     import torch
-    x = torch.tensor([0, 1], device="pjrt")
-    for _ in range(3): torch.nonzero(x)
+    x = torch.eye(2, device="pjrt")
+    for _ in range(3): torch.linalg.inv(x)
     """
     strict = error_of(program, TORCH_PJRT_STRICT="1")
-    assert "[aten::nonzero] would run on the host at <string>:4" in strict
+    assert "[aten::linalg_inv_ex] would run on the host at <string>:4" in strict
     warned = run(program)
     assert warned.returncode == 0
-    assert warned.stderr.count("[aten::nonzero] runs on the host at <string>:4") == 1
+    assert warned.stderr.count("[aten::linalg_inv_ex] runs on the host at <string>:4: XLA has no op for this") == 1
 
 
 # --- what XLA refuses -------------------------------------------------------------------------------------------------

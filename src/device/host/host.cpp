@@ -149,11 +149,31 @@ class HostCall {
   std::vector<Moved> moved_;
 };
 
+constexpr const char* kShapeDependsOnData = "its result's shape depends on data";
+constexpr const char* kDependsOnData = "its result depends on data";
+constexpr const char* kNoMeta = "it has no Meta kernel, which would tell what its results look like";
+constexpr const char* kRefused = "its Meta kernel refuses what the CPU's takes";
+
+bool has_shape_of_data(const Operator& op) { return op.op.hasTag(at::Tag::dynamic_output_shape); }
+
+bool is_not_implemented(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::NotImplementedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 HostListener host_listener = nullptr;
 
+// A result whose shape depends on data cuts the graph on every device. Where the device's memory is the host's, that is all
+// it costs, and it is counted only.
 void note(const Operator& op, const char* reason) {
   if (host_listener) host_listener(op.name, reason);
-  if (counters().count_fallback(op.name)) {
+  const bool is_first = counters().count_fallback(op.name);
+  if (is_first && !(has_shape_of_data(op) && engine().is_host_memory())) {
     const Location location = user_location();
     TORCH_WARN("[", op.name, "] runs on the host", at_line(location), ": ", reason,
                ". The graph is cut there; torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 "
@@ -175,23 +195,21 @@ void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reaso
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
   // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
-  const bool is_tagged = op.op.hasTag(at::Tag::dynamic_output_shape) || op.op.hasTag(at::Tag::data_dependent_output);
-  if ((tracing() || strict()) && is_tagged) {
-    run_on_host(op, stack, "its result's shape depends on data");
-    return;
-  }
+  const bool is_tagged = has_shape_of_data(op) || op.op.hasTag(at::Tag::data_dependent_output);
+  const bool has_no_meta = is_not_implemented(meta_error);
+  const char* reason = has_shape_of_data(op) ? kShapeDependsOnData
+                       : is_tagged           ? kDependsOnData
+                       : has_no_meta         ? kNoMeta
+                                             : kRefused;
+  if ((tracing() || strict()) && is_tagged) return run_on_host(op, stack, reason);
   const bool is_on_cpu = op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   if (tracing() || !is_on_cpu) std::rethrow_exception(meta_error);
   if (strict()) {
-    try {
-      std::rethrow_exception(meta_error);
-    } catch (const c10::NotImplementedError&) {
-      run_on_host(op, stack, "its result depends on data, or it has no Meta kernel");
-    }
-    return;
+    if (!has_no_meta) std::rethrow_exception(meta_error);
+    return run_on_host(op, stack, reason);
   }
   HostCall(op, stack).run();
-  note(op, "its result's shape depends on data, or it has no Meta kernel");
+  note(op, reason);
 }
 
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {

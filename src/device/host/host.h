@@ -1,7 +1,7 @@
 // Ops that XLA can't do: what they need is run, then the op on the CPU in eager.
 //
-// Never silent: each case is counted by op, warned of once with the user's line, and an error under
-// TORCH_PJRT_STRICT=1.
+// Never silent: each case is counted by op, warned of once with the user's line where it costs more than the cut of the
+// graph, and an error under TORCH_PJRT_STRICT=1.
 #pragma once
 
 #include <ATen/core/Tensor.h>

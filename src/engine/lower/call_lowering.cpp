@@ -178,6 +178,24 @@ bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::A
   return true;
 }
 
+// A call whose decomposition is being traced in this thread.
+struct UnderWay {
+  explicit UnderWay(const Signature& signature) : signature(signature) { all().push_back(this); }
+  ~UnderWay() { all().pop_back(); }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+  static std::vector<UnderWay*>& all() {
+    static thread_local std::vector<UnderWay*> calls;
+    return calls;
+  }
+
+  const Signature& signature;
+  bool ends_in_itself = false;
+};
+
+constexpr const char* kNoDecomposition = "it has no lowering rule and no decomposition";
+
 // What a decomposition is made of: PyTorch's Python one, or the kernel that any backend without its own gets.
 enum class Source : uint8_t { kPython, kComposite };
 
@@ -208,7 +226,7 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
     device::StaysLazy lazy;
     Unwatched unwatched;
     if (!decompose(source, *signature.op, stack)) {
-      if (reason.empty()) reason = "it has no lowering rule and no decomposition";
+      if (reason.empty()) reason = kNoDecomposition;
       return false;
     }
   } catch (const std::exception& error) {
@@ -242,18 +260,24 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
                             std::string& reason) {
   // A decomposition that comes back to the same call would never end. Thrown, so that no plan says that the call can't be
   // lowered: the outer one, which is the same, may have another way.
-  static thread_local std::vector<const Signature*> under_way;
-  for (const Signature* outer : under_way) {
-    if (outer->name == signature.name && outer->operands == signature.operands) {
+  for (UnderWay* outer : UnderWay::all()) {
+    if (outer->signature.name == signature.name && outer->signature.operands == signature.operands) {
+      outer->ends_in_itself = true;
       throw graph::DependsOnData("its decomposition ends in itself");
     }
   }
-  struct UnderWay {
-    explicit UnderWay(const Signature* signature) { under_way.push_back(signature); }
-    ~UnderWay() { under_way.pop_back(); }
-  } guard(&signature);
-  return trace(Source::kPython, lowering.decomposition, signature, numbers, reason) ||
-         trace(Source::kComposite, lowering.decomposition, signature, numbers, reason);
+  UnderWay call(signature);
+  if (trace(Source::kPython, lowering.decomposition, signature, numbers, reason) ||
+      trace(Source::kComposite, lowering.decomposition, signature, numbers, reason)) {
+    return true;
+  }
+  const std::string& op = signature.op->schema().name();
+  if (op.starts_with("aten::linalg_") || op.starts_with("aten::_linalg_")) {
+    reason = "XLA has no op for this linear algebra, which the host does with LAPACK and BLAS";
+  } else if (call.ends_in_itself) {
+    reason = kNoDecomposition;
+  }
+  return false;
 }
 
 }  // namespace
@@ -269,6 +293,8 @@ at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
   device::storage_of(tensor)->cell.bind({placeholders.back(), 0});
   return tensor;
 }
+
+bool is_tracing_decomposition() { return !UnderWay::all().empty(); }
 
 void install_decomposer(Decomposer decomposer) { python_decomposer = decomposer; }
 

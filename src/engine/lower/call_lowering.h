@@ -59,5 +59,7 @@ const CallLowering& lowering_of(const graph::Signature& signature);
 // PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.
 using Decomposer = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 void install_decomposer(Decomposer decomposer);
+// Is one being tried on placeholders in this thread? They have no values.
+bool is_tracing_decomposition();
 
 }  // namespace tpjrt::engine

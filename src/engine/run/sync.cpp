@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/services/foreign_trace.h"
+#include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
@@ -58,6 +59,8 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) try {
     if (running_ == 0) start("a large graph beside what was read", graph::kEver, graph::kLarge, where);
   });
 } catch (const graph::DependsOnData& error) {
+  if (is_tracing_decomposition())
+    throw graph::DependsOnData("a value is needed, which only a run has", error.placeholder);
   device::raise_value_needed(error, cause);
 }
 

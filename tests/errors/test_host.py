@@ -1,0 +1,103 @@
+"""What runs on the host says why; what costs is warned of, and the rest counted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch._decomp import decomposition_table
+
+import torch_pjrt
+from tests.warned import warned
+
+LINEAR_ALGEBRA = "XLA has no op for this linear algebra, which the host does with LAPACK and BLAS"
+SHAPE = "its result's shape depends on data"
+NO_META = "it has no Meta kernel, which would tell what its results look like"
+NO_WAY = "it has no lowering rule and no decomposition"
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[torch.library.Library]:
+    """Ops that differ in what PyTorch is told of them."""
+    library = torch.library.Library("host_test", "DEF")
+    library.define("no_meta(Tensor x) -> Tensor")
+    library.define("meta_refuses(Tensor x) -> Tensor")
+    library.define("a_number_of_data(Tensor x) -> Tensor", tags=(torch.Tag.data_dependent_output,))
+    library.define("reads(Tensor x) -> Tensor")
+    for name in ("no_meta", "meta_refuses", "a_number_of_data", "reads"):
+        library.impl(name, lambda x: x + 1, "CPU")
+
+    def refuse(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("not that one")
+
+    library.impl("meta_refuses", refuse, "Meta")
+    library.impl("reads", torch.empty_like, "Meta")
+    yield library
+    library._destroy()
+
+
+def why(call: Callable[[], object]) -> list[str]:
+    """The reasons of the calls that ran on the host."""
+    with torch_pjrt.explain() as report, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call()
+    return [fallback.reason for fallback in report.fallbacks]
+
+
+@pytest.mark.parametrize("name", ["inv", "svd", "eigh", "qr", "det", "pinv", "eig", "lu_factor", "matrix_exp"])
+def test_linear_algebra(name: str) -> None:
+    x = (torch.eye(3) * 2).to("pjrt")
+    assert set(why(lambda: getattr(torch.linalg, name)(x))) == {LINEAR_ALGEBRA}
+    assert why(lambda: torch.linalg.solve(x, x)) == [LINEAR_ALGEBRA]
+
+
+def test_reasons(library: torch.library.Library) -> None:
+    x, ops = torch.ones(3).to("pjrt"), torch.ops.host_test
+    assert why(lambda: x.nonzero()) == [SHAPE]
+    assert why(lambda: x[x > 0]) == [SHAPE]
+    assert why(lambda: torch.histogram(x, 3)) == [NO_META]
+    assert why(lambda: ops.no_meta(x)) == [NO_META]
+    assert why(lambda: ops.meta_refuses(x)) == ["its Meta kernel refuses what the CPU's takes"]
+    assert why(lambda: ops.a_number_of_data(x)) == ["its result depends on data"]
+    # Of PyTorch's Python, of its C++, and of neither.
+    assert why(lambda: torch.special.bessel_j0(x)) == [NO_WAY]
+    assert why(lambda: torch.special.airy_ai(x)) == [NO_WAY]
+    assert why(lambda: torch.poisson(x)) == [NO_WAY]
+
+
+def test_a_decomposition_that_reads(library: torch.library.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = torch.ops.host_test.reads.default
+    monkeypatch.setitem(decomposition_table, reads, lambda x: x + x.sum().item() - 2)
+    [reason] = why(lambda: reads(torch.ones(3).to("pjrt")))
+    assert reason == "its decomposition can't be traced: RuntimeError: a value is needed, which only a run has"
+
+
+def test_strict_mode_knows_the_reasons(library: torch.library.Library) -> None:
+    x, ops = torch.ones(3).to("pjrt"), torch.ops.host_test
+    with torch_pjrt.strict_mode():
+        for call, reason in (
+            (lambda: x.nonzero(), SHAPE),
+            (lambda: ops.no_meta(x), NO_META),
+            (lambda: torch.linalg.inv(torch.eye(2).to("pjrt")), LINEAR_ALGEBRA),
+        ):
+            with pytest.raises(RuntimeError, match=f"would run on the host at .*: {reason}"):
+                call()
+        with pytest.raises(ValueError, match="not that one"):
+            ops.meta_refuses(x)
+
+
+def test_a_usual_validation_is_counted_and_not_warned_of() -> None:
+    """Labels, masks and counts, as metrics have them: their shapes depend on data, and nothing is copied for them."""
+    x = torch.tensor([0, 2, 0, 3]).to("pjrt")
+    torch_pjrt.reset_metrics()
+
+    def validate() -> None:
+        for _ in range(200):
+            x.nonzero(), x.unique(), x[x > 0], x.bincount(), x.masked_select(x > 0)
+
+    assert warned(validate) == []
+    counted = torch_pjrt.metrics()["host_fallbacks"]
+    assert counted == dict.fromkeys(counted, 200)
+    assert len(counted) == 5
