@@ -1,7 +1,9 @@
 """What holds for every test."""
 
 import gc
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +14,15 @@ import torch_pjrt
 from tests import fresh
 
 torch.backends.cudnn.allow_tf32 = False  # on a GPU, too, results are compared with the CPU's
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seconds", type=float, default=math.inf, help="tests that have not begun by then are skipped")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() - STARTED > item.config.getoption("--seconds"):
+        pytest.skip("the time that --seconds gives is over")
 
 
 def pytest_collection_finish() -> None:
@@ -26,6 +37,7 @@ def same_numbers() -> None:
     torch.manual_seed(0)
 
 
+STARTED = time.monotonic()
 BY_DEFAULT = os.environ.get("TORCH_PJRT_COMPILE", "auto")
 
 
