@@ -66,10 +66,10 @@ def library(header: str) -> str | None:
     return "pjrt" if header.startswith("pjrt_c_api") else None
 
 
-Arrows = dict[tuple[str, str], str]  # (room, room that it knows) -> file:line of the first place
+Arrows = dict[tuple[str, str], str]  # (room or file, another that it knows) -> file:line of the first place
 
 
-def include_violations(path: Path, lines: list[str], arrows: Arrows) -> Iterator[tuple[int, str]]:
+def include_violations(path: Path, lines: list[str], arrows: Arrows, files: Arrows) -> Iterator[tuple[int, str]]:
     room = str(path.parent.relative_to(ROOT / "src"))
     row = room.split("/")[0]
     if row not in ROWS:
@@ -81,6 +81,7 @@ def include_violations(path: Path, lines: list[str], arrows: Arrows) -> Iterator
             continue
         if ours := match["ours"]:
             other = str(Path(ours).parent)
+            files.setdefault((str(path.relative_to(ROOT)), f"src/{ours}"), f"{path.relative_to(ROOT)}:{number}")
             if not (ROOT / "src" / ours).exists():
                 yield number, f'"{ours}" is not in src/; ours are named from src/, others in <>'
             elif other.split("/")[0] not in {row, *rows}:
@@ -92,23 +93,42 @@ def include_violations(path: Path, lines: list[str], arrows: Arrows) -> Iterator
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """What is imported of the package, from its top: "device.streams"."""
+    """What is imported of the package, from its top: "device.streams"; "" is the package itself."""
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     else:
         names = [f"{node.module}.{alias.name}" for alias in node.names]
     for name in names:
-        if name.startswith("torch_pjrt."):
-            yield name.removeprefix("torch_pjrt.")
+        if name.split(".")[0] == "torch_pjrt":
+            yield name.removeprefix("torch_pjrt").removeprefix(".")
 
 
-def import_violations(path: Path, text: str, arrows: Arrows) -> Iterator[tuple[int, str]]:
+def file_of(name: str) -> Path | None:
+    """The file that an import of this name of the package reads; None: a module in C++."""
+    package = ROOT / "python/torch_pjrt"
+    inner = package.joinpath(*name.split("."))
+    for place in (inner, inner.parent):  # a module, or what is in one
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.exists() and file.is_relative_to(package):
+                return file if name.split(".")[0] != "_C" else None
+    return None
+
+
+def only_for_types(tree: ast.AST) -> set[ast.AST]:
+    """What stands under ``if TYPE_CHECKING:``."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
+
+
+def import_violations(path: Path, text: str, arrows: Arrows, files: Arrows) -> Iterator[tuple[int, str]]:
     room = path.relative_to(ROOT / "python/torch_pjrt").parts[0].removesuffix(".py")
     package = ROOT / "python/torch_pjrt"
     if path.parent != package and room not in PACKAGES:
         yield 1, f"torch_pjrt/{room} is no room; say in tools/check_layers.py and ARCHITECTURE.md what it may import"
         return
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    for_types = only_for_types(tree)
+    for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -118,7 +138,14 @@ def import_violations(path: Path, text: str, arrows: Arrows) -> Iterator[tuple[i
             if name.split(".")[0] == "jax" and name not in LASTING and path.stem != "_compat":
                 yield node.lineno, f"{name} may be renamed by JAX; torch_pjrt/jax/_compat.py alone imports it"
         for name in imported(node):
+            if node not in for_types and (file := file_of(name)) and file != path:
+                arrow = (str(path.relative_to(ROOT)), str(file.relative_to(ROOT)))
+                files.setdefault(arrow, f"{path.relative_to(ROOT)}:{node.lineno}")
             other = name.split(".")[0]
+            if not other:
+                if room in PACKAGES:
+                    yield node.lineno, f"torch_pjrt.{room} may not know torch_pjrt itself, which may import all"
+                continue
             is_room = (package / other).is_dir() or (package / f"{other}.py").exists()
             if other in {room, "_C"} or not is_room or room not in PACKAGES:
                 continue
@@ -128,7 +155,7 @@ def import_violations(path: Path, text: str, arrows: Arrows) -> Iterator[tuple[i
             arrows.setdefault((f"torch_pjrt.{room}", f"torch_pjrt.{other}"), f"{path.relative_to(ROOT)}:{node.lineno}")
 
 
-def violations(path: Path, arrows: Arrows) -> Iterator[tuple[int, str]]:
+def violations(path: Path, arrows: Arrows, files: Arrows) -> Iterator[tuple[int, str]]:
     text = path.read_text()
     lines = text.splitlines()
     if len(lines) > MAX_LINES:
@@ -139,13 +166,13 @@ def violations(path: Path, arrows: Arrows) -> Iterator[tuple[int, str]]:
         if not lines or not lines[0].startswith("//"):
             yield 1, "the first line says what the file is for"
         if path.is_relative_to(ROOT / "src"):
-            yield from include_violations(path, lines, arrows)
+            yield from include_violations(path, lines, arrows, files)
     elif path.is_relative_to(ROOT / "python") and path.suffix == ".py":
-        yield from import_violations(path, text, arrows)
+        yield from import_violations(path, text, arrows, files)
 
 
-def cycles(arrows: Arrows) -> Iterator[str]:
-    """One line for each arrow on a circle, said by the place that draws it."""
+def cycles(arrows: Arrows, what: str) -> Iterator[str]:
+    """One line for each arrow on a circle of rooms or of files, said by the place that draws it."""
     knows: dict[str, set[str]] = {}
     for room, other in arrows:
         knows.setdefault(room, set()).add(other)
@@ -161,7 +188,7 @@ def cycles(arrows: Arrows) -> Iterator[str]:
 
     for (room, other), place in sorted(arrows.items()):
         if room in reach(other):
-            yield f"{place}: {room} knows {other}, which knows {room}, itself or by others: a circle of rooms"
+            yield f"{place}: {room} knows {other}, which knows {room}, itself or by others: a circle of {what}"
 
 
 def main() -> int:
@@ -169,14 +196,17 @@ def main() -> int:
     paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in CODE and not p.is_relative_to(OTHERS)]
     found: list[str] = []
     arrows: Arrows = {}
+    files: Arrows = {}  # imports within functions are arrows, too; those for types alone are none
     for path in sorted(paths):
-        found += [f"{path.relative_to(ROOT)}:{number}: {message}" for number, message in violations(path, arrows)]
+        found += [
+            f"{path.relative_to(ROOT)}:{number}: {message}" for number, message in violations(path, arrows, files)
+        ]
     for folder in sorted({path.parent for path in paths}):
         if (count := sum(path.parent == folder for path in paths)) > MAX_FILES:
             found.append(
                 f"{folder.relative_to(ROOT)}: {count} files of code (at most {MAX_FILES}); split it by concept"
             )
-    found += cycles(arrows)
+    found += [*cycles(arrows, "rooms"), *cycles(files, "files")]
     for line in found:
         print(line)
     return 1 if found else 0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
     from torch_pjrt.kernels.register import register_kernel
-    from torch_pjrt.meanings.asked import composites
-    from torch_pjrt.meanings.groups import composite
+    from torch_pjrt.meanings.composite import composite
+    from torch_pjrt.meanings.switch import composites
     from torch_pjrt.report import explain
     from torch_pjrt.traces import last_traces, register_rule, trace, tracing
 
@@ -69,8 +69,8 @@ __all__ = [
 
 _LATE = {
     "compile_step": "capture",
-    "composite": "meanings.groups",
-    "composites": "meanings.asked",
+    "composite": "meanings.composite",
+    "composites": "meanings.switch",
     "explain": "report",
     "jit": "capture",
     "last_traces": "traces",
@@ -203,6 +203,6 @@ class eager_mode:
 
 registration.register(device_module)
 if os.environ.get("TORCH_PJRT_COMPOSITES"):
-    from torch_pjrt.meanings.asked import ask_for_environment
+    from torch_pjrt.meanings.switch import ask_for_environment
 
     ask_for_environment()

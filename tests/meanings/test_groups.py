@@ -1,6 +1,7 @@
 """Composites of the user's own, on the device."""
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 import torch_pjrt
 from torch_pjrt import _C
+from torch_pjrt.meanings.known import Known, known
 
 pytestmark = pytest.mark.compiled
 
@@ -270,3 +272,36 @@ def test_a_parameter_that_is_no_argument() -> None:
     weight = torch.nn.Parameter(torch.ones(2, device="pjrt"))
     with pytest.raises(RuntimeError, match="uses a tensor that requires gradients and is none of its arguments"):
         run(lambda x: x * weight, torch.ones(2, device="pjrt"))
+
+
+def test_another_thread_traces() -> None:
+    """While AOTAutograd traces in one thread, a group of another thread is a node of the device."""
+    opened, done = threading.Event(), threading.Event()
+
+    def trace() -> None:
+        with known.traced():
+            opened.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=trace)
+    thread.start()
+    try:
+        assert opened.wait(60)
+        assert not known.is_traced()
+        x, scale = inputs()
+        with torch_pjrt.composites("test.norm"):
+            assert names(torch_pjrt.to_stablehlo(norm, x, scale)) == ["test.norm"]
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_who_listens_hears_of_each_function() -> None:
+    """Of those that were there before, and of those that come."""
+    heard: list[Any] = []
+    there = Known()
+    there.leave(min)
+    there.listen(heard.append)
+    assert heard == [min]
+    there.leave(max)
+    assert heard == [min, max]

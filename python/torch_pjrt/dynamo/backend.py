@@ -27,7 +27,7 @@ from torch_pjrt.dynamo.skipped import skip
 from torch_pjrt.dynamo.splitting import outputs_of
 from torch_pjrt.dynamo.tracing import user_line
 from torch_pjrt.meanings.asked import made
-from torch_pjrt.meanings.groups import traced
+from torch_pjrt.meanings.known import known
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.subclasses import check as check_subclass
 
@@ -132,7 +132,8 @@ def collector_of(
     if asked in (None, False) and (rules is None or not rules.are_there()):
         return None
     from torch_pjrt.traces.collector import Collector
-    from torch_pjrt.traces.trace import Traces, traces_of
+    from torch_pjrt.traces.taken import traces_of
+    from torch_pjrt.traces.trace import Traces
 
     traces = asked if isinstance(asked, Traces) else Traces()
     if asked is True:
@@ -229,6 +230,6 @@ def pjrt(
     )
     forget_current_stream(module)
     rewrite(module)
-    with asking(asked), own_kernels(), traced(), collector.recording() if collector else nullcontext():
+    with asking(asked), own_kernels(), known.traced(), collector.recording() if collector else nullcontext():
         compiled: Callable[..., Any] = backend(module, example_inputs)
     return direct[0] if len(direct) == 1 else compiled

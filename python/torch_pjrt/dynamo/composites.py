@@ -9,21 +9,19 @@ from typing import Any
 from torch._dynamo import trace_rules
 
 from torch_pjrt import _C
-from torch_pjrt.meanings import groups
 from torch_pjrt.meanings.higher_order import attributes_from
+from torch_pjrt.meanings.known import known
 from torch_pjrt.program.loops import Call, without_numbers
 
 
 def leave_to_tracing(function: Callable[..., Any]) -> None:
-    """Dynamo puts a call of the user's group into its graph as it is; AOTAutograd traces it."""
+    """Dynamo puts a call of the function into its graph as it is; AOTAutograd traces it."""
     trace_rules._allowed_callable_ids.add(id(function))
     trace_rules._nonstrict_trace_callable_ids.add(id(function))
 
 
 def install() -> None:
-    for function in groups.DECORATED:
-        leave_to_tracing(function)
-    groups.LISTENERS.append(leave_to_tracing)
+    known.listen(leave_to_tracing)
 
 
 @contextmanager

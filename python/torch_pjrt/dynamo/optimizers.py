@@ -11,9 +11,9 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo.composites import leave_to_tracing
-from torch_pjrt.meanings import steps
 from torch_pjrt.meanings.asked import made
+from torch_pjrt.meanings.known import known
+from torch_pjrt.meanings.steps import keep_steps
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
@@ -51,7 +51,5 @@ def captured_whole(name: str) -> bool:
 
 
 def install() -> None:
-    steps.captured_whole = captured_whole
-    steps.keep_steps()
-    for step in steps.COMPILED.values():
-        leave_to_tracing(step)
+    known.captured_whole = captured_whole
+    keep_steps()

@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import torch
 
-import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.jax import _compat
+from torch_pjrt.program import stack
 
-LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (torch, torch_pjrt, jax))
+LIBRARIES = (*stack.LIBRARIES, str(Path(str(jax.__file__)).parent))
 CURES = {
     "ConcretizationTypeError": "use torch.where, or jax.lax.cond around the torch code",
     "TracerBoolConversionError": "use torch.where, or jax.lax.cond around the torch code",

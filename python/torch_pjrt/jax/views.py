@@ -16,7 +16,6 @@ import jax
 import torch
 from torch.utils.weak import TensorWeakRef
 
-import torch_pjrt
 from torch_pjrt import _C
 from torch_pjrt.capture.recording import recording
 from torch_pjrt.jax import _compat, arrays, forbidden
@@ -72,7 +71,8 @@ def _viewed(array: Any) -> torch.Tensor:
         return arrays.to_torch(array)
     _sweep()
     forbidden.seal()
-    torch_pjrt.sync()  # what is pending and meets the placeholder could not be read before the trace is forgotten
+    # What is pending and meets the placeholder could not be read before the trace is forgotten.
+    _C.start_all("torch_pjrt.sync")
     leaf = placeholder(arrays.torch_dtype(array.dtype, "the array"), array.shape)
     known = _C.Placeholder(leaf)
     _sources[known.address] = _Source(known, TensorWeakRef(leaf), array)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-import torch_pjrt
+from torch_pjrt import _C
 from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
 from torch_pjrt.libraries.words import or_out_of_memory
@@ -70,7 +70,7 @@ def _memory(library: Adaptation, module: ModuleType) -> None:
             @functools.wraps(function)
             def run(*args: Any, **kwargs: Any) -> Any:
                 result = function(*args, **kwargs)
-                torch_pjrt.sync()  # what it has recorded may be too much too
+                _C.start_all("torch_pjrt.sync")  # what it has recorded may be too much too
                 return result
 
             return inner(run, *arguments, **options)

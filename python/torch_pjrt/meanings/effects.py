@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_pjrt import _C
-from torch_pjrt.meanings.groups import Tensors, can_be, grouped
+from torch_pjrt.meanings.group import Tensors
+from torch_pjrt.meanings.grouped import can_be, grouped
 
 # In a trace the first arrives, which is made of the second elsewhere.
 DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.native_dropout.default)

@@ -10,8 +10,11 @@ import torch
 from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
+from torch_pjrt.meanings.asked import is_asked
+from torch_pjrt.meanings.attributes import attribute
 from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.groups import attribute, grouped, is_asked, is_traced
+from torch_pjrt.meanings.grouped import grouped
+from torch_pjrt.meanings.known import known
 from torch_pjrt.meanings.names import KEPT
 from torch_pjrt.meanings.steps import keep_steps
 
@@ -22,8 +25,6 @@ ATTENTION = "aten.scaled_dot_product_attention.default"
 # With dropout the device has it as an op that takes a random key, whose backward does, too.
 KEYED = "aten._scaled_dot_product_fused_attention_overrideable.default"
 
-_lock = threading.Lock()
-_library: torch.library.Library | None = None
 _entered = threading.local()  # the ops whose own kernels run in this thread
 
 
@@ -119,7 +120,7 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         values = values_of(op, args, kwargs)
         drops, written = drops_out(values), written_by(values)
         if drops and name == ATTENTION:
-            return keyed_attention(values) if is_traced() and fits(values) else own(*args, **kwargs)
+            return keyed_attention(values) if known.is_traced() and fits(values) else own(*args, **kwargs)
         attributes = attributes_of(op, values, named=drops or bool(written))
         if drops or written:
             return grouped_apart(name, attributes, without_groups, args, kwargs, called, written=written, drops=drops)
@@ -128,21 +129,34 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+class _Kernels:
+    """The device's, put into PyTorch's table once."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.library: torch.library.Library | None = None  # its end would take the kernels away
+
+    def install(self) -> None:
+        with self.lock:
+            if self.library is not None:
+                return
+            keep_steps()
+            self.library = torch.library.Library("aten", "IMPL")
+            for name in KEPT:
+                if name in RECORDED:
+                    continue
+                op = overload(name)
+                for key in KEYS:
+                    own = _own(op, key)
+                    self.library.impl(op.name().removeprefix("aten::"), kernel(name, own), key, allow_override=True)
+
+
+_kernels = _Kernels()
+
+
 def install() -> None:
-    """The device's kernels, once: they ask at each call."""
-    global _library
-    with _lock:
-        if _library is not None:
-            return
-        keep_steps()
-        _library = torch.library.Library("aten", "IMPL")
-        for name in KEPT:
-            if name in RECORDED:
-                continue
-            op = overload(name)
-            for key in KEYS:
-                own = _own(op, key)
-                _library.impl(op.name().removeprefix("aten::"), kernel(name, own), key, allow_override=True)
+    """What keeps ops and steps whole, once: it asks at each call."""
+    _kernels.install()
 
 
 def _own(op: Any, key: str) -> Callable[..., Any]:

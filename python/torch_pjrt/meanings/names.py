@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SUFFIX = ".backward"  # of the name of a group's backward
+
 # Ops that PyTorch takes apart before a backend sees them: they are kept whole where they are asked for.
 KEPT = (
     "aten.cosine_similarity.default",

@@ -14,18 +14,13 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.meanings.asked import is_asked
+from torch_pjrt.meanings.attributes import attribute
 from torch_pjrt.meanings.effects import grouped_apart
-from torch_pjrt.meanings.groups import attribute, is_asked, is_traced
+from torch_pjrt.meanings.known import known
 from torch_pjrt.meanings.names import STEPS
 
 Lists = Mapping[str, list[torch.Tensor]]
-# Steps that Dynamo is to leave to AOTAutograd, which it does where `captured_whole` says so of the step's name.
-COMPILED: dict[str, Callable[..., Any]] = {}
-
-
-def captured_whole(name: str) -> bool:
-    """dynamo/optimizers.py has another in its place, which asks the backend that Dynamo captures for."""
-    return False
 
 
 @functools.cache
@@ -43,7 +38,7 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
     def whole(given: Mapping[str, Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
         lists = {key: list(value) for key, value in given.items() if value}
         # Counters on the host stay there. Where a compiled function has all there, it is the device.
-        on_device = {key: value for key, value in lists.items() if is_traced() or not _is_of_host(value)}
+        on_device = {key: value for key, value in lists.items() if known.is_traced() or not _is_of_host(value)}
 
         def step(tensors: Lists) -> list[torch.Tensor]:
             own(**{**dict.fromkeys(names), **given, **tensors}, **options)
@@ -58,7 +53,7 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
         with _compiling():
             return whole(given, options)
 
-    COMPILED[name] = compiled
+    known.leave(compiled)
 
     @functools.wraps(own)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -66,8 +61,8 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
         given = {key: value for key, value in values.items() if key in names and value is not None}
         options = {key: value for key, value in values.items() if key not in names}
         captured = torch.compiler.is_dynamo_compiling()
-        if is_plain(given, options) and (captured_whole(name) if captured else is_asked(name)):
-            (COMPILED[name] if captured else whole)(given, options)
+        if is_plain(given, options) and (known.captured_whole(name) if captured else is_asked(name)):
+            (compiled if captured else whole)(given, options)
         else:
             own(*args, **kwargs)
 

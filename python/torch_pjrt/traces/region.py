@@ -101,14 +101,32 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name + pytree.keystr(path), leaf
 
 
-_open: dict[int, tracing] = {}  # by their threads
-_lock = threading.Lock()
+class _Blocks:
+    """The open blocks, one a thread, which hear of each program that runs in it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_thread: dict[int, tracing] = {}
+
+    def open(self, block: tracing) -> None:
+        with self.lock:
+            if self.by_thread.setdefault(threading.get_ident(), block) is not block:
+                raise RuntimeError("torch_pjrt.tracing() within torch_pjrt.tracing(): the outer one tells all")
+            _C.set_run_listener(self.hear)
+
+    def close(self) -> None:
+        with self.lock:
+            del self.by_thread[threading.get_ident()]
+            if not self.by_thread:
+                _C.set_run_listener(None)  # type: ignore[arg-type]
+
+    def hear(self, stablehlo: str) -> None:
+        block = self.by_thread.get(threading.get_ident())
+        if block is not None:
+            block.programs.append(stablehlo)
 
 
-def _run(stablehlo: str) -> None:
-    block = _open.get(threading.get_ident())
-    if block is not None:
-        block.programs.append(stablehlo)
+_blocks = _Blocks()
 
 
 class tracing:
@@ -141,8 +159,8 @@ class tracing:
         with ExitStack() as stack:
             stack.enter_context(watching(Captures(self.traces)))
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-            self.open()
-            stack.callback(self.close)
+            _blocks.open(self)
+            stack.callback(_blocks.close)
             stack.enter_context(self.watcher)
             self.stack = stack.pop_all()
         return self.traces
@@ -151,18 +169,6 @@ class tracing:
         variables = dict(self.frame.f_locals) if self.frame is not None else {}
         held = [each for name, value in variables.items() for each in held_by(name, value)]
         return held + [(f"{n}.grad", t.grad) for n, t in held if t.is_leaf and t.grad is not None]
-
-    def open(self) -> None:
-        with _lock:
-            if _open.setdefault(threading.get_ident(), self) is not self:
-                raise RuntimeError("torch_pjrt.tracing() within torch_pjrt.tracing(): the outer one tells all")
-            _C.set_run_listener(_run)
-
-    def close(self) -> None:
-        with _lock:
-            del _open[threading.get_ident()]
-            if not _open:
-                _C.set_run_listener(None)  # type: ignore[arg-type]
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
         self.stack.__exit__(kind, *rest)
