@@ -1,4 +1,4 @@
-"""``./dev test``: a failure hides nothing behind it."""
+"""``./dev test``: a failure hides nothing behind it. ``./dev wheel``: what old systems can't load is no wheel."""
 
 from __future__ import annotations
 
@@ -55,3 +55,31 @@ def test_every_part_runs(
         said = capsys.readouterr().err
         assert all(f"{name}: no" in said for name in failing)
     assert ran == ["lint", "build", "C++", "asan", "tests", "alone"]
+
+
+def test_a_wheel_for_newer_systems_alone_is_refused(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[str] = []
+
+    def sh(*command: Any, **_: str) -> None:
+        ran.append(
+            next(
+                name
+                for name in ("pip", "auditwheel", str(dev.ROOT / "tools/oldest_system.py"))
+                if name in map(str, command)
+            )
+        )
+        if ran[-1] == "pip":
+            Path(command[command.index("--wheel-dir") + 1], "one.whl").touch()
+        elif ran[-1] != "auditwheel":
+            assert command[-2:] == ("manylinux_2_28", command[-1])
+            assert command[-1].name == "one.whl"
+            raise SystemExit(1)
+
+    monkeypatch.setattr(dev, "build", lambda: None)
+    monkeypatch.setattr(dev, "BUILD", tmp_path)
+    monkeypatch.setattr(dev, "sh", sh)
+    with pytest.raises(SystemExit):
+        dev.cmd_wheel(str(tmp_path / "dist"))
+    assert [Path(name).name for name in ran] == ["pip", "oldest_system.py"]

@@ -102,13 +102,24 @@ def test_it_has_the_package_and_nothing_else(wheel: Path) -> None:
 def test_its_tag_and_its_torch_are_those_it_was_built_with(wheel: Path) -> None:
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     version = re.escape(torch_pjrt.__version__)
-    assert re.fullmatch(rf"torch_pjrt-{version}-{python}-{python}-manylinux_\d+_\d+_\w+\.whl", wheel.name)
+    assert re.fullmatch(rf"torch_pjrt-{version}-{python}-{python}-manylinux_2_28_\w+\.whl", wheel.name)
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     needed = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
     major, minor = torch.__version__.split(".")[:2]
     assert f"torch=={major}.{minor}.*" in needed
     assert [need for need in needed if need.startswith("torch")] == [f"torch=={major}.{minor}.*"]
+
+
+def test_it_needs_nothing_that_old_systems_lack(wheel: Path) -> None:
+    """RHEL 8 and 9, Ubuntu 20.04 and 22.04. The tool names what others lack."""
+    command = [sys.executable, ROOT / "tools/oldest_system.py"]
+    assert ran(*command, "manylinux_2_28", wheel) == ""
+    refused = subprocess.run([*command, "manylinux_2_17", wheel], capture_output=True, text=True)
+    assert refused.returncode == 1
+    thread = "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
+    line = f"needs {thread}, version GLIBCXX_3.4.22, which manylinux_2_17 has not"
+    assert line in refused.stdout, refused.stdout + refused.stderr
 
 
 @pytest.fixture

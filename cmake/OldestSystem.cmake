@@ -1,0 +1,36 @@
+# for_the_oldest_system(TARGET): the module loads where glibc is 2.28 and libstdc++ GCC 8's (RHEL 8, and so RHEL 9 and Ubuntu
+# 22.04), although it is built beside newer ones. src/libc/older.cpp has what the linker puts in the places of newer symbols.
+# What of libstdc++ has no older form (to_chars of floats, a future's wait with an end) is taken from its archive, as
+# RHEL's own toolsets do.
+function(for_the_oldest_system target)
+  include(CheckIncludeFileCXX)
+  check_include_file_cxx(gnu/libc-version.h TORCH_PJRT_GLIBC)
+  if(NOT TORCH_PJRT_GLIBC OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
+    return()
+  endif()
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/src/libc/older.cpp)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(STRINGS ${source} lines REGEX "__wrap_")
+  foreach(line ${lines})
+    if(line MATCHES "__wrap_([A-Za-z0-9_]+)")
+      target_link_options(${target} PRIVATE -Wl,--wrap=${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  target_sources(${target} PRIVATE ${source})
+  set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # They have what is in libc since 2.34.
+  target_link_options(${target} PRIVATE -Wl,--push-state,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--pop-state)
+
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/libstdcxx)
+  file(MAKE_DIRECTORY ${folder})
+  set(objects floating_to_chars.o futex.o)
+  execute_process(COMMAND ${CMAKE_AR} x ${archive} ${objects} WORKING_DIRECTORY ${folder} RESULT_VARIABLE failed ERROR_QUIET)
+  if(failed)
+    message(STATUS "there is no libstdc++.a with ${objects}: the module needs this machine's libstdc++, or a newer one")
+    return()
+  endif()
+  execute_process(COMMAND ${CMAKE_AR} rcs libnewer.a ${objects} WORKING_DIRECTORY ${folder} COMMAND_ERROR_IS_FATAL ANY)
+  target_link_libraries(${target} PRIVATE ${folder}/libnewer.a)
+  target_link_options(${target} PRIVATE -Wl,--exclude-libs,libnewer.a)
+endfunction()
