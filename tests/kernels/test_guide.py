@@ -1,10 +1,9 @@
-"""docs/kernels.md says what happens: its program runs, and prints what stands there. So do the examples."""
+"""The examples of docs/kernels.md run. Its own programs are among those of tests/python/test_code_blocks.py."""
 
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,26 +19,6 @@ def ran(*command: str | Path) -> str:
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
-
-
-def packed(text: str) -> str:
-    return re.sub(r"[\s│┃]+", " ", text).strip()
-
-
-def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """(language, content) of each block of code."""
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        yield found[1], found[2]
-
-
-def test_the_guide(tmp_path: Path) -> None:
-    found = list(blocks((ROOT / "docs/kernels.md").read_text()))
-    script = tmp_path / "guide.py"
-    script.write_text("".join(content for language, content in found if language == "python"))
-    printed = packed(ran(sys.executable, script).replace(f"{tmp_path}/", ""))
-    shown = [packed(line) for language, content in found if not language for line in content.splitlines()]
-    assert len(shown) == 5
-    assert [line for line in shown if line not in printed] == [], printed
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake")

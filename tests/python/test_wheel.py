@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -109,6 +110,33 @@ def test_its_tag_and_its_torch_are_those_it_was_built_with(wheel: Path) -> None:
     major, minor = torch.__version__.split(".")[:2]
     assert f"torch=={major}.{minor}.*" in needed
     assert [need for need in needed if need.startswith("torch")] == [f"torch=={major}.{minor}.*"]
+
+
+def test_its_page_says_how_to_install_and_has_no_link_into_the_repository(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    headers, _, text = archive.read(metadata).decode().partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in headers
+    screen = text[: text.index("## Use")]
+    assert "pip install" in screen
+    assert "[PJRT C API](https://openxla.org/xla/pjrt)" in screen
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert "- docs/kernels.md: kernels of your own" in text
+
+
+def test_its_page_links_to_the_repository_where_that_is_named() -> None:
+    spec = importlib.util.spec_from_file_location("package_page", ROOT / "tools/package_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = "[a](docs/a.md#b), [c](https://d.org), [e](#f)"
+    assert module.page(text, None) == "a, [c](https://d.org), [e](#f)"
+    assert (
+        module.page(text, "https://g.org/h")
+        == "[a](https://g.org/h/blob/main/docs/a.md#b), [c](https://d.org), [e](#f)"
+    )
 
 
 def test_it_needs_nothing_that_old_systems_lack(wheel: Path) -> None:

@@ -1,0 +1,87 @@
+"""Each program of the documents runs by itself, as a user runs it, and prints what stands below it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests import fresh
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+# Below their programs stands what these print. Elsewhere it is what other programs print.
+PRINTED = {"composites.md", "kernels.md", "traces.md"}
+
+
+@dataclass
+class Program:
+    document: Path
+    line: int
+    text: str
+    printed: list[str] = field(default_factory=list)  # lines
+
+    def libraries(self) -> set[str]:
+        nodes = [node for node in ast.walk(ast.parse(self.text)) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+        return {name.partition(".")[0] for name in names} | ({"jax"} if "torch_pjrt.jax" in names else set())
+
+
+def programs() -> Iterator[Program]:
+    for document in DOCUMENTS:
+        text = document.read_text()
+        last: Program | None = None
+        for block in re.finditer(r"^( *)```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+            if block[2] == "python":
+                last = Program(document, text.count("\n", 0, block.start()) + 1, block[3])
+                yield last
+            elif not block[2] and last is not None and document.name in PRINTED:
+                last.printed += block[3].splitlines()
+
+
+PROGRAMS = list(programs())
+
+
+def packed(text: str) -> str:
+    text = re.sub(r"two_tensor\.py:\d+", "two_tensor.py", text)  # PyTorch's own, another line in each version
+    return re.sub(r"[\s│┃]+", " ", text).strip()
+
+
+def test_they_are_found() -> None:
+    assert len(PROGRAMS) >= 20
+    assert {program.document.name for program in PROGRAMS if program.printed} == PRINTED
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: f"{p.document.name}:{p.line}")
+def test_it_runs_by_itself(program: Program, server: fresh.Server, tmp_path: Path) -> None:
+    for library in sorted(program.libraries()):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"{library} is not installed")
+    if "source=SOURCE" in program.text and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        pytest.skip("no C++ compiler")
+    (tmp_path / "guide.py").write_text(program.text)
+    # The server's torch has not loaded the backend yet. The tests' own settings are not the users'.
+    run = f"import os, runpy; os.chdir({str(tmp_path)!r}); import torch_pjrt; runpy.run_path('guide.py', None, '__main__')"
+    settings = {"TORCH_PJRT_COMPILE": "auto", "COLUMNS": "200"}
+    (result,) = server.run(fresh.Job(run, environment=settings))
+    printed = packed(result.out.replace(f"{tmp_path}/", ""))
+    missing = [line for line in map(packed, program.printed) if "…" not in line and line not in printed]
+    assert missing == [], printed
+    said = re.findall(r"^print\(.*\)  # (pjrt:\d)$", program.text, re.MULTILINE)
+    assert [line for line in result.out.splitlines() if line.startswith("pjrt:")] == said
+
+
+def test_the_first_program_of_the_guide(server: fresh.Server, tmp_path: Path) -> None:
+    """It trains on the device, runs nothing on the host, and loads what it saved."""
+    (program, *_) = (program for program in PROGRAMS if program.document.name == "device.md")
+    check = "print(torch_pjrt.metrics()['host_fallbacks'], loss.device, torch.load('model.pt')['bias'].device)"
+    start = f"import os, warnings\nos.chdir({str(tmp_path)!r})\nimport torch_pjrt\nwarnings.simplefilter('error')\n"
+    (result,) = server.run(fresh.Job(start + program.text + check, environment={"TORCH_PJRT_COMPILE": "auto"}))
+    assert result.out.endswith("{} pjrt:0 pjrt:0\n")
