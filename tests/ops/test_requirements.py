@@ -43,6 +43,18 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.usefixtures("each_tier")
+@pytest.mark.parametrize("wrong", [3, -1])
+@pytest.mark.parametrize("values", [2, 0, None])
+def test_a_sorter_out_of_range(wrong: int, values: int | None) -> None:
+    """Negative indices don't count from the end, and it is an error where nothing is looked up, too."""
+    sorter = torch.tensor([0, 1, wrong])
+    for device in ("cpu", DEVICE):
+        sought = 1.0 if values is None else torch.ones(values, device=device)
+        with pytest.raises(RuntimeError, match=r"^torch\.searchsorted\(\): sorter index out of range"):
+            torch.searchsorted(torch.arange(3.0, device=device), sought, sorter=sorter.to(device)).tolist()
+
+
 DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor | int], torch.Tensor]] = {
     "floor_divide": torch.floor_divide,
     "remainder": torch.remainder,

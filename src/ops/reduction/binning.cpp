@@ -1,5 +1,7 @@
 // Into which of ordered bins numbers fall: bucketize, searchsorted, histc.
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "ops/movement/scatter.h"
 
@@ -7,12 +9,33 @@ namespace tpjrt::ops {
 
 namespace {
 
-// Above this many boundaries a binary search is cheaper than comparing with all of them (XLA:CPU: a million numbers and 64
-// boundaries take 168 ms so, 25 with a search).
+// Above this many boundaries a search that reads one after another is cheaper than comparing with all of them.
 constexpr int64_t kCompareAll = 32;
 
+// The CPU's bisection of [0, n), to the letter, as it decides where a sequence has NaN or isn't sorted: `passed(middle)` says
+// whether the answer lies above `middle`, of which only what is below n counts. What is left is one number, as XLA:CPU computes
+// twice what two come from: twice the beginning of an interval of `longest` elements, and 1 where it has one less.
+Value bisect(Emit& e, const Type& type, int64_t n, const std::function<Value(const Value& middle)>& passed) {
+  const auto number = [&](int64_t value) { return e.constant(value, type); };
+  Value left = e.zeros(type);
+  for (int64_t longest = n; longest > 0; longest /= 2) {
+    const int64_t half = longest / 2;
+    Value begin = e.binary("shift_right_logical", left, number(1)), is_less = e.binary("and", left, number(1));
+    if (longest % 2 == 0) {
+      Value middle = e.add(begin, e.sub(number(half), is_less));
+      Value above = e.add(e.mul(e.add(middle, number(1)), number(2)), number(1));
+      left = e.select(passed(middle), above, left);
+    } else {
+      Value above = e.add(left, number(2 * half + 2)), below = e.sub(left, is_less), goes = passed(e.add(begin, number(half)));
+      if (longest == 1) goes = e.binary("and", goes, e.compare(hlo::Comparison::kEq, is_less, number(0)));
+      left = e.select(goes, above, below);
+    }
+  }
+  return e.binary("shift_right_logical", left, number(1));
+}
+
 // Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
-// not above it). Rows go together when `sequence` has more than one dimension. NaN is above all.
+// not above it). Rows go together when `sequence` has more than one dimension. NaN passes all that it is compared with.
 Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   const int64_t n = sequence.dims().back();
   const hlo::Comparison stops = right ? hlo::Comparison::kGt : hlo::Comparison::kGe;
@@ -28,22 +51,23 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   }
   const int64_t batch = flat.dim(0), width = flat.dim(1);
   Value gap;
-  if (n <= kCompareAll) {
+  if (n <= kCompareAll) {  // a bit for each element that is passed
     const Dims all{batch, width, n};
+    const Type words{ElementType::kU32, {batch, width}}, bits{ElementType::kU32, all};
     Value passed =
         e.logical_not(e.compare(stops, e.broadcast_in_dim(rows, all, {0, 2}), e.broadcast_in_dim(flat, all, {0, 1})));
-    gap = e.sum(e.convert(passed, ElementType::kS32), {2});
+    Value bit = e.binary("shift_left", e.convert(passed, ElementType::kU32), e.iota(bits, 2));
+    Value word = e.sum(bit, {2}), one = e.ones(words);
+    gap = bisect(e, words, n, [&](const Value& middle) {
+      Value shifted = e.binary("shift_right_logical", word, middle);
+      return e.compare(hlo::Comparison::kEq, e.binary("and", shifted, one), one);
+    });
   } else {
-    // The invariant: the answer lies in [low, low + remaining].
-    gap = e.zeros({ElementType::kS32, {batch, width}});
-    for (int64_t remaining = n; remaining > 0; remaining /= 2) {
-      const int64_t half = remaining - remaining / 2 - 1;
-      Value middle = e.add(gap, e.constant(half, gap.type));
-      Value inside = e.compare(hlo::Comparison::kLt, middle, e.constant(n, gap.type));
-      Value met = e.gather_along(rows, e.minimum(middle, e.constant(n - 1, gap.type)), 1);
-      Value passed = e.binary("and", inside, e.logical_not(e.compare(stops, met, flat)));
-      gap = e.select(passed, e.add(middle, e.ones(gap.type)), gap);
-    }
+    const bool fits = n < std::numeric_limits<int32_t>::max() / 2 - 1;
+    const Type type{fits ? ElementType::kS32 : ElementType::kS64, {batch, width}};
+    gap = bisect(e, type, n, [&](const Value& middle) {
+      return e.logical_not(e.compare(stops, e.gather_along(rows, middle, 1), flat));
+    });
   }
   return e.reshape(gap, values.dims());
 }
@@ -79,6 +103,7 @@ Values searchsorted(Emit& e, const Call& c) {
   if (!side.empty() && side != "left" && side != "right") throw Mistake("the side is neither left nor right");
   if (side == "left" && c.boolean("right")) throw Mistake("the sides are opposites");
   if (auto sorter = c.optional_tensor("sorter")) {
+    e.require(*sorter, 0, sequence.dims().back(), "torch.searchsorted(): sorter index out of range", /*index_error=*/false);
     sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
   }
   const Value values = sought(e, c, sequence.element());
