@@ -38,20 +38,65 @@ Value cholesky_factor(Emit& e, const Value& x, bool upper) {
   return upper ? adjoint(e, factor) : factor;
 }
 
-// aten::linalg_cholesky_ex: info is the first row whose pivot is NaN, counted from 1, else 0. XLA fills the whole factor
-// with NaN, so a failure reads 1.
+// The order of the first leading minor of each matrix that isn't positive, n where rounding hides it: by elimination, a column
+// a time. Only the lower half of `x` is read.
+Value first_bad_minor(Emit& e, const Value& x) {
+  const int64_t rank = x.rank(), n = x.dim(rank - 1);
+  const ElementType element = x.element();
+  const Type counter{ElementType::kS32, {}}, numbers{ElementType::kS32, Dims(x.dims().begin(), x.dims().end() - 2)};
+  const auto column_of = [&](const Value& matrices, const Value& k) {
+    Values starts(at(rank), e.zeros(counter));
+    starts.back() = k;
+    Dims sizes = x.dims();
+    sizes.back() = 1;
+    return e.dynamic_slice(matrices, starts, sizes);
+  };
+  const auto go_on = [&](const Values& state) {
+    return Values{e.compare(hlo::Comparison::kLt, state[0], e.constant(n, counter))};
+  };
+  const auto eliminate = [&](const Values& state) {
+    const Value &k = state[0], &left = state[1], &order = state[2];
+    Value column = column_of(left, k);
+    Values starts(at(rank), e.zeros(counter));
+    starts[at(rank - 2)] = k;
+    Dims sizes = column.dims();
+    sizes[at(rank - 2)] = 1;
+    Value pivot = real_part(e, e.dynamic_slice(column, starts, sizes));
+    Value good = e.reshape(e.compare(hlo::Comparison::kGt, pivot, e.zeros(pivot.type)), numbers.dims);
+    Value open = e.compare(hlo::Comparison::kEq, order, e.constant(n + 1, numbers));
+    Value here = e.broadcast_to(e.add(k, e.ones(counter)), numbers.dims);
+    Value next = e.select(e.binary("and", open, e.logical_not(good)), here, order);
+    Value all = e.broadcast_to(column, x.dims()), divided = e.div(all, e.broadcast_to(e.to(pivot, element), x.dims()));
+    Value taken = e.sub(left, e.mul(divided, e.broadcast_to(adjoint(e, column), x.dims())));
+    return Values{e.add(k, e.ones(counter)), taken, next};
+  };
+  Value order = e.while_loop({e.zeros(counter), x, e.constant(n + 1, numbers)}, go_on, eliminate)[2];
+  return e.minimum(order, e.constant(n, numbers));
+}
+
+// aten::linalg_cholesky_ex: info is the order of the first leading minor that isn't positive, else 0. XLA makes NaN of more
+// than what comes after it: where a factor has NaN on its diagonal, the order is looked for.
 Values linalg_cholesky_ex(Emit& e, const Call& c) {
   Value x = c.tensor("self");
-  if (x.type.elements() == 0) return {x, e.zeros(e.type_of(c.result(1)))};
-  Value factor = cholesky_factor(e, x, c.boolean("upper"));
-  Value magnitude = real_part(e, factor);
-  const int64_t rank = x.rank(), n = x.dim(rank - 1);
+  const Type info = e.type_of(c.result(1)), none{ElementType::kPred, {}};
+  if (x.type.elements() == 0) return {x, e.zeros(info)};
+  const bool upper = c.boolean("upper");
+  Value factor = cholesky_factor(e, x, upper);
+  const int64_t rank = x.rank();
   Value row = e.iota({ElementType::kS32, x.dims()}, rank - 2);
   Value diagonal = e.compare(hlo::Comparison::kEq, row, e.iota({ElementType::kS32, x.dims()}, rank - 1));
-  Value failed = e.binary("and", diagonal, e.isnan(magnitude));
-  Value first = e.min(e.select(failed, row, e.constant(n, row.type)), {rank - 2, rank - 1});
-  Value any = e.compare(hlo::Comparison::kLt, first, e.constant(n, first.type));
-  return {factor, e.select(any, e.add(first, e.ones(first.type)), e.zeros(first.type))};
+  Value bad = e.binary("and", diagonal, e.isnan(real_part(e, factor)));
+  Value failed = e.reduce("or", bad, e.constant(0, none), {rank - 2, rank - 1});
+  Dims batch;
+  for (int64_t d = 0; d < failed.rank(); ++d) batch.push_back(d);
+  Value any = e.reduce("or", failed, e.constant(0, none), batch);
+  Value order = e.if_else(
+      any,
+      [&](const Values&) {
+        return Values{e.select(failed, first_bad_minor(e, upper ? adjoint(e, x) : x), e.zeros(info))};
+      },
+      [&](const Values&) { return Values{e.zeros(info)}; })[0];
+  return {factor, order};
 }
 
 // The leading (batch) dimensions of x replaced by those of `like`.
