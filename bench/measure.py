@@ -45,6 +45,21 @@ def repeat_for(work: Callable[[], object], duration: float = 0.02) -> int:
     return max(1, int(duration / max(seconds(work, 1), 1e-7)))
 
 
+def in_turns(calls: dict[str, Callable[[], object]], *, rounds: int, turn: float = 0.02) -> dict[str, list[float]]:
+    """Seconds of a call, of each of several ways of doing the same, one time a round. A turn takes about `turn`."""
+    counts = {name: repeat_for(call, turn) for name, call in calls.items()}
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, call in calls.items():
+                taken[name].append(seconds(call, counts[name]))
+    finally:
+        gc.enable()
+    return taken
+
+
 def compare(
     name: str,
     ours: Callable[[], object],

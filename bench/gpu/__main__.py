@@ -1,0 +1,165 @@
+"""./dev gpu: in minutes, what a GPU does with this: small programs' values, figures beside the other compilers, tests.
+
+  ./dev gpu [--wheel FILE] [--minutes 8]     on a machine with a driver, torch for CUDA and a plugin for CUDA
+  ./dev gpu --rehearse                       the same on the CPU, at tiny sizes, from this checkout's build
+  ./dev gpu --only WORD --only WORD          items or parts whose name has one of the words
+  ./dev gpu --after FILE                     leaves out what an earlier gpu.json has, and joins it to this run's
+  ./dev gpu --limit figures=200              seconds of a part: smoke, figures, tests
+  ./dev gpu --docs FILE...                   keeps results as docs/gpu.json, writes the section of docs/plugins.md
+
+Results, in $OUT where it is set, else in build/gpu: a file for each part, which is true at any time; gpu.json, which has
+all of it; gpu.png; log.txt with what was printed. What was not reached is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import needs  # noqa: E402
+import report  # noqa: E402
+from conduct import Conductor, Outcome, Part  # noqa: E402
+
+# What is left when its turn comes, this share of it a part may take.
+PARTS = (Part("smoke", str(HERE / "smoke.py"), 0.3), Part("figures", str(HERE / "figures.py"), 0.75),
+         Part("tests", str(HERE / "suites.py"), 1.0))  # fmt: skip
+REPORT = 10.0  # seconds that the table and the picture may take
+
+
+def say(message: str) -> None:
+    print(f"==> {message}", flush=True)
+
+
+def fail(message: str) -> NoReturn:
+    sys.exit(f"\n./dev gpu: {message}")
+
+
+def options_of(arguments: Sequence[str], parts: Sequence[Part]) -> argparse.Namespace:
+    usage = (__doc__ or "").split("\n\n", 1)
+    parser = argparse.ArgumentParser(
+        "./dev gpu", usage=usage[0], description=usage[1], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--wheel", type=Path)
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--after", type=Path)
+    parser.add_argument("--limit", action="append", default=[], type=lambda text: text.split("="))
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or ROOT / "build/gpu"))
+    parser.add_argument("--docs", nargs="+", type=Path)
+    options = parser.parse_args(arguments)
+    names = [part.name for part in parts]
+    if wrong := [part for part, *_ in options.limit if part not in names]:
+        parser.error(f"no part is named {', '.join(wrong)}; there are {', '.join(names)}")
+    options.limit = {part: float(seconds) for part, seconds in options.limit}
+    return options
+
+
+def environment_of(options: argparse.Namespace, scratch: Path) -> dict[str, str]:
+    """What every process of the run has."""
+    places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    variables = {
+        "TORCH_PJRT_COMPILE": "first",
+        "TORCH_PJRT_CACHE_DIR": str(scratch / "cache/pjrt"),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache/inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "cache/triton"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if not options.rehearse:
+        variables["TORCH_PJRT_PLUGIN"] = os.environ.get("TORCH_PJRT_PLUGIN", "cuda")
+        places.insert(0, str(scratch / "site"))
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def prepare(options: argparse.Namespace, scratch: Path) -> None:
+    """The package is there for this torch, or the run ends with all that is missing."""
+    if missing := needs.lacks(options.wheel):
+        fail("this machine lacks\n" + "".join(f"  - {what}\n" for what in missing) + "Nothing is downloaded here.")
+    for what in needs.lesser():
+        say(what)
+    if options.wheel:
+        needs.unpack(options.wheel, scratch / "site")
+    else:
+        needs.build(scratch / "site", say)
+
+
+def is_wanted(words: Sequence[str], part: str, done: set[str], name: str) -> bool:
+    return name not in done and (not words or any(word in name or word == part for word in words))
+
+
+def told(part: str, outcome: Outcome) -> None:
+    words = "" if outcome.status == "passed" else f": {outcome.status}, {outcome.error[:150]}"
+    print(f"    {part}: {outcome.name}, {outcome.seconds:.1f} s{words}", flush=True)
+
+
+def main(arguments: Sequence[str], parts: Sequence[Part] = PARTS) -> int:
+    started = time.monotonic()
+    options = options_of(arguments, parts)
+    if options.docs:
+        report.write_docs(report.joined([json.loads(path.read_text()) for path in options.docs]))
+        return 0
+    scratch = ROOT / "build/gpu"
+    for folder in (scratch, options.out):
+        folder.mkdir(parents=True, exist_ok=True)
+    earlier: dict[str, Any] = json.loads(options.after.read_text()) if options.after else {}
+    if not options.rehearse:
+        prepare(options, scratch)
+    os.environ.update(environment_of(options, scratch))
+    end = started + options.minutes * 60 - REPORT
+    run: dict[str, Any] = {"rehearsal": options.rehearse, "parts": {}}
+    running: list[Conductor] = []
+    stopped: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        stopped.append(number)
+        for conductor in running:
+            conductor.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    names = {part.name for part in parts}
+    for part in parts:
+        if options.only and part.name not in options.only and names.issuperset(options.only):
+            continue
+        left = end - time.monotonic()
+        if stopped or left < 1:
+            run["parts"][part.name] = {"part": part.name, "outcomes": [], "not_reached": ["all of it"]}
+            continue
+        limit = min(left, options.limit.get(part.name, left * part.share))
+        say(f"{part.name}, at most {limit:.0f} s")
+        conductor = Conductor(
+            part,
+            ["--device", "cpu", "--tiny"] if options.rehearse else ["--device", "cuda"],
+            deadline=time.monotonic() + limit,
+            folder=options.out,
+            wanted=partial(is_wanted, options.only, part.name, report.done_in(earlier, part.name)),
+            cores=os.cpu_count() or 1,
+        )
+        conductor.say = partial(told, part.name)
+        running.append(conductor)
+        conductor.run()
+        running.clear()
+        run["parts"][part.name] = conductor.result()
+        report.keep(report.joined([earlier, run]), options.out)
+    run["seconds"] = round(time.monotonic() - started, 1)
+    whole = report.joined([earlier, run])
+    report.keep(whole, options.out)
+    report.show(whole, options.out)
+    return 0 if report.is_well(whole) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

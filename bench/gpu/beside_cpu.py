@@ -1,0 +1,80 @@
+"""Small programs, and how what they give is compared with CPU eager: lazily on "pjrt" and compiled, on CUDA's tensors or, in a
+rehearsal, on the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from worker import Setting, Values
+
+import torch_pjrt
+
+PROGRAMS: dict[str, Callable[[Setting], Values]] = {}
+
+
+def program(function: Callable[[Setting], Values]) -> Callable[[Setting], Values]:
+    PROGRAMS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def exact(work: Callable[[Setting], Values], setting: Setting) -> Values:
+    """Convolutions and products in full float32, whatever the program before set."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    torch.manual_seed(0)
+    torch_pjrt.reset_metrics()
+    values = work(setting)
+    on_host = torch_pjrt.metrics()["host_fallbacks"]
+    return {**values, "on the host": on_host} if on_host else values
+
+
+def difference(got: Any, wanted: Any, tolerance: float) -> float:
+    """The largest one, relative to the largest number; raises beyond the tolerance."""
+    worst = 0.0
+    for g, w in zip(got, wanted, strict=True) if isinstance(got, list | tuple) else [(got, wanted)]:
+        g, w = g.detach().cpu().double(), w.detach().cpu().double()
+        largest = max([1.0, *w.abs().flatten().tolist()])
+        torch.testing.assert_close(g, w, rtol=tolerance, atol=tolerance * largest)
+        worst = max([worst, *((g - w).abs().flatten() / largest).tolist()])
+    return worst
+
+
+def must(condition: bool, words: object) -> None:
+    if not condition:
+        raise AssertionError(str(words))
+
+
+def both(
+    setting: Setting, call: Callable[..., Any], *tensors: Tensor, tolerance: float = 1e-5, wanted: Any = None
+) -> Values:
+    """Lazily and compiled, against CPU eager or what is wanted."""
+    wanted = call(*tensors) if wanted is None else wanted
+    compiled = torch.compile(call, backend="pjrt", dynamic=False)
+    return {
+        "lazily": difference(call(*(t.to("pjrt") for t in tensors)), wanted, tolerance),
+        "compiled": difference(compiled(*(t.to(setting.device) for t in tensors)), wanted, tolerance),
+    }
+
+
+def gradients(call: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    """What a call gives, and its gradients."""
+
+    def work(*tensors: Tensor) -> list[Tensor]:
+        inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
+        result = call(*inputs)
+        result.float().square().mean().backward()
+        return [result, *(i.grad for i in inputs if i.grad is not None)]
+
+    return work
+
+
+def both_with_gradients(setting: Setting, call: Callable[..., Tensor], *tensors: Tensor, tolerance: float) -> Values:
+    wanted = gradients(call)(*tensors)
+    compiled = gradients(torch.compile(call, backend="pjrt", dynamic=False))
+    return {
+        "lazily": difference(gradients(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance),
+        "compiled": difference(compiled(*(t.to(setting.device) for t in tensors)), wanted, tolerance),
+    }

@@ -1,0 +1,128 @@
+"""The ways that are timed beside each other, and how: eager, Inductor, Inductor with max-autotune, and ours."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+from worker import Setting, Values
+
+import torch_pjrt
+from measure import in_turns
+
+OURS = ("pjrt", "pjrt, compile_step", "pjrt, lazily")
+OTHERS = ("eager", "inductor", "max-autotune")
+Call = Callable[[], object]
+
+
+def compiled(way: str, setting: Setting, function: Any) -> Any:
+    """The function as torch.compile makes it in one of the ways. A rehearsal has no minute for Inductor."""
+    if way in ("eager", "pjrt, compile_step", "pjrt, lazily"):
+        return function
+    if way == "pjrt":
+        return torch.compile(function, backend="pjrt", dynamic=False)
+    if setting.tiny:
+        return torch.compile(function, backend="aot_eager", dynamic=False)
+    return torch.compile(function, dynamic=False, mode="max-autotune" if way == "max-autotune" else None)
+
+
+def moved(way: str, setting: Setting, thing: Any) -> Any:
+    """A copy of a model or a tensor on the device of the way."""
+    device = "pjrt" if way == "pjrt, lazily" else setting.device
+    return copy.deepcopy(thing).to(device) if isinstance(thing, torch.nn.Module) else thing.to(device)
+
+
+def wait(way: str, setting: Setting) -> None:
+    if way == "pjrt, lazily":
+        torch_pjrt.sync()
+        torch.pjrt.synchronize()
+    setting.synchronize()
+
+
+class Timing:
+    """Makes the calls one by one, and then times them in turns. What breaks is told of, and left out."""
+
+    def __init__(self, setting: Setting, per: int = 1) -> None:
+        self.setting, self.per = setting, per
+        self.calls: dict[str, Call] = {}
+        self.values: Values = {"unit": "s", "first": {}, "broke": {}, "memory": {}}
+
+    def add(self, way: str, make: Callable[[], Call]) -> None:
+        """Makes a call and calls it twice: the first time it is compiled."""
+        try:
+            memory = Memory(way, self.setting)
+            call = make()
+
+            def work(times: int = self.per) -> None:
+                for _ in range(times):
+                    result = call()  # noqa: F841  what nobody holds is not computed, lazily
+                wait(way, self.setting)
+
+            start = time.perf_counter()
+            work(1)
+            self.values["first"][way] = time.perf_counter() - start
+            work(1)
+            memory.restart()
+            work(1)
+            self.values["memory"] |= memory.told()
+            self.calls[way] = work
+        except Exception as error:
+            self.values["broke"][way] = f"{type(error).__name__}: {error}"[:500]
+        self.setting.report(self.values)
+
+    def timed(self, rounds: int = 7) -> Values:
+        if self.setting.tiny:
+            taken = in_turns(self.calls, rounds=2, turn=0.002)
+        else:
+            taken = in_turns(self.calls, rounds=rounds, turn=0.05)
+        for name, function in (("median", statistics.median), ("least", min)):
+            self.values[name] = {way: function(seconds) / self.per for way, seconds in taken.items()}
+        if not self.calls:
+            raise RuntimeError(f"nothing could be timed: {self.values['broke']}")
+        return self.values
+
+
+class Memory:
+    """Bytes at the peak of a call, above those before it was made: PyTorch's, and the plugin's own since its start."""
+
+    def __init__(self, way: str, setting: Setting) -> None:
+        self.way, self.counted = way, setting.device == "cuda" and torch.version.cuda is not None
+        if self.counted:
+            self.before = torch.cuda.memory_allocated()
+
+    def restart(self) -> None:
+        if self.counted:
+            torch.cuda.reset_peak_memory_stats()
+
+    def told(self) -> dict[str, Any]:
+        if not self.counted:
+            return {}
+        told = {"torch": torch.cuda.max_memory_allocated() - self.before}
+        if self.way in OURS:
+            stats = torch.pjrt.memory_stats()
+            told |= {name: stats[name] for name in stats if name in ("plugin.peak_bytes_in_use", "plugin.bytes_in_use")}
+        return {self.way: told}
+
+
+def training_step(
+    way: str, setting: Setting, model: torch.nn.Module, loss: Callable[[Any], torch.Tensor], optimizer: Any
+) -> Call:
+    """loss takes the model, or what torch.compile made of it."""
+    forward = compiled(way, setting, model)
+    stepping = optimizer(model.parameters())
+
+    def step() -> torch.Tensor:
+        stepping.zero_grad()
+        value = loss(forward)
+        value.backward()
+        stepping.step()
+        return value.detach()
+
+    return torch_pjrt.compile_step(step) if way == "pjrt, compile_step" else step
+
+
+Timed = Generator[None, None, Values]
