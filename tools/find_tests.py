@@ -47,6 +47,8 @@ def told(path: Path, site: str) -> str:
             todo += imported(texts[-1])
     if "DOCUMENTS" in texts[1]:
         texts += [document.name for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))]
+    if "each_way" in texts[1]:
+        texts.append("by calls, compiled")  # tests/conftest.py
     text = "\n".join(texts)
     return (text + op_info(site) if "op_db" in text else text).lower()
 

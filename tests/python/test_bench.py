@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 PROGRAM = """
@@ -21,6 +23,7 @@ for measurement in (known_graph.measure, record.measure):
 """
 
 
+@pytest.mark.compiled
 def test_measurements_run() -> None:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCH)!r})\n{PROGRAM}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

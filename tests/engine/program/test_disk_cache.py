@@ -17,11 +17,10 @@ import pytest
 from tests import fresh
 
 # Runs one small program for each argument (f32[n] -> exp) and says which files that made.
+pytestmark = pytest.mark.compiled
 PROGRAMS = """\
 import json, os, sys
 import torch, torch_pjrt
-
-pytestmark = pytest.mark.compiled
 
 folder = os.environ.get("TORCH_PJRT_CACHE_DIR", "")
 listed = lambda: set(os.listdir(folder)) if os.path.isdir(folder) else set()

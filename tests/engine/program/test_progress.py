@@ -6,7 +6,11 @@ import os
 import pty
 import re
 
+import pytest
+
 from tests import fresh
+
+pytestmark = pytest.mark.compiled
 
 # Enough sorts for a compile of some tenths of a second.
 SOURCE = """\
@@ -14,9 +18,6 @@ import os, sys
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), 2)
 import torch, torch_pjrt
 
-import pytest
-
-pytestmark = pytest.mark.compiled
 x = torch.rand(50, 51).to("pjrt")
 for size in range(10, 50):
     x = x[:, :size].sort(dim=1)[0].repeat(1, 6)[:, :51] + 1
