@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_left_alone(server: Server, tmp_path: Path) -> None
         Job(ABSENT),
     )
     assert of_other_arguments.out == of_other_modules.out == "cpu cpu cpu\n"
-    start = "UserWarning: torch_pjrt leaves stable_baselines3 "
+    start = "UserWarning: torch_pjrt leaves stable-baselines3 "
     why = (
         "97.1 alone, as stable_baselines3.common.utils isn't what is known here: get_device(device='auto', index=None)"
     )
@@ -94,6 +94,18 @@ def test_what_does_not_fit_is_left_alone(server: Server, tmp_path: Path) -> None
     why = "98.2 alone, as stable_baselines3.common.utils isn't what is known here: there is no such module. It may"
     assert of_other_modules.err.count(start + why) == 1
     assert (absent.out, absent.err) == ("None\n", "")
+
+
+def test_packages_of_a_wheel_are_one_library(server: Server, tmp_path: Path) -> None:
+    for package in ("lightning_fabric", "pytorch_lightning"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("")
+    source = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport torch_pjrt, lightning_fabric, pytorch_lightning"
+    )
+    (result,) = server.run(Job(source))
+    assert result.err.count("UserWarning: torch_pjrt leaves pytorch-lightning ") == result.err.count("UserWarning") == 1
+    assert "alone, as lightning_fabric.accelerators isn't what is known here: there is no such module" in result.err
 
 
 def test_nothing_is_imported_for_it(server: Server) -> None:

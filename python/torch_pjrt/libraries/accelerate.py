@@ -81,9 +81,9 @@ def _memory(library: Adaptation, module: ModuleType) -> None:
     library.around(module, "find_executable_batch_size", with_all_its_work)
 
 
-def install(library: Adaptation) -> None:
-    library.after_import(f"{library.package}.state", _state)
-    library.after_import(f"{library.package}.accelerator", _accelerator)
-    library.after_import(f"{library.package}.checkpointing", _checkpointing)
-    library.after_import(f"{library.package}.utils.modeling", _modeling)
-    library.after_import(f"{library.package}.utils.memory", _memory)
+def install(library: Adaptation, package: str) -> None:
+    library.after_import(f"{package}.state", _state)
+    library.after_import(f"{package}.accelerator", _accelerator)
+    library.after_import(f"{package}.checkpointing", _checkpointing)
+    library.after_import(f"{package}.utils.modeling", _modeling)
+    library.after_import(f"{package}.utils.memory", _memory)

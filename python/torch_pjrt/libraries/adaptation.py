@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import inspect
 import sys
@@ -48,12 +49,20 @@ def check_calls(outer: Any, inner: Any) -> None:
         raise DoesNotFit(f"{inner.__qualname__}{signature} takes other arguments")
 
 
+@functools.cache
+def of_wheel(wheel: str) -> Adaptation:
+    """The one of all packages that are installed together: pytorch_lightning stands on lightning_fabric."""
+    try:
+        return Adaptation(wheel, importlib.metadata.version(wheel))
+    except importlib.metadata.PackageNotFoundError:
+        return Adaptation(wheel, "of unknown version")
+
+
 class Adaptation:
     """The changes of a library. The first that doesn't fit takes back all that were made, and warns; none follows."""
 
-    def __init__(self, package: str, version: str) -> None:
-        self.package = package
-        self._version = version
+    def __init__(self, name: str, version: str) -> None:
+        self._library = f"{name} {version}"
         self._undo: list[Callable[[], object]] = []
         self._fits = True
 
@@ -111,7 +120,7 @@ class Adaptation:
                 self._undo.pop()()
             why = str(error) if isinstance(error, DoesNotFit) else f"{type(error).__name__}: {error}"
             warnings.warn(
-                f"torch_pjrt leaves {self.package} {self._version} alone, as {name} isn't what is known here: {why}. "
+                f"torch_pjrt leaves {self._library} alone, as {name} isn't what is known here: {why}. "
                 "It may not choose the device by itself. Name the device where the library takes one; "
                 "TORCH_PJRT_LIBRARIES=0 silences this",
                 stacklevel=2,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -33,14 +32,10 @@ KNOWN = (
 def _start(library: Library) -> None:
     if not choice.is_ours() or importlib.util.find_spec(library.package) is None:
         return
-    try:
-        version = importlib.metadata.version(library.wheel)
-    except importlib.metadata.PackageNotFoundError:
-        version = "of unknown version"
     # Here, as a program that imports none of them pays for none.
     adaptation = importlib.import_module("torch_pjrt.libraries.adaptation")
     file = importlib.import_module(f"torch_pjrt.libraries.{library.file}")
-    file.install(adaptation.Adaptation(library.package, version))
+    file.install(adaptation.of_wheel(library.wheel), library.package)
 
 
 def install() -> None:

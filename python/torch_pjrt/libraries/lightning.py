@@ -137,12 +137,12 @@ def _install_pytorch(library: Adaptation, pytorch: str, fabric: str) -> None:
     )
 
 
-def install(library: Adaptation) -> None:
+def install(library: Adaptation, package: str) -> None:
     """Of ``lightning``, which holds both parts, or of a part: ``pytorch_lightning``, ``lightning_fabric``."""
-    if library.package == "lightning":
+    if package == "lightning":
         _install_pytorch(library, "lightning.pytorch", "lightning.fabric")
         _install_fabric(library, "lightning.fabric")
-    elif library.package == "pytorch_lightning":
-        _install_pytorch(library, "pytorch_lightning", "lightning_fabric")
+    elif package == "pytorch_lightning":
+        _install_pytorch(library, package, "lightning_fabric")
     else:
-        _install_fabric(library, "lightning_fabric")
+        _install_fabric(library, package)

@@ -24,5 +24,5 @@ def _environment(library: Adaptation, module: ModuleType) -> None:
     library.around(module, "get_device_name", told)
 
 
-def install(library: Adaptation) -> None:
-    library.after_import(f"{library.package}.util.environment", _environment)
+def install(library: Adaptation, package: str) -> None:
+    library.after_import(f"{package}.util.environment", _environment)

@@ -22,5 +22,5 @@ def _utils(library: Adaptation, module: ModuleType) -> None:
     library.around(module, "get_device", ours_by_default)
 
 
-def install(library: Adaptation) -> None:
-    library.after_import(f"{library.package}.common.utils", _utils)
+def install(library: Adaptation, package: str) -> None:
+    library.after_import(f"{package}.common.utils", _utils)

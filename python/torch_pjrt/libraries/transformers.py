@@ -60,9 +60,9 @@ def _pipelines(library: Adaptation, module: ModuleType) -> None:
     library.around(module.Pipeline, "__init__", told)
 
 
-def install(library: Adaptation) -> None:
-    library.after_import(f"{library.package}.utils.import_utils", _import_utils)
-    library.after_import(f"{library.package}.training_args", _training_args)
-    library.after_import(f"{library.package}.trainer", _trainer)
-    library.after_import(f"{library.package}.trainer_utils", _trainer_utils)
-    library.after_import(f"{library.package}.pipelines.base", _pipelines)
+def install(library: Adaptation, package: str) -> None:
+    library.after_import(f"{package}.utils.import_utils", _import_utils)
+    library.after_import(f"{package}.training_args", _training_args)
+    library.after_import(f"{package}.trainer", _trainer)
+    library.after_import(f"{package}.trainer_utils", _trainer_utils)
+    library.after_import(f"{package}.pipelines.base", _pipelines)
