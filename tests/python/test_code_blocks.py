@@ -68,7 +68,8 @@ def test_it_runs_by_itself(program: Program, server: fresh.Server, tmp_path: Pat
         pytest.skip("no C++ compiler")
     (tmp_path / "guide.py").write_text(program.text)
     # The server's torch has not loaded the backend yet. The tests' own settings are not the users'.
-    run = f"import os, runpy; os.chdir({str(tmp_path)!r}); import torch_pjrt; runpy.run_path('guide.py', None, '__main__')"
+    start = f"import os, runpy, torch_pjrt; os.chdir({str(tmp_path)!r}); "
+    run = start + "runpy.run_path('guide.py', None, '__main__')"
     settings = {"TORCH_PJRT_COMPILE": "auto", "COLUMNS": "200"}
     (result,) = server.run(fresh.Job(run, environment=settings))
     printed = packed(result.out.replace(f"{tmp_path}/", ""))
