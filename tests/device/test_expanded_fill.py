@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import torch_pjrt
 from tests.warned import warned
 
 pytestmark = pytest.mark.each_way
@@ -37,6 +38,21 @@ FILLS: dict[str, Callable[[torch.Tensor], object]] = {
     "index_fill_ of columns": lambda x: x.index_fill_(1, ints(x, 0, 2), 7),
     "index_fill_ by a tensor": lambda x: x.index_fill_(1, ints(x, 2), torch.tensor(7.0, device=x.device)),
 }
+# What is added to each element of a place in memory adds up.
+SUMS: dict[str, Callable[[torch.Tensor], object]] = {
+    "one value": lambda x: x.index_put_((ints(x, 0), ints(x, 1)), torch.ones(1, device=x.device), accumulate=True),
+    "two of a column": lambda x: x.index_put_(
+        (ints(x, 0, 1), ints(x, 1, 1)), torch.tensor([10.0, 100], device=x.device), accumulate=True
+    ),
+    "rows": lambda x: x.index_put_((ints(x, 1, 0, 1),), torch.arange(3.0, device=x.device), accumulate=True),
+    "a mask": lambda x: x.index_put_((mask(x),), torch.tensor([3.0, 4], device=x.device), accumulate=True),
+    "a number to a column": lambda x: torch.ops.aten.index_put_(
+        x, [None, ints(x, 2)], torch.tensor(5.0, device=x.device), True
+    ),
+    "_index_put_impl_": lambda x: torch.ops.aten._index_put_impl_(
+        x, [ints(x, 1)], torch.tensor(5.0, device=x.device), True, False
+    ),
+}
 SHAPES = {"rows": (3,), "columns": (2, 1), "everything": (), "nothing": (2, 3)}
 
 
@@ -54,16 +70,58 @@ def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
     assert shown[0] == shown[1]
 
 
-@pytest.mark.parametrize("fill", ["masked_fill_", "index_fill_ of rows", "index_put_"])
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.usefixtures("each_tier")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("add", SUMS)
+def test_what_is_added_to_the_elements_of_a_place_adds_up(add: str, shape: str, dtype: torch.dtype) -> None:
+    class Typed(torch.overrides.TorchFunctionMode):
+        """The values are of the tensor's dtype."""
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            result = function(*args, **(kwargs or {}))
+            made = function in (torch.ones, torch.arange, torch.tensor) and result.dtype == torch.float32
+            return result.to(dtype) if made else result
+
+    shown = []
+    for device in (DEVICE, "cpu"):
+        with Typed():
+            memory = torch.arange(6.0, device=device)[: torch.Size(SHAPES[shape]).numel()]
+            x = memory.view(SHAPES[shape]).expand(2, 3)
+            assert SUMS[add](x) is x
+        shown.append((x.tolist(), memory.tolist(), x.stride()))
+    assert shown[0] == shown[1]
+    assert torch_pjrt.metrics()["host_fallbacks"] in ({}, {"aten::nonzero": 1})  # of a mask
+
+
+@pytest.mark.usefixtures("each_tier")
+def test_two_rows_of_one_memory() -> None:
+    memory = torch.tensor([0.0, 1, 2], device=DEVICE)
+    with pytest.warns(UserWarning, match="Use of index_put_ on expanded tensors is deprecated"):
+        SUMS["two of a column"](memory.expand(2, 3))
+    assert memory.tolist() == [0, 111, 2]
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.usefixtures("each_tier")
+def test_an_index_out_of_range_of_a_shared_dimension() -> None:
+    for device in ("cpu", DEVICE):
+        x = torch.zeros(3, device=device).expand(2, 3)
+        with pytest.raises(IndexError, match="index 2 is out of bounds for dimension 0 with size 2"):
+            x.index_put_((ints(x, 2),), torch.ones(3, device=device), accumulate=True).tolist()
+
+
+@pytest.mark.parametrize("fill", ["masked_fill_", "index_fill_ of rows", "index_put_", "one value", "rows"])
 def test_that_it_is_deprecated_is_said_as_on_the_cpu(fill: str) -> None:
-    said = [warned(lambda d=d: FILLS[fill](torch.zeros(3, device=d).expand(2, 3))) for d in (DEVICE, "cpu")]
+    does = (FILLS | SUMS)[fill]
+    said = [warned(lambda d=d: does(torch.zeros(3, device=d).expand(2, 3))) for d in (DEVICE, "cpu")]
     assert len(said[1]) == 1
     assert said[0] == said[1]
 
 
 OTHER_WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "several values": lambda x: x.index_put_((ints(x, 0, 1), ints(x, 1, 1)), torch.arange(2.0, device=x.device)),
-    "a sum": lambda x: x.index_put_((ints(x, 0), ints(x, 1)), torch.ones(1, device=x.device), accumulate=True),
     "add_": lambda x: x.add_(1),
 }
 

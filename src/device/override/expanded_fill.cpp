@@ -1,7 +1,8 @@
-// masked_fill_, index_fill_ and index_put_ of one value into an expanded tensor, whose elements share memory: deprecated,
-// and done by the CPU with a warning, where every other write of the kind is an error. Memory is filled if any of the
-// elements that share it would be.
+// masked_fill_, index_fill_, and index_put_ of one value or of a sum, into an expanded tensor, whose elements share memory:
+// deprecated, and done by the CPU with a warning, where every other write of the kind is an error. Memory is filled if any of
+// the elements that share it would be, and gets what is added to each of them.
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/index_put.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -24,22 +25,52 @@ void warn(const char* op, const char* index) {
 
 at::Tensor nothing_of(const at::Tensor& self) { return at::zeros(self.sizes(), self.options().dtype(at::kBool)); }
 
+// The dimensions along which elements share memory.
+std::vector<int64_t> shared_dims(const at::Tensor& self) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    if (self.stride(dim) == 0 && self.size(dim) > 1) dims.push_back(dim);
+  }
+  return dims;
+}
+
+at::Tensor memory_of(at::Tensor self, const std::vector<int64_t>& shared) {
+  for (const int64_t dim : shared) self = self.narrow(dim, 0, 1);
+  return self;
+}
+
+void give_back(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self) {
+  torch::jit::drop(stack, op.arguments.size());
+  stack.emplace_back(self);
+}
+
 // Does the call: fills the memory of the elements that a mask of the tensor's sizes chooses. `value`: a Scalar or a tensor.
 void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, at::Tensor mask,
           const c10::IValue& value) {
-  at::Tensor memory = self;
-  for (int64_t dim = 0; dim < self.dim(); ++dim) {
-    if (self.stride(dim) != 0 || self.size(dim) < 2) continue;
-    memory = memory.narrow(dim, 0, 1);
-    mask = mask.any(dim, /*keepdim=*/true);
-  }
+  const std::vector<int64_t> shared = shared_dims(self);
+  at::Tensor memory = memory_of(self, shared);
+  for (const int64_t dim : shared) mask = mask.any(dim, /*keepdim=*/true);
   if (value.isScalar()) {
     memory.masked_fill_(mask, value.toScalar());
   } else {
     memory.masked_fill_(mask, value.toTensor());
   }
-  torch::jit::drop(stack, op.arguments.size());
-  stack.emplace_back(self);
+  give_back(op, stack, self);
+}
+
+// Does the call: adds to memory what index_put_ adds to the elements that share it.
+void accumulate(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, const c10::IValue& indices,
+                const at::Tensor& values) {
+  const std::vector<int64_t> shared = shared_dims(self);
+  at::Tensor memory = memory_of(self, shared);
+  const at::Tensor zeros = at::zeros(self.sizes(), self.options());
+  const at::Tensor added = zeros.index_put(indices.toOptionalTensorList(), values, /*accumulate=*/true);
+  if (self.scalar_type() == at::kBool) {
+    memory.logical_or_(added.any(shared, /*keepdim=*/true));
+  } else {
+    memory.add_(added.sum(shared, /*keepdim=*/true, self.scalar_type()));
+  }
+  give_back(op, stack, self);
 }
 
 void fill_masked(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
@@ -67,9 +98,14 @@ void put_indexed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
   const at::Tensor self = arguments[0].toTensor(), values = arguments[2].toTensor();
+  const bool adds = arguments[3].toBool();
   // Of several values, which one is written last is for the order of the CPU's threads to decide.
-  if (C10_LIKELY(!is_expanded(self)) || values.numel() != 1 || arguments[3].toBool()) return record(op, *stack);
+  if (C10_LIKELY(!is_expanded(self)) || (values.numel() != 1 && !adds)) return record(op, *stack);
   warn("index_put_", "tensor[indices] = tensor");
+  if (adds) {
+    const c10::IValue indices = arguments[1];
+    return accumulate(op, *stack, self, indices, values);
+  }
   const at::Tensor one = at::ones({}, self.options().dtype(at::kBool));
   const at::Tensor mask = nothing_of(self).index_put_(arguments[1].toOptionalTensorList(), one);
   fill(op, *stack, self, mask, values.squeeze());
