@@ -83,6 +83,14 @@ Results loss(const at::Tensor& x, const at::Tensor& target, const c10::IValue& r
   return x.is_contiguous() && target.is_contiguous() ? pointwise(x) : std::nullopt;
 }
 
+// mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward: grad_output, self, target, … PyTorch's Python divides by the
+// number of elements, which may be 0.
+Results loss_backward(const Given& a) {
+  const at::Tensor dy = tensor(a[0]), x = tensor(a[1]), target = tensor(a[2]);
+  if (!are_alike({x, dy, target}) || x.sizes() != target.sizes()) return {};
+  return dy.dim() == 0 || dy.sizes() == x.sizes() ? of({contiguous_like(x)}) : std::nullopt;
+}
+
 // huber_loss: self, target, reduction, delta
 Results huber_loss(const Given& a) {
   return a[3].toDouble() > 0 ? loss(tensor(a[0]), tensor(a[1]), a[2]) : std::nullopt;
@@ -239,6 +247,9 @@ void add_pointwise(ShapeFunctions& functions) {
       {"aten::native_dropout", native_dropout},
       {"aten::native_dropout_backward", floating_unary},
       {"aten::huber_loss", huber_loss},
+      {"aten::mse_loss_backward", loss_backward},
+      {"aten::smooth_l1_loss_backward", loss_backward},
+      {"aten::huber_loss_backward", loss_backward},
       {"aten::binary_cross_entropy", cross_entropy},
       {"aten::binary_cross_entropy_with_logits", cross_entropy_with_logits},
   });

@@ -21,7 +21,7 @@ def assert_same_loss(loss: Callable[..., torch.Tensor], x: torch.Tensor, *args: 
     expected = loss(host, *args, reduction=reduction)
     moved = [a.to("pjrt") if isinstance(a, torch.Tensor) else a for a in args]
     got = loss(device, *moved, reduction=reduction)
-    torch.testing.assert_close(got.cpu(), expected)
+    torch.testing.assert_close(got.cpu(), expected, equal_nan=True)
     weights = torch.randn(expected.shape)
     expected.backward(weights)
     got.backward(weights.to("pjrt"))
@@ -101,3 +101,13 @@ def test_class_weights_of_another_dtype(rows: int) -> None:
     for device in ("cpu", "pjrt"):
         with pytest.raises(RuntimeError, match="expected scalar type Float but found Half"):
             functional.nll_loss(scores.to(device), target.to(device), weight.to(device))
+
+
+@pytest.mark.usefixtures("each_tier")
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+@pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss])
+def test_losses_of_nothing(loss: Callable[..., torch.Tensor], shape: tuple[int, ...], reduction: str) -> None:
+    """PyTorch's Python, which is asked for shapes, divides by the number of elements."""
+    assert_same_loss(loss, torch.ones(shape), torch.ones(shape), reduction=reduction)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
