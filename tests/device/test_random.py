@@ -193,6 +193,15 @@ def test_integers_below_a_large_number_are_as_likely() -> None:
     assert counts.sub(25_000).abs().max() < 25_000 * 0.03, counts
 
 
+@pytest.mark.usefixtures("each_tier")
+def test_normal_numbers_are_contiguous() -> None:
+    for device in ("cpu", DEVICE):
+        for x in (torch.ones(2, 3, device=device).t(), torch.ones(3, 1, device=device).expand(3, 2)):
+            drawn = torch.normal(0.0, x), torch.normal(x, 1.0), torch.normal(x, x)
+            assert [(y.stride(), y.shape) for y in drawn] == [((2, 1), (3, 2))] * 3
+            assert drawn[0].cpu().abs().max() < 10
+
+
 def test_permutations() -> None:
     for n in (0, 1, 2, 100):
         assert sorted(torch.randperm(n, device=DEVICE).tolist()) == list(range(n))

@@ -208,6 +208,8 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::huber_loss", keep_first_dtype},
       {"aten::soft_margin_loss", keep_first_dtype},
       {"aten::binary_cross_entropy", keep_first_dtype},
+      {"aten::normal.Tensor_float", lay_out_contiguous},
+      {"aten::normal.float_Tensor", lay_out_contiguous},
       {"aten::normal.Tensor_Tensor", keep_first_dtype_contiguous},
       {"aten::mse_loss_backward", lay_out_contiguous},
       {"aten::huber_loss_backward", lay_out_contiguous},
