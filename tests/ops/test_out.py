@@ -23,6 +23,7 @@ from tests.ops.opinfo import (
 )
 from tests.ops.test_opinfo import run
 from tests.warned import warned
+from torch_pjrt import _C
 
 pytestmark = pytest.mark.each_way
 
@@ -59,6 +60,79 @@ def test_out(name: str) -> None:
             assert run_out(op, moved, out_on_device) is out_on_device
             # Not what the CPU wrote: some of its kernels (gelu, avg_pool3d, narrow_copy) mistake memory with gaps.
             assert_same(out_on_device, result, values=op.name not in UNPREDICTABLE)
+
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.int32, torch.bool)
+
+
+def said_of(call: Callable[[], object]) -> tuple[str, ...]:
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__, str(error).split("\n")[0]
+    return ("done",)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
+def test_an_out_of_another_dtype(name: str) -> None:
+    """Written, with a conversion, or refused in the CPU's words: each of several, too. By calls: that is decided before."""
+    if name in UNSUPPORTED:
+        pytest.skip(UNSUPPORTED[name])
+    op = OPS[name]
+    _C.set_compile_policy("auto")
+    try:
+        for sample in samples(op, usual_dtype(op), 2):
+            moved, result = on_device(sample), run(op, sample)
+            results = list(result) if isinstance(result, (tuple, list)) else [result]
+            if not all(isinstance(one, torch.Tensor) for one in results):
+                continue
+
+            def given(outs: list[torch.Tensor], is_one: bool = isinstance(result, torch.Tensor)) -> Any:
+                return outs[0] if is_one else tuple(outs)
+
+            usual = [torch.empty_like(one) for one in results]
+            if said_of(lambda sample=sample, usual=usual, given=given: run_out(op, sample, given(usual))) != ("done",):
+                continue  # this sample's call has no out=
+            for which, dtype in itertools.product(range(len(results)), DTYPES):
+                outs = [torch.zeros_like(one, dtype=dtype if i == which else None) for i, one in enumerate(results)]
+                on_it = [to_device(out) for out in outs]
+                expected = said_of(lambda s=sample, outs=outs, given=given: run_out(op, s, given(outs)))
+                assert said_of(lambda s=moved, outs=on_it, given=given: run_out(op, s, given(outs))) == expected
+                if expected == ("done",) and op.name not in UNPREDICTABLE:
+                    for actual, wanted in zip(on_it, outs, strict=True):
+                        assert_same(actual, wanted)
+    finally:
+        _C.set_compile_policy("first")
+
+
+REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "index_select": lambda x, out: torch.index_select(x, 0, torch.tensor([2, 2, 0], device=x.device), out=out),
+    "take": lambda x, out: torch.take(x, torch.tensor([4, 2], device=x.device), out=out),
+    "cross": lambda x, out: torch.linalg.cross(x, x, out=out),
+    "index_add": lambda x, out: torch.index_add(x, 0, torch.tensor([2], device=x.device), x[:1], out=out),
+    "scatter_reduce": lambda x, out: torch.scatter_reduce(x, 0, (x * 0).long(), x, "amax", out=out),
+    "multinomial": lambda x, out: torch.multinomial(x, 2, out=out),
+    "cholesky": lambda x, out: torch.cholesky(x @ x.T, out=out),
+    "all": lambda x, out: torch.all(x, dim=(0, 1), out=out),
+    "normal": lambda x, out: torch.normal(x, 1.0, out=out),
+}
+
+
+@pytest.mark.usefixtures("each_tier")
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_out_of_another_dtype_is_refused_at_once(name: str) -> None:
+    if not hasattr(torch.ops.aten, name) and name == "cholesky":
+        pytest.skip("until torch 2.13")
+    said = []
+    for device in ("cpu", DEVICE):
+        state = torch.get_rng_state()
+        x = torch.arange(1.0, 10, device=device).view(3, 3)
+        out = torch.zeros(0, dtype=torch.int32 if name in ("cholesky", "normal") else torch.float64, device=device)
+        said.append(said_of(lambda x=x, out=out: REFUSED[name](x, out)))
+        if device == DEVICE:
+            assert torch.get_rng_state().equal(state)  # the host's kernel, which is asked, draws elsewhere
+    assert said[1] == said[0] != ("done",)
 
 
 @pytest.mark.parametrize(

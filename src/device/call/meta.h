@@ -34,7 +34,8 @@ struct Outline {
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
 // Raises what the CPU raises for results of other dtypes than the functional op's: `written` says what the call's mutated
-// arguments would be by that. Asked of the host's kernel, with tensors of one element; no verdict where those don't fit.
+// arguments would be by that. Asked of the host's kernel, with tensors of
+// other values; no verdict where those don't fit.
 void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                       c10::ArrayRef<c10::ScalarType> written);
 

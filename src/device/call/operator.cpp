@@ -252,10 +252,11 @@ Boxing boxing(const c10::OperatorHandle& op) {
   if (!tensor_result && !schema.is_mutable()) return Boxing::kDefault;
   // 4. Copies of views. 5. Factories.
   if (op.hasTag(at::Tag::view_copy) || !tensor_argument) return Boxing::kDefault;
-  // 6. out= of a composite: the functional op is recorded and copied. That of mode asks for a CPU or CUDA device first.
+  // 6. out= of a composite: the functional op is recorded and copied. That of mode asks for a CPU or CUDA device first,
+  //    those of all and any take dtypes that the CPU's refuse.
   bool has_out = false;
   for (const auto& argument : schema.arguments()) has_out |= argument.is_out();
-  if (composite_explicit && has_out && base != "mode") return Boxing::kDefault;
+  if (composite_explicit && has_out && base != "mode" && base != "all" && base != "any") return Boxing::kDefault;
   // 7. Conversions and *_like factories end in empty and copy_.
   if (takes_device(schema)) return Boxing::kDefault;
   // 8. Structured ops would arrive as empty and op.out. 9. Composites would arrive in pieces.

@@ -8,6 +8,11 @@
 namespace tpjrt::device {
 namespace {
 
+void check_dtype(const at::Tensor& out, const at::Tensor& result) {
+  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "expected scalar type ", result.scalar_type(), " but found ",
+              out.scalar_type());
+}
+
 void put(at::Tensor& out, const at::Tensor& result) {
   at::native::resize_output(out, result.sizes());
   out.copy_(result);
@@ -19,6 +24,9 @@ std::tuple<at::Tensor&, at::Tensor&, at::Tensor&> native_batch_norm_out(
     double momentum, double eps, at::Tensor& out, at::Tensor& save_mean, at::Tensor& save_invstd) {
   const auto [y, mean, invstd] =
       at::native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps);
+  check_dtype(out, y);
+  check_dtype(save_mean, mean);
+  check_dtype(save_invstd, invstd);
   put(out, y);
   if (training) {
     put(save_mean, mean);

@@ -1,5 +1,6 @@
 // linalg_cholesky_ex and cholesky. With check_errors the info is read at once, for the error of a matrix that is not
 // positive-definite, as PyTorch's kernels do; a program can't raise. cholesky always checks.
+#include <ATen/native/LinearAlgebraUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
@@ -28,6 +29,7 @@ at::Tensor checked_cholesky(const at::Tensor& self, bool upper) {
 }
 
 at::Tensor& checked_cholesky_out(const at::Tensor& self, bool upper, at::Tensor& out) {
+  at::native::checkLinalgCompatibleDtype("cholesky", out, self);
   const at::Tensor factor = checked_cholesky(self, upper);
   at::native::resize_output(out, factor.sizes());
   return out.copy_(factor);

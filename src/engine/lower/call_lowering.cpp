@@ -150,7 +150,7 @@ void refuse_impossible_writes(const Signature& outer, const Signature& inner, c1
       throw ops::Mistake("its result has another shape than what it is written to");
     }
   }
-  if (!same && !in_place && !outer.random) device::check_out_dtypes(outer, numbers, dtypes);
+  if (!same && !in_place) device::check_out_dtypes(outer, numbers, dtypes);
 }
 
 bool lower_by_partner(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
