@@ -76,7 +76,7 @@ def said_of(call: Callable[[], object]) -> tuple[str, ...]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
 def test_an_out_of_another_dtype(name: str) -> None:
-    """Written, with a conversion, or refused in the CPU's words: each of several, too. By calls: that is decided before."""
+    """Converted, or refused in the CPU's words, each of several too. By calls, as it is decided before."""
     if name in UNSUPPORTED:
         pytest.skip(UNSUPPORTED[name])
     op = OPS[name]

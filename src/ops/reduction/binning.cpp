@@ -26,7 +26,8 @@ Value bisect(Emit& e, const Type& type, int64_t n, const std::function<Value(con
       Value above = e.add(e.mul(e.add(middle, number(1)), number(2)), number(1));
       left = e.select(passed(middle), above, left);
     } else {
-      Value above = e.add(left, number(2 * half + 2)), below = e.sub(left, is_less), goes = passed(e.add(begin, number(half)));
+      Value above = e.add(left, number(2 * half + 2)), below = e.sub(left, is_less),
+            goes = passed(e.add(begin, number(half)));
       if (longest == 1) goes = e.binary("and", goes, e.compare(hlo::Comparison::kEq, is_less, number(0)));
       left = e.select(goes, above, below);
     }
@@ -103,7 +104,8 @@ Values searchsorted(Emit& e, const Call& c) {
   if (!side.empty() && side != "left" && side != "right") throw Mistake("the side is neither left nor right");
   if (side == "left" && c.boolean("right")) throw Mistake("the sides are opposites");
   if (auto sorter = c.optional_tensor("sorter")) {
-    e.require(*sorter, 0, sequence.dims().back(), "torch.searchsorted(): sorter index out of range", /*index_error=*/false);
+    e.require(*sorter, 0, sequence.dims().back(), "torch.searchsorted(): sorter index out of range",
+              /*index_error=*/false);
     sequence = e.gather_along(sequence, *sorter, sequence.rank() - 1);
   }
   const Value values = sought(e, c, sequence.element());
