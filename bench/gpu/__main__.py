@@ -4,6 +4,7 @@
   ./dev gpu --rehearse                       the same on the CPU, at tiny sizes, from this checkout's build
   ./dev gpu --only WORD --only WORD          items or parts whose name has one of the words
   ./dev gpu --after FILE                     leaves out what an earlier gpu.json has, and joins it to this run's
+  ./dev gpu --alone                          compiles one figure at a time: autotuning meets a quiet card, and takes longer
   ./dev gpu --limit figures=200              seconds of a part: smoke, figures, tests
   ./dev gpu --docs FILE...                   keeps results as docs/gpu.json, writes the section of docs/plugins.md
 
@@ -47,11 +48,9 @@ def fail(message: str) -> NoReturn:
 
 
 def options_of(arguments: Sequence[str], parts: Sequence[Part]) -> argparse.Namespace:
-    usage = (__doc__ or "").split("\n\n", 1)
-    parser = argparse.ArgumentParser(
-        "./dev gpu", usage=usage[0], description=usage[1], formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser("./dev gpu", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--only", action="append", default=[])
@@ -75,6 +74,7 @@ def environment_of(options: argparse.Namespace, scratch: Path) -> dict[str, str]
         "TORCH_PJRT_CACHE_DIR": str(scratch / "cache/pjrt"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache/inductor"),
         "TRITON_CACHE_DIR": str(scratch / "cache/triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "4",  # of each of several processes
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str], parts: Sequence[Part] = PARTS) -> int:
             deadline=time.monotonic() + limit,
             folder=options.out,
             wanted=partial(is_wanted, options.only, part.name, report.done_in(earlier, part.name)),
-            cores=os.cpu_count() or 1,
+            cores=1 if options.alone else os.cpu_count() or 1,
         )
         conductor.say = partial(told, part.name)
         running.append(conductor)

@@ -1,6 +1,6 @@
-"""What a machine lacks for a run, found out without importing torch; and the package for its torch, from a wheel or built.
+"""What a machine lacks for a run, found out without importing torch; and the package for its torch: a wheel's, or built.
 
-Nothing is downloaded: a lent machine may reach nothing, and what would be missing in the third minute is said in the first second.
+Nothing is downloaded: a lent machine may reach nothing, and what is missing is said in the first second.
 """
 
 from __future__ import annotations

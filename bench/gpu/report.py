@@ -224,7 +224,7 @@ def section(run: Run | None) -> str:
     card = f"{facts.get('gpu', facts.get('cpu', 'an unknown machine'))}, driver {facts.get('driver', 'unknown')}"
     lines = [
         f"By `./dev gpu` on {facts.get('time', '')[:10]}: {card}, torch {facts.get('torch')}, {facts.get('plugin')}.",
-        "Medians of calls in turns; the ratio is to the faster of Inductor and Inductor with max-autotune, else to eager.",
+        "Medians of calls in turns; a ratio is to the faster of Inductor and Inductor with max-autotune, else to eager.",
         "",
         "| milliseconds | eager | Inductor | max-autotune | pjrt | ratio | wanted |",
         "| --- | --- | --- | --- | --- | --- | --- |",

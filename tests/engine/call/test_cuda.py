@@ -452,3 +452,25 @@ def test_memory_that_jax_shares(run: Run) -> None:
     else:
         raise AssertionError
     """)
+
+
+SMOKE = ["in place", "dropout", "compile step", "arguments as they lie", "attention with a mask", "products of float8"]
+
+
+def test_smoke_programs_of_a_gpu(run: Run) -> None:
+    """Of `./dev gpu`: what they ask of CUDA's tensors is there to be asked."""
+    folders = [str(ROOT / place) for place in ("bench/gpu", "bench")]
+    program = f"""
+    import sys
+
+    sys.path[:0] = {folders}
+    import smoke
+    from worker import Setting
+
+    setting = Setting("cuda", report=lambda values: None)
+    programs = {{item.name: item.run for item in smoke.items(setting)}}
+    for name in {SMOKE}:
+        values = programs[name](setting)
+        assert "on the host" not in values, values
+    """
+    run(program, TORCH_PJRT_STRICT="0", TORCH_PJRT_COMPILE="first")
