@@ -3,12 +3,12 @@
   ./dev gpu [--wheel FILE] [--minutes 8]     on a machine with a driver, torch for CUDA and a plugin for CUDA
   ./dev gpu --rehearse                       the same on the CPU, at tiny sizes, from this checkout's build
   ./dev gpu --only WORD --only WORD          items or parts whose name has one of the words
-  ./dev gpu --after FILE                     leaves out what an earlier gpu.json has, and joins it to this run's
-  ./dev gpu --alone                          compiles one figure at a time: autotuning meets a quiet card, and takes longer
+  ./dev gpu --after FILE                     leaves out what an earlier gpu.json has, and joins them
+  ./dev gpu --alone                          compiles one figure at a time: autotuning meets a quiet card
   ./dev gpu --limit figures=200              seconds of a part: smoke, figures, tests
   ./dev gpu --docs FILE...                   keeps results as docs/gpu.json, writes the section of docs/plugins.md
 
-Results, in $OUT where it is set, else in build/gpu: a file for each part, which is true at any time; gpu.json, which has
+Results, in $OUT where it is set, else in build/gpu: a file for each part, true at any time; gpu.json, which has
 all of it; gpu.png; log.txt with what was printed. What was not reached is named.
 """
 

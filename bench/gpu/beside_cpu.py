@@ -1,5 +1,5 @@
-"""Small programs, and how what they give is compared with CPU eager: lazily on "pjrt" and compiled, on CUDA's tensors or, in a
-rehearsal, on the CPU's."""
+"""Small programs, and how what they give is compared with CPU eager: lazily on "pjrt", and compiled, on CUDA's tensors
+or, in a rehearsal, on the CPU's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a part: its items in processes of their own, each by its limit and all by the part's, and a file that is true at any time.
+"""Runs a part: its items in other processes, each by its limit and all by the part's, and a file true at any time.
 
 An item that hangs or takes its process with it is told of as such, and the next one gets another process.
 """
@@ -25,7 +25,7 @@ START = 120.0  # seconds in which a process must have imported what it needs
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of an item. status: passed, failed, skipped, over its limit, cut short (by its part's limit), died."""
+    """What became of an item. status: passed, failed, skipped, over its limit, cut short by its part's limit, died."""
 
     name: str
     status: str
@@ -255,7 +255,7 @@ class Conductor:
             yield batch
 
     def side_by_side(self, items: list[dict[str, Any]]) -> None:
-        """Each in a process of its own: made ready at the same time, then run one after the other, alone on the machine."""
+        """Each in a process of its own: made ready at the same time, then run one after the other."""
 
         def prepare(item: dict[str, Any]) -> tuple[Outcome, Worker | None]:
             begun = time.monotonic()

@@ -1,5 +1,5 @@
-"""How fast: what issue and guide promise numbers of, the cheapest and most telling first. Each figure is one of `items`, and is timed in
-turns with the other ways of computing the same."""
+"""How fast: each figure is one of `items`, the cheapest and most telling first, and is timed in turns with other ways
+of computing the same."""
 
 from __future__ import annotations
 

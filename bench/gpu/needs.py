@@ -1,4 +1,4 @@
-"""What a machine lacks for a run, found out without importing torch; and the package for its torch: a wheel's, or built.
+"""What a machine lacks for a run, found out without importing torch; and the package for its torch, a wheel's or built.
 
 Nothing is downloaded: a lent machine may reach nothing, and what is missing is said in the first second.
 """

@@ -29,7 +29,9 @@ TARGETS: list[tuple[str, float, float | None]] = [
     ("a step, bf16", 1.1, 0.9),
     ("inference", 1.0, None),
 ]
+PEAKS = {"attention": 1.1, "a step": 1.05}  # of memory
 COMPILERS = {"inductor": "Inductor", "max-autotune": "Inductor, max-autotune"}
+SHOWN = 30  # failed tests of a folder; the file has all
 SUFFIX = ", max-autotune"  # of an item that times it beside ours: figures.py
 
 
@@ -108,6 +110,19 @@ class Figure:
         return COMPILERS.get(way, way), others[way]
 
     @property
+    def peaks(self) -> tuple[float, float] | None:
+        """MiB of ours and of the other's, where both were counted; ours has the plugin's since the process began."""
+        way = {words: way for way, words in COMPILERS.items()}.get(self.reference[0], "eager")
+        ours, other = self.memory.get(self.ours[0]), self.memory.get(way)
+        if not ours or not other or not other["torch"]:
+            return None
+        return (ours["torch"] + ours.get("plugin.peak_bytes_in_use", 0)) / 2**20, other["torch"] / 2**20
+
+    @property
+    def memory_words(self) -> str:
+        return f"{self.peaks[0] / self.peaks[1]:.2f}" if self.peaks else ""
+
+    @property
     def is_whole(self) -> bool:
         return any(way.startswith("pjrt") for way in self.seconds) and len(self.seconds) > 1
 
@@ -154,6 +169,12 @@ def as_results(run: Run) -> list[Any]:
     if run.get("rehearsal"):  # nothing is wanted of it, and Inductor is not what it is timed beside
         return [Result(f.name, f.ours[1], f.reference[1], f.ratio, None, against="a stand-in") for f in found]
     results = [Result(f.name, f.ours[1], f.reference[1], f.ratio, f.target[0], against=f.reference[0]) for f in found]
+    for f in found:
+        if f.peaks and (wanted := next((most for words, most in PEAKS.items() if words in f.name), None)):
+            ours, other = f.peaks
+            results.append(
+                Result(f"{f.name}: peak memory", round(ours), round(other), ours / other, wanted, "MiB", f.reference[0])
+            )
     return results + [
         Result(what, mean, 1.0, mean, target, unit="×", against="the same") for what, mean, _, target in means(found)
     ]
@@ -169,6 +190,7 @@ def show(run: Run, folder: Path) -> None:
     console = Console()
     console.width = max(console.width, 110)
     facts = {**dict.fromkeys(("cpu", "cores", "torch", "plugin", "commit"), "unknown"), **machine(run)}
+    facts["cpu"] = facts.get("gpu", facts["cpu"])
     for name in run["parts"]:
         if name == "figures":
             continue
@@ -194,6 +216,9 @@ def show(run: Run, folder: Path) -> None:
         if o["status"] != "passed" or broke:
             words = [f"{way}: {why}" for way, why in broke.items()] or [o["error"]]
             console.print(f"{o['name']}: {o['status']}. {'; '.join(words)[:300]}", markup=False)
+    for o in outcomes(run, "tests"):
+        for test, words in list(o["values"].get("failed", {}).items())[:SHOWN]:
+            console.print(f"failed: {test}: {words[:150]}", markup=False)
     for name, part in run["parts"].items():
         if part["not_reached"]:
             console.print(f"not reached, {name}: {'; '.join(part['not_reached'])}", markup=False)
@@ -224,18 +249,18 @@ def section(run: Run | None) -> str:
     card = f"{facts.get('gpu', facts.get('cpu', 'an unknown machine'))}, driver {facts.get('driver', 'unknown')}"
     lines = [
         f"By `./dev gpu` on {facts.get('time', '')[:10]}: {card}, torch {facts.get('torch')}, {facts.get('plugin')}.",
-        "Medians of calls in turns; a ratio is to the faster of Inductor and Inductor with max-autotune, else to eager.",
+        "Medians of calls in turns; ratios are to the faster of Inductor and Inductor with max-autotune, or to eager,",
+        "also those of memory, at its peak in a call.",
         "",
-        "| milliseconds | eager | Inductor | max-autotune | pjrt | ratio | wanted |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| milliseconds | eager | Inductor | max-autotune | pjrt | ratio | wanted | memory |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     found = figures(run)
     for f in found:
         s = [milliseconds(f.seconds.get(way)) for way in ("eager", "inductor", "max-autotune")]
-        lines.append(
-            f"| {f.name} | {' | '.join(s)} | {milliseconds(f.ours[1])} | {f.ratio:.2f} | {f.target[0] or ''} |"
-        )
-    lines += [f"| {what} | | | | | {mean:.2f} | {target} |" for what, mean, _, target in means(found)]
+        cells = [f.name, *s, milliseconds(f.ours[1]), f"{f.ratio:.2f}", str(f.target[0] or ""), f.memory_words]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [f"| {what} | | | | | {mean:.2f} | {target} | |" for what, mean, _, target in means(found)]
     lines += ["", "What was seen besides:", ""]
     for name, part in run["parts"].items():
         bad = [o for o in part["outcomes"] if o["status"] not in ("passed", "skipped")]

@@ -52,7 +52,7 @@ class Timing:
         self.values: Values = {"unit": "s", "first": {}, "broke": {}, "memory": {}}
 
     def add(self, way: str, make: Callable[[], Call]) -> None:
-        """Makes a call, and calls it as often as it takes to be compiled: a whole step makes its optimizer's state first."""
+        """Makes a call, and calls it until it is compiled: a whole step makes its optimizer's state first."""
         try:
             memory = Memory(way, self.setting)
             call = make()

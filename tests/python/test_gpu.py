@@ -1,4 +1,4 @@
-"""``./dev gpu`` without a GPU: who runs the parts is tried with parts that fail, hang and die; the parts are rehearsed."""
+"""``./dev gpu`` without a GPU: who runs the parts is tried with some that fail, hang and die; its own are rehearsed."""
 
 from __future__ import annotations
 
@@ -277,6 +277,16 @@ def test_ratios_are_to_the_faster_compiler() -> None:
     assert "inference, bf16" in what
 
 
+def test_memory_is_compared() -> None:
+    report = load("report")
+    step = figure("vit, a step, bf16", inductor=2.0, pjrt=1.0)
+    ours = {"torch": 2 << 20, "plugin.peak_bytes_in_use": 1 << 20}
+    step["values"]["memory"] = {"inductor": {"torch": 4 << 20}, "pjrt": ours}
+    (found,) = report.figures(run_of(step))
+    assert found.peaks == (3.0, 4.0)
+    assert "| 0.75 |" in report.section(run_of(step))
+
+
 def test_runs_are_joined() -> None:
     report = load("report")
     first = run_of(figure("a", pjrt=1.0, eager=1.0), figure("b", pjrt=1.0, eager=1.0), not_reached=("c", "d"))
@@ -294,6 +304,6 @@ def test_the_guide_has_what_was_kept() -> None:
     assert report.page(text, report.kept()) == text
     run = report.joined([run_of(figure("x + 1", eager=1.3e-5, pjrt=9.6e-5), not_reached=("a slow one",))])
     section = report.section(run)
-    assert "| x + 1 | 0.013 |  |  | 0.096 | 7.38 | 1.0 |" in section
+    assert "| x + 1 | 0.013 |  |  | 0.096 | 7.38 | 1.0 |  |" in section
     assert "not reached: a slow one" in section
     assert textwrap.dedent(section) == section
