@@ -292,11 +292,7 @@ class Kernel:
     @property
     def platform(self) -> str: ...
 
-def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
-    """
-    x + y in a C++ loop; nanoseconds a call
-    """
-
+def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float: ...
 def _bench_costs(arg0: collections.abc.Sequence[torch.Tensor]) -> dict[str, float]:
     """
     of what is pending of these tensors: its work, and its predicted costs in nanoseconds
@@ -307,6 +303,7 @@ def _bench_prepare(arg0: torch.Tensor) -> int:
     nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it
     """
 
+def _calls_counts() -> dict[str, int]: ...
 def add_kernel(
     composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
 ) -> Kernel: ...

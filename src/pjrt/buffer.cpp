@@ -46,17 +46,49 @@ Buffer::Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::s
   set_counted(true);
 }
 
+Buffer::Buffer(std::shared_ptr<const Client> client, void* data, std::shared_ptr<const BufferType> type,
+               size_t device_index, std::function<void()> release)
+    : client_(std::move(client)),
+      handle_(nullptr),
+      type_(std::move(type)),
+      device_index_(device_index),
+      ready_(true),
+      data_(data),
+      release_(std::move(release)) {
+  set_counted(true);
+}
+
 Buffer::~Buffer() {
   set_counted(false);
+  PJRT_Buffer* handle = handle_.load(std::memory_order_acquire);
+  if (!handle) {
+    if (release_) release_();
+    return;
+  }
   TPJRT_ARGS(PJRT_Buffer_Destroy, args);
-  args.buffer = handle_;
+  args.buffer = handle;
   api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
+}
+
+// Whoever comes second finds that it is done: a lock might be held in the parent of a forked child for ever.
+PJRT_Buffer* Buffer::hand_over() const {
+  auto [handle, done] = client_->hand_over(data_.load(std::memory_order_acquire), *type_, device_index_);
+  PJRT_Buffer* none = nullptr;
+  if (!handle_.compare_exchange_strong(none, handle, std::memory_order_acq_rel)) {
+    TPJRT_ARGS(PJRT_Buffer_Destroy, args);
+    args.buffer = handle;
+    api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
+    return none;
+  }
+  if (release_) done.on_ready(std::move(release_));
+  return handle;
 }
 
 const Api& Buffer::api() const { return client_->api(); }
 
 void Buffer::set_counted(bool counted) const {
   if (counted_.exchange(counted, std::memory_order_relaxed) == counted) return;
+  if (!counted && is_handed_over()) data_.store(nullptr, std::memory_order_release);  // it may be deleted before long
   MemoryUse& memory = client_->memory(device_index_);
   if (counted) {
     memory.add(size_in_bytes());
@@ -67,25 +99,32 @@ void Buffer::set_counted(bool counted) const {
 
 void Buffer::await() const {
   if (ready_.load(std::memory_order_acquire)) return;
-  ready_event(api(), handle_).await();
+  ready_event(api(), handle()).await();
   ready_.store(true, std::memory_order_release);
 }
 
 bool Buffer::is_ready() const {
-  return ready_.load(std::memory_order_acquire) || ready_event(api(), handle_).is_ready();
+  return ready_.load(std::memory_order_acquire) || ready_event(api(), handle()).is_ready();
 }
 
 const void* Buffer::host_pointer() const {
   if (!client_->is_host_memory()) return nullptr;
+  if (const void* data = data_.load(std::memory_order_acquire)) return data;
   await();
+  const void* data = ask_host_pointer();
+  if (counted_.load(std::memory_order_relaxed)) data_.store(data, std::memory_order_release);
+  return data;
+}
+
+const void* Buffer::ask_host_pointer() const {
   if (api().has(&PJRT_Api::PJRT_Buffer_UnsafePointer)) {
     TPJRT_ARGS(PJRT_Buffer_UnsafePointer, args);
-    args.buffer = handle_;
+    args.buffer = handle();
     TPJRT_CALL(api(), PJRT_Buffer_UnsafePointer, args);
     return reinterpret_cast<const void*>(args.buffer_pointer);
   }
   TPJRT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
-  args.buffer = handle_;
+  args.buffer = handle();
   TPJRT_CALL(api(), PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
   return args.device_memory_ptr;
 }
@@ -93,12 +132,12 @@ const void* Buffer::host_pointer() const {
 void* Buffer::device_pointer() const {
   if (api().has(&PJRT_Api::PJRT_Buffer_OpaqueDeviceMemoryDataPointer)) {
     TPJRT_ARGS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
-    args.buffer = handle_;
+    args.buffer = handle();
     TPJRT_CALL(api(), PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args);
     return args.device_memory_ptr;
   }
   TPJRT_ARGS(PJRT_Buffer_UnsafePointer, args);
-  args.buffer = handle_;
+  args.buffer = handle();
   TPJRT_CALL(api(), PJRT_Buffer_UnsafePointer, args);
   return reinterpret_cast<void*>(args.buffer_pointer);
 }
@@ -106,10 +145,14 @@ void* Buffer::device_pointer() const {
 void Buffer::copy_to_host(void* dst, size_t bytes) const {
   // With no destination the C API would answer the size instead.
   if (size_in_bytes() == 0) return await();
+  if (!is_handed_over()) {
+    std::memcpy(dst, host_pointer(), size_in_bytes());
+    return;
+  }
   RowMajorLayout layout(dims().size());  // without one the copy has the device's, which need not be row-major
 
   TPJRT_ARGS(PJRT_Buffer_ToHostBuffer, args);
-  args.src = handle_;
+  args.src = handle();
   args.host_layout = layout.get();
   args.dst = dst;
   args.dst_size = bytes;
@@ -131,7 +174,7 @@ void Buffer::copy_raw_to_host(void* dst, size_t offset, size_t bytes) const {
   if (api().has(&PJRT_Api::PJRT_Buffer_CopyRawToHost)) {
     try {
       TPJRT_ARGS(PJRT_Buffer_CopyRawToHost, args);
-      args.buffer = handle_;
+      args.buffer = handle();
       args.dst = dst;
       args.offset = static_cast<int64_t>(offset);
       args.transfer_size = static_cast<int64_t>(bytes);
@@ -148,15 +191,16 @@ void Buffer::copy_raw_to_host(void* dst, size_t offset, size_t bytes) const {
 }
 
 bool Buffer::is_deleted() const {
+  if (!is_handed_over()) return false;
   TPJRT_ARGS(PJRT_Buffer_IsDeleted, args);
-  args.buffer = handle_;
+  args.buffer = handle();
   TPJRT_CALL(api(), PJRT_Buffer_IsDeleted, args);
   return args.is_deleted;
 }
 
 std::shared_ptr<Buffer> Buffer::copy_to_device(size_t device_index) const {
   TPJRT_ARGS(PJRT_Buffer_CopyToDevice, args);
-  args.buffer = handle_;
+  args.buffer = handle();
   args.dst_device = client_->devices().at(device_index).handle;
   TPJRT_CALL(api(), PJRT_Buffer_CopyToDevice, args);
   return std::make_shared<Buffer>(client_, args.dst_buffer, type_, device_index);

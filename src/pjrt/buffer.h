@@ -4,10 +4,14 @@
 // Executable::execute, is shared by shared_ptr, and may be used from any thread. Its data may still be on the way:
 // await() waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction
 // are left.
+//
+// Over memory of the host's (Client::buffer_over_host) the runtime is told of it when somebody first asks for handle(): what
+// no program takes costs nothing but its count.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,11 +48,20 @@ class Buffer {
   // Takes ownership of `handle`, a buffer of `client` on its device number `device_index`.
   Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* handle, std::shared_ptr<const BufferType> type,
          size_t device_index);
+  // See Client::buffer_over_host.
+  Buffer(std::shared_ptr<const Client> client, void* data, std::shared_ptr<const BufferType> type, size_t device_index,
+         std::function<void()> release);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  PJRT_Buffer* handle() const { return handle_; }
+  // Throws Error where the runtime won't have it.
+  PJRT_Buffer* handle() const {
+    PJRT_Buffer* handle = handle_.load(std::memory_order_acquire);
+    return handle ? handle : hand_over();
+  }
+  // Does the runtime know of it?
+  bool is_handed_over() const { return handle_.load(std::memory_order_acquire) != nullptr; }
   const std::shared_ptr<const BufferType>& type() const { return type_; }
   PJRT_Buffer_Type element_type() const { return type_->element_type; }
   const std::vector<int64_t>& dims() const { return type_->dims; }
@@ -83,13 +96,17 @@ class Buffer {
 
  private:
   const Api& api() const;
+  PJRT_Buffer* hand_over() const;
+  const void* ask_host_pointer() const;
 
   std::shared_ptr<const Client> client_;
-  PJRT_Buffer* handle_;
+  mutable std::atomic<PJRT_Buffer*> handle_;
   std::shared_ptr<const BufferType> type_;
   size_t device_index_;
   mutable std::atomic<bool> counted_{false};
-  mutable std::atomic<bool> ready_{false};  // seen to be there, without error: await() need not ask again
+  mutable std::atomic<bool> ready_{false};          // seen to be there, without error: await() need not ask again
+  mutable std::atomic<const void*> data_{nullptr};  // host_pointer(), once it was asked for
+  mutable std::function<void()> release_;           // of the memory, until it is handed over
 };
 
 }  // namespace tpjrt::pjrt

@@ -122,24 +122,30 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, PJRT_Buffer_T
                           semantics, device_index, std::move(release));
 }
 
-std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_ptr<const BufferType> type,
-                                                 HostBufferSemantics semantics, size_t device_index,
-                                                 std::function<void()> release) {
+std::pair<PJRT_Buffer*, Event> Client::hand_over(const void* data, const BufferType& type, size_t device_index,
+                                                 HostBufferSemantics semantics) const {
   // Runtimes refuse a null pointer or not as they like; an empty array has nothing to read.
   alignas(kZeroCopyAlignment) static char nothing[kZeroCopyAlignment];
   TPJRT_ARGS(PJRT_Client_BufferFromHostBuffer, args);
   args.client = handle_;
-  args.data = type->size_in_bytes == 0 ? nothing : data;
-  args.type = type->element_type;
-  args.dims = type->dims.data();
-  args.num_dims = type->dims.size();
+  args.data = type.size_in_bytes == 0 ? nothing : data;
+  args.type = type.element_type;
+  args.dims = type.dims.data();
+  args.num_dims = type.dims.size();
   args.host_buffer_semantics = to_pjrt(semantics);
+  check_array("PJRT_Client_BufferFromHostBuffer", data, type);
+  args.device = devices_.at(device_index).handle;
+  TPJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
+  handed_over_.fetch_add(1, std::memory_order_relaxed);
+  return {args.buffer, Event(api_, args.done_with_host_buffer)};
+}
+
+std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_ptr<const BufferType> type,
+                                                 HostBufferSemantics semantics, size_t device_index,
+                                                 std::function<void()> release) {
   try {
-    check_array("PJRT_Client_BufferFromHostBuffer", data, *type);
-    args.device = devices_.at(device_index).handle;
-    TPJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
-    const Event done(api_, args.done_with_host_buffer);
-    auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(type), device_index);
+    const auto [handle, done] = hand_over(data, *type, device_index, semantics);
+    auto buffer = std::make_shared<Buffer>(shared_from_this(), handle, std::move(type), device_index);
     if (!release) return buffer;
     if (semantics == HostBufferSemantics::kCopy) {
       std::exchange(release, nullptr)();
@@ -152,6 +158,11 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
     if (release) release();
     throw;
   }
+}
+
+std::shared_ptr<Buffer> Client::buffer_over_host(void* data, std::shared_ptr<const BufferType> type,
+                                                 size_t device_index, std::function<void()> release) {
+  return std::make_shared<Buffer>(shared_from_this(), data, std::move(type), device_index, std::move(release));
 }
 
 std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::shared_ptr<const BufferType> type,

@@ -4,6 +4,7 @@
 // runtimes have threads, and plugins' globals may be gone by then. May be used from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,9 +13,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pjrt/api/api.h"
+#include "pjrt/api/event.h"
 #include "pjrt/buffer.h"
 #include "pjrt/device.h"
 #include "pjrt/executable.h"
@@ -68,6 +71,14 @@ class Client : public std::enable_shared_from_this<Client> {
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);
 
+  // The same as kZeroCopyMutable, of aligned memory that isn't empty, where device memory is the host's. The runtime is told of
+  // it by the first Buffer::handle(), which may throw; `release` runs when nobody uses the memory any more.
+  std::shared_ptr<Buffer> buffer_over_host(void* data, std::shared_ptr<const BufferType> type, size_t device_index,
+                                           std::function<void()> release);
+
+  // How many arrays in host memory the runtime was told of so far.
+  uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
+
   // A buffer over dense row-major memory of the device that others own, and keep while the buffer is there. It is not to
   // be donated. `stream` is 0 or one that plugin_stream() gave: executions with the buffer run after what is queued
   // there by now. `data` may be null where the array is empty.
@@ -82,6 +93,10 @@ class Client : public std::enable_shared_from_this<Client> {
 
  private:
   explicit Client(const Api& api) : api_(api) {}
+  friend class Buffer;
+  // A buffer over this memory, and what is over when the memory isn't used any more.
+  std::pair<PJRT_Buffer*, Event> hand_over(const void* data, const BufferType& type, size_t device_index,
+                                           HostBufferSemantics semantics = HostBufferSemantics::kZeroCopyMutable) const;
   std::string serialized_options(const CompileOptions& options) const;
   // What `call` makes of serialized options: without the hints that the plugin turns out not to know.
   void with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call);
@@ -95,6 +110,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<Device> devices_;
   std::unique_ptr<MemoryUse[]> memory_;  // by device
   bool is_host_memory_ = false;
+  mutable std::atomic<uint64_t> handed_over_{0};
   mutable std::mutex unknown_lock_;
   std::set<std::string> unknown_hints_;  // of CompileOptions
 };

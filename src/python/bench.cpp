@@ -12,6 +12,7 @@
 
 #include "device/tensor/storage.h"
 #include "engine/memory/device_data.h"
+#include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/cost.h"
 #include "graph/tape/walk.h"
@@ -130,7 +131,7 @@ class BareProgram {
 }  // namespace
 
 void bind_bench(py::module_& m) {
-  m.def("_bench_add", &add_loop, "x + y in a C++ loop; nanoseconds a call");
+  m.def("_bench_add", &add_loop);
   m.def(
       "_bench_prepare",
       [](const at::Tensor& tensor) {
@@ -139,6 +140,11 @@ void bind_bench(py::module_& m) {
       "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
   m.def("_bench_costs", &costs,
         "of what is pending of these tensors: its work, and its predicted costs in nanoseconds");
+  m.def("_calls_counts", [] {  // how often a run by calls was planned; arrays of the host's that the plugin was told of
+    const pjrt::Client& client = engine::Session::instance().client();
+    return std::map<std::string, uint64_t>{{"plans_made", engine::CallsPlan::made()},
+                                           {"buffers_handed_over", client.handed_over()}};
+  });
   py::class_<BareProgram>(m, "BareProgram", "a StableHLO program through bare PJRT, for comparison")
       .def(py::init<const std::string&>())
       .def("set_arguments", &BareProgram::set_arguments)

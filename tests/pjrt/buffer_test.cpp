@@ -1,6 +1,8 @@
 // Buffers: host memory in and out, copied and aliased, of every size down to none.
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "test_client.h"
 
@@ -115,6 +117,73 @@ TEST_F(BufferTest, ReleaseOfDonatedMemoryWaitsForTheResult) {
   EXPECT_EQ(released, 0) << "the result lies in it";
   result.reset();
   EXPECT_EQ(released, 1);
+}
+
+std::shared_ptr<Buffer> over(const Floats& floats, std::atomic<int>& released) {
+  auto type = std::make_shared<const BufferType>(PJRT_Buffer_Type_F32, floats.dims());
+  return test_client().buffer_over_host(floats.data, std::move(type), 0, [&] { ++released; });
+}
+
+TEST_F(BufferTest, TheRuntimeIsToldOfHostMemoryWhenItIsNeeded) {
+  if (!test_client().is_host_memory()) GTEST_SKIP() << "device memory is not the host's";
+  const Floats floats(64);
+  std::atomic<int> released{0};
+  const uint64_t before = test_client().handed_over();
+  const int64_t bytes = test_client().memory(0).current_bytes();
+  auto buffer = over(floats, released);
+  EXPECT_EQ(test_client().memory(0).current_bytes(), bytes + 256);
+  EXPECT_TRUE(buffer->is_ready());
+  EXPECT_FALSE(buffer->is_deleted());
+  EXPECT_EQ(buffer->host_pointer(), floats.data);
+  EXPECT_EQ(download(*buffer)[63], 64);
+  EXPECT_FALSE(buffer->is_handed_over());
+  EXPECT_EQ(test_client().handed_over(), before);
+  buffer.reset();
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(test_client().memory(0).current_bytes(), bytes);
+
+  buffer = over(floats, released);
+  EXPECT_NE(buffer->handle(), nullptr);
+  EXPECT_EQ(buffer->handle(), buffer->handle());
+  EXPECT_EQ(test_client().handed_over(), before + 1);
+  EXPECT_EQ(buffer->host_pointer(), floats.data);
+  EXPECT_EQ(released, 1);
+  buffer.reset();
+  EXPECT_EQ(released, 2);
+}
+
+TEST_F(BufferTest, HostMemoryIsDonatedAsItLies) {
+  if (!test_client().is_host_memory()) GTEST_SKIP() << "device memory is not the host's";
+  const Floats floats(64);
+  std::atomic<int> released{0};
+  auto buffer = over(floats, released);
+  auto result = run(*test_client().compile(double_program(64, true)), *buffer);
+  EXPECT_EQ(result->host_pointer(), floats.data);
+  EXPECT_TRUE(buffer->is_deleted());
+  buffer->set_counted(false);
+  EXPECT_THROW(buffer->host_pointer(), Error) << "a donated buffer's memory is the result's";
+  buffer.reset();
+  EXPECT_EQ(released, 0);
+  result.reset();
+  EXPECT_EQ(released, 1);
+}
+
+TEST_F(BufferTest, TwoThreadsHandHostMemoryOverOnce) {
+  if (!test_client().is_host_memory()) GTEST_SKIP() << "device memory is not the host's";
+  const Floats floats(64);
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<int> released{0};
+    auto buffer = over(floats, released);
+    std::array<PJRT_Buffer*, 2> handles{};
+    {
+      std::jthread other([&] { handles[0] = buffer->handle(); });
+      handles[1] = buffer->handle();
+    }
+    EXPECT_EQ(handles[0], handles[1]);
+    EXPECT_EQ(released, 0);
+    buffer.reset();
+    EXPECT_EQ(released, 1);
+  }
 }
 
 TEST_F(BufferTest, ReleaseRunsWhenTheCallFails) {

@@ -6,11 +6,13 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 
 #include "device/call/corrections.h"
@@ -42,90 +44,6 @@ BelowEverything::BelowEverything() : state_(new State) {
 BelowEverything::~BelowEverything() {
   at::impl::PythonTorchFunctionTLS::set_disabled_state(state_->torch_function);
   delete state_;
-}
-
-namespace {
-
-// A tensor of one number on the CPU, among tensors of the device.
-at::Tensor host_number(const graph::Parameter::Entry& entry, c10::ArrayRef<graph::Number> numbers) {
-  return at::scalar_tensor(numbers[entry.index].scalar(), at::TensorOptions(c10::kCPU).dtype(entry.type->dtype));
-}
-
-torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                             const std::function<at::Tensor(uint32_t operand)>& tensor,
-                             const std::function<at::Tensor(const graph::Parameter::Entry& entry)>& number_tensor) {
-  using graph::Parameter;
-  using Entry = Parameter::Entry;
-  const auto entry_tensor = [&](const Entry& entry) -> at::Tensor {
-    switch (entry.source) {
-      case Entry::Source::kUndefined: return {};
-      case Entry::Source::kOperand: return tensor(entry.index);
-      case Entry::Source::kNumber: break;
-    }
-    at::Tensor number = number_tensor(entry);
-    if (entry.wrapped_number) number.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return number;
-  };
-  const auto& declared = signature.op->schema().arguments();
-  torch::jit::Stack stack;
-  for (size_t i = 0; i < signature.parameters.size(); ++i) {
-    const Parameter& parameter = signature.parameters[i];
-    switch (parameter.kind) {
-      case Parameter::Kind::kConstant: stack.push_back(parameter.constant); break;
-      case Parameter::Kind::kTensor: {
-        const Entry& entry = parameter.entries.at(0);
-        const bool none =
-            entry.source == Entry::Source::kUndefined && declared[i].type()->kind() == c10::TypeKind::OptionalType;
-        stack.push_back(none ? c10::IValue() : c10::IValue(entry_tensor(entry)));
-        break;
-      }
-      case Parameter::Kind::kTensorList: {
-        c10::TypePtr type = declared[i].type();
-        if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType();
-        const c10::TypePtr element = type->expectRef<c10::ListType>().getElementType();
-        const bool optional = element->kind() == c10::TypeKind::OptionalType;
-        c10::impl::GenericList list(element);
-        for (const Entry& entry : parameter.entries) {
-          if (entry.source == Entry::Source::kUndefined && optional) {
-            list.push_back(c10::IValue());
-          } else {
-            list.push_back(entry_tensor(entry));
-          }
-        }
-        stack.emplace_back(std::move(list));
-        break;
-      }
-      case Parameter::Kind::kNumber: stack.emplace_back(numbers[parameter.first].scalar()); break;
-      case Parameter::Kind::kNumberList: {
-        c10::impl::GenericList list(c10::NumberType::get());
-        for (uint32_t k = 0; k < parameter.count; ++k) list.push_back(numbers[parameter.first + k].scalar());
-        stack.emplace_back(std::move(list));
-        break;
-      }
-    }
-  }
-  return stack;
-}
-
-}  // namespace
-
-torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                             const std::function<at::Tensor(uint32_t operand)>& tensor) {
-  return make_stack(signature, numbers, tensor, [&](const auto& entry) { return host_number(entry, numbers); });
-}
-
-std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned) {
-  std::vector<at::Tensor> tensors;
-  for (const c10::IValue& value : returned) {
-    if (value.isTensor()) {
-      tensors.push_back(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (at::Tensor& tensor : value.toTensorVector()) tensors.push_back(std::move(tensor));
-    } else if (value.isNone()) {
-      tensors.emplace_back();
-    }
-  }
-  return tensors;
 }
 
 namespace {
@@ -174,8 +92,8 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
         outline.operands[entry.index].unsafeGetTensorImpl()->set_wrapped_number(true);
     }
   }
-  outline.results = make_stack(
-      signature, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
+  StackForm(signature).push(
+      outline.results, numbers, [&](uint32_t operand) { return outline.operands[operand]; },
       [&](const Entry& entry) {
         return asking.numbers_on_host ? host_number(entry, numbers) : placeholder(entry.type, device);
       });

@@ -5,21 +5,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <functional>
 #include <vector>
 
+#include "device/call/stack.h"
 #include "graph/number.h"
 #include "graph/signature.h"
 
 namespace tpjrt::device {
-
-// Writes a signature out as a call again: constants as they are, numbers as `numbers` says, and for each operand what
-// `tensor(operand)` gives. Generators are None.
-torch::jit::Stack make_stack(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                             const std::function<at::Tensor(uint32_t operand)>& tensor);
-
-// The tensors that a call left on the stack, lists one by one. None is an undefined tensor; what is no tensor is left out.
-std::vector<at::Tensor> tensors_of(const torch::jit::Stack& returned);
 
 // What PyTorch says of a call without computing it.
 struct Outline {

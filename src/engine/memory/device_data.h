@@ -16,6 +16,9 @@ struct DeviceData final : graph::Data {
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
   bool borrowed;  // the memory is somebody else's (Engine::borrow)
+  // Over the same memory, which it doesn't own, once calls have made or read it (LazyEngine::kept_tensor). Under the session's
+  // lock.
+  at::Tensor host;
   // Views of this memory that were handed to the host and are still alive keep `buffer` in more hands than this one:
   // then it is never donated.
   bool is_shared() const { return borrowed || buffer.use_count() > 1; }

@@ -1,10 +1,13 @@
 // Running a graph call by call, and when that is done (Note [Tiers]).
 #include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "device/call/meta.h"
@@ -12,6 +15,7 @@
 #include "device/start/eager.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
+#include "engine/run/calls_plan.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/identity.h"
@@ -26,7 +30,7 @@ bool LazyEngine::may_run_by_calls() {
          !at::globalContext().deterministicAlgorithms();
 }
 
-std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
+LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
   const CallsBy by = session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms;
   const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
   MetGraph& graph = *met;
@@ -42,28 +46,26 @@ std::shared_ptr<Program> LazyEngine::by_calls_or_compiled(const graph::Walk& wal
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);
     }
-    std::shared_ptr<Program> program = Program::of_calls(walk);
-    program->serial = graph.number;
-    program->by_calls = graph.told();
-    return program;
+    std::shared_ptr<const CallsPlan> plan = graph.plan;
+    if (!plan || !plan->serves(walk)) plan = std::make_shared<const CallsPlan>(walk);
+    if (graph.met > 1) graph.plan = plan;  // of the many that are met once, none is kept
+    plan->program->serial = graph.number;
+    if (session_.run_log.is_on()) plan->program->by_calls = graph.told();
+    return {plan->program, plan};
   }
+  graph.plan = nullptr;
   std::shared_ptr<Program> program;
   if (const auto coming = std::exchange(graph.coming, nullptr); coming && coming->program->accepts(walk.numbers)) {
     program = session_.programs.finish(walk, *coming);
   }
   if (!graph.paid) session_.set_paid(identity(walk));
   graph.paid = true;
-  return program;
+  return {program, nullptr};
 }
 
-void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync& sync) {
+void LazyEngine::run_calls(const graph::Walk& walk, const CallsPlan& plan, Sync& sync) {
   ++session_.metrics.graphs_run_by_calls;
-  std::vector<std::shared_ptr<pjrt::Buffer>>& results = sync.launch.results;
-  if (session_.client().is_host_memory()) {
-    interpret(walk, sync.launch);
-    settle(walk, program, results);
-    return;
-  }
+  if (session_.client().is_host_memory()) return interpret(walk, plan, sync.launch.run);
   graph::PartOfNode each(walk.nodes.size());
   std::iota(each.begin(), each.end(), 0);
   graph::Parts parts(walk, each);
@@ -75,47 +77,95 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Program& program, Sync
     }
     if (call.empty()) continue;
     if (is_of_few_integers(*call.nodes[0])) {
-      interpret(call, sync.launch);
-      settle(call, *Program::of_calls(call), results);
+      interpret(call, CallsPlan(call), sync.launch.run);
     } else {
       const std::shared_ptr<Program> alone = session_.programs.find_or_compile(call);
       launch_bound(call, *alone, sync);
-      settle(call, *alone, results);
+      settle(call, *alone, sync.launch.results);
     }
   }
 }
 
-void LazyEngine::interpret(const graph::Walk& walk, Launch& launch) {
+namespace {
+
+// The leaves that a run writes, with the memory that they had.
+class Taken {
+ public:
+  // The leaf has no value from now on.
+  void add(const graph::NodePtr& leaf) {
+    auto& data = static_cast<DeviceData&>(*leaf->data);
+    data.host.reset();  // nobody but the run has it
+    const void* address = data.buffer->host_pointer();
+    all_.push_back({leaf, std::move(data.buffer), address});
+  }
+  bool empty() const { return all_.empty(); }
+  // The buffer of this memory, if it is one of these. They come in the order in which they were written, mostly.
+  struct One {
+    graph::NodePtr leaf;
+    std::shared_ptr<pjrt::Buffer> buffer;
+    const void* address;
+  };
+  One* find(const void* address) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      One& one = all_[next_];
+      next_ = next_ + 1 == all_.size() ? 0 : next_ + 1;
+      if (one.address == address && one.buffer) return &one;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::vector<One> all_;
+  size_t next_ = 0;
+};
+
+// PyTorch's kernels make plain tensors, also where the user is in inference mode: others may write them later.
+struct Plain {
+  std::optional<c10::InferenceMode> mode;
+  std::optional<at::NoGradGuard> grad;
+  Plain() {
+    if (!c10::InferenceMode::is_enabled()) return;
+    mode.emplace(false);
+    grad.emplace();
+  }
+};
+
+}  // namespace
+
+void LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   RECORD_FUNCTION("pjrt::interpret", {});
+  const Plain plain;
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
   const auto device = walk.nodes.back()->signature->device;
-  std::vector<char> is_free;
-  for (const graph::NodePtr& leaf : walk.leaves) is_free.push_back(session_.client().is_host_memory() && is_last(leaf));
-  std::vector<std::pair<graph::NodePtr, std::shared_ptr<pjrt::Buffer>>> taken;  // leaves, and the buffers that they had
+  const bool is_host_memory = session_.client().is_host_memory();
+  Taken taken;
   const Interpreting with{
+      [&](const graph::NodePtr& leaf) { return kept_tensor(*leaf); },
       [&](const graph::NodePtr& leaf) {
-        session_.await(*data_of(*leaf).buffer);
-        return host_tensor(*leaf);
-      },
-      [&](const graph::NodePtr& leaf) {
-        if (!is_free[leaf->local]) return false;
+        if (!is_host_memory || !is_last(leaf)) return false;
         if (taken.empty()) session_.await_all();  // who reads it may not be done
-        taken.emplace_back(leaf, std::move(static_cast<DeviceData&>(*leaf->data).buffer));
+        taken.add(leaf);
         return true;
       },
-      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands, launch.run); }};
-  const std::vector<at::Tensor> values = engine::interpret(walk, with);
+      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands, run); }};
+  std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
+  std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
-    const auto it = std::ranges::find_if(
-        taken, [&](const auto& one) { return one.second && one.second->host_pointer() == values[i].const_data_ptr(); });
-    const bool is_new = it == taken.end();
-    const bool fits = !is_new && it->first->leaf_type == walk.results[i].type();
-    launch.results.push_back(fits ? std::move(it->second) : to_device(values[i], device, /*owned=*/is_new));
+    Taken::One* const one = taken.find(values[i].const_data_ptr());
+    if (!one) {
+      results.push_back(keep(std::move(values[i]), plan.result_types[i], device));
+    } else if (one->leaf->leaf_type == plan.program->result_types[i]) {
+      results.push_back(std::make_shared<DeviceData>(std::move(one->buffer)));
+      results.back()->host = std::move(values[i]);
+    } else {
+      results.push_back(std::make_shared<DeviceData>(to_device(values[i], device, /*owned=*/false)));
+    }
   }
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
   session_.metrics.execute_ns += now_ns() - start;
+  settle(walk, *plan.program, results);
 }
 
 // As the graph of this one call.

@@ -63,14 +63,15 @@ Tensors linear_backward(const Arguments& call) {
   const at::Tensor x = call.tensor("self"), dy = call.tensor("grad_output"), weight = call.tensor("weight");
   const c10::IValue& mask = call.parameter("output_mask").constant;
   const auto wanted = [&](size_t i) { return mask.toBoolList().get(i); };
-  const at::Tensor rows = dy.reshape({-1, dy.size(-1)});
+  const auto as_rows = [](const at::Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); };
+  const at::Tensor rows = as_rows(dy);
   Tensors grads(3);  // nobody reads those that are not wanted
   for (size_t i = 0; i < grads.size(); ++i) {
     const graph::TypePtr type = call.node.signature->results[i];
     if (type && !wanted(i)) grads[i] = at::zeros(type->sizes, dy.options());
   }
-  if (wanted(0)) grads[0] = at::matmul(dy, weight);
-  if (wanted(1)) grads[1] = at::mm(rows.t(), x.reshape({-1, x.size(-1)}));
+  if (wanted(0)) grads[0] = dy.dim() == 2 ? at::mm(dy, weight) : at::matmul(dy, weight);
+  if (wanted(1)) grads[1] = at::mm(rows.t(), as_rows(x));
   if (wanted(2)) grads[2] = at::sum(rows, 0);
   return grads;
 }
@@ -206,16 +207,20 @@ Tensors attention_backward(const Arguments& call) {
   return grads;
 }
 
+template <Tensors (*kernel)(const Arguments&)>
+Tensors given(const graph::Node& node, c10::ArrayRef<at::Tensor> operands) {
+  return kernel(Arguments{node, operands});
+}
+
 }  // namespace
 
-std::optional<Tensors> run_on_host(const graph::Node& node, c10::ArrayRef<at::Tensor> operands) {
-  const std::string& name = node.signature->name;
-  const Arguments call{node, operands};
-  if (name == "aten::native_dropout") return native_dropout(call);
-  if (name == "aten::linear_backward") return linear_backward(call);
-  if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return attention(call);
-  if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return attention_backward(call);
-  return std::nullopt;
+HostKernel host_kernel(const graph::Signature& signature) {
+  const std::string& name = signature.name;
+  if (name == "aten::native_dropout") return given<native_dropout>;
+  if (name == "aten::linear_backward") return given<linear_backward>;
+  if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return given<attention>;
+  if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return given<attention_backward>;
+  return nullptr;
 }
 
 }  // namespace tpjrt::engine

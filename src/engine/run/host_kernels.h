@@ -3,14 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
 #include "graph/node.h"
 
 namespace tpjrt::engine {
 
-// The results as CPU tensors; nothing where PyTorch has nothing that gives the same.
-std::optional<std::vector<at::Tensor>> run_on_host(const graph::Node& node, c10::ArrayRef<at::Tensor> operands);
+// Gives the results as CPU tensors.
+using HostKernel = std::vector<at::Tensor> (*)(const graph::Node& node, c10::ArrayRef<at::Tensor> operands);
+
+// Null where PyTorch has nothing that gives the same.
+HostKernel host_kernel(const graph::Signature& signature);
 
 }  // namespace tpjrt::engine

@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/run/calls_plan.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {
@@ -19,10 +20,10 @@ struct Interpreting {
   std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
 };
 
-// The results of the walk as CPU tensors of their types' strides. What has no kernel runs its decomposition. Random numbers,
-// loops and groups are programs, as they are compiled; so is a call that a kernel refuses, for the program to say why.
-// To be called below autograd and modes (device::BelowEverything). Throws what the wait hook throws, between two calls, as
-// long as no leaf is written.
-std::vector<at::Tensor> interpret(const graph::Walk& walk, const Interpreting& with);
+// The results of the walk as CPU tensors of their types' strides, each with memory of its own or of a leaf that was taken.
+// What has no kernel runs its decomposition. Random numbers, loops and groups are programs, as they are compiled; so is a call
+// that a kernel refuses, for the program to say why. To be called below autograd and modes (device::BelowEverything). Throws
+// what the wait hook throws, between two calls, as long as no leaf is written. `plan` serves the walk.
+std::vector<at::Tensor> interpret(const graph::Walk& walk, const CallsPlan& plan, const Interpreting& with);
 
 }  // namespace tpjrt::engine

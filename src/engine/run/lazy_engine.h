@@ -7,6 +7,7 @@
 
 #include "device/services/engine.h"
 #include "engine/cut/cuts.h"
+#include "engine/memory/device_data.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
 #include "engine/tier/policy.h"
@@ -63,21 +64,37 @@ class LazyEngine final : public device::Engine {
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
   // Note [Tiers]. May it run any graph so?
   bool may_run_by_calls();
-  // What runs a graph without a program: its calls, or what was compiled of it meanwhile. Null: it is to be compiled.
-  std::shared_ptr<Program> by_calls_or_compiled(const graph::Walk& walk);
-  void run_calls(const graph::Walk& walk, const Program& program, Sync& sync);
+  // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
+  struct Chosen {
+    std::shared_ptr<Program> program;
+    std::shared_ptr<const CallsPlan> calls;
+  };
+  // Of a graph without a program: its calls, or what was compiled of it meanwhile.
+  Chosen by_calls_or_compiled(const graph::Walk& walk);
+  void run_calls(const graph::Walk& walk, const CallsPlan& plan, Sync& sync);
   // By PyTorch's kernels and programs of one call.
-  void interpret(const graph::Walk& walk, Launch& launch);
+  void interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
   std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
   static void settle(const graph::Walk& walk, const Program& program,
                      std::vector<std::shared_ptr<pjrt::Buffer>>& results);
+  static void settle(const graph::Walk& walk, const Program& program,
+                     std::vector<std::shared_ptr<DeviceData>>& results);
 
   std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
+  // Takes the memory out of a storage, which has `left` from then on.
+  std::shared_ptr<pjrt::Buffer> buffer_over(const c10::Storage& storage, c10::DataPtr left,
+                                            const std::shared_ptr<const pjrt::BufferType>& type,
+                                            c10::DeviceIndex device);
   // As borrow does, for as long as the runtime reads it; nothing is taken from the tensor.
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
   // What host_view gives, of a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf);
+  // A leaf's values for calls: where they lie in the host's memory, a tensor that stays with the leaf and must not outlive it.
+  at::Tensor kept_tensor(const graph::Node& leaf);
+  // A leaf's data of a result of a call, which nobody else has.
+  std::shared_ptr<DeviceData> keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type,
+                                   c10::DeviceIndex device);
 
   Session& session_;
   // Under the session's lock:

@@ -8,6 +8,7 @@
 #include "device/services/foreign_trace.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/device_data.h"
+#include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
 #include "graph/errors.h"
 
@@ -115,15 +116,20 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
-  if (!program && may_run_by_calls()) program = by_calls_or_compiled(walk);
+  std::shared_ptr<const CallsPlan> calls;
+  if (!program && may_run_by_calls()) {
+    Chosen chosen = by_calls_or_compiled(walk);
+    program = std::move(chosen.program);
+    calls = std::move(chosen.calls);
+  }
   if (!program) program = session_.programs.compile(walk);
   const int64_t before = session_.metrics.execute_ns;
-  sync.launch.run = program->executable ? 0 : session_.requirements.new_run();
-  if (program->executable) {
+  sync.launch.run = calls ? session_.requirements.new_run() : 0;
+  if (calls) {
+    run_calls(walk, *calls, sync);
+  } else {
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);
-  } else {
-    run_calls(walk, *program, sync);
   }
   if (session_.run_log.is_on()) {
     session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before);
@@ -171,17 +177,18 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
   sync.numbers.append_to(launch.arguments);
 }
 
-// The results become leaves; cells that held them hold those, and the nodes are let go.
-void LazyEngine::settle(const graph::Walk& walk, const Program& program,
-                        std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+namespace {
+
+// Cells that held what has a leaf now hold that, and the nodes are let go. `leaf(i)`: of the walk's result i.
+template <class LeafOf>
+void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   std::vector<graph::Value> released;  // freed after the lock
   std::lock_guard graph_guard(graph::graph_lock());
   for (size_t i = 0; i < walk.results.size(); ++i) {
     Node& node = *walk.results[i].node;
     if (node.leaves.empty()) node.leaves.resize(node.signature->results.size());
-    node.leaves[walk.results[i].index] = leaf_of(program.result_types[i], std::move(results[i]));
+    node.leaves[walk.results[i].index] = leaf(i);
   }
-  results.clear();
   for (const graph::Value& result : walk.results) {
     graph::Component* root = graph::Component::root(result.node->component.get());
     for (Link* link = root->cells.next; link != &root->cells;) {
@@ -193,6 +200,20 @@ void LazyEngine::settle(const graph::Walk& walk, const Program& program,
       cell->bind({value.node->leaves[value.index], 0});
     }
   }
+}
+
+}  // namespace
+
+void LazyEngine::settle(const graph::Walk& walk, const Program& program,
+                        std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
+  bind_leaves(walk, [&](size_t i) { return leaf_of(program.result_types[i], std::move(results[i])); });
+  results.clear();
+}
+
+void LazyEngine::settle(const graph::Walk& walk, const Program& program,
+                        std::vector<std::shared_ptr<DeviceData>>& results) {
+  bind_leaves(walk, [&](size_t i) { return graph::make_leaf(program.result_types[i], std::move(results[i])); });
+  results.clear();
 }
 
 int64_t LazyEngine::prepare_only(c10::ArrayRef<Cell*> cells) {

@@ -8,6 +8,7 @@
 
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
+#include "engine/memory/outside_memory.h"
 #include "engine/run/lazy_engine.h"
 
 namespace tpjrt::engine {
@@ -34,11 +35,7 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
     storage = source.storage();
   }
   if (session_.client().is_host_memory() && source.nbytes() > 0) {
-    // Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
-    void* data = source.mutable_data_ptr();
-    auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
-    return session_.client().buffer_from_host(data, type, pjrt::HostBufferSemantics::kZeroCopyMutable,
-                                              static_cast<size_t>(device), [memory]() mutable { memory.reset(); });
+    return buffer_over(storage, c10::DataPtr(nullptr, c10::kCPU), type, device);
   }
   try {
     return session_.client().buffer_from_host(source.const_data_ptr(), type, pjrt::HostBufferSemantics::kCopy,
@@ -47,6 +44,43 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
     raise_out_of_memory(error, device, nullptr);
     throw;
   }
+}
+
+// Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
+std::shared_ptr<pjrt::Buffer> LazyEngine::buffer_over(const c10::Storage& storage, c10::DataPtr left,
+                                                      const std::shared_ptr<const pjrt::BufferType>& type,
+                                                      c10::DeviceIndex device) {
+  void* data = storage.mutable_data();
+  auto memory = std::make_shared<c10::DataPtr>(storage.set_data_ptr(std::move(left)));
+  return session_.client().buffer_over_host(data, type, static_cast<size_t>(device),
+                                            [memory]() mutable { memory.reset(); });
+}
+
+std::shared_ptr<DeviceData> LazyEngine::keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type,
+                                             c10::DeviceIndex device) {
+  if (!session_.client().is_host_memory() || result.nbytes() == 0 || !is_aligned(result.const_data_ptr())) {
+    return std::make_shared<DeviceData>(to_device(result, device, /*owned=*/true));
+  }
+  RECORD_FUNCTION("pjrt::copy_to_device", {});
+  void* data = result.mutable_data_ptr();
+  auto kept = std::make_shared<DeviceData>(buffer_over(result.storage(), c10::DataPtr(data, c10::kCPU), type, device));
+  kept->host = std::move(result);
+  return kept;
+}
+
+at::Tensor LazyEngine::kept_tensor(const graph::Node& leaf) {
+  const graph::TensorType& form = *leaf.leaf_type;
+  const pjrt::Buffer& buffer = *data_of(leaf).buffer;
+  auto& data = static_cast<DeviceData&>(*leaf.data);
+  if (!data.host.defined() || buffer.host_pointer() != data.host.const_data_ptr()) {
+    session_.await(buffer);
+    if (!session_.client().is_host_memory() || form.numel() == 0) return host_tensor(leaf);
+    RECORD_FUNCTION("pjrt::copy_to_host", {});
+    c10::DataPtr memory(const_cast<void*>(buffer.host_pointer()), c10::kCPU);
+    c10::Storage storage(c10::Storage::use_byte_size_t(), form.nbytes(), std::move(memory), nullptr, false);
+    data.host = tensor_over(std::move(storage), form.dtype, form.sizes, form.strides, 0);
+  }
+  return data.host;
 }
 
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {

@@ -35,16 +35,18 @@ CompilePolicy compile_policy();
 void set_compile_policy(CompilePolicy policy);
 CompilePolicy compile_policy_named(const std::string& name);
 
-struct Coming;  // engine/session/programs.h
+struct Coming;     // engine/session/programs.h
+struct CallsPlan;  // engine/run/calls_plan.h
 
 // What is known of a graph that has no program.
 struct MetGraph {
   Cost cost;
   uint64_t number = 0;  // as a program's serial
   uint32_t met = 0;
-  int64_t spent = 0;               // on its runs by calls
-  bool paid = false;               // by an earlier process, too
-  std::shared_ptr<Coming> coming;  // its compile, once it has begun
+  int64_t spent = 0;                      // on its runs by calls
+  bool paid = false;                      // by an earlier process, too
+  std::shared_ptr<Coming> coming;         // its compile, once it has begun
+  std::shared_ptr<const CallsPlan> plan;  // of its runs by calls, from the second on
 
   // For explain(): "3 of 120 by calls".
   std::string told() const;

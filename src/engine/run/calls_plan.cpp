@@ -1,0 +1,73 @@
+// Planning a run by calls.
+#include "engine/run/calls_plan.h"
+
+#include <atomic>
+
+#include "engine/memory/device_data.h"
+
+namespace tpjrt::engine {
+
+using graph::Node;
+using graph::Value;
+
+namespace {
+
+// Elements that take some 10 µs: between two looks for signals.
+constexpr int64_t kElementsBetweenLooks = 1 << 15, kElementsOfCall = 1 << 11;
+
+int64_t elements(const Node& node) {
+  int64_t sum = kElementsOfCall;
+  for (const graph::TypePtr type : node.signature->operands) sum += type->numel();
+  for (const graph::TypePtr type : node.signature->results) sum += type ? type->numel() : 0;
+  return sum;
+}
+
+std::atomic<uint64_t> all_made = 0;
+
+}  // namespace
+
+uint64_t CallsPlan::made() { return all_made; }
+
+CallsPlan::CallsPlan(const graph::Walk& walk)
+    : program(Program::of_calls(walk)), hash_(walk.hash), refused_(CpuCall::refused()) {
+  ++all_made;
+  std::vector<uint32_t> first(walk.nodes.size());  // result of each call
+  auto values = static_cast<uint32_t>(walk.leaves.size());
+  int64_t since_look = kElementsBetweenLooks;
+  for (const Node* node : walk.nodes) {
+    const auto results = static_cast<uint32_t>(node->signature->results.size());
+    first[node->local] = values;
+    values += results;
+    calls.push_back({&CpuCall::of(node->signature), static_cast<uint32_t>(node->operands.size()), results,
+                     since_look >= kElementsBetweenLooks});
+    if (calls.back().looks) since_look = 0;
+    since_look += elements(*node);
+  }
+  const auto number = [&](const Value& value) {
+    return value.is_leaf() ? value.node->local : first[value.node->local] + value.index;
+  };
+  for (const Node* node : walk.nodes) {
+    for (size_t i = 0; i < node->operands.size(); ++i) {
+      operands.push_back({number(node->operands[i]), false, calls[node->local].call->writes(i)});
+    }
+  }
+  read.resize(values);
+  for (const Value& result : walk.results) {
+    results.push_back(number(result));
+    read[results.back()] = 1;
+    result_types.push_back(buffer_type(*graph::dense(result.type())));
+  }
+  for (size_t i = operands.size(); i-- > 0;) {
+    char& is_read = read[operands[i].value];
+    operands[i].last = is_read == 0;
+    is_read = 1;
+  }
+  safe = calls.size();
+  while (safe > 0 && !calls[safe - 1].call->may_fail()) --safe;
+}
+
+bool CallsPlan::serves(const graph::Walk& walk) const {
+  return hash_ == walk.hash && refused_ == CpuCall::refused() && program->tape == walk.tape;
+}
+
+}  // namespace tpjrt::engine

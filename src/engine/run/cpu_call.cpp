@@ -1,0 +1,183 @@
+// Running single calls on CPU tensors.
+#include "engine/run/cpu_call.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/memory/outside_memory.h"
+#include "graph/errors.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Parameter;
+using graph::Signature;
+using Tensors = std::vector<at::Tensor>;
+using Way = CpuCall::Way;
+
+std::atomic<uint64_t> all_refused = 0;
+
+// At the start of its storage, too, so that a view of it can be told by its storage (`over`).
+bool lies_as(const at::Tensor& tensor, const graph::TensorType& form) {
+  return tensor.scalar_type() == form.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
+         tensor.storage_offset() == 0;
+}
+
+at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
+  const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
+  return lies_as(tensor, form) ? tensor : empty_of(form).copy_(tensor);
+}
+
+// Can its kernel fail for what its operands hold, when it has written some of the result already? Indices do that.
+bool is_of_integers(const Signature& s) {
+  return std::any_of(s.operands.begin(), s.operands.end(),
+                     [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/false); });
+}
+
+// Does PyTorch's kernel compute something else than it means? The program doesn't.
+bool is_wrong_on_the_cpu(const Signature& s) {
+  const auto is = [&](std::string_view name) { return s.name == name; };
+  // A remainder is NaN where the quotient is beyond the dtype, and its gradient counts no repeated index.
+  if (is("aten::fmod.Tensor") || is("aten::fmod.Scalar") || is("aten::_embedding_bag_dense_backward")) return true;
+  // Sums of 16 bits, and a bias that is added after they are rounded.
+  return s.name.find("convolution") != std::string::npos && !s.operands.empty() &&
+         c10::isReducedFloatingType(s.operands[0]->dtype);
+}
+
+bool has_kernel(const Signature& s) {
+  // jax_call is given to the engine again, which must not be asked while it runs this.
+  return s.op && !s.random && s.name != "torch_pjrt::jax_call" && !is_wrong_on_the_cpu(s) &&
+         s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
+  if (s.name == "pjrt::empty") return Way::kEmpty;
+  if (s.name == "pjrt::convert") return Way::kConvert;
+  if (s.name == "pjrt::view") return Way::kView;
+  if (s.name == "pjrt::write") return Way::kWrite;
+  if (host_kernel) return Way::kHostKernel;
+  return kernel ? Way::kKernel : Way::kNone;
+}
+
+}  // namespace
+
+at::Tensor empty_of(const graph::TensorType& type) {
+  return at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype);
+}
+
+bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
+
+CpuCall& CpuCall::of(graph::SignaturePtr signature) {
+  static auto* lock = new std::mutex;
+  static auto* calls = new std::unordered_map<graph::SignaturePtr, std::unique_ptr<CpuCall>>;
+  const std::lock_guard guard(*lock);
+  std::unique_ptr<CpuCall>& call = (*calls)[signature];
+  if (!call) call = std::make_unique<CpuCall>(signature);
+  return *call;
+}
+
+CpuCall::CpuCall(graph::SignaturePtr signature)
+    : signature_(*signature),
+      kernel_(has_kernel(*signature)),
+      may_fail_halfway_(is_of_integers(*signature)),
+      host_kernel_(host_kernel(*signature)) {
+  way_ = way_of(*signature, kernel_, host_kernel_);
+  if (way_ == Way::kKernel) form_.emplace(*signature, c10::Device(c10::kCPU));
+  written_.resize(signature->operands.size(), -1);
+  for (size_t i = 0; i < signature->mutated.size(); ++i) written_[signature->mutated[i]] = static_cast<int32_t>(i);
+  if (way_ == Way::kWrite) written_[0] = 0;
+  if (way_ != Way::kView && way_ != Way::kWrite) return;
+  for (const Parameter& parameter : signature->parameters) {
+    const auto integers = [&] { return parameter.constant.toIntVector(); };
+    if (parameter.name == "sizes") sizes_ = graph::Sizes(integers());
+    if (parameter.name == "strides") strides_ = graph::Sizes(integers());
+  }
+}
+
+void CpuCall::refuse() {
+  if (!refused_.exchange(true)) ++all_refused;
+}
+
+uint64_t CpuCall::refused() { return all_refused; }
+
+void CpuCall::lay_out(Tensors& results, size_t first) const {
+  for (size_t i = first; i < results.size(); ++i) {
+    const graph::TypePtr type = signature_.results[i - first];
+    if (!type) continue;
+    at::Tensor& tensor = results[i];
+    if (tensor.sizes() != c10::IntArrayRef(type->sizes)) {
+      throw graph::InternalError("a result of other sizes on the CPU: " + graph::to_string(*type));
+    }
+    if (!lies_as(tensor, *type)) tensor = laid_out(tensor, *type);
+  }
+}
+
+// A tensor of another type over the memory of a dense one.
+at::Tensor CpuCall::over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const {
+  return tensor_over(base.storage(), dtype, sizes_, strides_, offset);
+}
+
+at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
+  at::Tensor base =
+      is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0]).copy_(operands[0]);
+  at::Tensor update = operands[1];
+  at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
+  for (int64_t dim = 0; dim < place.dim(); ++dim) {  // elements that share memory are written the same value
+    if (place.stride(dim) != 0 || place.size(dim) < 2) continue;
+    place = place.narrow(dim, 0, 1);
+    update = update.narrow(dim, 0, 1);
+  }
+  place.copy_(update);
+  return base;
+}
+
+void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+  const Signature& s = signature_;
+  const size_t first = results.size();
+  // What it writes and somebody else has, it writes a copy of.
+  Tensors written;
+  written.reserve(s.mutated.size());
+  for (const uint32_t operand : s.mutated) {
+    const at::Tensor& given = operands[operand];
+    const bool copies = may_fail_halfway_ || !is_alone(given);
+    written.push_back(copies ? empty_of(*graph::dense(s.operands[operand])).copy_(given) : given);
+  }
+  form_->push(stack, node.numbers, [&](uint32_t operand) {
+    return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
+  });
+  s.op->callBoxed(stack);
+  device::take_tensors(stack, results);
+  // Without what is returned and written.
+  const size_t fresh = s.results.size() - s.mutated.size();
+  if (results.size() > first + fresh) results.resize(first + fresh);
+  for (at::Tensor& tensor : written) results.push_back(std::move(tensor));
+}
+
+void CpuCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+  const Signature& s = signature_;
+  const size_t first = results.size();
+  switch (way_) {
+    case Way::kEmpty: results.push_back(empty_of(*s.results[0]).zero_()); return;
+    case Way::kConvert: results.push_back(operands[0]); break;
+    case Way::kView: results.push_back(over(operands[0], s.results[0]->dtype, node.numbers.at(0).as_int())); break;
+    case Way::kWrite: results.push_back(run_write(node, operands)); return;
+    case Way::kHostKernel:
+      for (at::Tensor& tensor : host_kernel_(node, operands)) results.push_back(std::move(tensor));
+      break;
+    case Way::kKernel: run_kernel(node, operands, stack, results); break;
+    case Way::kNone: throw graph::InternalError(s.name + " has no kernel on the CPU");
+  }
+  if (results.size() != first + s.results.size()) {
+    throw graph::InternalError(s.name + " gave another number of results on the CPU");
+  }
+  lay_out(results, first);
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,73 @@
+// How one call is run on the host, worked out once: by PyTorch's kernel on the CPU, mostly.
+//
+// Made of a signature, and kept as long as it: for the life of the process. May be used from any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "device/call/stack.h"
+#include "engine/run/host_kernels.h"
+#include "graph/node.h"
+
+namespace tpjrt::engine {
+
+class CpuCall {
+ public:
+  // The one of this signature.
+  static CpuCall& of(graph::SignaturePtr signature);
+
+  explicit CpuCall(graph::SignaturePtr signature);
+  CpuCall(const CpuCall&) = delete;
+  CpuCall& operator=(const CpuCall&) = delete;
+
+  // What runs it: the nodes of this project itself (device/tensor/access.cpp) run here, too.
+  enum class Way : uint8_t { kEmpty, kConvert, kView, kWrite, kHostKernel, kKernel, kNone };
+  Way way() const { return refused_ ? Way::kNone : way_; }
+  const graph::Signature& signature() const { return signature_; }
+  bool writes(size_t operand) const { return written_[operand] >= 0; }
+  // For what its operands hold, or because PyTorch has no kernel for it.
+  bool may_fail() const { return way_ > Way::kWrite && (refused_ || !kernel_ || may_fail_halfway_); }
+
+  // Appends the results, each of its type's strides and at the start of its storage. Where it throws, operands are as they
+  // were. Not for kNone. Operands that nobody else has may be written over, if the call writes them; `stack` is empty,
+  // and no more than memory to work in.
+  void run(const graph::Node& node, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
+           std::vector<at::Tensor>& results) const;
+  // May another way be tried where it throws?
+  bool may_be_refused() const { return way_ > Way::kWrite; }
+  // A kernel threw: it is not tried again.
+  void refuse();
+  // How many were refused so far, of all.
+  static uint64_t refused();
+
+  // The results in their types' strides.
+  void lay_out(std::vector<at::Tensor>& results, size_t first) const;
+
+ private:
+  at::Tensor over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const;
+  at::Tensor run_write(const graph::Node& node, std::vector<at::Tensor>& operands) const;
+  void run_kernel(const graph::Node& node, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
+                  std::vector<at::Tensor>& results) const;
+
+  const graph::Signature& signature_;
+  Way way_ = Way::kNone;
+  bool kernel_ = false;            // PyTorch has one
+  bool may_fail_halfway_ = false;  // when it has written some of the result already
+  std::atomic<bool> refused_ = false;
+  HostKernel host_kernel_ = nullptr;
+  std::optional<device::StackForm> form_;  // of kKernel
+  graph::Sizes sizes_, strides_;           // of a view, or the place that is written
+  std::vector<int32_t> written_;           // by operand: its number among those that are written, or -1
+};
+
+// A new tensor of this type.
+at::Tensor empty_of(const graph::TensorType& type);
+// Nobody else reads this memory.
+bool is_alone(const at::Tensor& tensor);
+
+}  // namespace tpjrt::engine
