@@ -3,6 +3,7 @@ or, in a rehearsal, on the CPU's."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -47,16 +48,48 @@ def must(condition: bool, words: object) -> None:
         raise AssertionError(str(words))
 
 
-def both(
-    setting: Setting, call: Callable[..., Any], *tensors: Tensor, tolerance: float = 1e-5, wanted: Any = None
-) -> Values:
-    """Lazily and compiled, against CPU eager or what is wanted."""
-    wanted = call(*tensors) if wanted is None else wanted
-    compiled = torch.compile(call, backend="pjrt", dynamic=False)
-    return {
-        "lazily": difference(call(*(t.to("pjrt") for t in tensors)), wanted, tolerance),
-        "compiled": difference(compiled(*(t.to(setting.device) for t in tensors)), wanted, tolerance),
-    }
+Ways = dict[str, Callable[[], float]]
+
+
+def ways(
+    setting: Setting,
+    call: Callable[..., Any],
+    *tensors: Tensor,
+    tolerance: float = 1e-5,
+    wanted: Any = None,
+    of: str = "",
+    done: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call,
+) -> Ways:
+    """Lazily and compiled: how far from CPU eager, or from what is wanted. done: what is done with the call."""
+    wanted = done(call)(*tensors) if wanted is None else wanted
+
+    def lazily() -> float:
+        return difference(done(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance)
+
+    def compiled() -> float:
+        fast = done(torch.compile(call, backend="pjrt", dynamic=False))
+        return difference(fast(*(t.to(setting.device) for t in tensors)), wanted, tolerance)
+
+    return {f"{of}lazily": lazily, f"{of}compiled": compiled}
+
+
+def tried(setting: Setting, ways: Ways) -> Values:
+    """All of them, also behind one that is wrong."""
+    found, wrong = {}, []
+    for name, work in ways.items():
+        try:
+            found[name] = work()
+        except Exception as error:
+            traceback.print_exc()
+            wrong.append(f"{name}: {type(error).__name__}: {error}"[:600])
+        setting.report(found)
+    if wrong:
+        raise AssertionError("; ".join(wrong))
+    return found
+
+
+def both(setting: Setting, call: Callable[..., Any], *tensors: Tensor, **options: Any) -> Values:
+    return tried(setting, ways(setting, call, *tensors, **options))
 
 
 def gradients(call: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
@@ -72,9 +105,4 @@ def gradients(call: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
 
 
 def both_with_gradients(setting: Setting, call: Callable[..., Tensor], *tensors: Tensor, tolerance: float) -> Values:
-    wanted = gradients(call)(*tensors)
-    compiled = gradients(torch.compile(call, backend="pjrt", dynamic=False))
-    return {
-        "lazily": difference(gradients(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance),
-        "compiled": difference(compiled(*(t.to(setting.device) for t in tensors)), wanted, tolerance),
-    }
+    return both(setting, call, *tensors, tolerance=tolerance, done=gradients)
