@@ -7,6 +7,7 @@ a line of JSON at a time, through the descriptor: what a program prints is no an
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import importlib
 import inspect
@@ -35,6 +36,7 @@ class Setting:
     device: str  # whose tensors compiled functions take: "cuda", in a rehearsal "cpu"
     tiny: bool = False
     report: Callable[[Values], None] = print  # what is known before the item is over
+    limit: float = 1e9  # the item's seconds
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -94,7 +96,7 @@ def main() -> None:
         try:
             work = prepared.pop(name, None)
             if work is None and (verb == "run" or inspect.isgeneratorfunction(items[name].run)):
-                work = items[name].run(setting)
+                work = items[name].run(dataclasses.replace(setting, limit=items[name].limit))
             if isinstance(work, Generator):
                 try:
                     next(work)

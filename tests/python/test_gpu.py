@@ -287,6 +287,25 @@ def test_memory_is_compared() -> None:
     assert "| 0.75 |" in report.section(run_of(step))
 
 
+def test_what_takes_too_long_leaves_time_for_what_is_there() -> None:
+    program = """
+    import time
+    from ways import Timing
+    from worker import Setting
+
+    timing = Timing(Setting("cpu", True, lambda values: None, limit=1.0))
+    timing.add("eager", lambda: lambda: time.sleep(0.25))
+    timing.add("pjrt", lambda: lambda: None)
+    values = timing.timed()
+    assert list(values["median"]) == ["eager"], values
+    assert values["broke"]["pjrt"].startswith("not reached"), values
+    """
+    paths = os.pathsep.join(map(str, (GPU, ROOT / "bench", ROOT)))
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100,
+                          env=os.environ | {"PYTHONPATH": paths})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_runs_are_joined() -> None:
     report = load("report")
     first = run_of(figure("a", pjrt=1.0, eager=1.0), figure("b", pjrt=1.0, eager=1.0), not_reached=("c", "d"))
