@@ -88,14 +88,6 @@ def is_of_this_device(request: pytest.FixtureRequest) -> None:
             pytest.skip(reason)
 
 
-@pytest.fixture(params=["first", "auto"])
-def each_tier(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Compiled, and by calls, which is the user's default."""
-    torch_pjrt._C.set_compile_policy(request.param)
-    yield request.param
-    torch_pjrt._C.set_compile_policy("first")
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[fresh.Server]:
     server = fresh.Server()

@@ -71,7 +71,6 @@ def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Use of")
-@pytest.mark.usefixtures("each_tier")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("add", SUMS)
@@ -95,7 +94,6 @@ def test_what_is_added_to_the_elements_of_a_place_adds_up(add: str, shape: str, 
     assert torch_pjrt.metrics()["host_fallbacks"] in ({}, {"aten::nonzero": 1})  # of a mask
 
 
-@pytest.mark.usefixtures("each_tier")
 def test_two_rows_of_one_memory() -> None:
     memory = torch.tensor([0.0, 1, 2], device=DEVICE)
     with pytest.warns(UserWarning, match="Use of index_put_ on expanded tensors is deprecated"):
@@ -104,7 +102,6 @@ def test_two_rows_of_one_memory() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Use of")
-@pytest.mark.usefixtures("each_tier")
 def test_an_index_out_of_range_of_a_shared_dimension() -> None:
     for device in ("cpu", DEVICE):
         x = torch.zeros(3, device=device).expand(2, 3)

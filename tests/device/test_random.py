@@ -193,7 +193,7 @@ def test_integers_below_a_large_number_are_as_likely() -> None:
     assert counts.sub(25_000).abs().max() < 25_000 * 0.03, counts
 
 
-@pytest.mark.usefixtures("each_tier")
+@pytest.mark.each_way
 def test_normal_numbers_are_contiguous() -> None:
     for device in ("cpu", DEVICE):
         for x in (torch.ones(2, 3, device=device).t(), torch.ones(3, 1, device=device).expand(3, 2)):

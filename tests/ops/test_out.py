@@ -121,7 +121,6 @@ REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 }
 
 
-@pytest.mark.usefixtures("each_tier")
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_out_of_another_dtype_is_refused_at_once(name: str) -> None:
     if not hasattr(torch.ops.aten, name) and name == "cholesky":

@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.usefixtures("each_tier")
+@pytest.mark.each_way
 @pytest.mark.parametrize("wrong", [3, -1])
 @pytest.mark.parametrize("values", [2, 0, None])
 def test_a_sorter_out_of_range(wrong: int, values: int | None) -> None:

@@ -10,7 +10,7 @@ import torch_pjrt
 DEVICE = "pjrt"
 NAN = float("nan")
 
-pytestmark = pytest.mark.usefixtures("each_tier")
+pytestmark = pytest.mark.each_way
 
 
 def eye_with(at: int, value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch_pjrt
 DEVICE = "pjrt"
 NAN, INF = float("nan"), float("inf")
 
-pytestmark = pytest.mark.usefixtures("each_tier")
+pytestmark = pytest.mark.each_way
 
 # A sequence, what is sought, whether from the right, and what comes.
 WITH_NAN = [

@@ -103,7 +103,6 @@ def test_class_weights_of_another_dtype(rows: int) -> None:
             functional.nll_loss(scores.to(device), target.to(device), weight.to(device))
 
 
-@pytest.mark.usefixtures("each_tier")
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss])
