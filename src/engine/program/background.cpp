@@ -69,10 +69,6 @@ class Queue {
   }
 
  private:
-  [[noreturn]] static void pause_for_ever() {
-    while (true) pause();
-  }
-
   [[noreturn]] void serve() {
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)),
                 kLowestPriority);  // where it fails, it runs as others do
@@ -81,7 +77,6 @@ class Queue {
       if (!task->take()) continue;
       {
         const Unfinished unfinished;
-        if (is_ending()) pause_for_ever();
         task->run();
       }
       std::call_once(compiled_once_, end_despite_unfinished);

@@ -56,7 +56,10 @@ std::shared_ptr<Compile> start(std::shared_ptr<pjrt::Client> client, std::string
 
 std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Client> client, std::string text,
                                                         pjrt::CompileOptions options) {
-  if (pjrt::wait_hook() == nullptr) return client->compile(text, options);
+  if (pjrt::wait_hook() == nullptr) {
+    const Unfinished unfinished;
+    return client->compile(text, options);
+  }
   std::shared_ptr<Compile> compile;
   {
     const std::lock_guard guard(lock());

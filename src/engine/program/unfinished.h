@@ -3,7 +3,8 @@
 
 namespace tpjrt::engine {
 
-// One compile that is under way, while it lives. On any thread.
+// One compile that is under way, while it lives. On any thread. None begins once the process has begun to end: its thread
+// stops here.
 class Unfinished {
  public:
   Unfinished();
@@ -16,8 +17,5 @@ class Unfinished {
 // the compiler apart under that thread. Handlers are called last registered first, and the plugin registers its own while it
 // compiles for the first time: so this is called before, after, and when the interpreter ends.
 void end_despite_unfinished();
-
-// Has the process begun to end? Then no compile may begin that nobody waits for.
-bool is_ending();
 
 }  // namespace tpjrt::engine

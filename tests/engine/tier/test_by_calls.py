@@ -400,6 +400,11 @@ ENDS = {
     "an exception": ("raise SystemError('meant')", 1),
     "os._exit": ("os._exit(3)", 3),
     "a signal": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -15),
+    "with a daemon that compiles": (
+        "def work():\n    for k in range(40, 99): g(x, k).sum().item(), g(x, k).sum().item()\n"
+        "threading.Thread(target=work, daemon=True).start(); time.sleep(0.2); sys.exit(2)",
+        2,
+    ),
     "with a daemon": ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); sys.exit(2)", 2),
     "by itself": ("", 0),
 }
