@@ -38,8 +38,9 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
     const auto results = static_cast<uint32_t>(node->signature->results.size());
     first[node->local] = values;
     values += results;
-    calls.push_back({&CpuCall::of(node->signature), static_cast<uint32_t>(node->operands.size()), results,
-                     since_look >= kElementsBetweenLooks});
+    CpuCall& call = CpuCall::of(node->signature);
+    calls.push_back({&call, static_cast<uint32_t>(node->operands.size()), results, since_look >= kElementsBetweenLooks,
+                     call.way() == CpuCall::Way::kView});
     if (calls.back().looks) since_look = 0;
     since_look += elements(*node);
   }
@@ -48,12 +49,17 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
   };
   for (const Node* node : walk.nodes) {
     for (size_t i = 0; i < node->operands.size(); ++i) {
-      operands.push_back({number(node->operands[i]), false, calls[node->local].call->writes(i)});
+      const Value& operand = node->operands[i];
+      const CpuCall& call = *calls[node->local].call;
+      operands.push_back({number(operand), false, call.writes(i)});
+      if (!operand.is_leaf() && (call.writes(i) || !call.takes_any_strides()))
+        calls[operand.node->local].aliases = false;
     }
   }
   read.resize(values);
   for (const Value& result : walk.results) {
     results.push_back(number(result));
+    if (!result.is_leaf()) calls[result.node->local].aliases = false;
     read[results.back()] = 1;
     result_types.push_back(buffer_type(*graph::dense(result.type())));
   }

@@ -28,7 +28,8 @@ struct CallsPlan {
     CpuCall* call;
     uint32_t operands;  // how many
     uint32_t results;
-    bool looks;  // for signals, before it
+    bool looks;    // for signals, before it
+    bool aliases;  // a view that only PyTorch's kernels read: it stays in its base's memory
   };
   std::vector<Call> calls;
   std::vector<Operand> operands;                                      // of all calls, in order

@@ -124,6 +124,10 @@ at::Tensor CpuCall::over(const at::Tensor& base, c10::ScalarType dtype, int64_t 
   return tensor_over(base.storage(), dtype, sizes_, strides_, offset);
 }
 
+at::Tensor CpuCall::alias(const Node& node, const at::Tensor& base) const {
+  return over(base, signature_.results[0]->dtype, node.numbers.at(0).as_int());
+}
+
 at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
   at::Tensor base =
       is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0]).copy_(operands[0]);
@@ -166,7 +170,7 @@ void CpuCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack,
   switch (way_) {
     case Way::kEmpty: results.push_back(empty_of(*s.results[0]).zero_()); return;
     case Way::kConvert: results.push_back(operands[0]); break;
-    case Way::kView: results.push_back(over(operands[0], s.results[0]->dtype, node.numbers.at(0).as_int())); break;
+    case Way::kView: results.push_back(alias(node, operands[0])); break;
     case Way::kWrite: results.push_back(run_write(node, operands)); return;
     case Way::kHostKernel:
       for (at::Tensor& tensor : host_kernel_(node, operands)) results.push_back(std::move(tensor));

@@ -38,6 +38,10 @@ class CpuCall {
   // and no more than memory to work in.
   void run(const graph::Node& node, std::vector<at::Tensor>& operands, torch::jit::Stack& stack,
            std::vector<at::Tensor>& results) const;
+  // Of a view: its elements where they lie in the base's memory, in no order of their own.
+  at::Tensor alias(const graph::Node& node, const at::Tensor& base) const;
+  // Does it take operands that lie in any way, as PyTorch's kernels do?
+  bool takes_any_strides() const { return way_ == Way::kKernel || way_ == Way::kHostKernel; }
   // May another way be tried where it throws?
   bool may_be_refused() const { return way_ > Way::kWrite; }
   // A kernel threw: it is not tried again.

@@ -34,7 +34,11 @@ class Interpreter {
       operands.clear();
       results.clear();
       for (uint32_t i = 0; i < call.operands; ++i) operands.push_back(take(*operand++));
-      run(*walk_.nodes[at_], *call.call, operands, results);
+      if (call.aliases) {
+        results.push_back(call.call->alias(*walk_.nodes[at_], operands[0]));
+      } else {
+        run(*walk_.nodes[at_], *call.call, operands, results);
+      }
       for (size_t i = 0; i < call.results; ++i, ++next) {
         if (plan_.read[next]) values_[next] = std::move(results[i]);
       }
@@ -88,6 +92,9 @@ class Interpreter {
     if (s.op && !s.random) {
       const Subgraph& decomposition = lowering_of(s).decomposition;
       if (!decomposition.results.empty()) {
+        for (at::Tensor& operand : operands) {  // an alias, whose own views would not be told by its storage
+          if (operand.storage_offset() != 0 || !operand.is_non_overlapping_and_dense()) operand = operand.contiguous();
+        }
         results = run(decomposition, operands);
         return call.lay_out(results, 0);
       }

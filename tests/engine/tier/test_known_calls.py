@@ -197,3 +197,51 @@ def test_what_a_kernel_refuses_is_planned_anew() -> None:
     index.fill_(0)
     assert x.tolist()[0] == 4
     assert run() == 10
+
+
+def test_a_view_that_kernels_read_is_not_copied() -> None:
+    """The kernels see the strides that they would see on the CPU: no copy is among what the profiler shows of a run."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return (x[1:, ::2].sin() @ x.t()[:4, 2:]).sum() + x[2].expand(5, 8).cos().sum()
+
+    x = torch.randn(7, 8)
+    given = x.to("pjrt")
+    for _ in range(3):
+        torch.testing.assert_close(run(given).cpu(), run(x))
+    pending = run(given)
+    with torch.profiler.profile(acc_events=True) as profile:
+        pending.item()
+    names = {event.key: event.count for event in profile.key_averages()}
+    assert names["aten::sin"] == names["aten::cos"] == names["aten::mm"] == 1
+    assert "aten::copy_" not in names
+
+
+def test_a_view_of_what_is_written_keeps_what_it_showed() -> None:
+    def run(device: str) -> torch.Tensor:
+        x = torch.arange(12.0).reshape(3, 4).to(device)
+        shown = []
+        for i in range(4):
+            top, turned = x[1:].clone(), x.t() * 1
+            late = x[:, 1:3]
+            before = late.exp() if i % 2 else late.neg()
+            x.add_(x.t().reshape(3, 4))
+            x[0].mul_(x[2])
+            shown += [top.flatten(), turned.flatten(), before.flatten(), late.flatten(), x.flatten() % 1e3]
+            x.sum().item()
+            x.remainder_(7)
+        return torch.cat(shown).cpu()
+
+    torch.testing.assert_close(run("pjrt"), run("cpu"))
+    assert counts()[0] >= 4
+
+
+def test_a_refused_call_of_a_view() -> None:
+    """Its program is given the view's elements, and says what is wrong."""
+    x = torch.arange(40.0).reshape(4, 10).to("pjrt")
+    bad = x[1:, 2:].index_select(0, torch.tensor([5], device="pjrt"))
+    with pytest.raises(IndexError):
+        bad.cpu()
+    del bad
+    good = x[1:, 2:].index_select(0, torch.tensor([1], device="pjrt"))
+    assert good.tolist() == [[22, 23, 24, 25, 26, 27, 28, 29]]
