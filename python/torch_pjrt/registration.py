@@ -88,12 +88,13 @@ def _end_rounds_before_backward() -> None:
 def _end_work() -> None:
     """Work in flight ends before the interpreter takes its modules apart.
 
-    So does autograd's thread for a device: after a backward it lets go of a Python object (the context that torch took
-    down for it), for which it takes the GIL. A thread that does so while the interpreter ends is aborted, and the
-    process with it; there is nothing to wait on, so it is given the time.
+    A thread that takes the GIL while the interpreter ends is aborted, and the process with it. So daemon threads stop in
+    the engine. Autograd's thread for a device lets go of a Python object after a backward (the context that torch took
+    down for it), for which it takes the GIL. There is nothing to wait on: both are given the time.
     """
     if not _C.is_initialized() or _C.in_forked_child():
         return
+    _C.stop_other_threads()
     for index in range(_C.device_count()):
         _C.wait(index)
     time.sleep(0.05)

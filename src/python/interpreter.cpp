@@ -1,22 +1,28 @@
 // Calls from the core into Python.
 #include "python/interpreter.h"
 
+#include <c10/util/ScopeExit.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "device/services/foreign_trace.h"
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/services/subclass.h"
+#include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/host_memory.h"
@@ -170,13 +176,20 @@ device::Place place() {
   return place;
 }
 
+std::atomic<std::thread::id> ending_thread{};
+
+// A thread that wants the GIL when the interpreter has gone is ended by Python, by an unwinding that PyTorch's destructors
+// don't let through: the process would be aborted. It stops here instead, for ever, as Python 3.14 has it.
+void stop_if_ending() {
+  const std::thread::id ends = ending_thread;
+  while (C10_UNLIKELY(ends != std::thread::id{}) && ends != std::this_thread::get_id()) pause();
+}
+
 void without_gil(const std::function<void()>& work) {
-  if (Py_IsInitialized() && PyGILState_Check()) {
-    py::gil_scoped_release release;
-    work();
-  } else {
-    work();
-  }
+  std::optional<py::gil_scoped_release> release;
+  if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
+  const auto stop = c10::make_scope_exit(&stop_if_ending);
+  work();
 }
 
 // Only where Python runs signal handlers is it worth taking the GIL.
@@ -232,6 +245,11 @@ void set_python_sources(PluginsSource plugins_function, DecomposeSource decompos
 void set_foreign_trace(ValueNeeded value_needed_function, BeforeWrite before_write_function) {
   value_needed_source = new py::function(std::move(value_needed_function));
   before_write_source = new py::function(std::move(before_write_function));
+}
+
+void stop_other_threads() {
+  ending_thread = std::this_thread::get_id();
+  device::set_eager(true);  // so that each call of theirs comes to the engine
 }
 
 void install_interpreter() {

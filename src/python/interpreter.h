@@ -12,6 +12,8 @@
 namespace tpjrt::python {
 
 void install_interpreter();
+// The interpreter is about to end: a thread but this one that comes out of the engine stops there, for ever.
+void stop_other_threads();
 // plugins() -> list of (name, path), best first. decompose(op_name, overload, args, kwargs) -> results or NotImplemented.
 using PluginsSource = pybind11::typing::Callable<std::vector<std::pair<std::string, std::string>>()>;
 using DecomposeSource = pybind11::typing::Callable<pybind11::object(pybind11::ellipsis)>;

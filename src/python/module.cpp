@@ -137,6 +137,7 @@ PYBIND11_MODULE(_C, m) {
   // registered is what counts.
   Py_AtExit(&engine::end_despite_unfinished);
   m.def("in_forked_child", &engine::in_forked_child);
+  m.def("stop_other_threads", &stop_other_threads);
   m.def("current_device", [] { return static_cast<int>(device::current_device()); });
   m.def("set_device", [](int64_t index) {
     if (index >= 0) device::set_current_device(device::device_index(index));
