@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+os.environ["TORCH_PJRT_CHECK_MEMORY"] = "1"
+
 import torch_pjrt
 from tests import fresh
 

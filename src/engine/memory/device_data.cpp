@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,17 +42,31 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
   return std::make_shared<const pjrt::BufferType>(buffer_type(type.dtype), std::move(dims));
 }
 
+bool checks_memory() {
+  static const bool on = [] {
+    const char* value = std::getenv("TORCH_PJRT_CHECK_MEMORY");
+    return value && std::string_view(value) == "1";
+  }();
+  return on;
+}
+
+void assert_lies_as(const graph::TensorType& form, const at::Tensor& memory) {
+  TORCH_INTERNAL_ASSERT(memory.scalar_type() == form.dtype && memory.sizes() == c10::IntArrayRef(form.sizes) &&
+                            memory.strides() == c10::IntArrayRef(form.strides),
+                        "memory of strides ", memory.strides(), " that is called ", graph::to_string(form));
+}
+
 graph::TypePtr form_of(const at::Tensor& dense) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "memory with gaps has no buffer's form");
   return graph::intern(dense.scalar_type(), dense.sizes(), dense.strides());
 }
 
 graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed) {
-#ifndef NDEBUG
-  const auto wanted = buffer_type(*form);
-  TORCH_INTERNAL_ASSERT(wanted->element_type == buffer->element_type() && wanted->dims == buffer->dims(),
-                        "a buffer whose memory does not lie as ", graph::to_string(*form), " says");
-#endif
+  if (C10_UNLIKELY(checks_memory())) {
+    const auto wanted = buffer_type(*form);
+    TORCH_INTERNAL_ASSERT(wanted->element_type == buffer->element_type() && wanted->dims == buffer->dims(),
+                          "a buffer whose memory does not lie as ", graph::to_string(*form), " says");
+  }
   return graph::make_leaf(form, std::make_shared<DeviceData>(std::move(buffer), borrowed));
 }
 

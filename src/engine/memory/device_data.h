@@ -49,7 +49,10 @@ std::shared_ptr<const pjrt::BufferType> buffer_type(const graph::TensorType& typ
 // Memory that is handed to a program says itself how it lies: by the tensor over it, never by what the call that reads it
 // calls its operand. Of a dense tensor.
 graph::TypePtr form_of(const at::Tensor& dense);
-// A leaf whose memory lies in `buffer` as `form` says; debug builds look.
+// TORCH_PJRT_CHECK_MEMORY=1, as the tests have it: who hands memory over is checked, not believed.
+bool checks_memory();
+void assert_lies_as(const graph::TensorType& form, const at::Tensor& memory);
+// A leaf whose memory lies in `buffer` as `form` says.
 graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, bool borrowed = false);
 
 }  // namespace tpjrt::engine

@@ -152,6 +152,7 @@ void LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint6
   std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
   std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
+    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
     Taken::One* const one = taken.find(values[i].const_data_ptr());
     if (!one) {
       results.push_back(keep(std::move(values[i]), plan.result_types[i], device));
