@@ -88,9 +88,9 @@ def _end_rounds_before_backward() -> None:
 def _end_work() -> None:
     """Work in flight ends before the interpreter takes its modules apart.
 
-    A thread that takes the GIL while the interpreter ends is aborted, and the process with it. So daemon threads stop in
-    the engine. Autograd's thread for a device lets go of a Python object after a backward (the context that torch took
-    down for it), for which it takes the GIL. There is nothing to wait on: both are given the time.
+    A thread that takes the GIL while the interpreter ends is aborted, and the process with it. So daemon threads stop
+    in the engine. Autograd's thread for a device lets go of a Python object after a backward (the context that torch
+    took down for it), for which it takes the GIL. There is nothing to wait on: both are given the time.
     """
     if not _C.is_initialized() or _C.in_forked_child():
         return
