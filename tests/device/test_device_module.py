@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -401,6 +402,58 @@ def test_events_wait_for_what_was_recorded_before(wait: Callable[[torch.Event], 
     wait(end)
     assert end.query()
     assert start.elapsed_time(end) > 10
+
+
+@pytest.mark.parametrize("wait", [torch.Event.synchronize, torch.Event.query], ids=["synchronize", "query"])
+def test_recording_an_event_starts_nothing(wait: Callable[[torch.Event], None]) -> None:
+    before, stream = torch.ones(3).to(DEVICE) * 2, torch.pjrt.current_stream()
+    event, other = torch.pjrt.Event(), torch.Event(DEVICE)
+    torch_pjrt.reset_metrics()
+    event.record()
+    after = torch.ones(3).to(DEVICE) * 3  # has nothing to do with it
+    other.record(stream)
+    stream.wait_event(stream.record_event())
+    event.wait(stream)
+    assert torch_pjrt._C.is_pending(before)
+    assert torch_pjrt.metrics()["syncs"] == 0
+    wait(event)  # asking starts what was recorded before
+    assert not torch_pjrt._C.is_pending(before)
+    assert torch_pjrt._C.is_pending(after)
+    wait(other)
+    assert not torch_pjrt._C.is_pending(after)
+    other.synchronize()
+    assert other.query()
+    assert event.query()
+
+
+def test_an_event_is_recorded_again() -> None:
+    event = torch.pjrt.Event()
+    for number in range(3):
+        x = torch.ones(3).to(DEVICE) * number
+        event.record()
+        assert torch_pjrt._C.is_pending(x)
+        event.synchronize()
+        assert not torch_pjrt._C.is_pending(x)
+        assert event.query()
+
+
+def test_an_event_that_takes_the_time_starts_what_is_before_it() -> None:
+    """Else what is measured would run together with what is not."""
+    x = torch.ones(3).to(DEVICE) * 2
+    torch.pjrt.Event(enable_timing=True).record()
+    assert not torch_pjrt._C.is_pending(x)
+
+
+def test_events_and_threads() -> None:
+    event, x = torch.pjrt.Event(), long_work(300)
+    event.record()
+    threads = [threading.Thread(target=event.synchronize) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert event.query()
+    assert not torch_pjrt._C.is_pending(x)
 
 
 def test_a_stream_is_done_when_its_work_is() -> None:

@@ -50,8 +50,9 @@ class _IsEvent(type):
 class Event(metaclass=_IsEvent):
     """A moment in the queue: makes a ``torch.Event``, which compares times with no subclass of itself.
 
-    ``record()`` starts what was recorded and marks the moment after it; the event is done when all of that is.
-    ``elapsed_time`` is the time between the ends of what was before each, in milliseconds.
+    ``record()`` marks a place in the program; the event is done when all that was recorded before it is. ``query()``
+    and ``synchronize()`` start that. With ``enable_timing``, ``record()`` does, so that nothing after it is measured
+    with it: ``elapsed_time`` is the time between the ends of what was before each, in milliseconds.
 
     Args:
         enable_timing: whether ``elapsed_time`` may be asked.

@@ -4,12 +4,17 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <memory>
+#include <mutex>
+#include <utility>
+
 #include "device/backend/pinned.h"
 #include "device/services/engine.h"
 #include "device/tensor/current_device.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
+#include "graph/pending.h"
 
 namespace tpjrt::device {
 namespace {
@@ -19,10 +24,6 @@ c10::Stream queue_of(c10::Device device) {
   return c10::Stream(c10::Stream::DEFAULT, c10::Device(kPjrt, resolve(device.index())));
 }
 
-// What an event's pointer points to.
-using Recorded = std::shared_ptr<Moment>;
-const Moment& moment_of(void* event) { return **static_cast<Recorded*>(event); }
-
 // Recorded is not started: whoever asks whether work is done means what was recorded, too.
 void start_all() { engine().start("a stream or an event was asked for", graph::kEver, {}); }
 
@@ -30,6 +31,51 @@ void finish(c10::DeviceIndex device) {
   start_all();
   engine().wait(*engine().now(resolve(device)));
 }
+
+// What an event's pointer points to. To record an event starts nothing, as FSDP2 records one for each block and asks for
+// none of them: it is a place in the program, and who asks for it starts what was recorded before. An event that takes the
+// time does start it, or all that is measured would be one program.
+class Recorded {
+ public:
+  void record(c10::DeviceIndex device, bool is_timed) {
+    bool is_pending = false;
+    uint64_t place = 0;
+    {
+      std::lock_guard lock(graph::graph_lock());
+      is_pending = graph::any_pending();
+      place = graph::newest_id();
+    }
+    if (is_pending && is_timed) start_all();
+    auto moment = is_pending && !is_timed ? nullptr : engine().now(device);
+    std::lock_guard lock(lock_);
+    device_ = device;
+    place_ = place;
+    moment_ = std::move(moment);
+  }
+  std::shared_ptr<Moment> moment() {
+    c10::DeviceIndex device = 0;
+    uint64_t place = 0;
+    {
+      std::lock_guard lock(lock_);
+      if (moment_) return moment_;
+      device = device_;
+      place = place_;
+    }
+    // What was started meanwhile is not told apart from what was started after it: the moment is this one.
+    engine().start("an event was asked for", graph::kEver, {.begun = place});
+    auto moment = engine().now(device);
+    std::lock_guard lock(lock_);
+    if (!moment_ && place_ == place) moment_ = moment;
+    return moment;
+  }
+
+ private:
+  std::mutex lock_;  // not held while the engine is at work, which may want the GIL
+  c10::DeviceIndex device_ = 0;
+  uint64_t place_ = 0;              // the newest node before it
+  std::shared_ptr<Moment> moment_;  // none: nobody has asked for it yet
+};
+std::shared_ptr<Moment> moment_of(void* event) { return static_cast<Recorded*>(event)->moment(); }
 
 c10::DeviceIndex count_devices(c10::DeviceIndex (Engine::*count)()) noexcept {
   try {
@@ -74,21 +120,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override { finish(stream.device_index()); }
   void synchronizeDevice(const c10::DeviceIndex index) const override { finish(index); }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*index*/,
-              const c10::EventFlag /*flag*/) const override {
-    start_all();
+              const c10::EventFlag flag) const override {
     if (!*event) *event = new Recorded;
-    *static_cast<Recorded*>(*event) = engine().now(stream.device_index());
+    static_cast<Recorded*>(*event)->record(stream.device_index(), flag == c10::EventFlag::BACKEND_DEFAULT);
   }
   // What is recorded later on the same device runs later anyway, and values wait for those they are made of.
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   void synchronizeEvent(void* event) const override {
-    if (event) engine().wait(moment_of(event));
+    if (event) engine().wait(*moment_of(event));
   }
-  bool queryEvent(void* event) const override { return !event || moment_of(event).reached(); }
+  bool queryEvent(void* event) const override { return !event || moment_of(event)->reached(); }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex /*index*/) const override {
-    TORCH_CHECK(moment_of(from).reached() && moment_of(to).reached(),
-                "Both events must be completed before calculating elapsed time.");
-    return static_cast<double>(moment_of(to).reached_at_ns() - moment_of(from).reached_at_ns()) * 1e-6;
+    const auto begin = moment_of(from), end = moment_of(to);
+    TORCH_CHECK(begin->reached() && end->reached(), "Both events must be completed before calculating elapsed time.");
+    return static_cast<double>(end->reached_at_ns() - begin->reached_at_ns()) * 1e-6;
   }
   void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<Recorded*>(event);
