@@ -9,6 +9,7 @@ import collections.abc
 import typing
 
 import torch
+import torch._C._distributed_c10d
 
 __all__: list[str] = [
     "BareProgram",
@@ -45,6 +46,7 @@ __all__: list[str] = [
     "hand_over",
     "handler_version",
     "has_no_values",
+    "host_backend",
     "host_view",
     "if_else",
     "in_forked_child",
@@ -384,6 +386,7 @@ def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
     """
 
+def host_backend(host: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
 def host_view(arg0: torch.Tensor) -> torch.Tensor:
     """
     a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written

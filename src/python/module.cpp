@@ -11,6 +11,7 @@
 #include "device/backend/guard.h"
 #include "device/backend/register.h"
 #include "device/host/host.h"
+#include "device/host/process_group.h"
 #include "device/host/shared_memory.h"
 #include "device/services/counters.h"
 #include "device/services/location.h"
@@ -147,6 +148,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     engine.sync(cells_of(tensors), cause.c_str());
   });
+  m.def("host_backend", &device::make_host_backend, py::arg("host"));
   m.def("begin_optimizer_step", &device::begin_optimizer_step);
   m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
     struct End {

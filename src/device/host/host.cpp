@@ -168,14 +168,14 @@ bool is_not_implemented(const std::exception_ptr& error) {
 
 HostListener host_listener = nullptr;
 
-// A result whose shape depends on data cuts the graph on every device. Where the device's memory is the host's, that is all
-// it costs, and it is counted only.
-void note(const Operator& op, const char* reason) {
-  if (host_listener) host_listener(op.name, reason);
-  const bool is_first = counters().count_fallback(op.name);
-  if (is_first && !(has_shape_of_data(op) && engine().is_host_memory())) {
+// What cuts the graph on every device, such as a result whose shape depends on data, is counted only where the device's
+// memory is the host's: that is all it costs.
+void note(const std::string& op, const char* reason, bool only_cuts) {
+  if (host_listener) host_listener(op, reason);
+  const bool is_first = counters().count_fallback(op);
+  if (is_first && !(only_cuts && engine().is_host_memory())) {
     const Location location = user_location();
-    TORCH_WARN("[", op.name, "] runs on the host", at_line(location), ": ", reason,
+    TORCH_WARN("[", op, "] runs on the host", at_line(location), ": ", reason,
                ". The graph is cut there; torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 "
                "makes it an error.");
   }
@@ -185,12 +185,18 @@ void note(const Operator& op, const char* reason) {
 
 void install_host_listener(HostListener listener) { host_listener = listener; }
 
-void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
+void check_may_run_on_host(const std::string& op, const char* reason) {
   TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), reason);
-  TORCH_CHECK(!strict(), "[", op.name, "] would run on the host", at_line(user_location()), ": ", reason,
+  TORCH_CHECK(!strict(), "[", op, "] would run on the host", at_line(user_location()), ": ", reason,
               " (an error because strict mode is on: TORCH_PJRT_STRICT=1)");
+}
+
+void note_on_host(const std::string& op, const char* reason) { note(op, reason, true); }
+
+void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
+  check_may_run_on_host(op.name, reason);
   HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
-  note(op, reason);
+  note(op.name, reason, has_shape_of_data(op));
 }
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
@@ -209,7 +215,7 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
     return run_on_host(op, stack, reason);
   }
   HostCall(op, stack).run();
-  note(op, reason);
+  note(op.name, reason, has_shape_of_data(op));
 }
 
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {

@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 
 #include <exception>
+#include <string>
 
 #include "device/call/operator.h"
 #include "graph/node.h"
@@ -17,6 +18,10 @@ namespace tpjrt::device {
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason);
 // After the Meta kernel threw: runs on the host, where a user's mistake raises PyTorch's own error.
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error);
+
+// For what is no ATen call and cuts the graph on every device: raises in strict mode and where a program is traced.
+void check_may_run_on_host(const std::string& op, const char* reason);
+void note_on_host(const std::string& op, const char* reason);  // after it ran: counted and told
 
 // The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);

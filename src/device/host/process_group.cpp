@@ -1,0 +1,246 @@
+// The collectives, one by one: what each reads and what it writes.
+#include "device/host/process_group.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/host/host.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+using c10d::Backend;
+using c10d::Work;
+using WorkPtr = c10::intrusive_ptr<Work>;
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
+constexpr const char* kReason = "the process group's backend has collectives of the host's tensors only";
+
+WorkPtr finished(Tensors results) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(std::move(results)), std::vector<c10::ivalue::Future::WeakStorage>());
+  return Work::create_from_future(future);
+}
+
+// One call. As with any backend, what it writes is no in-place op to autograd.
+class HostCollective {
+ public:
+  explicit HostCollective(std::string op) : op_(std::move(op)) { check_may_run_on_host(op_, kReason); }
+
+  Tensors reads(const Tensors& tensors) {
+    Tensors hosts;
+    for (const at::Tensor& tensor : tensors) hosts.push_back(to_host(tensor));
+    return hosts;
+  }
+  Lists reads(const Lists& lists) {
+    Lists hosts;
+    for (const Tensors& list : lists) hosts.push_back(reads(list));
+    return hosts;
+  }
+  Tensors writes(const Tensors& tensors) {
+    Tensors hosts;
+    for (const at::Tensor& tensor : tensors) {
+      hosts.push_back(at::empty(tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.dtype())));
+      written_.emplace_back(tensor, hosts.back());
+    }
+    return hosts;
+  }
+  Lists writes(const Lists& lists) {
+    Lists hosts;
+    for (const Tensors& list : lists) hosts.push_back(writes(list));
+    return hosts;
+  }
+  Tensors updates(const Tensors& tensors) {
+    Tensors hosts = reads(tensors);
+    for (size_t i = 0; i < tensors.size(); ++i) written_.emplace_back(tensors[i], hosts[i]);
+    return hosts;
+  }
+
+  // What was written is on the device again.
+  WorkPtr finish(const WorkPtr& work) {
+    work->wait();
+    return finished(take_back());
+  }
+  Tensors take_back() {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    Tensors results;
+    for (auto& [tensor, host] : written_) results.push_back(tensor.copy_(host));
+    note_on_host(op_, kReason);
+    return results;
+  }
+
+ private:
+  at::Tensor to_host(const at::Tensor& tensor) const {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor plain = tensor.resolve_conj().resolve_neg();
+    const at::Tensor host = is_pjrt(plain) ? host_tensor(plain, op_.c_str()) : plain;
+    return host.clone(at::MemoryFormat::Contiguous);
+  }
+
+  std::string op_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
+};
+
+// What is received is there after wait(), as whoever sends may wait for us first.
+class Receiving final : public Work {
+ public:
+  Receiving(HostCollective collective, WorkPtr work)
+      : Work(-1, c10d::OpType::RECV), collective_(std::move(collective)), work_(std::move(work)) {}
+
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return work_->isSuccess(); }
+  int sourceRank() const override { return work_->sourceRank(); }
+  void synchronize() override { wait(kNoTimeout); }
+  void abort() override { work_->abort(); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    const bool done = work_->wait(timeout);
+    std::call_once(taken_back_, [&] { collective_.take_back(); });
+    return done;
+  }
+
+ private:
+  HostCollective collective_;
+  WorkPtr work_;
+  std::once_flag taken_back_;
+};
+
+class HostBackend final : public Backend {
+ public:
+  explicit HostBackend(c10::intrusive_ptr<Backend> host)
+      : Backend(host->getRank(), host->getSize()), host_(std::move(host)) {
+    setGroupUid(host_->getGroupUid());
+    setGroupDesc(host_->getGroupDesc());
+  }
+
+  const std::string getBackendName() const override { return host_->getBackendName(); }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return host_->getBackendOptions(); }
+  void setSequenceNumberForGroup() override { host_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return host_->getSequenceNumberForGroup(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { host_->setTimeout(timeout); }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    HostCollective call("c10d::broadcast_");
+    Tensors all = call.updates(tensors);
+    return call.finish(host_->broadcast(all, opts));
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    HostCollective call("c10d::allreduce_");
+    Tensors all = call.updates(tensors);
+    return call.finish(host_->allreduce(all, opts));
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
+    HostCollective call("c10d::allreduce_coalesced_");
+    Tensors all = call.updates(tensors);
+    return call.finish(host_->allreduce_coalesced(all, opts));
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    HostCollective call("c10d::reduce_");
+    Tensors all = call.updates(tensors);
+    return call.finish(host_->reduce(all, opts));
+  }
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    HostCollective call("c10d::allgather_");
+    Tensors from = call.reads(inputs);
+    Lists to = call.writes(outputs);
+    return call.finish(host_->allgather(to, from, opts));
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
+    HostCollective call("c10d::_allgather_base_");
+    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    return call.finish(host_->_allgather_base(to[0], from[0], opts));
+  }
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    HostCollective call("c10d::allgather_coalesced_");
+    Tensors from = call.reads(inputs);
+    Lists to = call.writes(outputs);
+    return call.finish(host_->allgather_coalesced(to, from, opts));
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override {
+    HostCollective call("c10d::allgather_into_tensor_coalesced_");
+    Tensors from = call.reads(inputs), to = call.writes(outputs);
+    return call.finish(host_->allgather_into_tensor_coalesced(to, from, opts));
+  }
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    HostCollective call("c10d::gather_");
+    Tensors from = call.reads(inputs);
+    Lists to = call.writes(outputs);
+    return call.finish(host_->gather(to, from, opts));
+  }
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
+    HostCollective call("c10d::scatter_");
+    Lists from = call.reads(inputs);
+    Tensors to = call.writes(outputs);
+    return call.finish(host_->scatter(to, from, opts));
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
+    HostCollective call("c10d::reduce_scatter_");
+    Lists from = call.reads(inputs);
+    Tensors to = call.writes(outputs);
+    return call.finish(host_->reduce_scatter(to, from, opts));
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    HostCollective call("c10d::_reduce_scatter_base_");
+    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    return call.finish(host_->_reduce_scatter_base(to[0], from[0], opts));
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override {
+    HostCollective call("c10d::reduce_scatter_tensor_coalesced_");
+    Tensors from = call.reads(inputs), to = call.writes(outputs);
+    return call.finish(host_->reduce_scatter_tensor_coalesced(to, from, opts));
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                        std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
+    HostCollective call("c10d::alltoall_base_");
+    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
+    HostCollective call("c10d::alltoall_");
+    Tensors from = call.reads(inputs), to = call.writes(outputs);
+    return call.finish(host_->alltoall(to, from, opts));
+  }
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    HostCollective call("c10d::send");
+    Tensors from = call.reads(tensors);
+    WorkPtr work = host_->send(from, to, tag);
+    call.take_back();
+    return work;
+  }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    HostCollective call("c10d::recv_");
+    Tensors to = call.writes(tensors);
+    WorkPtr work = host_->recv(to, from, tag);
+    return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    HostCollective call("c10d::recv_any_source_");
+    Tensors to = call.writes(tensors);
+    WorkPtr work = host_->recvAnysource(to, tag);
+    return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override { return host_->barrier(opts); }
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override {
+    host_->monitoredBarrier(opts, all_ranks);
+  }
+
+ private:
+  c10::intrusive_ptr<Backend> host_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<Backend> make_host_backend(c10::intrusive_ptr<Backend> host) {
+  return c10::make_intrusive<HostBackend>(std::move(host));
+}
+
+}  // namespace tpjrt::device
