@@ -19,6 +19,7 @@ from torch_pjrt.adapt import (
     default_backend,
     detection,
     distributed,
+    dtensor,
     files,
     flex_attention,
     flops,
@@ -115,6 +116,7 @@ def register(module: ModuleType) -> None:
     default_backend.install()
     detection.install()
     distributed.install()
+    dtensor.install()
     flex_attention.install()
     nested.install()
     optimizers.install()

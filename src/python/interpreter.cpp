@@ -215,11 +215,12 @@ bool is_interrupt() {
   }
 }
 
-bool is_subclass(const at::Tensor& tensor) {
+device::Subclass subclass_of(const at::Tensor& tensor) {
   py::gil_scoped_acquire gil;
   const auto object = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
   const std::string_view name = Py_TYPE(object.ptr())->tp_name;
-  return name != "FakeTensor" && name != "FunctionalTensor";
+  if (name == "FakeTensor" || name == "FunctionalTensor") return device::Subclass::kNone;
+  return name == "DTensor" ? device::Subclass::kDTensor : device::Subclass::kOther;
 }
 
 // What PyTorch frees a slice of a storage with has no name: ask one.
@@ -260,7 +261,7 @@ void install_interpreter() {
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
-  device::install_subclass_test(&is_subclass);
+  device::install_subclass_source(&subclass_of);
   engine::Session::instance().install(&plugins, &without_gil, &check_signals);
   engine::LazyEngine::instance().install();
   // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.

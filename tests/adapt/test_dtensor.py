@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -21,10 +21,11 @@ from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_pjrt
 from torch_pjrt import _C
@@ -265,3 +266,110 @@ def test_two_processes(tmp_path: Path) -> None:
         for ours, theirs in zip(told["pjrt"], told["cpu"], strict=True):
             for found, wanted in zip(ours, theirs, strict=True):
                 assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+# --- what DTensor sees ------------------------------------------------------------------------------------------------
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("split", [Shard(0), Shard(1)])
+@pytest.mark.parametrize("key_heads", [8, 4])
+@pytest.mark.parametrize(
+    ("causal", "mask_shape"),
+    [(False, None), (True, None), (False, (4, 8, 6, 6)), (False, (6, 6)), (False, (1, 8, 1, 6))],
+)
+def test_attention_is_split_by_batch_and_head(
+    fake: None, split: Any, key_heads: int, causal: bool, mask_shape: tuple[int, ...] | None
+) -> None:
+    """Each rank's part is that part of the whole; a mask that all have gets a part of its gradient from each."""
+
+    def attended(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        mask = tensors[3] if mask_shape else None
+        result = scaled_dot_product_attention(*tensors[:3], mask, is_causal=causal, enable_gqa=key_heads != 8)
+        return [result, *torch.autograd.grad(result.square().sum(), tensors)]
+
+    mesh = mesh_of(DEVICE)
+    whole = [torch.randn(4, heads, 6, 8) for heads in (8, key_heads, key_heads)]
+    parts = [t.chunk(4, split.dim)[0] for t in whole]
+    places = [split] * 3
+    if mask_shape:
+        whole.append(torch.randn(mask_shape))
+        dim = split.dim - 4 + len(mask_shape)
+        is_split = dim >= 0 and mask_shape[dim] > 1
+        places.append(Shard(dim) if is_split else Replicate())
+        parts.append(whole[3].chunk(4, dim)[0] if is_split else whole[3])
+    wanted = attended(*(t.clone().requires_grad_() for t in parts))
+    placed = zip(whole, places, strict=True)
+    inputs = [distribute_tensor(t.to(DEVICE), mesh, [place]).requires_grad_() for t, place in placed]
+    with Seen() as seen:
+        found = attended(*inputs)
+    assert "aten._scaled_dot_product_fused_attention_overrideable.default" in seen.ops
+    assert all(isinstance(t, DTensor) and t.placements == (split,) for t in found[:4])
+    locals_ = [local(t.detach()).cpu() for t in found]
+    torch.testing.assert_close(locals_, [t.detach() for t in wanted], rtol=1e-4, atol=1e-5)
+
+
+class Other(torch.Tensor):
+    """A subclass that keeps a table of its ops, as most do."""
+
+    seen: ClassVar[set[str]] = set()
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Other:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+        made.inner = inner
+        return made  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.add(str(func))
+        args, kwargs = torch.utils._pytree.tree_map_only(Other, lambda t: t.inner, (args, kwargs or {}))
+        return torch.utils._pytree.tree_map_only(torch.Tensor, Other, func(*args, **kwargs))
+
+
+def test_other_subclasses_see_what_attention_is_made_of() -> None:
+    q, k, v = torch.randn(3, 2, 4, 6, 8).unbind()
+    for which in range(3):
+        Other.seen.clear()
+        mixed = [Other(t.to(DEVICE)) if i == which else t.to(DEVICE) for i, t in enumerate((q, k, v))]
+        result = scaled_dot_product_attention(*mixed, is_causal=True)
+        assert isinstance(result, Other)
+        assert not any("scaled_dot_product" in op for op in Other.seen)
+        torch.testing.assert_close(result.inner.cpu(), scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+def test_attention_of_plain_tensors_is_not() -> None:
+    q, k, v = torch.randn(3, 2, 4, 6, 8).to(DEVICE).unbind()
+    with Seen() as seen:
+        scaled_dot_product_attention(q, k, v)
+    assert "aten._scaled_dot_product_fused_attention_overrideable.default" in seen.ops
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 5, 8)])
+@pytest.mark.parametrize("placement", [Shard(0), Shard(1), Replicate()])
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_is_taken_apart(fake: None, shape: tuple[int, ...], placement: Any, bias: bool) -> None:
+    def applied(device: str) -> list[torch.Tensor]:
+        mesh = mesh_of(device)
+        torch.manual_seed(3)
+        x, w, b = torch.randn(*shape).to(device), torch.randn(16, 8).to(device), torch.randn(16).to(device)
+        inputs = [DTensor.from_local(x, mesh, [Replicate()]), distribute_tensor(w, mesh, [placement])]
+        if bias:
+            inputs.append(distribute_tensor(b, mesh, [placement if placement == Shard(0) else Replicate()]))
+        for tensor in inputs:
+            tensor.requires_grad_()
+        result = torch.nn.functional.linear(*inputs)
+        grads = torch.autograd.grad(result.sum(), inputs)
+        return [local(t.detach()).cpu() for t in (result, *grads)]
+
+    torch.testing.assert_close(applied(DEVICE), applied("cpu"), rtol=1e-4, atol=1e-5)

@@ -1,12 +1,14 @@
 // Which implementation scaled_dot_product_attention takes for tensors of this device: the fused operator, which has a rule
 // (ops/contraction/attention.cpp), wherever the rule lowers the call; else PyTorch's own math.
 //
-// Asked by sizes and dtypes only: fake tensors come here too.
+// Asked by sizes and dtypes only: fake tensors come here too. Subclasses see what attention is made of, as with linear
+// (linear.cpp). DTensor is told of the operator, as it can't take a causal one apart: the mask is a plain tensor.
 #include <ATen/Context.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
+#include "device/services/subclass.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -43,13 +45,17 @@ bool broadcasts(const at::Tensor& mask, const at::Tensor& query, const at::Tenso
   return true;
 }
 
+bool knows_parts_only(const at::Tensor& tensor) { return subclass_of(tensor) == Subclass::kOther; }
+
 int64_t choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> /*scale*/,
                bool grouped) {
   // Its log-sum-exp is float32: float64 would lose half its digits in backward.
   const c10::ScalarType dtype = query.scalar_type();
   const bool dtype_fits = dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16;
-  const bool fused = at::globalContext().userEnabledOverrideableSDP() && dtype_fits && !(causal && mask) &&
+  const bool apart =
+      knows_parts_only(query) || knows_parts_only(key) || knows_parts_only(value) || (mask && knows_parts_only(*mask));
+  const bool fused = !apart && at::globalContext().userEnabledOverrideableSDP() && dtype_fits && !(causal && mask) &&
                      dropout < 1 && fits(query, key, value, grouped) && (!mask || broadcasts(*mask, query, key));
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }

@@ -18,7 +18,7 @@ std::atomic<Engine*> installed_engine{nullptr};
 std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
 std::atomic<InterruptTest> interrupt_test{nullptr};
-std::atomic<SubclassTest> subclass_test{nullptr};
+std::atomic<SubclassSource> subclass_source{nullptr};
 }  // namespace
 
 Engine& engine() {
@@ -46,11 +46,11 @@ void let_interrupts_pass() {
   if (test && test()) throw;
 }
 
-void install_subclass_test(SubclassTest test) { subclass_test = test; }
-bool is_subclass(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.key_set().has(c10::DispatchKey::Python)) return false;
-  const SubclassTest test = subclass_test;
-  return test && test(tensor);
+void install_subclass_source(SubclassSource source) { subclass_source = source; }
+Subclass subclass_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has(c10::DispatchKey::Python)) return Subclass::kNone;
+  const SubclassSource source = subclass_source;
+  return source ? source(tensor) : Subclass::kNone;
 }
 
 Counters& counters() {

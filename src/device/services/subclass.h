@@ -5,9 +5,16 @@
 
 namespace tpjrt::device {
 
-// Is it one, other than those that stand for a plain tensor while PyTorch traces? Installed by the Python room.
-using SubclassTest = bool (*)(const at::Tensor& tensor);
-void install_subclass_test(SubclassTest test);
-bool is_subclass(const at::Tensor& tensor);
+enum class Subclass {
+  kNone,     // a plain tensor, or one that stands for it while PyTorch traces
+  kDTensor,  // knows the ops that PyTorch has strategies for, and those that adapt/dtensor.py registers
+  kOther,
+};
+
+// Installed by the Python room.
+using SubclassSource = Subclass (*)(const at::Tensor& tensor);
+void install_subclass_source(SubclassSource source);
+Subclass subclass_of(const at::Tensor& tensor);
+inline bool is_subclass(const at::Tensor& tensor) { return subclass_of(tensor) != Subclass::kNone; }
 
 }  // namespace tpjrt::device
