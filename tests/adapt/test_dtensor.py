@@ -373,3 +373,24 @@ def test_linear_is_taken_apart(fake: None, shape: tuple[int, ...], placement: An
         return [local(t.detach()).cpu() for t in (result, *grads)]
 
     torch.testing.assert_close(applied(DEVICE), applied("cpu"), rtol=1e-4, atol=1e-5)
+
+
+# --- when work starts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_step_is_one_program_and_ends_at_the_optimizer(fake: None, way: Way) -> None:
+    model = way(network(DEVICE), mesh_of(DEVICE))
+    optimizer = adam(model)
+    batches = [torch.randn(2, 6, 16) for _ in range(5)]
+    told = []
+    for batch in batches:
+        torch_pjrt.reset_metrics()
+        loss = step(model, optimizer, batch.to(DEVICE))
+        assert not any(_C.is_pending(local(p.detach())) for p in model.parameters())
+        assert not _C.is_pending(loss)
+        metrics = torch_pjrt.metrics()
+        assert metrics["host_fallbacks"] == {}
+        told.append((metrics["syncs"], metrics["graphs_compiled"]))
+    assert told[2:] == [(1, 0)] * 3

@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from torch_pjrt import _C
+from torch_pjrt.program.subclasses import leaves
 
 
 def is_ours(tensor: torch.Tensor) -> bool:
@@ -18,6 +19,11 @@ def is_ours(tensor: torch.Tensor) -> bool:
 
 def parameters(group: dict[str, Any]) -> list[torch.Tensor]:
     return [p for p in group["params"] if is_ours(p)]
+
+
+def plain_parameters(group: dict[str, Any]) -> list[torch.Tensor]:
+    """Those, and what the others are made of, as the local tensor of a DTensor."""
+    return [leaf for leaf in leaves(group["params"]) if is_ours(leaf)]
 
 
 def make_momentum(optimizer: torch.optim.SGD) -> None:
@@ -68,7 +74,7 @@ def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     Each step is then the same graph, however seldom the loss is read."""
     if torch.compiler.is_compiling() or _C.tracing():
         return
-    _C.end_optimizer_step([p for group in optimizer.param_groups for p in parameters(group)])
+    _C.end_optimizer_step([p for group in optimizer.param_groups for p in plain_parameters(group)])
 
 
 def install() -> None:
