@@ -126,6 +126,7 @@ def trained(device: str, way: Way) -> list[torch.Tensor]:
     return [t.cpu() for t in (*losses, *(local(p.detach()) for p in model.parameters()))]
 
 
+@pytest.mark.filterwarnings("ignore:.*runs on the host")  # a device with a memory of its own warns of gloo
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_training_is_the_cpus(backend: Backend, way: Way) -> None:
     torch.testing.assert_close(trained(DEVICE, way), trained("cpu", way), rtol=1e-4, atol=1e-5)
@@ -143,6 +144,7 @@ def test_groups_serve_the_device(backend: Backend) -> None:
     dist.barrier()
 
 
+@pytest.mark.host_memory
 def test_a_group_that_is_bound_to_the_device(tmp_path: Path) -> None:
     where = f"file://{tmp_path}/store"
     dist.init_process_group(
@@ -234,6 +236,7 @@ def test_collectives_by_way_of_the_host() -> None:
     assert told["c10d::allreduce_"] == told["c10d::send"] == told["c10d::recv_"] == 2
 
 
+@pytest.mark.host_memory
 def test_a_collective_is_none_of_autograds_writes(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
