@@ -175,6 +175,7 @@ def test_step_of_a_closure() -> None:
     on_all(train)
 
 
+@pytest.mark.compiled
 def test_last_batch_of_an_epoch_compiles_once() -> None:
     """One more program for the smaller batch, although the learning rate is another in each epoch."""
     model = network().to("pjrt")

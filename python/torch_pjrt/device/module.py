@@ -90,7 +90,7 @@ from torch_pjrt.device.streams import (
 from torch_pjrt.device.streams import (
     stream as stream,
 )
-from torch_pjrt.program.metrics import Metrics
+from torch_pjrt.program.metrics import Metrics as _Metrics
 
 random = generators  # torch.cuda.random's names
 
@@ -255,7 +255,7 @@ def _is_in_bad_fork() -> bool:
 
 def metrics() -> dict[str, Any]:
     """The same as ``torch_pjrt.metrics()``."""
-    return Metrics(_C.metrics())
+    return _Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:
