@@ -229,3 +229,20 @@ def test_what_is_copied_to_the_host_is_warned_of(run: Run) -> None:
     """)
     assert result.stderr.count("[aten::nonzero] runs on the host at") == 1
     assert result.stderr.count("its result's shape depends on data") == 1
+
+
+def test_random_programs_by_programs_of_one_call(run: Run) -> None:
+    """The third way that a graph runs: here each call is compiled alone."""
+    done = run(
+        f"""
+        import sys, warnings, torch_pjrt
+        sys.path.insert(0, {str(ROOT)!r})
+        warnings.simplefilter("ignore")
+        from tests.engine.tier.test_random_programs import Drawn
+        for seed in range(100, 103):
+            Drawn(seed, switches=False).run(40)
+        assert torch_pjrt.metrics()["graphs_run_by_calls"] > 0
+        """,
+        TORCH_PJRT_COMPILE="auto",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
