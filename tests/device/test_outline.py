@@ -99,6 +99,8 @@ LAID_OUT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pixel_shuffle": lambda x: functional.pixel_shuffle(x, 2),
     "pixel_unshuffle": lambda x: functional.pixel_unshuffle(x, 2),
     "channel_shuffle": lambda x: functional.channel_shuffle(x, 2),
+    "roll": lambda x: x.roll(1, 2),
+    "roll by a whole": lambda x: x.roll((1, -6), (0, 2)),
     "attention": lambda x: functional.scaled_dot_product_attention(x, x, x),
     "attention of one head": lambda x: functional.scaled_dot_product_attention(*[x[0].transpose(0, 1)] * 3),
 }

@@ -46,11 +46,16 @@ void lay_out_like_second(const graph::Signature& /*signature*/, Outline& outline
   outline.results[0] = made_like(outline.operands.at(1), result.options());
 }
 
-// Over no dimensions it is that of the flat tensor, else of pieces that are put together.
+// Over no dimensions it is that of the flat tensor, else of two pieces that are put together, one of which may have no element
+// and then is contiguous.
 void lay_out_roll(const graph::Signature& signature, Outline& outline) {
-  if (outline.operands.at(0).numel() == 0) return;
-  const bool flat = signature.parameters.at(2).constant.toIntVector().empty();
-  lay_out(outline, flat ? at::MemoryFormat::Contiguous : outline.operands[0].suggest_memory_format());
+  const at::Tensor& self = outline.operands.at(0);
+  if (self.numel() == 0) return;
+  const std::vector<int64_t> shifts = signature.parameters.at(1).constant.toIntVector();
+  const std::vector<int64_t> dims = signature.parameters.at(2).constant.toIntVector();
+  bool contiguous = dims.empty();
+  for (size_t i = 0; i < dims.size(); ++i) contiguous |= shifts.at(i) % self.size(dims[i]) == 0;
+  lay_out(outline, contiguous ? at::MemoryFormat::Contiguous : self.suggest_memory_format());
 }
 
 // The memory format is left to the backend. Here it is channels last where the input or the weight is, as with oneDNN and

@@ -96,6 +96,7 @@ graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device
 }
 
 graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) {
+  if (!session_.client().is_host_memory()) return upload(dense, device, /*owned=*/false);
   const graph::TypePtr form = form_of(dense);
   const auto semantics =
       dense.nbytes() == 0 ? pjrt::HostBufferSemantics::kCopy : pjrt::HostBufferSemantics::kZeroCopyImmutable;
