@@ -1,12 +1,14 @@
 // The queue of compiles, and the threads that serve it.
 #include "engine/program/background.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -39,7 +41,17 @@ struct BackgroundCompile::Task {
 
 namespace {
 
-constexpr int kLowestPriority = 19;
+// A third of what a busy thread of the same user gets, where they share a processor; the lowest, 19, gets a seventieth.
+constexpr int kNice = 5;
+constexpr std::chrono::milliseconds kPatience{50};
+
+// Of this thread. Where it fails, it runs as others do.
+void lower_priority() {
+  const auto thread = static_cast<id_t>(syscall(SYS_gettid));
+  const sched_param none{};
+  (void)sched_setscheduler(static_cast<pid_t>(thread), SCHED_BATCH, &none);  // it interrupts nobody
+  (void)setpriority(PRIO_PROCESS, thread, kNice);
+}
 
 int most_threads() {
   static const int count = [] {
@@ -70,8 +82,7 @@ class Queue {
 
  private:
   [[noreturn]] void serve() {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)),
-                kLowestPriority);  // where it fails, it runs as others do
+    lower_priority();
     while (true) {
       std::shared_ptr<Task> task = next();
       if (!task->take()) continue;
@@ -109,12 +120,14 @@ BackgroundCompile::BackgroundCompile(std::function<CompiledText()> work) : task_
 
 bool BackgroundCompile::is_done() const { return engine::is_done(task_->compiled); }
 
-CompiledText BackgroundCompile::result(const std::function<CompiledText()>& instead) {
+CompiledText BackgroundCompile::result(const std::function<CompiledText(const Enough&)>& instead) {
   if (task_->take()) {
-    task_->work = instead;
+    task_->work = [&] { return instead([] { return false; }); };
     task_->run();
+  } else if (task_->compiled.wait_for(kPatience) != std::future_status::ready) {
+    CompiledText own = instead([this] { return is_done(); });
+    if (own.executable) return own;
   }
-  await_with_hook(task_->compiled);
   return task_->compiled.get();
 }
 

@@ -98,7 +98,7 @@ std::string Compiler::key(const pjrt::Client& client, const std::string& stableh
 }
 
 CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
-                               size_t ops, Compiling compiling) {
+                               size_t ops, Compiling compiling, const std::function<bool()>& enough) {
   std::string key;
   if (disk_.is_on()) {
     key = this->key(client, stablehlo, options);
@@ -116,7 +116,8 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
     compiled.executable = client.compile(stablehlo, options);
   } else {
     const CompileProgress progress(ops);
-    compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options);
+    compiled.executable = compile_interruptibly(client.shared_from_this(), stablehlo, options, enough);
+    if (!compiled.executable) return {};
   }
   const bool was_long = std::chrono::steady_clock::now() - start > kLongCompile;
   if (!key.empty()) keep(key, *compiled.executable);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,9 +26,10 @@ class Compiler {
  public:
   // Reads the environment.
   Compiler();
-  // `ops`: the size of the graph, for the progress line. Throws pjrt::Error where the plugin refuses the program.
+  // `ops`: the size of the graph, for the progress line. Throws pjrt::Error where the plugin refuses the program. Awaited, it
+  // gives nothing once `enough` is true (compile_interruptibly).
   CompiledText compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
-                       size_t ops, Compiling compiling);
+                       size_t ops, Compiling compiling, const std::function<bool()>& enough);
   // Did a process say so of this graph? `graph`: any text that tells it, the same in all processes.
   bool is_paid(const pjrt::Client& client, const std::string& graph);
   void set_paid(const pjrt::Client& client, const std::string& graph);

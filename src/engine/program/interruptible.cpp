@@ -55,7 +55,8 @@ std::shared_ptr<Compile> start(std::shared_ptr<pjrt::Client> client, std::string
 }  // namespace
 
 std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Client> client, std::string text,
-                                                        pjrt::CompileOptions options) {
+                                                        pjrt::CompileOptions options,
+                                                        const std::function<bool()>& enough) {
   if (pjrt::wait_hook() == nullptr) {
     const Unfinished unfinished;
     return client->compile(text, options);
@@ -68,15 +69,21 @@ std::shared_ptr<pjrt::Executable> compile_interruptibly(std::shared_ptr<pjrt::Cl
     if (left && is_done(left->result)) left.reset();
   }
   if (!compile) compile = start(std::move(client), std::move(text), std::move(options));
-  try {
-    await_with_hook(compile->result);
-  } catch (...) {
+  const auto leave = [&] {
     end_despite_unfinished();
     const std::lock_guard guard(lock());
     left_behind() = compile;
+  };
+  bool is_done = false;
+  try {
+    is_done = await_with_hook(compile->result, enough);
+  } catch (...) {
+    leave();
     throw;
   }
-  return compile->result.get();
+  if (is_done) return compile->result.get();
+  leave();
+  return nullptr;
 }
 
 }  // namespace tpjrt::engine

@@ -141,8 +141,11 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
   const std::shared_ptr<Program> program = coming.program;
   Making making;
   try {
-    const auto compile = [&] { return session_.compile_text(coming.text, coming.options, walk.nodes.size()); };
-    const CompiledText compiled = coming.background ? coming.background->result(compile) : compile();
+    const auto compile = [&](const BackgroundCompile::Enough& enough) {
+      return session_.compile_text(coming.text, coming.options, walk.nodes.size(), Compiling::kAwaited, enough);
+    };
+    const CompiledText compiled =
+        coming.background ? coming.background->result(compile) : compile([] { return false; });
     program->executable = compiled.executable;
     making.from_disk = compiled.from_disk;
     (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;

@@ -166,9 +166,9 @@ c10::DeviceIndex Session::most_devices() {
 }
 
 CompiledText Session::compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
-                                   Compiling compiling) {
+                                   Compiling compiling, const std::function<bool()>& enough) {
   RECORD_FUNCTION("pjrt::compile", {});
-  return compiler_.compile(client(), stablehlo, options, ops, compiling);
+  return compiler_.compile(client(), stablehlo, options, ops, compiling, enough);
 }
 
 void Session::enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin) {

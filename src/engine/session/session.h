@@ -67,9 +67,10 @@ class Session {
   void tell_later(const Wait& wait) { waits_.push_back(wait); }
 
   // The one way from StableHLO to an executable, through the disk cache. `ops`: the size of the graph. Throws
-  // pjrt::Error where the plugin refuses the program. From any thread.
-  CompiledText compile_text(const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
-                            Compiling compiling = Compiling::kAwaited);
+  // pjrt::Error where the plugin refuses the program. Nothing once `enough` is true. From any thread.
+  CompiledText compile_text(
+      const std::string& stablehlo, const pjrt::CompileOptions& options, size_t ops,
+      Compiling compiling = Compiling::kAwaited, const std::function<bool()>& enough = [] { return false; });
   // Note [Tiers]: has an earlier process compiled this graph?
   bool is_paid(const std::string& graph) { return compiler_.is_paid(client(), graph); }
   void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
