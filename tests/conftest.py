@@ -45,11 +45,11 @@ BY_DEFAULT = os.environ.get("TORCH_PJRT_COMPILE", "auto")
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("each_way") and not metafunc.definition.get_closest_marker("compiled"):
-        metafunc.parametrize("way", ["auto", "first"], ids=["by calls", "compiled"], indirect=True)
+        metafunc.parametrize("tier", ["auto", "first"], ids=["by calls", "compiled"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """When graphs are compiled, here and in processes that the test starts: as users have it, unless it is marked."""
     is_compiled = request.node.get_closest_marker("compiled")
     policy: str = getattr(request, "param", "first" if is_compiled else BY_DEFAULT)
@@ -61,7 +61,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture(autouse=True)
-def nothing_counted(way: str) -> None:
+def nothing_counted(tier: str) -> None:
     """A test reads its own counts, whichever tests ran before it in the same worker.
 
     What they left in cycles may still be pending: a large graph would be run, and counted, beside the first read.

@@ -22,6 +22,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.functional import scaled_dot_product_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -34,6 +35,12 @@ DEVICE = "pjrt"
 Backend = str
 
 
+def end_of_world() -> None:
+    """PyTorch keeps what it has found for a mesh, with the groups of the first one that is equal."""
+    _clear_sharding_prop_cache()
+    dist.destroy_process_group()
+
+
 @pytest.fixture(params=["fake", "gloo"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     if request.param == "fake":
@@ -41,14 +48,14 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
     else:
         dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield request.param
-    dist.destroy_process_group()
+    end_of_world()
 
 
 @pytest.fixture
 def fake() -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     yield
-    dist.destroy_process_group()
+    end_of_world()
 
 
 class Attention(nn.Module):

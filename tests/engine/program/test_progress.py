@@ -17,7 +17,6 @@ SOURCE = """\
 import os, sys
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), 2)
 import torch, torch_pjrt
-
 x = torch.rand(50, 51).to("pjrt")
 for size in range(10, 50):
     x = x[:, :size].sort(dim=1)[0].repeat(1, 6)[:, :51] + 1
