@@ -5,8 +5,8 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/accumulate.h>
 
