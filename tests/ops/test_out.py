@@ -17,13 +17,13 @@ from tests.ops.opinfo import (
     UNSUPPORTED,
     assert_same,
     on_device,
+    on_the_cpu,
     samples,
     to_device,
     usual_dtype,
 )
 from tests.ops.test_opinfo import run
 from tests.warned import warned
-from torch_pjrt import _C
 
 pytestmark = pytest.mark.each_way
 
@@ -48,7 +48,7 @@ def test_out(name: str) -> None:
     dtype = usual_dtype(op)
     for sample in samples(op, dtype, COUNT):
         moved = on_device(sample)
-        result = run(op, sample)
+        result = run(op, sample, on_the_cpu(op))
         if not isinstance(result, torch.Tensor):
             continue
         for out in outs(result):
@@ -62,50 +62,12 @@ def test_out(name: str) -> None:
             assert_same(out_on_device, result, values=op.name not in UNPREDICTABLE)
 
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.int32, torch.bool)
-
-
 def said_of(call: Callable[[], object]) -> tuple[str, ...]:
     try:
         call()
     except Exception as error:
         return type(error).__name__, str(error).split("\n")[0]
     return ("done",)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_out])
-def test_an_out_of_another_dtype(name: str) -> None:
-    """Converted, or refused in the CPU's words, each of several too. By calls, as it is decided before."""
-    if name in UNSUPPORTED:
-        pytest.skip(UNSUPPORTED[name])
-    op = OPS[name]
-    _C.set_compile_policy("auto")
-    try:
-        for sample in samples(op, usual_dtype(op), 2):
-            moved, result = on_device(sample), run(op, sample)
-            results = list(result) if isinstance(result, (tuple, list)) else [result]
-            if not all(isinstance(one, torch.Tensor) for one in results):
-                continue
-
-            def given(outs: list[torch.Tensor], is_one: bool = isinstance(result, torch.Tensor)) -> Any:
-                return outs[0] if is_one else tuple(outs)
-
-            usual = [torch.empty_like(one) for one in results]
-            if said_of(lambda sample=sample, usual=usual, given=given: run_out(op, sample, given(usual))) != ("done",):
-                continue  # this sample's call has no out=
-            for which, dtype in itertools.product(range(len(results)), DTYPES):
-                outs = [torch.zeros_like(one, dtype=dtype if i == which else None) for i, one in enumerate(results)]
-                on_it = [to_device(out) for out in outs]
-                expected = said_of(lambda s=sample, outs=outs, given=given: run_out(op, s, given(outs)))
-                assert said_of(lambda s=moved, outs=on_it, given=given: run_out(op, s, given(outs))) == expected
-                if expected == ("done",) and op.name not in UNPREDICTABLE:
-                    for actual, wanted in zip(on_it, outs, strict=True):
-                        assert actual.stride() == wanted.stride()
-                        # Computed in the usual dtype, and rounded to the other.
-                        torch.testing.assert_close(actual.cpu(), wanted, rtol=1e-2, atol=1e-3, equal_nan=True)
-    finally:
-        _C.set_compile_policy("first")
 
 
 REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
