@@ -14,7 +14,7 @@ from torch.nn import functional
 import torch_pjrt
 from tests.fresh import Job, Server
 
-pytestmark = pytest.mark.each_way
+pytestmark = pytest.mark.compiled
 
 DEVICE = "pjrt"
 SHARE = float(os.environ.get("TORCH_PJRT_TEST_REWRITES", "0.01"))

@@ -17,8 +17,6 @@ import torch_pjrt.dynamo.backend  # noqa: F401  (fake tensors are those of a com
 from tests.ops.layouts import LAYOUTS, channels_last, laid_out, permuted, place, run
 from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, usual_dtype
 
-pytestmark = pytest.mark.each_way
-
 # Every op, with `all`; by default every 16th, and those whose kernels lay results out in ways of their own.
 EVERY = 1 if os.environ.get("TORCH_PJRT_TEST_STRIDES") == "all" else 16
 OWN_WAYS = (
