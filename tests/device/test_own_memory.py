@@ -246,3 +246,22 @@ def test_random_programs_by_programs_of_one_call(run: Run) -> None:
         TORCH_PJRT_COMPILE="auto",
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_ops_by_programs_of_one_call(environment: dict[str, str]) -> None:
+    """Some OpInfo entries, in the layouts that the others are tried in by PyTorch's kernels."""
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/ops/test_layouts.py", "-k"]
+    names = (
+        "fmod",
+        "embedding_bag",
+        "index_select",
+        "addmm",
+        "cumsum",
+        "sort",
+        "scaled_dot_product",
+        "masked_fill",
+        "conv2d",
+    )
+    done = subprocess.run([*command, " or ".join(names)], cwd=ROOT, env=environment, text=True, capture_output=True,
+                          timeout=500)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
