@@ -52,8 +52,10 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
       const Value& operand = node->operands[i];
       const CpuCall& call = *calls[node->local].call;
       operands.push_back({number(operand), false, call.writes(i)});
-      if (!operand.is_leaf() && (call.writes(i) || !call.takes_any_strides()))
-        calls[operand.node->local].aliases = false;
+      if (operand.is_leaf()) continue;
+      Call& source = calls[operand.node->local];
+      source.aliases &=
+          !call.writes(i) && call.takes_any_strides() && source.call->may_be_given(*node->signature->operands[i]);
     }
   }
   read.resize(values);

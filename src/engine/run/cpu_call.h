@@ -40,6 +40,9 @@ class CpuCall {
            std::vector<at::Tensor>& results) const;
   // Of a view: its elements where they lie in the base's memory, in no order of their own.
   at::Tensor alias(const graph::Node& node, const at::Tensor& base) const;
+  // May a kernel be given this view as it lies? Not what the caller has made contiguous before: there are kernels that
+  // believe it.
+  bool may_be_given(const graph::TensorType& operand) const { return strides_ == operand.strides; }
   // Does it take operands that lie in any way, as PyTorch's kernels do?
   bool takes_any_strides() const { return way_ == Way::kKernel || way_ == Way::kHostKernel; }
   // May another way be tried where it throws?
