@@ -23,16 +23,16 @@ CompiledText made(bool from_disk) {
   return {std::shared_ptr<pjrt::Executable>(one, reinterpret_cast<pjrt::Executable*>(one.get())), from_disk};
 }
 
-// A compile that ends when it is told to: one that a busy machine starves.
+// A compile that ends when it is told to: one that a busy machine starves. Its thread may outlive this.
 struct Starved {
-  std::promise<void> begun, fed;
-  std::shared_future<void> end = fed.get_future();
-  BackgroundCompile compile{[this] {
-    begun.set_value();
+  std::shared_ptr<std::promise<void>> begun = std::make_shared<std::promise<void>>();
+  std::promise<void> fed;
+  BackgroundCompile compile{[begun = begun, end = fed.get_future().share()] {
+    begun->set_value();
     end.wait();
     return made(/*from_disk=*/true);
   }};
-  Starved() { begun.get_future().wait(); }
+  Starved() { begun->get_future().wait(); }
 };
 
 TEST(Background, AWaitTakesOverWhatIsNotDone) {
