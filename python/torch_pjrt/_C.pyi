@@ -295,7 +295,11 @@ class Kernel:
     @property
     def platform(self) -> str: ...
 
-def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float: ...
+def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
+    """
+    x + y in a C++ loop; nanoseconds a call
+    """
+
 def _bench_costs(arg0: collections.abc.Sequence[torch.Tensor]) -> dict[str, float]:
     """
     of what is pending of these tensors: its work, and its predicted costs in nanoseconds

@@ -24,15 +24,9 @@ using Way = CpuCall::Way;
 
 std::atomic<uint64_t> all_refused = 0;
 
-// At the start of its storage, too, so that a view of it can be told by its storage (`over`).
 bool lies_as(const at::Tensor& tensor, const graph::TensorType& form) {
   return tensor.scalar_type() == form.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
          tensor.storage_offset() == 0;
-}
-
-at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
-  const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
-  return lies_as(tensor, form) ? tensor : empty_of(form).copy_(tensor);
 }
 
 // Can its kernel fail for what its operands hold, when it has written some of the result already? Indices do that.
@@ -70,6 +64,12 @@ Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
 
 at::Tensor empty_of(const graph::TensorType& type) {
   return at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype);
+}
+
+at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
+  if (lies_as(tensor, type)) return tensor;
+  const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
+  return lies_as(tensor, form) ? tensor : empty_of(form).copy_(tensor);
 }
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
@@ -115,7 +115,7 @@ void CpuCall::lay_out(Tensors& results, size_t first) const {
     if (tensor.sizes() != c10::IntArrayRef(type->sizes)) {
       throw graph::InternalError("a result of other sizes on the CPU: " + graph::to_string(*type));
     }
-    if (!lies_as(tensor, *type)) tensor = laid_out(tensor, *type);
+    tensor = laid_out(tensor, *type);
   }
 }
 

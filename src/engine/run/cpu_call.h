@@ -74,6 +74,8 @@ class CpuCall {
 
 // A new tensor of this type.
 at::Tensor empty_of(const graph::TensorType& type);
+// The tensor, or a copy of it, in this type's strides and at the start of its storage, so that a view of it can be told by that.
+at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type);
 // Nobody else reads this memory.
 bool is_alone(const at::Tensor& tensor);
 

@@ -7,6 +7,7 @@
 
 #include "device/services/interrupt.h"
 #include "engine/lower/call_lowering.h"
+#include "engine/run/cpu_call.h"
 #include "graph/order.h"
 #include "pjrt/api/event.h"
 
@@ -92,9 +93,6 @@ class Interpreter {
     if (s.op && !s.random) {
       const Subgraph& decomposition = lowering_of(s).decomposition;
       if (!decomposition.results.empty()) {
-        for (at::Tensor& operand : operands) {  // an alias, whose own views would not be told by its storage
-          if (operand.storage_offset() != 0 || !operand.is_non_overlapping_and_dense()) operand = operand.contiguous();
-        }
         results = run(decomposition, operands);
         return call.lay_out(results, 0);
       }
