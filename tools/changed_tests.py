@@ -11,7 +11,8 @@ from find_tests import imported
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMED = re.compile(r'aten::([a-z_0-9]+)|@(?:decomposition|composition|meta)\("([a-z_0-9]+)')
-OF_EVERY_OP = ("test_opinfo", "test_layouts", "test_out", "test_strides", "test_dtypes", "test_edges")
+# Files with a test for each op, named after it.
+OF_EVERY_OP = [f"tests/ops/test_{name}.py" for name in ("opinfo", "layouts", "out", "out_dtypes", "strides", "dtypes")]
 OF_EVERYTHING = ("tests/engine/tier/test_operands.py", "tests/device/test_views.py")
 
 
@@ -55,8 +56,9 @@ def find(paths: list[Path]) -> tuple[list[str], list[str]]:
     ops: dict[str, None] = {}
     for path in sorted(paths, key=lambda path: path.parts[0] != "tests"):
         for test in tests_of(path, tests):
-            if test.stem not in OF_EVERY_OP or path.parts[0] == "tests":
-                files[str(test.relative_to(ROOT))] = None
+            file = str(test.relative_to(ROOT))
+            if file not in OF_EVERY_OP or path.parts[0] == "tests":
+                files[file] = None
         if path.parts[0] in ("src", "python") and path.suffix in (".cpp", ".py"):
             ops |= dict.fromkeys(a or b for a, b in NAMED.findall((ROOT / path).read_text()))
     if any(path.parts[0] in ("src", "python") for path in paths):
@@ -68,3 +70,4 @@ if __name__ == "__main__":
     files, ops = find(changed(sys.argv[1]))
     print(" ".join(files))
     print(" or ".join(ops))
+    print(" ".join(OF_EVERY_OP))

@@ -4,9 +4,6 @@ four ranks, which communicate nothing and approximate what they would give."""
 from __future__ import annotations
 
 import inspect
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -29,6 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_pjrt
+from tests.two_processes import told_by_both
 from torch_pjrt import _C
 
 DEVICE = "pjrt"
@@ -262,16 +260,7 @@ def test_a_collective_is_none_of_autograds_writes(tmp_path: Path) -> None:
 @pytest.mark.host_memory
 def test_two_processes(tmp_path: Path) -> None:
     script = Path(__file__).with_name("two_ranks.py")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "store"), str(rank)], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        out, _ = process.communicate(timeout=300)
-        assert process.returncode == 0
-        told = json.loads(out.splitlines()[-1])
+    for told in told_by_both(script, tmp_path / "store"):
         assert {"c10d::allreduce_", "c10d::_reduce_scatter_base_"} <= set(told["counted"])
         for ours, theirs in zip(told["pjrt"], told["cpu"], strict=True):
             for found, wanted in zip(ours, theirs, strict=True):

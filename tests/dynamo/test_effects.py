@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,20 +9,12 @@ import torch
 from torch._higher_order_ops.print import print as print_in_graph
 
 import torch_pjrt
+from tests.two_processes import told_by_both
 
 
 def test_collectives(tmp_path: Path) -> None:
     script = Path(__file__).with_name("collectives.py")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "store"), str(rank)], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        out, _ = process.communicate(timeout=300)
-        assert process.returncode == 0
-        told = json.loads(out.splitlines()[-1])
+    for told in told_by_both(script, tmp_path / "store"):
         assert told["aot_eager"][0] == [3.0, 3.0]
         for found, wanted in zip(told["pjrt"], told["aot_eager"], strict=True):
             assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,19 +10,15 @@ from types import ModuleType
 
 import pytest
 
+from tests.module_at import module_at
+
 SOURCE = Path(__file__).parents[2] / "python/torch_pjrt/plugins.py"
 PLUGIN = b"\x7fELF\0other\0GetPjrtApi\0"
 
 
 def load() -> ModuleType:
     """The module by itself: it needs neither torch nor the rest of the package, and this holds it to that."""
-    spec = importlib.util.spec_from_file_location("plugins_under_test", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(SOURCE, "plugins_under_test")
 
 
 plugins = load()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,6 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.module_at import module_at
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = ROOT / "bench/gpu"
@@ -93,13 +94,7 @@ def conduct(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., di
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"gpu_{name}", GPU / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(GPU / f"{name}.py", f"gpu_{name}")
 
 
 def status(told: dict[str, Run]) -> dict[str, str]:

@@ -127,30 +127,19 @@ class HostBackend final : public Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { host_->setTimeout(timeout); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
-    HostCollective call("c10d::broadcast_");
-    Tensors all = call.updates(tensors);
-    return call.finish(host_->broadcast(all, opts));
+    return update<&Backend::broadcast>("c10d::broadcast_", tensors, opts);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
-    HostCollective call("c10d::allreduce_");
-    Tensors all = call.updates(tensors);
-    return call.finish(host_->allreduce(all, opts));
+    return update<&Backend::allreduce>("c10d::allreduce_", tensors, opts);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
-    HostCollective call("c10d::allreduce_coalesced_");
-    Tensors all = call.updates(tensors);
-    return call.finish(host_->allreduce_coalesced(all, opts));
+    return update<&Backend::allreduce_coalesced>("c10d::allreduce_coalesced_", tensors, opts);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
-    HostCollective call("c10d::reduce_");
-    Tensors all = call.updates(tensors);
-    return call.finish(host_->reduce(all, opts));
+    return update<&Backend::reduce>("c10d::reduce_", tensors, opts);
   }
   WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
-    HostCollective call("c10d::allgather_");
-    Tensors from = call.reads(inputs);
-    Lists to = call.writes(outputs);
-    return call.finish(host_->allgather(to, from, opts));
+    return move<&Backend::allgather>("c10d::allgather_", outputs, inputs, opts);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
     HostCollective call("c10d::_allgather_base_");
@@ -158,34 +147,21 @@ class HostBackend final : public Backend {
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
   WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
-    HostCollective call("c10d::allgather_coalesced_");
-    Tensors from = call.reads(inputs);
-    Lists to = call.writes(outputs);
-    return call.finish(host_->allgather_coalesced(to, from, opts));
+    return move<&Backend::allgather_coalesced>("c10d::allgather_coalesced_", outputs, inputs, opts);
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override {
-    HostCollective call("c10d::allgather_into_tensor_coalesced_");
-    Tensors from = call.reads(inputs), to = call.writes(outputs);
-    return call.finish(host_->allgather_into_tensor_coalesced(to, from, opts));
+    return move<&Backend::allgather_into_tensor_coalesced>("c10d::allgather_into_tensor_coalesced_", outputs, inputs,
+                                                           opts);
   }
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
-    HostCollective call("c10d::gather_");
-    Tensors from = call.reads(inputs);
-    Lists to = call.writes(outputs);
-    return call.finish(host_->gather(to, from, opts));
+    return move<&Backend::gather>("c10d::gather_", outputs, inputs, opts);
   }
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
-    HostCollective call("c10d::scatter_");
-    Lists from = call.reads(inputs);
-    Tensors to = call.writes(outputs);
-    return call.finish(host_->scatter(to, from, opts));
+    return move<&Backend::scatter>("c10d::scatter_", outputs, inputs, opts);
   }
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
-    HostCollective call("c10d::reduce_scatter_");
-    Lists from = call.reads(inputs);
-    Tensors to = call.writes(outputs);
-    return call.finish(host_->reduce_scatter(to, from, opts));
+    return move<&Backend::reduce_scatter>("c10d::reduce_scatter_", outputs, inputs, opts);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
     HostCollective call("c10d::_reduce_scatter_base_");
@@ -194,9 +170,8 @@ class HostBackend final : public Backend {
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override {
-    HostCollective call("c10d::reduce_scatter_tensor_coalesced_");
-    Tensors from = call.reads(inputs), to = call.writes(outputs);
-    return call.finish(host_->reduce_scatter_tensor_coalesced(to, from, opts));
+    return move<&Backend::reduce_scatter_tensor_coalesced>("c10d::reduce_scatter_tensor_coalesced_", outputs, inputs,
+                                                           opts);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
@@ -205,9 +180,7 @@ class HostBackend final : public Backend {
     return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
-    HostCollective call("c10d::alltoall_");
-    Tensors from = call.reads(inputs), to = call.writes(outputs);
-    return call.finish(host_->alltoall(to, from, opts));
+    return move<&Backend::alltoall>("c10d::alltoall_", outputs, inputs, opts);
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     HostCollective call("c10d::send");
@@ -234,6 +207,20 @@ class HostBackend final : public Backend {
   }
 
  private:
+  template <auto collective, class Options>
+  WorkPtr update(const char* op, Tensors& tensors, const Options& opts) {
+    HostCollective call(op);
+    Tensors all = call.updates(tensors);
+    return call.finish((host_.get()->*collective)(all, opts));
+  }
+  template <auto collective, class Outputs, class Inputs, class Options>
+  WorkPtr move(const char* op, Outputs& outputs, Inputs& inputs, const Options& opts) {
+    HostCollective call(op);
+    Inputs from = call.reads(inputs);
+    Outputs to = call.writes(outputs);
+    return call.finish((host_.get()->*collective)(to, from, opts));
+  }
+
   c10::intrusive_ptr<Backend> host_;
 };
 
