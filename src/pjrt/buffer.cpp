@@ -65,6 +65,10 @@ Buffer::~Buffer() {
     if (release_) release_();
     return;
   }
+  destroy(handle);
+}
+
+void Buffer::destroy(PJRT_Buffer* handle) const {
   TPJRT_ARGS(PJRT_Buffer_Destroy, args);
   args.buffer = handle;
   api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
@@ -75,9 +79,7 @@ PJRT_Buffer* Buffer::hand_over() const {
   auto [handle, done] = client_->hand_over(data_.load(std::memory_order_acquire), *type_, device_index_);
   PJRT_Buffer* none = nullptr;
   if (!handle_.compare_exchange_strong(none, handle, std::memory_order_acq_rel)) {
-    TPJRT_ARGS(PJRT_Buffer_Destroy, args);
-    args.buffer = handle;
-    api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
+    destroy(handle);
     return none;
   }
   if (release_) done.on_ready(std::move(release_));

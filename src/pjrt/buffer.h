@@ -97,6 +97,7 @@ class Buffer {
  private:
   const Api& api() const;
   PJRT_Buffer* hand_over() const;
+  void destroy(PJRT_Buffer* handle) const;
   const void* ask_host_pointer() const;
 
   std::shared_ptr<const Client> client_;

@@ -9,6 +9,7 @@
 
 #include "device/call/operator.h"
 #include "device/record/recorder.h"
+#include "device/tensor/access.h"
 
 namespace tpjrt::device {
 namespace {
@@ -25,20 +26,6 @@ void warn(const char* op, const char* index) {
 
 at::Tensor nothing_of(const at::Tensor& self) { return at::zeros(self.sizes(), self.options().dtype(at::kBool)); }
 
-// The dimensions along which elements share memory.
-std::vector<int64_t> shared_dims(const at::Tensor& self) {
-  std::vector<int64_t> dims;
-  for (int64_t dim = 0; dim < self.dim(); ++dim) {
-    if (self.stride(dim) == 0 && self.size(dim) > 1) dims.push_back(dim);
-  }
-  return dims;
-}
-
-at::Tensor memory_of(at::Tensor self, const std::vector<int64_t>& shared) {
-  for (const int64_t dim : shared) self = self.narrow(dim, 0, 1);
-  return self;
-}
-
 void give_back(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self) {
   torch::jit::drop(stack, op.arguments.size());
   stack.emplace_back(self);
@@ -48,7 +35,7 @@ void give_back(const Operator& op, torch::jit::Stack& stack, const at::Tensor& s
 void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, at::Tensor mask,
           const c10::IValue& value) {
   const std::vector<int64_t> shared = shared_dims(self);
-  at::Tensor memory = memory_of(self, shared);
+  at::Tensor memory = one_of(self, shared);
   for (const int64_t dim : shared) mask = mask.any(dim, /*keepdim=*/true);
   if (value.isScalar()) {
     memory.masked_fill_(mask, value.toScalar());
@@ -62,7 +49,7 @@ void fill(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, 
 void accumulate(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, const c10::IValue& indices,
                 const at::Tensor& values) {
   const std::vector<int64_t> shared = shared_dims(self);
-  at::Tensor memory = memory_of(self, shared);
+  at::Tensor memory = one_of(self, shared);
   const at::Tensor zeros = at::zeros(self.sizes(), self.options());
   const at::Tensor added = zeros.index_put(indices.toOptionalTensorList(), values, /*accumulate=*/true);
   if (self.scalar_type() == at::kBool) {

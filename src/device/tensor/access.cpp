@@ -253,4 +253,17 @@ void keep_prefix(LazyStorage* storage, const Value& old) {
       flat(old, dtype, nbytes / static_cast<int64_t>(c10::elementSize(dtype)), storage->device().index()));
 }
 
+std::vector<int64_t> shared_dims(const at::Tensor& tensor) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) dims.push_back(dim);
+  }
+  return dims;
+}
+
+at::Tensor one_of(at::Tensor tensor, const std::vector<int64_t>& dims) {
+  for (const int64_t dim : dims) tensor = tensor.narrow(dim, 0, 1);
+  return tensor;
+}
+
 }  // namespace tpjrt::device

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "device/tensor/storage.h"
 #include "graph/node.h"
 
@@ -34,5 +36,9 @@ void write_prefix(LazyStorage* storage, graph::Value old, c10::ScalarType dtype)
 void keep_prefix(LazyStorage* storage, const graph::Value& old);
 // The tensor's type as it stands, strides included.
 graph::TypePtr type_of(const at::Tensor& tensor);
+// The dimensions of a tensor, of any device, along which elements share memory.
+std::vector<int64_t> shared_dims(const at::Tensor& tensor);
+// The first along each of these dimensions.
+at::Tensor one_of(at::Tensor tensor, const std::vector<int64_t>& dims);
 
 }  // namespace tpjrt::device

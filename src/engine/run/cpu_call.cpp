@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "device/tensor/access.h"
 #include "engine/memory/outside_memory.h"
 #include "graph/errors.h"
 
@@ -131,14 +132,10 @@ at::Tensor CpuCall::alias(const Node& node, const at::Tensor& base) const {
 at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
   at::Tensor base =
       is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0]).copy_(operands[0]);
-  at::Tensor update = operands[1];
-  at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
-  for (int64_t dim = 0; dim < place.dim(); ++dim) {  // elements that share memory are written the same value
-    if (place.stride(dim) != 0 || place.size(dim) < 2) continue;
-    place = place.narrow(dim, 0, 1);
-    update = update.narrow(dim, 0, 1);
-  }
-  place.copy_(update);
+  const at::Tensor& update = operands[1];
+  const at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
+  const std::vector<int64_t> shared = device::shared_dims(place);  // whose elements are written the same value
+  device::one_of(place, shared).copy_(device::one_of(update, shared));
   return base;
 }
 
