@@ -7,6 +7,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+Times = TypeVar("Times")
 
 
 @dataclasses.dataclass
@@ -45,19 +48,21 @@ def repeat_for(work: Callable[[], object], duration: float = 0.02) -> int:
     return max(1, int(duration / max(seconds(work, 1), 1e-7)))
 
 
-def in_turns(calls: dict[str, Callable[[], object]], *, rounds: int, turn: float = 0.02) -> dict[str, list[float]]:
-    """Seconds of a call, of each of several ways of doing the same, one time a round. A turn takes about `turn`."""
-    counts = {name: repeat_for(call, turn) for name, call in calls.items()}
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+def in_rounds(timed: Callable[[], Times], rounds: int) -> list[Times]:
+    """What each of the rounds took. No garbage is collected meanwhile."""
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
-            for name, call in calls.items():
-                taken[name].append(seconds(call, counts[name]))
+        return [timed() for _ in range(rounds)]
     finally:
         gc.enable()
-    return taken
+
+
+def in_turns(calls: dict[str, Callable[[], object]], *, rounds: int, turn: float = 0.02) -> dict[str, list[float]]:
+    """Seconds of a call, of each of several ways of doing the same, one time a round. A turn takes about `turn`."""
+    counts = {name: repeat_for(call, turn) for name, call in calls.items()}
+    taken = in_rounds(lambda: {name: seconds(call, counts[name]) for name, call in calls.items()}, rounds)
+    return {name: [times[name] for times in taken] for name in calls}
 
 
 def compare(
@@ -90,12 +95,7 @@ def compare_timed(
     name: str, timed: Callable[[], tuple[float, float]], target: float | None, *, against: str, rounds: int = 25
 ) -> Result:
     """As compare(), for what takes its own time: `timed` returns (ours, reference) in seconds."""
-    gc.collect()
-    gc.disable()
-    try:
-        pairs = [timed() for _ in range(rounds)]
-    finally:
-        gc.enable()
+    pairs = in_rounds(timed, rounds)
     ours, reference = zip(*pairs, strict=True)
     return Result(
         name,
