@@ -34,7 +34,11 @@ Backend = str
 
 
 def end_of_world() -> None:
-    """PyTorch keeps what it has found for a mesh, with the groups of the first one that is equal."""
+    """PyTorch keeps what it has found for a mesh, with the groups of the first one that is equal: once for each thread,
+    and autograd has a thread for the device."""
+    x = torch.ones(1, device=DEVICE, requires_grad=True)
+    x.register_hook(lambda _: _clear_sharding_prop_cache())
+    x.sum().backward()
     _clear_sharding_prop_cache()
     dist.destroy_process_group()
 

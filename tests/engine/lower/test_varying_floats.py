@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 import torch_pjrt
 
+pytestmark = pytest.mark.compiled  # a graph run by calls is compiled when it has paid for it, in any round
+
 
 def compiles(step: Callable[[int], object], rounds: int = 7) -> list[int]:
     """How many programs each round compiles."""
