@@ -131,6 +131,11 @@ class Trace:
     placeholders for the arguments of a function, then the program that it is
     """
     @staticmethod
+    def is_known(arg0: torch.Tensor) -> bool:
+        """
+        is the tensor's value the same in every call?
+        """
+    @staticmethod
     def same(arg0: torch.Tensor, arg1: torch.Tensor) -> bool:
         """
         were two tensors computed in the same way from the same values?

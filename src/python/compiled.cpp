@@ -180,6 +180,7 @@ void bind_compiled(py::module_& m) {
       .def("reached", &Trace::reached, "of each argument: do these tensors depend on its first value?")
       .def("alias", &Trace::alias)
       .def_static("same", &engine::is_same, "were two tensors computed in the same way from the same values?")
+      .def_static("is_known", &engine::is_known, "is the tensor's value the same in every call?")
       .def("keep", &Trace::keep, "lets go of arguments that nothing depends on")
       .def("compile", &compile, py::arg("results"), py::arg("devices"), py::arg("random_device"),
            py::arg("also") = std::vector<at::Tensor>());

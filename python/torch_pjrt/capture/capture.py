@@ -15,8 +15,16 @@ from torch_pjrt import _C
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
-from torch_pjrt.capture.recording import CPU, Before, Compound, Piece, Recording, State, recording
+from torch_pjrt.capture.recording import (
+    Before,
+    Compound,
+    Piece,
+    Recording,
+    State,
+    recording,
+)
 from torch_pjrt.capture.scalars import Number
+from torch_pjrt.capture.stand_ins import CPU, LIST, SINGLE, TUPLE
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -24,7 +32,6 @@ from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_subclass, leaves, leaves_of
 
-SINGLE, TUPLE, LIST = range(3)
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
 _lock = threading.RLock()
 
@@ -144,6 +151,7 @@ def _run_once(
                 f"{error}. If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
             ) from error
         mode.check_memory()
+        mode.check_borrowed()
         for i, argument in enumerate(given):
             if argument.grad is not None:
                 raise CaptureError(

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.capture.capture import LIST, Capture, capture
+from torch_pjrt.capture.capture import Capture, capture
 from torch_pjrt.capture.finding import find
+from torch_pjrt.capture.stand_ins import LIST
 from torch_pjrt.capture.ties import Ties
 from torch_pjrt.program.shown import new_watcher, watching
 from torch_pjrt.program.subclasses import differences, form_of, is_subclass, leaves

@@ -6,6 +6,7 @@ call at its *place*. Places are looked up by ``src/python/captured.cpp``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import _device_constructors
 
 from torch_pjrt import _C
-from torch_pjrt.capture.kept import Kept, Made
+from torch_pjrt.capture.kept import Made
 from torch_pjrt.capture.scalars import Number, apply, concrete, holds_number, read_numbers
+from torch_pjrt.capture.stand_ins import CPU, check_leaf, known_value, like
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
@@ -27,15 +29,12 @@ from torch_pjrt.program.effects import has_effects, is_custom
 from torch_pjrt.program.placeholders import (
     DEVICE,
     has_memory_of,
-    make_placeholder,
     naming_device,
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import form_of, is_closed, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import form_of, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import in_backward, tracing
-
-CPU = torch.device("cpu")
 
 T = torch.Tensor
 READS = {
@@ -131,47 +130,6 @@ def check_call(func: Any, kwargs: dict[str, Any]) -> None:
         )
 
 
-def like(trace: Any, real: torch.Tensor, name: str) -> torch.Tensor:
-    """A placeholder for ``real``."""
-    if isinstance(real, Kept):
-        raise CaptureError(
-            f"{name} was made while a function was captured, and has no value: it was kept somewhere (a list, an "
-            "attribute, a cache). Make it before the captured function is called, or anew in each call"
-        )
-    if real.device.type not in ("cpu", "pjrt") and not _C.is_shared(real.device):
-        raise CaptureError(
-            f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
-            "plugin for CUDA"
-        )
-    if is_closed(real):
-        raise CaptureError(
-            f"{name} is a {type(real).__name__}, which doesn't say what it is made of (it has no __tensor_flatten__): "
-            "give the function what it is made of, and make it there"
-        )
-    if torch.nn.parameter.is_lazy(real):
-        raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
-    plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
-    if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
-        raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
-    check_leaf(real, name)
-    with (
-        torch.no_grad(),
-        torch.utils._python_dispatch._disable_current_modes(),
-    ):  # who watches sees the function's calls
-        result = make_placeholder(trace, real)
-        if isinstance(real, torch.nn.Parameter):
-            return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
-    return result.requires_grad_() if real.requires_grad else result
-
-
-def check_leaf(real: torch.Tensor, name: str) -> None:
-    if real.requires_grad and not real.is_leaf:
-        raise CaptureError(
-            f"{name} was computed by differentiable operations outside of the captured function; detach it, or compute "
-            "it inside"
-        )
-
-
 def check_gradient(owner: State) -> None:
     if owner.real.grad is not None and owner.real.grad.requires_grad:
         raise CaptureError(f"{owner.name}.grad requires grad: double backward across calls is not captured")
@@ -214,6 +172,10 @@ class Recording(TorchFunctionMode):
         self.held: set[int] = set()  # those of them that the function holds itself, too
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
+        self.on_cpu: set[int] = set()  # the memory of placeholders for tensors of the CPU
+        self.constants: dict[
+            int, torch.UntypedStorage
+        ] = {}  # what torch.tensor made in the function, anew in each call
         self.made = Made(self.trace.reached)
         self.start = _C.node_id(torch.zeros((), device=DEVICE)) or 0
 
@@ -232,6 +194,8 @@ class Recording(TorchFunctionMode):
         """A placeholder whose memory the function must keep."""
         result = like(self.trace, real, name)
         self.memory.append((name, result, _memory(result)))
+        if real.device.type == "cpu":
+            self.on_cpu.add(result.untyped_storage().data_ptr())
         if not has_memory_of(result, real):
             self.partial[result.untyped_storage().data_ptr()] = name
         return result
@@ -329,13 +293,26 @@ class Recording(TorchFunctionMode):
                     "like): write into it with copy_, or return the new tensor"
                 )
 
+    def check_borrowed(self) -> None:
+        """What nothing but this recording holds was made in the function, where no recorder saw it: a constant."""
+        changed = self.trace.changed()
+        for index, piece in enumerate(self.pieces):
+            if piece.container is piece.real and changed[self.position(index)] and sys.getrefcount(piece.real) <= 3:
+                raise CaptureError(
+                    "the function writes into a tensor that it makes of memory of its own (torch.from_numpy and the "
+                    "like), which only the capture would see: copy it first (torch.tensor(array), or .clone())"
+                )
+
     def followers_follow(self) -> bool:
         """Did the function do to each follower what it did to its leader?"""
         return all(_C.Trace.same(f.piece.placeholder, self.pieces[f.leader].placeholder) for f in self.followers)
 
     def was_there_before(self, tensor: torch.Tensor) -> bool:
         node = _C.node_id(tensor)
-        return node is not None and node <= self.start
+        if node is None or node > self.start:
+            return False
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.untyped_storage().data_ptr() not in self.constants
 
     def position(self, piece_index: int) -> int:
         return len(self.arguments) + piece_index
@@ -387,6 +364,15 @@ class Recording(TorchFunctionMode):
             kwargs = {**kwargs, "device": means(torch.device(given))}
         return args, kwargs
 
+    def arrived(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """What was moved from the CPU to where the function computes is a copy, which the function may write."""
+        if self.home.type == "cpu" or not isinstance(result, torch.Tensor) or is_subclass(result):
+            return result
+        if result.untyped_storage().data_ptr() not in self.on_cpu:
+            return result
+        named = [a for a in (*args[1:], *kwargs.values()) if isinstance(a, (torch.device, torch.Tensor))]
+        return result if func is T.to and not named else result.clone()
+
     def mirror_autocast(self) -> None:
         """``torch.autocast("cpu")``, or of CUDA, means the device that stands for it."""
         if self.home.type == "pjrt":
@@ -407,11 +393,14 @@ class Recording(TorchFunctionMode):
         args, kwargs = self.lift(args), self.lift(kwargs or {})
         args, kwargs = self.moved(func, args, kwargs)
         if func in MOVES and MOVES[func] == self.home.type:
-            return args[0]
+            return self.arrived(func, args, kwargs, args[0])
         if func is T.item and args[0].is_floating_point():
             with torch.no_grad():
                 return Number(args[0].detach().double().reshape(()))
         if func in READS or func is T.item:
+            known = known_value(args[0])
+            if known is not None:
+                return func(known, *args[1:], **kwargs)
             raise ValueNeeded(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"
@@ -435,6 +424,11 @@ class Recording(TorchFunctionMode):
             needs_value = any(isinstance(a, torch.Tensor) and a.dim() == 0 for a in (*args, *kwargs.values()))
             kind = ValueNeeded if needs_value else CaptureError
             raise kind(f"{name} can't be part of a program: {error}") from error
+        if func is T.to or func is getattr(T, "pjrt", None):
+            result = self.arrived(func, args, kwargs, result)
+        if func in _device_constructors() and isinstance(result, torch.Tensor) and result.device.type == "pjrt":
+            memory = result.untyped_storage()
+            self.constants.setdefault(memory.data_ptr(), memory)
         found = pytree.tree_leaves(result)
         results = leaves(leaf for leaf in found if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf))
         self.made.add(leaf for leaf in results if leaf.device.type == "pjrt" and not self.was_there_before(leaf))

@@ -11,8 +11,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
-from torch_pjrt.capture.capture import LIST, Capture, StateMade, capture
+from torch_pjrt.capture.capture import Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
+from torch_pjrt.capture.stand_ins import LIST
 from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.program.shown import new_watcher, watching
 from torch_pjrt.program.subclasses import form_of, is_subclass, leaves

@@ -67,22 +67,44 @@ std::vector<bool> Trace::changed() const {
   return result;
 }
 
-std::vector<bool> Trace::reached(const std::vector<at::Tensor>& from) const {
+namespace {
+
+// Visits each node that the tensors rest on once. Under graph_lock().
+template <class F>
+void for_each_below(const std::vector<at::Tensor>& from, F&& visit_node) {
   std::vector<const graph::Node*> pending;
   std::unordered_set<const graph::Node*> seen;
   const auto visit = [&](const Value& value) {
     if (value && seen.insert(value.node.get()).second) pending.push_back(value.node.get());
   };
-  std::lock_guard lock(graph::graph_lock());
   for (const at::Tensor& tensor : from) visit(device::storage_of(tensor)->cell.value());
   while (!pending.empty()) {
     const graph::Node* node = pending.back();
     pending.pop_back();
+    visit_node(*node);
     for (const Value& operand : node->operands) visit(operand);
   }
+}
+
+}  // namespace
+
+std::vector<bool> Trace::reached(const std::vector<at::Tensor>& from) const {
+  std::unordered_set<const graph::Node*> seen;
+  std::lock_guard lock(graph::graph_lock());
+  for_each_below(from, [&](const graph::Node& node) { seen.insert(&node); });
   std::vector<bool> result;
   for (const TracedArgument& argument : arguments) result.push_back(seen.contains(argument.leaf.get()));
   return result;
+}
+
+bool is_known(const at::Tensor& tensor) {
+  bool known = true;
+  std::lock_guard lock(graph::graph_lock());
+  for_each_below({tensor}, [&](const graph::Node& node) {
+    known &= !node.is_leaf() || node.data;
+    for (const graph::Number& number : node.numbers) known &= number.kind != graph::Number::Kind::kKey;
+  });
+  return known;
 }
 
 at::Tensor Trace::alias(size_t index) const {

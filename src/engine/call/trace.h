@@ -61,4 +61,7 @@ class Trace {
 // Were the two tensors computed by the same calls from the same values? False where that is not obvious.
 bool is_same(const at::Tensor& a, const at::Tensor& b);
 
+// Does the tensor's value rest on no argument of any trace and on no random draw? Then every call has the same.
+bool is_known(const at::Tensor& tensor);
+
 }  // namespace tpjrt::engine

@@ -1,0 +1,72 @@
+"""What stands for a tensor while a function is captured, and what a traced tensor is known to be."""
+
+from __future__ import annotations
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.capture.kept import Kept
+from torch_pjrt.capture.wrapped import is_wrapped
+from torch_pjrt.errors import CaptureError
+from torch_pjrt.program.placeholders import DEVICE, make_placeholder
+from torch_pjrt.program.subclasses import is_closed, is_subclass
+
+CPU = torch.device("cpu")
+SINGLE, TUPLE, LIST = range(3)  # how a program hands over its results
+
+
+def like(trace: _C.Trace, real: torch.Tensor, name: str) -> torch.Tensor:
+    """A placeholder for ``real``."""
+    if isinstance(real, Kept):
+        raise CaptureError(
+            f"{name} was made while a function was captured, and has no value: it was kept somewhere (a list, an "
+            "attribute, a cache). Make it before the captured function is called, or anew in each call"
+        )
+    if real.device.type not in ("cpu", "pjrt") and not _C.is_shared(real.device):
+        raise CaptureError(
+            f"{name} is on '{real.device}'; a captured function's tensors are on 'cpu' or 'pjrt', or on 'cuda' with a "
+            "plugin for CUDA"
+        )
+    if is_closed(real):
+        raise CaptureError(
+            f"{name} is a {type(real).__name__}, which doesn't say what it is made of (it has no __tensor_flatten__): "
+            "give the function what it is made of, and make it there"
+        )
+    if torch.nn.parameter.is_lazy(real):
+        raise CaptureError(f"{name} has no shape yet: run the lazy module once before")
+    plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or isinstance(real, torch.nn.Parameter)
+    if not plain or real.layout != torch.strided or real.is_conj() or real.is_neg():
+        raise CaptureError(f"{name} is no plain dense tensor ({type(real).__name__}, {real.layout})")
+    check_leaf(real, name)
+    with (
+        torch.no_grad(),
+        torch.utils._python_dispatch._disable_current_modes(),
+    ):  # who watches sees the function's calls
+        result = make_placeholder(trace, real)
+        if isinstance(real, torch.nn.Parameter):
+            return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
+    return result.requires_grad_() if real.requires_grad else result
+
+
+def check_leaf(real: torch.Tensor, name: str) -> None:
+    if real.requires_grad and not real.is_leaf:
+        raise CaptureError(
+            f"{name} was computed by differentiable operations outside of the captured function; detach it, or compute "
+            "it inside"
+        )
+
+
+def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What a traced tensor is in every call, on the CPU, where it rests on no argument, no state and no random draw."""
+    if (
+        not isinstance(tensor, torch.Tensor)
+        or is_subclass(tensor)
+        or is_wrapped(tensor)
+        or tensor.device.type != "pjrt"
+    ):
+        return None
+    if not _C.Trace.is_known(tensor):
+        return None
+    program = _C.Trace().compile([tensor.detach()], [CPU], DEVICE)
+    value: torch.Tensor = _C.Captured(program, [], [], [], [], SINGLE).call((None,))
+    return value
