@@ -15,51 +15,18 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 
+#include "engine/run/host_arguments.h"
+#include "engine/run/host_draws.h"
 #include "engine/run/host_random.h"
 
 namespace tpjrt::engine {
 namespace {
 
-using graph::Parameter;
-using Tensors = std::vector<at::Tensor>;
-
-// A call's arguments by their names in the schema.
-struct Arguments {
-  const graph::Node& node;
-  c10::ArrayRef<at::Tensor> operands;
-
-  const Parameter& parameter(std::string_view name) const {
-    for (const Parameter& parameter : node.signature->parameters) {
-      if (parameter.name == name) return parameter;
-    }
-    throw std::logic_error(node.signature->name + " has no argument " + std::string(name));
-  }
-  at::Tensor tensor(std::string_view name) const {
-    const Parameter& p = parameter(name);
-    if (p.kind != Parameter::Kind::kTensor || p.entries[0].source != Parameter::Entry::Source::kOperand) return {};
-    return operands[p.entries[0].index];
-  }
-  double number(std::string_view name) const {
-    const Parameter& p = parameter(name);
-    return p.kind == Parameter::Kind::kNumber ? node.numbers[p.first].scalar().toDouble() : p.constant.toDouble();
-  }
-  RandomState random_state() const {  // the last two numbers
-    const size_t count = node.numbers.size();
-    return random_state_of(node.numbers[count - 2].bits, node.numbers[count - 1].bits);
-  }
-  std::optional<double> optional_number(std::string_view name) const {
-    const Parameter& p = parameter(name);
-    if (p.kind == Parameter::Kind::kConstant && p.constant.isNone()) return std::nullopt;
-    return number(name);
-  }
-};
-
-Tensors linear_backward(const Arguments& call) {
+Tensors linear_backward(const HostArguments& call) {
   const at::Tensor x = call.tensor("self"), dy = call.tensor("grad_output"), weight = call.tensor("weight");
   const c10::IValue& mask = call.parameter("output_mask").constant;
   const auto wanted = [&](size_t i) { return mask.toBoolList().get(i); };
@@ -76,7 +43,7 @@ Tensors linear_backward(const Arguments& call) {
   return grads;
 }
 
-Tensors native_dropout(const Arguments& call) {
+Tensors native_dropout(const HostArguments& call) {
   const at::Tensor x = call.tensor("input");
   const c10::IValue& train = call.parameter("train").constant;
   if (train.isBool() && !train.toBool()) {
@@ -92,13 +59,13 @@ Tensors native_dropout(const Arguments& call) {
 
 // Attention as ops/contraction/attention.cpp has it. Query heads that share a key head have copies of it.
 struct Attention {
-  const Arguments& call;
+  const HostArguments& call;
   at::Tensor query, key, value, bias;
   bool causal;
   int64_t group;  // heads that share one
   double scale;
 
-  explicit Attention(const Arguments& arguments) : call(arguments), bias(call.tensor("attn_bias")) {
+  explicit Attention(const HostArguments& arguments) : call(arguments), bias(call.tensor("attn_bias")) {
     query = in_rows(as_four(call.tensor("query")));
     key = in_rows(as_four(call.tensor("key")));
     value = in_rows(as_four(call.tensor("value")));
@@ -130,7 +97,7 @@ struct Attention {
   }
   // 1 / (1 - p) where a probability is kept, else 0.
   at::Tensor kept(RandomState state, c10::IntArrayRef sizes) const {
-    const at::Tensor uniform = random_uniform(state, sizes);
+    const at::Tensor uniform = random_uniform(state, c10::kFloat, sizes);
     return at::where(uniform < 1 - dropout(), at::full({}, 1 / (1 - dropout()), uniform.options()),
                      at::zeros({}, uniform.options()));
   }
@@ -141,7 +108,7 @@ struct Attention {
 
 at::Tensor one_for_zero(const at::Tensor& x) { return x.masked_fill(x == 0, 1); }
 
-Tensors attention(const Arguments& call) {
+Tensors attention(const HostArguments& call) {
   const Attention a(call);
   const auto& types = call.node.signature->results;
   Tensors results;
@@ -172,7 +139,7 @@ Tensors attention(const Arguments& call) {
   return results;
 }
 
-Tensors attention_backward(const Arguments& call) {
+Tensors attention_backward(const HostArguments& call) {
   const Attention a(call);
   const auto& types = call.node.signature->results;
   const at::Tensor dy = Attention::in_rows(Attention::as_four(call.tensor("grad_out")));
@@ -207,11 +174,6 @@ Tensors attention_backward(const Arguments& call) {
   return grads;
 }
 
-template <Tensors (*kernel)(const Arguments&)>
-Tensors given(const graph::Node& node, c10::ArrayRef<at::Tensor> operands) {
-  return kernel(Arguments{node, operands});
-}
-
 }  // namespace
 
 HostKernel host_kernel(const graph::Signature& signature) {
@@ -220,7 +182,7 @@ HostKernel host_kernel(const graph::Signature& signature) {
   if (name == "aten::linear_backward") return given<linear_backward>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return given<attention>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return given<attention_backward>;
-  return nullptr;
+  return host_draw(signature);
 }
 
 }  // namespace tpjrt::engine

@@ -32,20 +32,29 @@ std::array<uint32_t, 2> threefry(uint64_t key, uint64_t counter) {
   return {x, y};
 }
 
+// f(i, low, high) for each of n words of 64 bits.
+template <class F>
+void draw_words(RandomState& state, int64_t n, const F& f) {
+  const auto [key, counter] = state;
+  at::parallel_for(0, n, kWordsInTask, [&, key = key, counter = counter](int64_t begin, int64_t end) {
+    for (int64_t word = begin; word < end; ++word) {
+      const auto [low, high] = threefry(key, counter + static_cast<uint64_t>(word));
+      f(word, low, high);
+    }
+  });
+  state[1] += static_cast<uint64_t>(n);
+}
+
 // f(i, bits) for each of n numbers of 32 bits.
 template <class F>
 void draw(RandomState& state, int64_t n, const F& f) {
-  const int64_t words = (n + 1) / 2;
-  const auto [key, counter] = state;
-  at::parallel_for(0, words, kWordsInTask, [&, key = key, counter = counter](int64_t begin, int64_t end) {
-    for (int64_t word = begin; word < end; ++word) {
-      const auto [low, high] = threefry(key, counter + static_cast<uint64_t>(word));
-      f(2 * word, low);
-      if (2 * word + 1 < n) f(2 * word + 1, high);
-    }
+  draw_words(state, (n + 1) / 2, [&](int64_t word, uint32_t low, uint32_t high) {
+    f(2 * word, low);
+    if (2 * word + 1 < n) f(2 * word + 1, high);
   });
-  state[1] += static_cast<uint64_t>(words);
 }
+
+uint64_t joined(uint32_t low, uint32_t high) { return static_cast<uint64_t>(high) << 32 | low; }
 
 }  // namespace
 
@@ -67,13 +76,45 @@ at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRe
   return result;
 }
 
-at::Tensor random_uniform(RandomState& state, c10::IntArrayRef sizes) {
-  constexpr int kResolution = 24;
+at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes) {
+  if (dtype == c10::kDouble) {
+    constexpr int kResolution = 53;
+    at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(dtype));
+    auto* data = result.mutable_data_ptr<double>();
+    draw_words(state, result.numel(), [&](int64_t i, uint32_t low, uint32_t high) {
+      data[i] = static_cast<double>(joined(low, high) >> (64 - kResolution)) * 0x1p-53;
+    });
+    return result;
+  }
+  // As many bits as the dtype can tell apart in [0.5, 1).
+  const int resolution = dtype == c10::kHalf ? 11 : dtype == c10::kBFloat16 ? 8 : 24;
+  const float unit = std::ldexp(1.0F, -resolution);
   at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(c10::kFloat));
   auto* data = result.mutable_data_ptr<float>();
-  draw(state, result.numel(), [&](int64_t i, uint32_t bits) {
-    data[i] = std::ldexp(static_cast<float>(bits >> (32 - kResolution)), -kResolution);
-  });
+  draw(state, result.numel(),
+       [&](int64_t i, uint32_t bits) { data[i] = static_cast<float>(bits >> (32 - resolution)) * unit; });
+  return result.to(dtype);
+}
+
+at::Tensor random_words(RandomState& state, int64_t n) {
+  at::Tensor result = at::empty({n}, at::TensorOptions(c10::kCPU).dtype(c10::kLong));
+  auto* data = result.mutable_data_ptr<int64_t>();
+  draw_words(state, n,
+             [&](int64_t i, uint32_t low, uint32_t high) { data[i] = static_cast<int64_t>(joined(low, high)); });
+  return result;
+}
+
+at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10::IntArrayRef sizes) {
+  at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(c10::kLong));
+  auto* data = result.mutable_data_ptr<int64_t>();
+  const auto put = [&](int64_t i, uint64_t bits) {
+    data[i] = static_cast<int64_t>(static_cast<uint64_t>(from) + (range == 0 ? bits : bits % range));
+  };
+  if (range == 0 || range >= uint64_t{1} << 28) {
+    draw_words(state, result.numel(), [&](int64_t i, uint32_t low, uint32_t high) { put(i, joined(low, high)); });
+  } else {
+    draw(state, result.numel(), put);
+  }
   return result;
 }
 

@@ -16,7 +16,11 @@ RandomState random_state_of(uint64_t seed, uint64_t offset);
 
 // True with the given probability.
 at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRef sizes);
-// float32 in [0, 1).
-at::Tensor random_uniform(RandomState& state, c10::IntArrayRef sizes);
+// In [0, 1).
+at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes);
+// All bits of int64.
+at::Tensor random_words(RandomState& state, int64_t n);
+// int64: from + bits % range, 32 bits where that is enough; a range of 0 means 2^64.
+at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10::IntArrayRef sizes);
 
 }  // namespace tpjrt::engine

@@ -1,0 +1,220 @@
+// Each of PyTorch's random draws by calls, as ops/creation/random.cpp makes it in a program.
+#include "engine/run/host_draws.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bitwise_and.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sum.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "engine/run/host_arguments.h"
+
+namespace tpjrt::engine {
+namespace {
+
+const graph::TensorType& result_of(const HostArguments& call) { return *call.node.signature->results[0]; }
+
+c10::ScalarType wide_enough(c10::ScalarType dtype) {
+  return dtype == c10::kHalf || dtype == c10::kBFloat16 ? c10::kFloat : dtype;
+}
+
+// What computes a draw in [0, 1) for results of this dtype.
+c10::ScalarType unit_of(c10::ScalarType dtype) {
+  return dtype == c10::kDouble || dtype == c10::kLong ? c10::kDouble : c10::kFloat;
+}
+
+// In place: x * factor + shift.
+at::Tensor scaled(at::Tensor x, double factor, double shift) {
+  if (factor != 1) x.mul_(factor);
+  return shift == 0 ? x : x.add_(shift);
+}
+
+Tensors as_result(const HostArguments& call, const at::Tensor& x) { return {x.to(result_of(call).dtype)}; }
+
+at::Tensor random_normal(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes) {
+  const int64_t n = c10::multiply_integers(sizes), half = (n + 1) / 2;
+  const at::Tensor radius = random_uniform(state, dtype, half).neg_().add_(1).log_().mul_(-2).sqrt_();
+  const at::Tensor angle = random_uniform(state, dtype, half).mul_(2 * std::numbers::pi);
+  return at::cat({radius * angle.cos(), radius * angle.sin()}).slice(0, 0, n).view(sizes);
+}
+
+Tensors uniform(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  const double from = call.number("from"), to = call.number("to");
+  TORCH_CHECK(from <= to, "uniform_: from is above to");
+  RandomState state = call.random_state();
+  const at::Tensor drawn = random_uniform(state, type.dtype, type.sizes);
+  if (from == 0 && to == 1) return {drawn};
+  return as_result(call, scaled(drawn.to(wide_enough(type.dtype)), to - from, from));
+}
+
+Tensors normal(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  const double mean = call.number("mean"), std = call.number("std");
+  RandomState state = call.random_state();
+  if (!c10::isComplexType(type.dtype)) {
+    return as_result(call, scaled(random_normal(state, wide_enough(type.dtype), type.sizes), std, mean));
+  }
+  const c10::ScalarType part = c10::toRealValueType(type.dtype);
+  const at::Tensor real = scaled(random_normal(state, part, type.sizes), std / std::numbers::sqrt2, mean);
+  return {at::complex(real, scaled(random_normal(state, part, type.sizes), std / std::numbers::sqrt2, 0))};
+}
+
+Tensors normal_tensors(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  const auto operand = [&](std::string_view name) {
+    const at::Tensor given = call.tensor(name);
+    return given.defined() ? given.to(wide_enough(type.dtype))
+                           : at::scalar_tensor(call.number(name), c10::TensorOptions(wide_enough(type.dtype)));
+  };
+  const at::Tensor mean = operand("mean"), deviation = operand("std");
+  TORCH_CHECK((deviation >= 0).all().item().toBool(), "normal expects all elements of std >= 0.0");
+  RandomState state = call.random_state();
+  return as_result(call, random_normal(state, wide_enough(type.dtype), type.sizes).mul_(deviation).add_(mean));
+}
+
+Tensors bernoulli_of(const HostArguments& call, std::string_view name) {
+  const graph::TensorType& type = result_of(call);
+  at::Tensor p = call.tensor(name);
+  p = p.to(p.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
+  TORCH_CHECK(((p >= 0) & (p <= 1)).all().item().toBool(),
+              "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+  RandomState state = call.random_state();
+  return as_result(call, random_uniform(state, p.scalar_type(), type.sizes) < p);
+}
+Tensors bernoulli(const HostArguments& call) { return bernoulli_of(call, "self"); }
+Tensors bernoulli_tensor(const HostArguments& call) { return bernoulli_of(call, "p"); }
+
+Tensors bernoulli_p(const HostArguments& call) {
+  const double p = call.number("p");
+  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_: p is outside of [0, 1]");
+  RandomState state = call.random_state();
+  return as_result(call, random_chance(state, p, result_of(call).sizes));
+}
+
+// In [from, to), or in those that a program says.
+Tensors random_between(const HostArguments& call, int64_t from, int64_t to) {
+  TORCH_CHECK(from < to, "random_: to is not above from");
+  RandomState state = call.random_state();
+  const uint64_t range = static_cast<uint64_t>(to) - static_cast<uint64_t>(from);
+  return as_result(call, random_integers(state, from, range, result_of(call).sizes));
+}
+Tensors random_to(const HostArguments& call) { return random_between(call, 0, call.integer("to")); }
+Tensors random_from(const HostArguments& call) {
+  TORCH_CHECK(call.has("to"), "random_ up to the largest integer");
+  return random_between(call, call.integer("from"), call.integer("to"));
+}
+
+Tensors randperm(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  const int64_t n = type.sizes[0];
+  RandomState state = call.random_state();
+  const uint64_t low = std::bit_ceil(static_cast<uint64_t>(n)) - 1;
+  const at::Tensor keys = random_words(state, n);
+  auto* data = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
+  for (int64_t i = 0; i < n; ++i) data[i] = (data[i] & ~low) | static_cast<uint64_t>(i);
+  std::sort(data, data + n);
+  for (int64_t i = 0; i < n; ++i) data[i] &= low;
+  return as_result(call, keys);
+}
+
+// Standard exponential, above zero.
+at::Tensor random_exponential(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes) {
+  const c10::ScalarType unit = unit_of(dtype);
+  double least = unit == c10::kDouble ? 0x1p-54 : 0x1p-25;
+  if (dtype == c10::kHalf) least = 0x1p-24;  // its smallest number
+  return random_uniform(state, unit, sizes).neg_().log1p_().neg_().clamp_min_(least);
+}
+
+Tensors exponential(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  RandomState state = call.random_state();
+  return as_result(call, scaled(random_exponential(state, type.dtype, type.sizes), 1 / call.number("lambd"), 0));
+}
+
+Tensors geometric(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  RandomState state = call.random_state();
+  const at::Tensor trials = random_exponential(state, type.dtype, type.sizes);
+  return as_result(call, scaled(trials, -1 / std::log1p(-call.number("p")), 0).ceil_().clamp_min_(1));
+}
+
+Tensors cauchy(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  RandomState state = call.random_state();
+  const at::Tensor angle =
+      scaled(random_uniform(state, unit_of(type.dtype), type.sizes), std::numbers::pi, -std::numbers::pi / 2);
+  return as_result(call, scaled(angle.sin() / angle.cos(), call.number("sigma"), call.number("median")));
+}
+
+Tensors log_normal(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  RandomState state = call.random_state();
+  const at::Tensor drawn = random_normal(state, wide_enough(type.dtype), type.sizes);
+  return as_result(call, scaled(drawn, call.number("std"), call.number("mean")).exp_());
+}
+
+struct Entry {
+  const char* name;
+  HostKernel kernel;
+  bool of_floats;  // the others give integers of any kind, too
+};
+
+constexpr Entry kDraws[] = {
+    {"aten::uniform", given<uniform>, true},
+    {"aten::normal", given<normal>, true},
+    {"aten::normal_functional", given<normal>, true},
+    {"aten::normal.Tensor_float", given<normal_tensors>, true},
+    {"aten::normal.float_Tensor", given<normal_tensors>, true},
+    {"aten::normal.Tensor_Tensor", given<normal_tensors>, true},
+    {"aten::bernoulli", given<bernoulli>, false},
+    {"aten::bernoulli.Tensor", given<bernoulli_tensor>, false},
+    {"aten::bernoulli.p", given<bernoulli_p>, false},
+    {"aten::bernoulli.float", given<bernoulli_p>, false},
+    {"aten::random.to", given<random_to>, false},
+    {"aten::random.from", given<random_from>, false},
+    {"aten::randperm", given<randperm>, false},
+    {"aten::randperm.out", given<randperm>, false},
+    {"aten::randperm.generator", given<randperm>, false},
+    {"aten::randperm.generator_out", given<randperm>, false},
+    {"aten::exponential", given<exponential>, true},
+    {"aten::geometric", given<geometric>, false},
+    {"aten::cauchy", given<cauchy>, true},
+    {"aten::log_normal", given<log_normal>, true},
+};
+
+// Of the dtypes that PyTorch's CPU computes with as they are.
+bool takes(c10::ScalarType dtype, const Entry& draw) {
+  const bool is_float = dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kHalf || dtype == c10::kBFloat16;
+  if (draw.of_floats && (dtype == c10::kComplexFloat || dtype == c10::kComplexDouble)) {
+    return draw.kernel == &given<normal>;
+  }
+  return is_float || (!draw.of_floats && c10::isIntegralType(dtype, /*includeBool=*/true));
+}
+
+}  // namespace
+
+HostKernel host_draw(const graph::Signature& signature) {
+  std::string name = signature.name;  // in place or not
+  const size_t end = std::min(name.find('.'), name.size());
+  if (name[end - 1] == '_') name.erase(end - 1, 1);
+  for (const Entry& draw : kDraws) {
+    if (name == draw.name) return takes(signature.results[0]->dtype, draw) ? draw.kernel : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,116 @@
+"""Random draws by calls are those of a program, with the same bits for the same seed, and compile nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import torch_pjrt
+from torch_pjrt import _C
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
+Draw = Callable[[torch.Tensor], torch.Tensor]
+OF_FLOATS: dict[str, Draw] = {
+    "uniform": lambda x: x.uniform_(),
+    "uniform between": lambda x: x.uniform_(-2, 5.5),
+    "normal": lambda x: x.normal_(),
+    "normal with": lambda x: x.normal_(3, 0.5),
+    "randn_like": torch.randn_like,
+    "rand_like": torch.rand_like,
+    "exponential": lambda x: x.exponential_(1.7),
+    "cauchy": lambda x: x.cauchy_(1, 2),
+    "log_normal": lambda x: x.log_normal_(0.5, 0.7),
+    "geometric": lambda x: x.geometric_(0.3),
+    "bernoulli": lambda x: torch.bernoulli(torch.full_like(x, 0.3)),
+    "mean and std": lambda x: torch.normal(torch.ones_like(x), torch.full_like(x, 0.25)),
+    "std": lambda x: torch.normal(2.0, torch.full_like(x, 0.25)),
+}
+OF_ANY: dict[str, Draw] = {
+    "random_ below": lambda x: x.random_(1 if x.dtype == torch.bool else 100),
+    "random_ between": lambda x: x.random_(0, 2) if x.dtype == torch.bool else x.random_(3, 90),
+    "bernoulli_": lambda x: x.bernoulli_(0.4),
+    "bernoulli_ of a tensor": lambda x: x.bernoulli_(torch.linspace(0, 1, x.numel(), device=x.device).view(x.shape)),
+    "randint": lambda x: torch.randint(0, 2, x.shape, dtype=x.dtype, device=x.device),
+    "randperm": lambda x: torch.randperm(x.numel(), device=x.device).to(x.dtype),
+}
+
+
+def drawn(draw: Draw, x: torch.Tensor, policy: str) -> list[torch.Tensor]:
+    before = torch_pjrt.metrics()["graphs_compiled"]
+    _C.set_compile_policy(policy)
+    torch.manual_seed(3)
+    results = [draw(x.clone()).cpu() for _ in range(2)]
+    if policy == "auto":
+        assert torch_pjrt.metrics()["graphs_compiled"] == before
+    return results
+
+
+@pytest.fixture(autouse=True)
+def policy() -> Iterator[None]:
+    yield
+    _C.set_compile_policy("auto")
+
+
+@pytest.mark.parametrize("size", [(1,), (7,), (0,), (33, 5), (4, 3, 1001)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in OF_FLOATS for dtype in FLOATS]
+    + [(name, dtype) for name in OF_ANY for dtype in (*FLOATS, *INTEGERS)],
+)
+def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype, size: tuple[int, ...]) -> None:
+    draw = {**OF_FLOATS, **OF_ANY}[name]
+    x = torch.zeros(size, device="pjrt", dtype=dtype)
+    calls, program = drawn(draw, x, "auto"), drawn(draw, x, "first")
+    for ours, theirs in zip(calls, program, strict=True):
+        if dtype.is_floating_point and name in OF_FLOATS and name not in ("uniform", "rand_like", "bernoulli"):
+            # by a logarithm or sine that differs in its last bit
+            tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}.get(dtype, 1e-2)
+            if name == "cauchy":  # its largest numbers are as wrong as its angles are near a quarter turn
+                ours, theirs = (x.double().sub(1).div(2).atan() for x in (ours, theirs))
+            torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+        else:
+            assert torch.equal(ours, theirs)
+    if calls[0].numel() > 100 and not (name == "random_ below" and dtype == torch.bool):
+        assert not torch.equal(*calls)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_normals(dtype: torch.dtype) -> None:
+    x = torch.zeros(101, device="pjrt", dtype=dtype)
+    calls, program = (drawn(torch.randn_like, x, policy) for policy in ("auto", "first"))
+    torch.testing.assert_close(calls, program, rtol=2e-5, atol=2e-5)
+
+
+def test_in_the_order_of_the_tensor() -> None:
+    """A draw into transposed memory gives each element what a dense one gets."""
+    for policy in ("auto", "first"):
+        _C.set_compile_policy(policy)
+        torch.manual_seed(0)
+        dense = torch.empty(5, 7, device="pjrt").uniform_()
+        torch.manual_seed(0)
+        across = torch.empty(7, 5, device="pjrt").t().uniform_()
+        assert torch.equal(dense.cpu(), across.cpu())
+
+
+def test_a_size_that_is_new_compiles_nothing() -> None:
+    torch_pjrt.reset_metrics()
+    for n in range(1, 40):
+        x = torch.randn(n, device="pjrt")
+        y = x + torch.rand(n, device="pjrt") + torch.randint(9, (n,), device="pjrt")
+        y[torch.randperm(n, device="pjrt")].sum().item()
+    assert torch_pjrt.metrics()["graphs_compiled"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x: torch.bernoulli(x + 2), "p_in"),
+        (lambda x: torch.normal(x, x - 1), "std >= 0"),
+    ],
+)
+def test_wrong_numbers(wrong: Draw, words: str) -> None:
+    with pytest.raises(RuntimeError, match=words):
+        wrong(torch.zeros(3, device="pjrt")).cpu()
