@@ -39,7 +39,10 @@ NAMED_ONLY = [
     "jax",
     "first_minute",
     "costs",
+    "floor",
 ]  # they take minutes
+# A file jax.py would hide the library.
+MODULES = {"jax": "jax_doors", "costs": "tiers.costs", "floor": "tiers.floor"}
 OUT = ROOT / "bench" / "out"
 
 
@@ -56,7 +59,7 @@ def main() -> int:
     for name in names:
         console.print(f"[bold]{name}[/] …")
         try:
-            module = {"jax": "jax_doors"}.get(name, name)  # a file beside this would hide the library
+            module = MODULES.get(name, name)
             results += importlib.import_module(module).measure()
         except Exception:
             traceback.print_exc()

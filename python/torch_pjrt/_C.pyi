@@ -305,11 +305,6 @@ def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt 
     x + y in a C++ loop; nanoseconds a call
     """
 
-def _bench_costs(arg0: collections.abc.Sequence[torch.Tensor]) -> dict[str, float]:
-    """
-    of what is pending of these tensors: its work, and its predicted costs in nanoseconds
-    """
-
 def _bench_prepare(arg0: torch.Tensor) -> int:
     """
     nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it

@@ -7,15 +7,12 @@
 
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "device/tensor/storage.h"
 #include "engine/memory/device_data.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
-#include "engine/tier/cost.h"
-#include "graph/tape/walk.h"
 
 namespace py = pybind11;
 
@@ -33,24 +30,6 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
   const int64_t start = now_ns();
   for (int64_t i = 0; i < count; ++i) at::add(x, y);
   return static_cast<double>(now_ns() - start) / static_cast<double>(count);
-}
-
-std::map<std::string, double> costs(const std::vector<at::Tensor>& tensors) {
-  std::vector<graph::Cell*> cells;
-  for (const at::Tensor& tensor : tensors) cells.push_back(&device::storage_of(tensor)->cell);
-  graph::Walk walk;
-  {
-    const std::lock_guard guard(graph::graph_lock());
-    graph::walk(cells, walk);
-  }
-  const engine::Work work = engine::work(walk);
-  const engine::Cost cost = engine::predicted_cost(walk, engine::CallsBy::kKernels);
-  return {{"light_calls", static_cast<double>(work.light_calls)},
-          {"heavy_calls", static_cast<double>(work.heavy_calls)},
-          {"bytes", work.bytes},
-          {"flops", work.flops},
-          {"compile", static_cast<double>(cost.compile)},
-          {"calls", static_cast<double>(cost.calls)}};
 }
 
 // A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait.
@@ -138,8 +117,6 @@ void bind_bench(py::module_& m) {
         return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->cell});
       },
       "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
-  m.def("_bench_costs", &costs,
-        "of what is pending of these tensors: its work, and its predicted costs in nanoseconds");
   m.def("_calls_counts", [] {  // how often a run by calls was planned; arrays of the host's that the plugin was told of
     const pjrt::Client& client = engine::Session::instance().client();
     return std::map<std::string, uint64_t>{{"plans_made", engine::CallsPlan::made()},

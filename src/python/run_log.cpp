@@ -41,9 +41,15 @@ py::dict to_python(const engine::GraphRun& run) {
                  "results"_a = run.results, "argument_bytes"_a = run.argument_bytes,
                  "result_bytes"_a = run.result_bytes, "copied_bytes"_a = run.copied_bytes,
                  "execute_seconds"_a = run.execute_seconds, "by_calls"_a = run.by_calls);
+  if (run.predicted) {
+    entry["predicted"] = py::dict("compile"_a = run.predicted->compile, "record"_a = run.predicted->record,
+                                  "calls"_a = run.predicted->calls, "program"_a = run.predicted->program);
+    entry["cpu_seconds"] = run.cpu_seconds;
+  }
   if (run.making) {
     entry["from_disk"] = run.making->from_disk;
     entry["compile_seconds"] = run.making->seconds;
+    entry["compile_cpu_seconds"] = run.making->cpu_seconds;
     entry["description"] = to_python(run.making->description);
     entry["resembles"] = run.making->resembles ? py::object(to_python(*run.making->resembles)) : py::none();
   }

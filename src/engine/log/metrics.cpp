@@ -1,6 +1,8 @@
 // Counting syncs by their causes.
 #include "engine/log/metrics.h"
 
+#include <time.h>
+
 #include <chrono>
 #include <string_view>
 
@@ -36,6 +38,12 @@ std::map<std::string, uint64_t> Metrics::syncs_by_cause() const {
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+int64_t process_cpu_ns() {
+  timespec spent{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return spent.tv_sec * int64_t{1'000'000'000} + spent.tv_nsec;
 }
 
 }  // namespace tpjrt::engine

@@ -26,5 +26,7 @@ struct Metrics {
 
 // Of the steady clock.
 int64_t now_ns();
+// Of all processors that this process had.
+int64_t process_cpu_ns();
 
 }  // namespace tpjrt::engine

@@ -32,7 +32,7 @@ void RunLog::made(const Program& program, Making making) {
 }
 
 void RunLog::ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
-                 int64_t copied_bytes) {
+                 int64_t copied_bytes, std::optional<Cost> predicted, int64_t cpu_ns) {
   const graph::TapeGraph tape = graph::read_tape(program.tape);
   GraphRun run;
   run.when = now();
@@ -47,6 +47,8 @@ void RunLog::ran(const Program& program, const char* cause, device::Location whe
   run.copied_bytes = copied_bytes;
   run.execute_seconds = static_cast<double>(execute_ns) * 1e-9;
   run.by_calls = program.by_calls;
+  run.predicted = predicted;
+  run.cpu_seconds = static_cast<double>(cpu_ns) * 1e-9;
   std::lock_guard guard(lock_);
   if (const auto it = making_.find(program.serial); it != making_.end()) {
     run.making = std::move(it->second);

@@ -14,6 +14,7 @@
 
 #include "device/services/location.h"
 #include "engine/log/description.h"
+#include "engine/tier/cost.h"
 
 namespace tpjrt::engine {
 
@@ -21,6 +22,7 @@ namespace tpjrt::engine {
 struct Making {
   bool from_disk = false;
   double seconds = 0;                    // from the recorded graph to the executable
+  double cpu_seconds = 0;                // the same, of all processors that the process had meanwhile
   Description description;               // of the new program
   std::optional<Description> resembles;  // of the most similar one before
 };
@@ -32,10 +34,12 @@ struct GraphRun {
   device::Location where;
   size_t nodes = 0, arguments = 0, results = 0;
   int64_t argument_bytes = 0, result_bytes = 0;
-  int64_t copied_bytes = 0;      // of them, arguments and results that were copied between host and device
-  double execute_seconds = 0;    // in the call of execute
-  std::string by_calls;          // Program::by_calls
-  std::optional<Making> making;  // nothing: the program was in memory
+  int64_t copied_bytes = 0;       // of them, arguments and results that were copied between host and device
+  double execute_seconds = 0;     // in the call of execute
+  std::string by_calls;           // Program::by_calls
+  std::optional<Cost> predicted;  // of what was recorded
+  double cpu_seconds = 0;         // of all processors that the process had while it was run, where it was run by calls
+  std::optional<Making> making;   // nothing: the program was in memory
 };
 
 struct HostCall {
@@ -55,7 +59,7 @@ class RunLog {
   // These are to be called only while it is on.
   void made(const Program& program, Making making);
   void ran(const Program& program, const char* cause, device::Location where, int64_t execute_ns,
-           int64_t copied_bytes = 0);
+           int64_t copied_bytes = 0, std::optional<Cost> predicted = std::nullopt, int64_t cpu_ns = 0);
   void ran_on_host(const std::string& op, const char* reason);
   // Everything since the last call.
   std::vector<LogEntry> take();

@@ -38,6 +38,7 @@ struct Program {
   std::vector<graph::Walk::Alias> aliases;
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
   std::string by_calls;                          // where it is run so: how many such runs there are, as explain() tells
+  int64_t predicted_ns = 0;                      // of a run, its recording included (Note [Tiers]); 0: not asked
   Requirements::List requirements;               // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   size_t memory_size = 0;                                              // pjrt::Executable::memory_size

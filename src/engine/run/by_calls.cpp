@@ -30,8 +30,10 @@ bool LazyEngine::may_run_by_calls() {
          !at::globalContext().deterministicAlgorithms();
 }
 
+CallsBy LazyEngine::calls_by() { return session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms; }
+
 LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  const CallsBy by = session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms;
+  const CallsBy by = calls_by();
   const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
   MetGraph& graph = *met;
   if (graph.met == 1) {
@@ -39,9 +41,10 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     graph.paid = session_.is_paid(identity(walk));
   }
   graph.paid |= compile_policy() == CompilePolicy::kReady && graph.coming && graph.coming->background->is_done();
-  if (met_.takes_calls(walk, graph, by)) {
+  const MetGraphs::Turn turn = met_.turn(walk, graph, by);
+  if (turn != MetGraphs::Turn::kProgram) {
     if (graph.met == 1) session_.programs.remember(walk);
-    if (graph.met == 2) {
+    if (turn == MetGraphs::Turn::kCallsAndBegin) {
       graph.coming = session_.programs.prepare(walk);
       graph.coming->program->serial = graph.number;
       session_.programs.start(*graph.coming);
@@ -50,7 +53,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     if (!plan || !plan->serves(walk)) plan = std::make_shared<const CallsPlan>(walk);
     if (graph.met > 1) graph.plan = plan;  // of the many that are met once, none is kept
     plan->program->serial = graph.number;
-    if (session_.run_log.is_on()) plan->program->by_calls = graph.told();
+    if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
     return {plan->program, plan};
   }
   graph.plan = nullptr;
@@ -58,6 +61,8 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
   if (const auto coming = std::exchange(graph.coming, nullptr); coming && coming->program->accepts(walk.numbers)) {
     program = session_.programs.finish(walk, *coming);
   }
+  if (!program) program = session_.programs.compile(walk);
+  program->predicted_ns = graph.cost.record + graph.cost.program;
   if (!graph.paid) session_.set_paid(identity(walk));
   graph.paid = true;
   return {program, nullptr};

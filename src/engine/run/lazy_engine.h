@@ -64,6 +64,7 @@ class LazyEngine final : public device::Engine {
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
   // Note [Tiers]. May it run any graph so?
   bool may_run_by_calls();
+  CallsBy calls_by();
   // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
   struct Chosen {
     std::shared_ptr<Program> program;

@@ -117,6 +117,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
   std::shared_ptr<const CallsPlan> calls;
+  if (program) met_.pass(program->predicted_ns);
   if (!program && may_run_by_calls()) {
     Chosen chosen = by_calls_or_compiled(walk);
     program = std::move(chosen.program);
@@ -124,6 +125,9 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   }
   if (!program) program = session_.programs.compile(walk);
   const int64_t before = session_.metrics.execute_ns;
+  const bool logs = session_.run_log.is_on();
+  const int64_t cpu = logs ? process_cpu_ns() : 0;
+  const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
   sync.launch.run = calls ? session_.requirements.new_run() : 0;
   if (calls) {
     run_calls(walk, *calls, sync);
@@ -131,8 +135,9 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);
   }
-  if (session_.run_log.is_on()) {
-    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before);
+  if (logs) {
+    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, /*copied_bytes=*/0, predicted,
+                         process_cpu_ns() - cpu);
   }
 }
 

@@ -98,7 +98,7 @@ void Programs::drop_older() {
 
 std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   make_room();
-  const int64_t start = now_ns();
+  const int64_t start = now_ns(), cpu = process_cpu_ns();
   auto coming = std::make_shared<Coming>();
   coming->program = std::make_shared<Program>();
   Program& program = *coming->program;
@@ -125,6 +125,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   coming->options = compile_options(client, device, {is_small(walk), writes(walk)});
   coming->text = std::move(emitted.text);
   coming->prepared_ns = now_ns() - start;
+  coming->prepared_cpu_ns = process_cpu_ns() - cpu;
   return coming;
 }
 
@@ -137,7 +138,7 @@ void Programs::start(Coming& coming) {
 }
 
 std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& coming) {
-  const int64_t start = now_ns();
+  const int64_t start = now_ns(), cpu = process_cpu_ns();
   const std::shared_ptr<Program> program = coming.program;
   Making making;
   try {
@@ -164,6 +165,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
   cache_.insert(walk.hash, program);
   if (log.is_on()) {
     making.seconds = static_cast<double>(spent) * 1e-9;
+    making.cpu_seconds = static_cast<double>(coming.prepared_cpu_ns + process_cpu_ns() - cpu) * 1e-9;
     making.description = description_of(*program);
     if (const auto similar = most_similar(*program, before)) making.resembles = description_of(*similar);
     log.made(*program, std::move(making));

@@ -26,7 +26,7 @@ struct Coming {
   std::shared_ptr<Program> program;  // all but its executable
   std::string text;
   pjrt::CompileOptions options;
-  int64_t prepared_ns = 0;
+  int64_t prepared_ns = 0, prepared_cpu_ns = 0;
   std::optional<BackgroundCompile> background;  // once it has started there
 };
 

@@ -1,84 +1,208 @@
-// The table of costs. `./dev bench costs` measures them, and says how far off this table is.
+// The table of costs (Note [Costs]). `./dev bench costs` says how far off it is.
 #include "engine/tier/cost.h"
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
+#include <functional>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 namespace tpjrt::engine {
 namespace {
 
 using graph::Node;
 using graph::Signature;
+using graph::SignaturePtr;
 using graph::TypePtr;
 
-// Nanoseconds, of XLA:CPU on two cores: of any graph, of a call that is a loop in LLVM or a share of one, and of a heavy call,
-// which is a program within the program.
-constexpr int64_t kCompileGraph = 15'000'000, kCompileCall = 12'000'000, kCompileHeavy = 50'000'000;
-// Nanoseconds of a call by PyTorch's kernel, and by a program of its own; besides, what is read, written and multiplied.
-constexpr int64_t kCall = 20'000, kLaunch = 50'000;
-constexpr double kBytesInNs = 4.0, kFlopsInNs = 30.0;
+// A run by PyTorch's kernels, or within a program: nanoseconds of a call, of an element, and of a multiplication with its sum.
+struct Run {
+  double call, element, product = 0;
+};
+
+enum class Size : uint8_t { kLargest, kResults, kAll, kScores };  // which elements count
+
+struct Kind {
+  std::vector<std::string_view> names;  // parts of an op's; the first kind that has one of them counts
+  double compile;                       // milliseconds of a call
+  Run calls, program;
+  Size size = Size::kLargest;
+  bool harder_backward = false;
+};
+
+// Of one processor that is an AMD EPYC with AVX-512, and XLA:CPU.
+constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
+constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
+constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
+
+enum : uint8_t {
+  kMemory,
+  kLists,
+  kRecurrent,
+  kAttention,
+  kConvolution,
+  kRandom
+};  // that are counted in ways of their own
+
+const std::vector<Kind>& kinds() {
+  static const auto* table = new std::vector<Kind>{
+      {{"pjrt::view", "pjrt::empty", "pjrt::convert"}, 9, {1200, 0}, {1800, 0}},
+      {{"_foreach_", "fused_ad", "fused_sgd"}, 1.9, {1500, 0.055}, {630, 0.07}, Size::kAll},
+      {{"recurrent", "_cell"}, 165, {19'000, 6.3}, {3300, 5}},
+      {{"attention"}, 130, {25'000, 2.1}, {2000, 1.2}, Size::kScores, true},
+      {{"convolution"}, 33, {19'000, 0.3, 0.0128}, {1800, 0.085, 0.0226}, Size::kAll, true},
+      {{}, 88, {4000, 23}, {1000, 19}},  // kRandom
+      {{"while", "pjrt::if", "composite"}, 100, {50'000, 1}, {20'000, 1}},
+      {{"sort", "topk", "linalg", "fft", "unique"}, 47, {3000, 20}, {1000, 20}},
+      {{"norm", "softmax", "nll_loss", "cross_entropy", "cum", "std", "var"},
+       42,
+       {2700, 0.5},
+       {9000, 0.4},
+       Size::kLargest,
+       true},
+      {{"pool", "upsample", "grid"}, 20, {20'000, 2}, {20'000, 2.7}, Size::kLargest, true},
+      {{"embedding", "index", "gather", "scatter"}, 110, {8000, 2}, {500, 0.1}, Size::kResults, true},
+      {{"mm", "linear", "einsum", "::dot", "::mv", "addmv"}, 19, {1500, 0, 0.02}, {1300, 0, 0.0085}},
+      {{"::sum", "::mean", "::prod", "amax", "amin", "::max", "::min", "argm", "::any", "::all", "_loss"},
+       17,
+       {4000, 0.15},
+       {500, 0.05}},
+      {{"exp", "log", "tanh", "sin", "cos", "sigmoid", "silu", "gelu", "pow", "erf"}, 5, {2500, 0.72}, {850, 0.67}},
+      {{""}, 5.5, {1000, 0.3}, {200, 0.05}},
+  };
+  return *table;
+}
+
+size_t kind_of(const Signature& s) {
+  for (size_t i = 0; i < kinds().size(); ++i) {
+    if (i == kRandom && s.random) return i;
+    for (const std::string_view name : kinds()[i].names) {
+      if (s.name.find(name) != s.name.npos) return i;
+    }
+  }
+  return kinds().size() - 1;
+}
+
+double numel(TypePtr type) { return type ? static_cast<double>(type->numel()) : 0; }
+
+double last_but(TypePtr type, size_t from_end) {
+  const size_t dims = type->sizes.size();
+  return dims >= from_end ? static_cast<double>(type->sizes[dims - from_end]) : 1;
+}
+
+bool is_backward(const Signature& s) { return s.name.find("backward") != s.name.npos; }
+
+double elements(const Signature& s, Size size) {
+  double largest = 0, results = 0, all = 0;
+  for (const TypePtr type : s.results) {
+    results = std::max(results, numel(type));
+    all += numel(type);
+  }
+  largest = results;
+  for (const TypePtr type : s.operands) {
+    largest = std::max(largest, numel(type));
+    all += numel(type);
+  }
+  if (size == Size::kScores) {  // of each query with each key
+    const size_t query = is_backward(s) ? 1 : 0;
+    if (s.operands.size() < query + 2) return largest;
+    const TypePtr q = s.operands[query];
+    return (is_backward(s) ? 3 : 1) * numel(q) * last_but(s.operands[query + 1], 2) / std::max(1.0, last_but(q, 1));
+  }
+  return size == Size::kResults ? results : size == Size::kAll ? all : largest;
+}
+
+// Of a product of matrices, all dimensions: each of three matrices (two operands, and the third or a result) has two of the three.
+// Of a convolution, each element of the result by the weights of one channel. A backward has one for each result.
+double products(const Signature& s, size_t kind) {
+  std::vector<TypePtr> matrices;
+  double results = 0;
+  for (const auto* types : {&s.operands, &s.results}) {
+    for (const TypePtr type : *types) {
+      if (!type || type->sizes.empty()) continue;
+      const bool is_bias = type->sizes.size() == 1 && kind == kConvolution;
+      if (!is_bias) matrices.push_back(type);
+      results += types == &s.results && type->sizes.size() > 1 ? 1 : 0;
+    }
+  }
+  if (matrices.size() < 3) return matrices.size() == 2 ? std::max(numel(matrices[0]), numel(matrices[1])) : 0;
+  if (kind == kConvolution) {
+    const TypePtr weight = matrices[is_backward(s) ? 2 : 1], out = matrices[is_backward(s) ? 0 : 2];
+    return (is_backward(s) ? 2 : 1) * numel(out) * numel(weight) /
+           std::max<double>(1, static_cast<double>(weight->sizes[0]));
+  }
+  std::ranges::sort(matrices, std::greater<>{}, numel);  // a bias is the least
+  return std::max(1.0, is_backward(s) ? results : 1) *
+         std::sqrt(numel(matrices[0]) * numel(matrices[1]) * numel(matrices[2]));
+}
+
+struct CallCost {
+  double compile, again, record, calls, program;
+};
+
+CallCost cost_of(const Signature& s) {
+  const size_t number = kind_of(s);
+  const Kind& kind = kinds()[number];
+  const double size = number == kMemory ? 0 : elements(s, kind.size);
+  const double many = kind.calls.product > 0 ? products(s, number) : 0;
+  double compiled = kind.compile * (kind.harder_backward && is_backward(s) ? kBackward : 1), times = 1;
+  CallCost cost{0, 0, kRecord, 0, 0};
+  if (number == kLists) {
+    const std::vector<TypePtr>& list = s.results.empty() ? s.operands : s.results;
+    const std::unordered_set<TypePtr> types(list.begin(), list.end());
+    times = static_cast<double>(list.size());
+    compiled *= static_cast<double>(types.size()) + kAgain * static_cast<double>(list.size() - types.size());
+    cost.record += times * kRecordTensor;
+    cost.calls = kList;
+  } else if (number == kRecurrent && !s.operands.empty() && !s.operands[0]->sizes.empty()) {
+    times = static_cast<double>(s.operands[0]->sizes[0]) * (is_backward(s) ? 2 : 1);
+  }
+  const auto run = [&](const Run& one) { return times * one.call + size * one.element + many * one.product; };
+  cost.compile = compiled * 1e6;
+  cost.again = cost.compile * kAgain;
+  cost.calls += run(kind.calls);
+  cost.program = run(kind.program);
+  return cost;
+}
+
+// Signatures live as long as the process.
+const CallCost& known_cost(SignaturePtr signature) {
+  static auto* lock = new std::mutex;
+  static auto* costs = new std::unordered_map<SignaturePtr, CallCost>;
+  const std::lock_guard guard(*lock);
+  const auto it = costs->find(signature);
+  return it != costs->end() ? it->second : costs->emplace(signature, cost_of(*signature)).first->second;
+}
 
 constexpr int64_t kMostFew = 1024;  // elements
 
-bool contains(std::string_view name, std::initializer_list<std::string_view> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return name.find(part) != name.npos; });
-}
-
-bool is_contraction(std::string_view name) {
-  return contains(name, {"mm", "linear", "conv", "attention", "einsum", "bilinear", "dot"});
-}
-
-// Contractions, sorts, scatters, windows, loops.
-bool is_heavy(const Node& node) {
-  const std::string_view name = node.signature->name;
-  return is_contraction(name) || node.signature->random ||
-         contains(name, {"sort", "topk", "scatter", "index", "pool", "norm", "cum", "linalg", "fft", "foreach", "fused",
-                         "while", "if", "composite", "recurrent", "embedding", "upsample", "grid"});
-}
-
-// Of a contraction, twice the product of all dimensions: each element of the result is a sum over what the operands have more.
-double flops(const Node& node) {
-  const Signature& s = *node.signature;
-  if (!is_contraction(s.name) || s.operands.size() < 2) return 0;
-  double in = 1;
-  for (size_t i = 0; i < 2; ++i) in *= static_cast<double>(std::max<int64_t>(s.operands[i]->numel(), 1));
-  double out = 1;
-  for (const TypePtr type : s.results) {
-    if (type) out = std::max(out, static_cast<double>(type->numel()));
-  }
-  return 2 * std::sqrt(in * out);
-}
-
-double bytes(const Node& node) {
-  double sum = 0;
-  for (const TypePtr type : node.signature->operands) sum += static_cast<double>(type->nbytes());
-  for (const TypePtr type : node.signature->results) sum += type ? static_cast<double>(type->nbytes()) : 0;
-  return sum;
-}
-
 }  // namespace
 
-Work work(const graph::Walk& walk) {
-  Work work;
-  for (const Node* node : walk.nodes) {
-    ++(is_heavy(*node) ? work.heavy_calls : work.light_calls);
-    work.bytes += bytes(*node);
-    work.flops += flops(*node);
-  }
-  return work;
-}
-
-int64_t cost_within(const Node& node) { return is_heavy(node) ? kCompileHeavy : kCompileCall; }
-int64_t cost_alone(const Node& node) { return kCompileGraph + cost_within(node); }
+int64_t cost_within(const Node& node) { return static_cast<int64_t>(known_cost(node.signature).compile); }
+int64_t cost_alone(const Node& node) { return static_cast<int64_t>(kCompileGraph * 1e6) + cost_within(node); }
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
-  const Work all = work(walk);
-  const int64_t call = by == CallsBy::kPrograms ? kLaunch : kCall;
-  return {kCompileGraph + all.light_calls * kCompileCall + all.heavy_calls * kCompileHeavy,
-          static_cast<int64_t>(walk.nodes.size()) * call +
-              static_cast<int64_t>(all.bytes / kBytesInNs + all.flops / kFlopsInNs)};
+  CallCost sum{kCompileGraph * 1e6, 0, 0, 0, kProgramOfGraph};
+  sum.program += kArgument * static_cast<double>(walk.leaves.size() + walk.results.size());
+  std::unordered_set<SignaturePtr> seen;
+  for (const Node* node : walk.nodes) {
+    const CallCost& call = known_cost(node->signature);
+    sum.compile += seen.insert(node->signature).second ? call.compile : call.again;
+    sum.record += call.record;
+    sum.calls += call.calls;
+    sum.program += call.program;
+  }
+  if (by == CallsBy::kPrograms) {
+    sum.calls = sum.program + kLaunch * static_cast<double>(walk.nodes.size());
+    sum.program += kLaunch;
+  } else {
+    sum.calls += kCallsOfGraph;
+  }
+  return {static_cast<int64_t>(sum.compile), static_cast<int64_t>(sum.record), static_cast<int64_t>(sum.calls),
+          static_cast<int64_t>(sum.program)};
 }
 
 bool is_of_memory(const Signature& s) {

@@ -2,6 +2,7 @@
 #include "engine/tier/policy.h"
 
 #include <c10/util/Exception.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -27,16 +28,40 @@ std::atomic<CompilePolicy>& policy() {
 CompilePolicy compile_policy_named(const std::string& name) {
   if (name == "first") return CompilePolicy::kFirst;
   if (name == "auto") return CompilePolicy::kAuto;
+  if (name == "never") return CompilePolicy::kNever;
   if (name == "ready") return CompilePolicy::kReady;
-  TORCH_CHECK_VALUE(false, "TORCH_PJRT_COMPILE=", name, ": it is 'first', 'auto' or 'ready' (docs/environment.md)");
+  TORCH_CHECK_VALUE(false, "TORCH_PJRT_COMPILE=", name,
+                    ": it is 'first', 'auto', 'ready' or 'never' (docs/environment.md)");
 }
 
 CompilePolicy compile_policy() { return policy(); }
 void set_compile_policy(CompilePolicy value) { policy() = value; }
 
-std::string MetGraph::told() const {
-  const int64_t more = std::max<int64_t>(0, (cost.compile - spent - 1) / cost.calls);
-  return std::to_string(met) + " of " + std::to_string(met + more) + " by calls";
+bool MetGraphs::overlaps() const {
+  if (processors_ == 0) {
+    cpu_set_t usable;
+    processors_ = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+  }
+  return processors_ > 1;
+}
+
+int64_t MetGraphs::share(const MetGraph& graph) const {
+  if (compile_policy() == CompilePolicy::kReady) return 0;
+  return overlaps() ? graph.cost.compile / 4 : graph.cost.compile;
+}
+
+std::string MetGraphs::told(const MetGraph& graph) const {
+  const Cost& cost = graph.cost;
+  const int64_t gain = cost.calls - cost.program, step = cost.record + cost.calls;
+  const auto times = [](int64_t whole, int64_t part) { return std::max<int64_t>(0, (whole + part - 1) / part); };
+  std::string of;
+  if (graph.due != 0) {
+    of = std::to_string(graph.met + times(graph.due - now_, step));
+  } else if (gain > 0) {
+    const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
+    of = std::to_string(graph.met + times(share(graph) - graph.saved - gain, gain) + waits);
+  }
+  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls";
 }
 
 std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
@@ -53,17 +78,29 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
   return graph;
 }
 
-bool MetGraphs::takes_calls(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
-  const int64_t now = graph.cost.calls + (by == CallsBy::kPrograms ? missing(walk) : 0);
-  const bool calls = !graph.paid && graph.spent + now < graph.cost.compile;
-  if (calls) graph.spent += now;
+MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
+  const Cost& cost = graph.cost;
+  const int64_t calls = cost.calls + (by == CallsBy::kPrograms ? missing(walk) : 0);
+  const int64_t saved = graph.saved + std::max<int64_t>(0, calls - cost.program);
+  Turn turn = Turn::kCalls;
+  if (compile_policy() == CompilePolicy::kNever) {
+    turn = Turn::kCalls;
+  } else if (graph.paid || (graph.due != 0 ? now_ >= graph.due : saved >= cost.compile)) {
+    turn = Turn::kProgram;
+  } else if (graph.due == 0 && graph.met > 1 && saved >= share(graph)) {
+    turn = Turn::kCallsAndBegin;
+    graph.due = free_at_ = std::max(now_, free_at_) + cost.compile;
+  }
+  const bool by_calls = turn != Turn::kProgram;
+  if (by_calls) graph.saved = saved;
+  now_ += cost.record + (by_calls ? calls : cost.program);
   if (by == CallsBy::kPrograms) {
     for (const graph::Node* node : walk.nodes) {
       int64_t& spent = spent_[node->signature];
-      spent = calls ? std::max(spent, cost_alone(*node)) : spent + cost_within(*node);
+      spent = by_calls ? std::max(spent, cost_alone(*node)) : spent + cost_within(*node);
     }
   }
-  return calls;
+  return turn;
 }
 
 int64_t MetGraphs::missing(const graph::Walk& walk) const {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../graph/recording.h"
@@ -23,28 +24,134 @@ Tensor chain(const std::vector<std::string>& calls, c10::IntArrayRef sizes = {2}
   return Tensor(x);
 }
 
-bool takes_calls(MetGraphs& graphs, const Tensor& tensor, CallsBy by) {
+using Turn = MetGraphs::Turn;
+
+Turn turn(MetGraphs& graphs, const Tensor& tensor, CallsBy by) {
   const graph::Walk walk = walked(tensor);
-  return graphs.takes_calls(walk, *graphs.meet(walk, by), by);
+  return graphs.turn(walk, *graphs.meet(walk, by), by);
 }
 
-TEST(Tiers, AGraphPaysForItsCompile) {
-  MetGraphs graphs;
-  const Tensor tensor = chain({"tier a", "tier b"}, {1 << 20});
+bool takes_calls(MetGraphs& graphs, const Tensor& tensor, CallsBy by) {
+  return turn(graphs, tensor, by) != Turn::kProgram;
+}
+
+// Runs it by calls until its program's turn: how many runs, and in which the compile began (0: in none).
+std::pair<int64_t, int64_t> runs(MetGraphs& graphs, const Tensor& tensor) {
+  int64_t count = 0, begun = 0;
+  while (true) {
+    const Turn now = turn(graphs, tensor, CallsBy::kKernels);
+    if (now == Turn::kProgram) return {count, begun};
+    ++count;
+    if (now == Turn::kCallsAndBegin) {
+      EXPECT_EQ(begun, 0);
+      begun = count;
+    }
+  }
+}
+
+Tensor pair() { return chain({"tier a", "tier b"}, {1 << 16}); }
+Tensor reversed_pair() { return chain({"tier b", "tier a"}, {1 << 16}); }
+
+TEST(Tiers, OneProcessorCompilesWhatWouldHavePaid) {
+  MetGraphs graphs(1);
+  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const auto [count, begun] = runs(graphs, pair());
+  EXPECT_GT(count, 1);
+  EXPECT_EQ(begun, 0);
+  EXPECT_LT(count * (cost.calls - cost.program), cost.compile);
+  EXPECT_GE((count + 1) * (cost.calls - cost.program), cost.compile);
+  EXPECT_FALSE(takes_calls(graphs, pair(), CallsBy::kKernels)) << "once paid, always";
+}
+
+TEST(Tiers, TheSwitchComesWhenTheProgramShouldBeThere) {
+  MetGraphs graphs(2);
+  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  const auto [count, begun] = runs(graphs, pair());
+  EXPECT_LT((begun - 1) * (cost.calls - cost.program), cost.compile / 4);
+  EXPECT_GE(begun * (cost.calls - cost.program), cost.compile / 4);
+  EXPECT_LT((count - begun) * (cost.record + cost.calls), cost.compile);
+  EXPECT_GE((count - begun + 1) * (cost.record + cost.calls), cost.compile);
+}
+
+TEST(Tiers, ProgramsThatRunMeanwhileCount) {
+  MetGraphs graphs(2);
+  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  while (turn(graphs, pair(), CallsBy::kKernels) != Turn::kCallsAndBegin) continue;
+  EXPECT_TRUE(takes_calls(graphs, pair(), CallsBy::kKernels));
+  graphs.pass(cost.compile);
+  EXPECT_FALSE(takes_calls(graphs, pair(), CallsBy::kKernels));
+}
+
+TEST(Tiers, CompilesStandInARow) {
+  MetGraphs graphs(2);
+  const Cost cost = predicted_cost(walked(pair()), CallsBy::kKernels);
+  while (turn(graphs, pair(), CallsBy::kKernels) != Turn::kCallsAndBegin) continue;
+  while (turn(graphs, reversed_pair(), CallsBy::kKernels) != Turn::kCallsAndBegin) continue;
+  graphs.pass(cost.compile);
+  EXPECT_FALSE(takes_calls(graphs, pair(), CallsBy::kKernels));
+  EXPECT_TRUE(takes_calls(graphs, reversed_pair(), CallsBy::kKernels));
+  graphs.pass(cost.compile);
+  EXPECT_FALSE(takes_calls(graphs, reversed_pair(), CallsBy::kKernels));
+}
+
+TEST(Tiers, WhatNoProgramWouldSaveIsNeverCompiled) {
+  MetGraphs graphs(2);
+  const graph::TypePtr image = f32({4, 64, 56, 56}), weight = f32({64, 64, 3, 3});
+  Value x = leaf(image);
+  for (int i = 0; i < 4; ++i) x = call("aten::convolution", {x, leaf(weight)});
+  const Tensor tensor(x);
   const Cost cost = predicted_cost(walked(tensor), CallsBy::kKernels);
-  int64_t runs = 0;
-  while (takes_calls(graphs, tensor, CallsBy::kKernels)) ++runs;
-  EXPECT_GT(runs, 1);
-  EXPECT_LT(runs * cost.calls, cost.compile);
-  EXPECT_GE((runs + 1) * cost.calls, cost.compile);
-  EXPECT_FALSE(takes_calls(graphs, tensor, CallsBy::kKernels)) << "once paid, always";
+  EXPECT_GT(cost.program, cost.calls);
+  for (int64_t i = 0; i < 10 * cost.compile / cost.calls; ++i) {
+    ASSERT_EQ(turn(graphs, tensor, CallsBy::kKernels), Turn::kCalls);
+  }
+  const graph::Walk walk = walked(tensor);
+  EXPECT_EQ(graphs.told(*graphs.meet(walk, CallsBy::kKernels)).find("of"), std::string::npos);
+}
+
+TEST(Tiers, ToldIsWhatComes) {
+  for (const int processors : {1, 2}) {
+    MetGraphs graphs(processors);
+    const graph::Walk walk = walked(pair());
+    EXPECT_EQ(graphs.turn(walk, *graphs.meet(walk, CallsBy::kKernels), CallsBy::kKernels), Turn::kCalls);
+    const std::string told = graphs.told(*graphs.meet(walk, CallsBy::kKernels));
+    MetGraphs others(processors);
+    EXPECT_NEAR(std::stod(told.substr(told.find("of") + 3)), static_cast<double>(runs(others, pair()).first), 3);
+  }
 }
 
 TEST(Tiers, AnotherGraphPaysForItself) {
-  MetGraphs graphs;
-  const Tensor tensor = chain({"tier a", "tier b"}, {1 << 20});
-  while (takes_calls(graphs, tensor, CallsBy::kKernels)) continue;
-  EXPECT_TRUE(takes_calls(graphs, chain({"tier b", "tier a"}, {1 << 20}), CallsBy::kKernels));
+  MetGraphs graphs(1);
+  (void)runs(graphs, pair());
+  EXPECT_TRUE(takes_calls(graphs, reversed_pair(), CallsBy::kKernels));
+}
+
+TEST(Costs, ListsCountTheirTensors) {
+  const auto cost = [](size_t count) {
+    auto* lists = new graph::Signature;  // known for as long as the process
+    lists->name = "aten::_foreach_neg";
+    lists->operands = lists->results = std::vector(count, f32({8}));
+    c10::SmallVector<Value, 3> operands(count, leaf(f32({8})));
+    c10::SmallVector<graph::Number, 2> none;
+    return predicted_cost(walked(Tensor(Value{graph::make_node(lists, operands, none), 0})), CallsBy::kKernels);
+  };
+  EXPECT_GT(cost(100).calls, 20 * cost(1).calls / 2);
+  EXPECT_GT(cost(100).record, 10 * cost(1).record);
+}
+
+TEST(Costs, ProductsTakeTheirMultiplications) {
+  const auto cost = [](int64_t n) {
+    const graph::TypePtr type = f32({n, n});
+    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), CallsBy::kKernels).calls;
+  };
+  EXPECT_NEAR(static_cast<double>(cost(1024)) / static_cast<double>(cost(512)), 8, 0.2);
+}
+
+TEST(Costs, WhatComesAgainIsCompiledForLess) {
+  const auto compile = [](const std::vector<std::string>& calls) {
+    return predicted_cost(walked(chain(calls)), CallsBy::kKernels).compile;
+  };
+  EXPECT_LT(compile({"tier a", "tier a"}), compile({"tier a", "tier b"}));
 }
 
 TEST(Tiers, WhereCallsAreProgramsANewGraphIsCompiledWhole) {
