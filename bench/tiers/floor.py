@@ -1,9 +1,10 @@
 """Total seconds of loops.py's programs, from cold caches, over 1 to 10,000 steps: against eager mode and against
 TORCH_PJRT_COMPILE=first, of which the lesser is the floor.
 
-Both sides, and `first`, run in turns, each in a process of its own with one thread, all on one processor, so that a
-shared machine meets them alike. A process takes as many steps as fit into its time; what comes after is extrapolated
-from the last of them, and said so (~).
+Both sides, and `first`, run in turns, each in a process of its own with one thread, all on one processor. The clock is
+the time that the process had of it, compiles in the background included: on a machine that does nothing else that is
+the time that goes by, and on a shared one nobody else's work is in it. A process takes as many steps as fit into its
+time; what comes after is extrapolated from the last of them, and said so (~).
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ def run(name: str, device: str) -> None:
     (torch.ones(2).to(device) + 1).cpu()
     step = LOOPS[name](device)
     times: list[float] = []
-    start = time.perf_counter()
+    start = time.process_time()
     while len(times) < STEPS[-1] and (not times or times[-1] < SECONDS):
         step()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     print(json.dumps(times))
 
 
@@ -95,7 +96,7 @@ def picture(curves: dict[str, dict[str, Curve]], path: Path) -> None:
                 )
         axes.set(title=name, xlabel="steps", ylabel="seconds", xscale="log", yscale="log")
     grid.flat[0].legend(fontsize="small")
-    figure.suptitle("total seconds, cold, on one processor; dotted: extrapolated")
+    figure.suptitle("total seconds of one processor, cold; dotted: extrapolated")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

@@ -27,6 +27,7 @@ struct HostArguments {
     }
     throw std::logic_error(node.signature->name + " has no argument " + std::string(name));
   }
+  const c10::IValue& constant(std::string_view name) const { return parameter(name).constant; }
   at::Tensor tensor(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
     if (p.kind != graph::Parameter::Kind::kTensor || p.entries[0].source != graph::Parameter::Entry::Source::kOperand)

@@ -51,7 +51,7 @@ const std::vector<Kind>& kinds() {
   static const auto* table = new std::vector<Kind>{
       {{"pjrt::view", "pjrt::empty", "pjrt::convert"}, 9, {1200, 0}, {1800, 0}},
       {{"_foreach_", "fused_ad", "fused_sgd"}, 1.9, {1500, 0.055}, {630, 0.07}, Size::kAll},
-      {{"recurrent", "_cell"}, 165, {19'000, 6.3}, {3300, 5}},
+      {{"recurrent", "_cell"}, 165, {9500, 2.5}, {3300, 5}},
       {{"attention"}, 130, {25'000, 2.1}, {2000, 1.2}, Size::kScores, true},
       {{"convolution"}, 33, {19'000, 0.3, 0.0128}, {1800, 0.085, 0.0226}, Size::kAll, true},
       {{}, 88, {4000, 23}, {1000, 19}},  // kRandom

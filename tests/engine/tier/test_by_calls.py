@@ -133,6 +133,17 @@ def cell(module: torch.nn.Module) -> torch.Tensor:
     return torch.cat([t.flatten() for t in (h, *gradients)])
 
 
+def layers(kind: type[torch.nn.RNNBase], **how: Any) -> torch.Tensor:
+    """Results and gradients of two layers, there and back, over a sequence that is a loop."""
+    torch.manual_seed(0)
+    module = kind(5, 3, num_layers=2, bidirectional=True, **how).to("pjrt")
+    x = torch.linspace(-1, 1, 120).view(8, 3, 5).to("pjrt").requires_grad_()
+    y, h = module(x)
+    results = [y, *(h if isinstance(h, tuple) else (h,))]
+    gradients = torch.autograd.grad(sum(t.sin().sum() for t in results), [x, *module.parameters()])
+    return torch.cat([t.flatten() for t in (*results, *gradients)])
+
+
 def ones() -> torch.Tensor:
     return torch.ones(5, 7, device="pjrt")
 
@@ -155,6 +166,11 @@ BY_HAND = {
     "attention, numbers as mask": lambda: attention(attn_mask=mask() * -1e4)(),
     "a GRU's cell": lambda: cell(torch.nn.GRUCell(5, 3)),
     "an LSTM's cell": lambda: cell(torch.nn.LSTMCell(5, 3)),
+    "an LSTM": lambda: layers(torch.nn.LSTM),
+    "a GRU": lambda: layers(torch.nn.GRU),
+    "a GRU, no bias": lambda: layers(torch.nn.GRU, bias=False),
+    "an RNN": lambda: layers(torch.nn.RNN),
+    "an RNN, relu": lambda: layers(torch.nn.RNN, nonlinearity="relu"),
     "linear, no bias": lambda: torch.autograd.grad(
         F.linear(ones(), w := torch.linspace(-1, 1, 21, device="pjrt").view(3, 7).requires_grad_()).square().sum(), w
     )[0],
@@ -174,7 +190,7 @@ def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     assert by_calls >= 1
     if "cell" in name or "linear" in name:
         assert compiled == 1  # "first"
-    rounds = any(word in name for word in ("attention", "linear", "cell", "randn", "normal_"))
+    rounds = any(word in name for word in ("attention", "linear", "cell", "LSTM", "GRU", "RNN", "randn", "normal_"))
     close = {"rtol": 1e-5, "atol": 1e-5} if rounds else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(*results, **close)
 
