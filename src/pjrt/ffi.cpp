@@ -162,39 +162,48 @@ FfiVersion version_of(XLA_FFI_Handler* handler) {
 }
 
 void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler) {
+  register_handlers(client, {{target, handler}});
+}
+
+void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handler*>& handlers) {
   const auto* extension = reinterpret_cast<const FfiExtension*>(client.api().extension(kFfiExtension));
   if (extension == nullptr || extension->base.struct_size < sizeof(FfiExtension) || !extension->register_handler) {
     throw Error(ErrorCode::kUnimplemented, kName, "the plugin '" + client.api().path() + "' has no FFI extension");
   }
   std::lock_guard guard(registering());
-  XLA_FFI_Handler* around_it = nullptr;
-  {
+  std::map<std::string, XLA_FFI_Handler*> around_each;  // those that are new to the plugin
+  for (const auto& [target, handler] : handlers) {
     std::lock_guard known_guard(lock());
     Target& known = targets()[target];
     if (known.handler != nullptr && known.handler != handler) {
       throw Error(ErrorCode::kAlreadyExists, kName, "'" + target + "' is another handler");
     }
-    if (known.registered.contains(&client.api())) return;
+    if (known.registered.contains(&client.api())) continue;
     known.handler = handler;
-    around_it = around(known);
+    around_each[target] = around(known);
   }
+  if (around_each.empty()) return;
   // A handler that no plugin takes leaves the name to others.
-  const auto end = [&target](const Api* taken) {
+  const auto end = [&around_each](const Api* taken) {
     std::lock_guard known_guard(lock());
-    Target& known = targets()[target];
-    if (taken != nullptr) known.registered.insert(taken);
-    if (known.registered.empty()) known.handler = nullptr;
+    for (const auto& [target, handler] : around_each) {
+      Target& known = targets()[target];
+      if (taken != nullptr) known.registered.insert(taken);
+      if (known.registered.empty()) known.handler = nullptr;
+    }
   };
   const std::string platform = spelled(client.platform_name());
-  RegisterArgs args;
-  args.target = target.data();
-  args.target_size = target.size();
-  args.handler = reinterpret_cast<void*>(around_it);
-  args.platform = platform.data();
-  args.platform_size = platform.size();
   try {
-    client.api().call_extension(kName, extension->register_handler, args);
-    refuse_unknown(client, target);
+    for (const auto& [target, handler] : around_each) {
+      RegisterArgs args;
+      args.target = target.data();
+      args.target_size = target.size();
+      args.handler = reinterpret_cast<void*>(handler);
+      args.platform = platform.data();
+      args.platform_size = platform.size();
+      client.api().call_extension(kName, extension->register_handler, args);
+    }
+    refuse_unknown(client, around_each.begin()->first);
   } catch (...) {
     end(nullptr);
     throw;

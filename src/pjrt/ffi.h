@@ -6,6 +6,7 @@
 
 #include <xla/ffi/api/c_api.h>
 
+#include <map>
 #include <string>
 
 #include "pjrt/client.h"
@@ -23,6 +24,8 @@ FfiVersion version_of(XLA_FFI_Handler* handler);
 // number of times; another one is an Error. Throws Error, too, where the plugin has no such extension or refuses the
 // handler, which leaves the name free. A handler that a plugin has is never forgotten.
 void register_handler(Client& client, const std::string& target, XLA_FFI_Handler* handler);
+// The same of several, which were compiled for one version: the plugin is asked once whether it takes that.
+void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handler*>& handlers);
 
 // One more place that the target is called from, in words: what its errors begin with.
 void add_place(const std::string& target, const std::string& place);

@@ -56,9 +56,7 @@ pjrt::Options client_options(const PluginChoice& plugin) {
   return options;
 }
 
-ops::Target target_of(const pjrt::Client& client) {
-  return client.platform_name() == "cpu" ? ops::Target::kCpu : ops::Target::kAny;
-}
+bool is_cpu(const pjrt::Client& client) { return client.platform_name() == "cpu"; }
 
 namespace {
 
@@ -79,17 +77,17 @@ std::string passes_left_out(std::string passes) {
 pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordinal, Traits traits) {
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
-  const bool is_cpu = target_of(client) == ops::Target::kCpu;
+  const bool on_cpu = is_cpu(client);
   // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
-  if (is_cpu) options.overrides["xla_cpu_enable_fast_min_max"] = false;
+  if (on_cpu) options.overrides["xla_cpu_enable_fast_min_max"] = false;
   // XLA's algebraic simplifier takes floats for real numbers: (x + c) - c is x to it, and x / c is x * (1 / c). What remains of
   // its work the rules and other passes do. GPU and TPU plugins depend on it. Without it the reshape mover turns a transpose
   // around in each round, and nobody takes away what it leaves: 10,000 transposes in a MNASNet.
-  if (is_cpu) options.overrides["xla_disable_hlo_passes"] = passes_left_out("algsimp,reshape-mover");
+  if (on_cpu) options.overrides["xla_disable_hlo_passes"] = passes_left_out("algsimp,reshape-mover");
   // Handing a small kernel to other threads costs more than the kernel: 76 against 32 µs for fifty 8x8 layers.
-  if (is_cpu && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
+  if (on_cpu && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
   // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
-  if (is_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
+  if (on_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
   options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};  // of speed alone
   for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) {
     options.overrides[name] = value;

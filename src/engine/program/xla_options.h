@@ -16,8 +16,7 @@ struct PluginChoice {
 bool is_cpu_plugin(const PluginChoice& plugin);
 pjrt::Options client_options(const PluginChoice& plugin);
 
-// Whose forms its programs have.
-ops::Target target_of(const pjrt::Client& client);
+bool is_cpu(const pjrt::Client& client);
 
 struct Traits {         // of a program, which XLA:CPU is told of
   bool small = false;   // no kernel of it is worth several threads

@@ -113,7 +113,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
     const kernels::Claiming claiming(client);
-    emitted = emit_program(walk, program.slots, /*with_requirements=*/true, target_of(client), knows);
+    emitted = emit_program(walk, program.slots, /*with_requirements=*/true, session_.target(), knows);
     program.composites = claiming.all_done();
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
@@ -151,7 +151,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
     making.from_disk = compiled.from_disk;
     (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;
   } catch (const pjrt::Error& error) {
-    throw_refusal(session_.client(), walk, error);
+    throw_refusal(session_.client(), session_.target(), walk, error);
   }
   program->memory_size = program->executable->memory_size();
   program->largest = LargestResult::of(walk, program->memory_size);
@@ -198,7 +198,7 @@ void Programs::tell(const graph::Walk& walk) {
   std::vector<NumberSlot> slots = cache_.slots_for(walk);
   const bool knows = !keeps_composites(walk) || knows_composites(client);
   const kernels::Claiming claiming(client);
-  run_listener_(emit_program(walk, slots, /*with_requirements=*/true, target_of(client), knows).text);
+  run_listener_(emit_program(walk, slots, /*with_requirements=*/true, session_.target(), knows).text);
 }
 
 void Programs::set_run_listener(RunListener listener) {

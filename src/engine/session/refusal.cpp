@@ -13,8 +13,8 @@
 namespace tpjrt::engine {
 namespace {
 
-bool compiles_alone(pjrt::Client& client, const graph::Node& node) {
-  const std::string text = emit_alone(*node.signature, node.numbers, target_of(client));
+bool compiles_alone(pjrt::Client& client, ops::Target target, const graph::Node& node) {
+  const std::string text = emit_alone(*node.signature, node.numbers, target);
   try {
     (void)client.compile(text);
     return true;
@@ -40,11 +40,11 @@ void throw_failure(const Program& program, const pjrt::Error& error, std::string
   TORCH_CHECK(false, "a graph of ", program.num_calls, " ops can't be run: ", error.what(), "\n", largest, consequence);
 }
 
-void throw_refusal(pjrt::Client& client, const graph::Walk& walk, const pjrt::Error& error) {
+void throw_refusal(pjrt::Client& client, ops::Target target, const graph::Walk& walk, const pjrt::Error& error) {
   raise_out_of_memory(error, walk.nodes.back()->signature->device, LargestResult::of(walk).get());
   std::unordered_set<graph::SignaturePtr> tried;
   for (const graph::Node* node : walk.nodes) {
-    if (!tried.insert(node->signature).second || compiles_alone(client, *node)) continue;
+    if (!tried.insert(node->signature).second || compiles_alone(client, target, *node)) continue;
     const graph::Signature& signature = *node->signature;
     TORCH_CHECK(false, "[", signature.name, "] XLA refuses this op", at_line(signature), ": ", error.what(),
                 "\nNothing was changed: tensors keep their pending values.");

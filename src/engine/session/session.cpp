@@ -13,6 +13,7 @@
 #include "device/backend/accelerator.h"
 #include "device/start/eager.h"
 #include "graph/precision.h"
+#include "kernels/cpu/handlers.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
 
@@ -105,6 +106,10 @@ void Session::init(const PluginChoice& plugin) {
     }
     graph::precision_settings() = precision_settings_of(client->platform_name());
     plugin_ = plugin;
+    target_ = ops::Target::kAny;
+    if (is_cpu(*client)) {
+      target_ = kernels::give_cpu_kernels(*client) ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
+    }
     client_ = std::move(client);
   });
 }
@@ -134,11 +139,13 @@ const PluginChoice& Session::plugin() {
 }
 
 ops::Target Session::target() {
-  if (client_) return target_of(*client_);
+  if (client_) return target_;
   if (const auto expected = expected_target_.load()) return *expected;
   const std::vector<PluginChoice> choices = plugin_source_();
-  const bool is_cpu = !choices.empty() && is_cpu_plugin(choices.front());
-  const ops::Target target = is_cpu ? ops::Target::kCpu : ops::Target::kAny;
+  ops::Target target = ops::Target::kAny;
+  if (!choices.empty() && is_cpu_plugin(choices.front())) {
+    target = kernels::are_cpu_kernels_wanted() ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
+  }
   expected_target_ = target;
   return target;
 }

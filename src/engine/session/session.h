@@ -107,6 +107,7 @@ class Session {
   PluginSource plugin_source_ = nullptr;
   GilRelease gil_release_ = nullptr;
   PluginChoice plugin_;
+  ops::Target target_ = ops::Target::kAny;  // of the client
   std::shared_ptr<pjrt::Client> client_;
   std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
   std::atomic<std::optional<ops::Target>> expected_target_;

@@ -240,6 +240,32 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
   return gather(covered, indices, d, Dims(limit.size(), 1));
 }
 
+// --- the CPU's kernels ----------------------------------------------------------------------------------------------
+
+Values Emit::call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
+                         const std::map<std::string, std::string>& attributes) {
+  if (target_ != Target::kCpuWithKernels) throw hlo::Error("[" + std::string(name) + "] there are no kernels");
+  const auto row_major = [](const auto& all, const auto& dims_of) {
+    std::string layouts;
+    for (const auto& one : all) {
+      const auto rank = static_cast<int64_t>(dims_of(one).size());
+      std::string order;
+      for (int64_t d = rank - 1; d >= 0; --d) order += (order.empty() ? "" : ", ") + std::to_string(d);
+      layouts += (layouts.empty() ? "" : ", ") + ("dense<" + (rank == 0 ? "" : "[" + order + "]")) + "> : tensor<" +
+                 std::to_string(rank) + "xindex>";
+    }
+    return "[" + layouts + "]";
+  };
+  std::string dictionary;
+  for (const auto& [key, value] : attributes) dictionary += (dictionary.empty() ? "" : ", ") + key + " = " + value;
+  return custom_call(
+      name, operands, results,
+      {{"api_version", "4 : i32"},
+       {"backend_config", "{" + dictionary + "}"},
+       {"operand_layouts", row_major(operands, [](const Value& x) -> const Dims& { return x.dims(); })},
+       {"result_layouts", row_major(results, [](const Type& type) -> const Dims& { return type.dims; })}});
+}
+
 // --- requirements ---------------------------------------------------------------------------------------------------
 
 void Emit::require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error) {

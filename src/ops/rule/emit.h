@@ -103,6 +103,11 @@ class Emit : public hlo::Builder {
   // torch.gather: result has indices' sizes.
   Value gather_along(const Value& x, const Value& indices, int64_t dim);
 
+  // --- the CPU's kernels --------------------------------------------------------------------------------------------
+  // What the handler of that name gives (src/kernels/cpu/handlers.h), of row-major operands. Only for Target::kCpuWithKernels.
+  Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
+                     const std::map<std::string, std::string>& attributes);
+
   // --- requirements -------------------------------------------------------------------------------------------------
   // Only for what the user gives and the CPU's kernel checks too.
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);

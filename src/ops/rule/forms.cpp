@@ -12,6 +12,7 @@ const Forms& Forms::on(Target target) {
   switch (target) {
     case Target::kAny: return plain;
     case Target::kCpu: return cpu_forms();
+    case Target::kCpuWithKernels: return cpu_forms();
   }
   throw std::logic_error("no forms for this target");
 }

@@ -25,6 +25,7 @@ using Rule = Values (*)(Emit& e, const Call& c);
 // Rules that take the plain one's place on a platform, where what they emit is faster there, or right.
 struct Platforms {
   Rule cpu = nullptr;
+  Rule with_kernels = nullptr;  // of the CPU's kernels; where there are none, `cpu` or the plain one
 };
 
 // Sets of kinds of numbers.
@@ -39,7 +40,10 @@ class RuleTable {
     Platforms platforms;
     uint8_t kinds = kEveryNumber;
 
-    Rule on(Target target) const { return target == Target::kCpu && platforms.cpu ? platforms.cpu : rule; }
+    Rule on(Target target) const {
+      if (target == Target::kCpuWithKernels && platforms.with_kernels) return platforms.with_kernels;
+      return is_cpu(target) && platforms.cpu ? platforms.cpu : rule;
+    }
   };
 
   // `kinds` are those of the numbers that PyTorch has a kernel of the op for: a first result of others is a Mistake.

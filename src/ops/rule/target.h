@@ -6,8 +6,11 @@
 namespace tpjrt::ops {
 
 enum class Target : uint8_t {
-  kAny,  // the plain StableHLO, which every platform takes
-  kCpu,  // XLA:CPU; what it is slow at, or wrong, stands in ops/cpu
+  kAny,             // the plain StableHLO, which every platform takes
+  kCpu,             // XLA:CPU; what it is slow at, or wrong, stands in ops/cpu
+  kCpuWithKernels,  // the same, whose programs may call the handlers of src/kernels/cpu (Emit::call_kernel)
 };
+
+inline bool is_cpu(Target target) { return target != Target::kAny; }
 
 }  // namespace tpjrt::ops

@@ -159,7 +159,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
   const std::vector<char> apart =
-      target == ops::Target::kCpu ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
+      is_cpu(target) ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
   for (const graph::Node* node : walk.nodes) {
     e.set_writes_apart(apart[node->local]);
     const graph::Signature& signature = *node->signature;

@@ -1,0 +1,37 @@
+// All of them, and a client that takes them.
+#include "kernels/cpu/handlers.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "pjrt/ffi.h"
+
+namespace tpjrt::kernels {
+namespace {
+
+const std::map<std::string, XLA_FFI_Handler*>& all() {
+  static const std::map<std::string, XLA_FFI_Handler*> handlers{
+      {"torch_pjrt.product", product},
+  };
+  return handlers;
+}
+
+}  // namespace
+
+bool are_cpu_kernels_wanted() {
+  const char* given = std::getenv("TORCH_PJRT_KERNELS");
+  return given == nullptr || std::string_view(given) != "0";
+}
+
+bool give_cpu_kernels(pjrt::Client& client) {
+  if (!are_cpu_kernels_wanted() || !client.is_host_memory()) return false;
+  try {
+    pjrt::register_handlers(client, all());
+  } catch (const pjrt::Error&) {
+    return false;
+  }
+  for (const auto& [name, handler] : all()) pjrt::add_place(name, "the kernel '" + name + "'");
+  return true;
+}
+
+}  // namespace tpjrt::kernels

@@ -1,0 +1,27 @@
+// The handlers that programs on the CPU may call without anybody's asking: by name, what computes in XLA's buffers with the
+// libraries that PyTorch has.
+//
+// To add one: a function in a file of this folder that defines a handler (XLA_FFI_DEFINE_HANDLER_SYMBOL's relatives, or
+// tensors.h), a line in `all` (handlers.cpp), and Emit::call_kernel in a rule that is added as `.with_kernels`. A handler is
+// called by XLA's threads, several at once. What it means may only change along with its name: programs on disk call it by that.
+#pragma once
+
+#include <xla/ffi/api/c_api.h>
+
+#include <map>
+#include <string>
+
+#include "pjrt/client.h"
+
+namespace tpjrt::kernels {
+
+// False: TORCH_PJRT_KERNELS=0.
+bool are_cpu_kernels_wanted();
+// From now on this client's programs may call them. False where they aren't wanted, where the plugin takes no handlers, or has
+// memory of its own: then nothing is.
+bool give_cpu_kernels(pjrt::Client& client);
+
+// One function a file of this folder.
+XLA_FFI_Error* product(XLA_FFI_CallFrame* frame);  // product.cpp
+
+}  // namespace tpjrt::kernels

@@ -1,0 +1,45 @@
+// From a buffer to a tensor.
+#include "kernels/cpu/tensors.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+namespace tpjrt::kernels {
+namespace {
+
+namespace ffi = xla::ffi;
+
+c10::ScalarType dtype_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::DataType::PRED: return c10::kBool;
+    case ffi::DataType::U8: return c10::kByte;
+    case ffi::DataType::S8: return c10::kChar;
+    case ffi::DataType::S16: return c10::kShort;
+    case ffi::DataType::S32: return c10::kInt;
+    case ffi::DataType::S64: return c10::kLong;
+    case ffi::DataType::F16: return c10::kHalf;
+    case ffi::DataType::BF16: return c10::kBFloat16;
+    case ffi::DataType::F32: return c10::kFloat;
+    case ffi::DataType::F64: return c10::kDouble;
+    case ffi::DataType::C64: return c10::kComplexFloat;
+    case ffi::DataType::C128: return c10::kComplexDouble;
+    default: TORCH_CHECK(false, "a kernel of the CPU's was given a buffer of XLA's type ", static_cast<int>(type));
+  }
+}
+
+}  // namespace
+
+at::Tensor tensor_over(const ffi::AnyBuffer& buffer) {
+  const auto dims = buffer.dimensions();
+  const c10::IntArrayRef sizes(dims.begin(), dims.size());
+  return at::from_blob(buffer.untyped_data(), sizes, at::TensorOptions(dtype_of(buffer.element_type())));
+}
+
+Tensors tensors_of(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
+  Tensors tensors;
+  for (size_t i = 0; i < args.size(); ++i) tensors.operands.push_back(tensor_over(*args.get<ffi::AnyBuffer>(i)));
+  for (size_t i = 0; i < rets.size(); ++i) tensors.results.push_back(tensor_over(**rets.get<ffi::AnyBuffer>(i)));
+  return tensors;
+}
+
+}  // namespace tpjrt::kernels
