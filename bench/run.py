@@ -34,6 +34,7 @@ NAMED_ONLY = [
     "compile_models",
     "composites",
     "convolution",
+    "products",
     "decode",
     "generate",
     "jax",

@@ -135,6 +135,11 @@ class Builder {
   Value reshape(const Value& x, const Dims& dims);           // no-op when equal
   Value transpose(const Value& x, const Dims& permutation);  // no-op for the identity
   const Value* transposed_from(const Value& x) const;        // the matrix whose transpose x was made as, or null
+  struct Moved {
+    Value from;
+    Dims permutation;
+  };
+  const Moved* moved_from(const Value& x) const;  // the same of any rank
   Value broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions);
   Value slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides);
   Value pad(const Value& x, const Value& value, const Dims& low, const Dims& high, const Dims& interior);

@@ -154,12 +154,15 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
   for (size_t i = 0; i < operands.size(); ++i) {
     const auto made_of = transposes.find(operands[i].id);
     if (made_of == transposes.end()) continue;
-    const Type type = made_of->second.type;
-    const Value matrix = emit(
-        cat("stablehlo.transpose ", use(op, arguments[i]), ", dims = [1, 0] : ", signature({arguments[i]}, {type})),
-        type);
-    transposes.emplace(arguments[i].id, matrix);
-    transposed_arguments.emplace(matrix.id, arguments[i]);
+    const Type type = made_of->second.from.type;
+    const Dims permutation = made_of->second.permutation;
+    Dims back(permutation.size());
+    for (size_t d = 0; d < back.size(); ++d) back[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
+    const Value from = emit(cat("stablehlo.transpose ", use(op, arguments[i]), ", dims = ", list(back), " : ",
+                                signature({arguments[i]}, {type})),
+                            type);
+    transposes.emplace(arguments[i].id, Moved{from, permutation});
+    if (permutation.size() == 2) transposed_arguments.emplace(from.id, arguments[i]);
   }
   const Values values = body(arguments);
   prune(0, values);

@@ -25,11 +25,16 @@ Value Builder::transpose(const Value& x, const Dims& permutation) {
   Value transposed = impl_->emit_moved(cat("stablehlo.transpose ", impl_->use("transpose", x),
                                            ", dims = ", list(permutation), " : ", signature({x}, {result})),
                                        result, x);
-  if (x.rank() == 2) impl_->transposes.emplace(transposed.id, x);
+  impl_->transposes.emplace(transposed.id, Moved{x, permutation});
   return transposed;
 }
 
 const Value* Builder::transposed_from(const Value& x) const {
+  const Moved* moved = x.rank() == 2 ? moved_from(x) : nullptr;
+  return moved ? &moved->from : nullptr;
+}
+
+const Builder::Moved* Builder::moved_from(const Value& x) const {
   const auto found = impl_->transposes.find(x.id);
   return found == impl_->transposes.end() ? nullptr : &found->second;
 }

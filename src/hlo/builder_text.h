@@ -75,7 +75,7 @@ struct Builder::Impl {
   std::string module_name;
   std::vector<Parameter> parameters;
   std::vector<std::string> names;                 // by Value::id
-  std::map<int32_t, Value> transposes;            // of matrices: what each was made of
+  std::map<int32_t, Moved> transposes;            // what each was made of
   std::map<int32_t, Value> transposed_arguments;  // of a function: the argument that each of these matrices undoes
   // Values that are one number everywhere, known before the program runs: that number, or NaN for one that is computed.
   std::map<int32_t, double> numbers;

@@ -2,7 +2,7 @@
 // libraries that PyTorch has.
 //
 // To add one: a function in a file of this folder that defines a handler (XLA_FFI_DEFINE_HANDLER_SYMBOL's relatives, or
-// tensors.h), a line in `all` (handlers.cpp), and Emit::call_kernel in a rule that is added as `.with_kernels`. A handler is
+// tensors.h), a line in `all` (handlers.cpp), the threads it wants (team.h), and Emit::call_kernel in a rule that is added as `.with_kernels`. A handler is
 // called by XLA's threads, several at once. What it means may only change along with its name: programs on disk call it by that.
 #pragma once
 

@@ -1,36 +1,67 @@
-// Matrix products by oneDNN and MKL, as PyTorch calls them.
+// Matrix products by oneDNN, in the results' memory, as PyTorch calls it.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/InferenceMode.h>
 
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
+
+// oneDNN's product of matrices or batches of them, beta * result + alpha * a · b, into `result`. PyTorch gives float32 to MKL, which
+// does half as well on processors that aren't Intel's. A torch that hasn't this function leaves it null. It refuses machines on
+// which oneDNN multiplies no bfloat16.
+namespace at::native {
+__attribute__((weak, visibility("default"))) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
+                                                                float beta, float alpha);
+}  // namespace at::native
 
 namespace tpjrt::kernels {
 namespace {
 
-// Operands: a (…, m, k) and b (…, k, n), with a batch before that or none; either may lie transposed. And perhaps what is added,
-// which is broadcast to the result: beta * it + alpha * a · b.
-void multiply(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
-  const auto operand = [&](size_t i, const char* transposed) {
-    const at::Tensor& x = tensors.operands.at(i);
-    return *attributes.get<bool>(transposed) ? x.transpose(-1, -2) : x;
-  };
-  const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
-  at::Tensor result = tensors.results.at(0);
-  const bool batched = result.dim() == 3;
-  if (tensors.operands.size() < 3) {
-    batched ? at::bmm_out(result, a, b) : at::mm_out(result, a, b);
-    return;
+// Multiplications from which several threads are worth it.
+constexpr int64_t kLarge = 1 << 20;
+
+void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
+  if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
+    at::native::mkldnn_matmul(a, b, result, 0, 1);
+  } else {
+    result.dim() == 3 ? at::bmm_out(result, a, b) : at::mm_out(result, a, b);
   }
-  const double beta = *attributes.get<double>("beta"), alpha = *attributes.get<double>("alpha");
-  const at::Tensor& added = tensors.operands[2];
-  batched ? at::baddbmm_out(result, added, a, b, beta, alpha) : at::addmm_out(result, added, a, b, beta, alpha);
+}
+
+void multiply_and_add(const at::Tensor& added, const at::Tensor& a, const at::Tensor& b, double beta, double alpha,
+                      at::Tensor result) {
+  if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
+    result.copy_(added);
+    at::native::mkldnn_matmul(a, b, result, static_cast<float>(beta), static_cast<float>(alpha));
+  } else {
+    result.dim() == 3 ? at::baddbmm_out(result, added, a, b, beta, alpha)
+                      : at::addmm_out(result, added, a, b, beta, alpha);
+  }
+}
+
+// Operands: a (m, k) and b (k, n), both with a batch before that or none; either may lie transposed. And perhaps what is added,
+// which is broadcast to the result: beta * it + alpha * a · b.
+void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
+  const at::Tensor& result = tensors.results.at(0);
+  const int64_t depth = tensors.operands.at(0).numel() / std::max<int64_t>(1, result.numel() / result.size(-1));
+  compute(result.numel() * depth >= kLarge, [&] {
+    const c10::InferenceMode inference;
+    const auto operand = [&](size_t i, const char* transposed) {
+      const at::Tensor& x = tensors.operands.at(i);
+      return *attributes.get<bool>(transposed) ? x.transpose(-1, -2) : x;
+    };
+    const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
+    if (tensors.operands.size() < 3) return multiply(a, b, result);
+    multiply_and_add(tensors.operands[2], a, b, *attributes.get<double>("beta"), *attributes.get<double>("alpha"),
+                     result);
+  });
 }
 
 }  // namespace
 
-XLA_FFI_Error* product(XLA_FFI_CallFrame* frame) { return called<multiply>(frame); }
+XLA_FFI_Error* product(XLA_FFI_CallFrame* frame) { return called<do_product>(frame); }
 
 }  // namespace tpjrt::kernels

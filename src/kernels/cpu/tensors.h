@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
 #include <xla/ffi/api/ffi.h>
 
 namespace tpjrt::kernels {
@@ -16,7 +16,8 @@ struct Tensors {
 };
 Tensors tensors_of(const xla::ffi::RemainingArgs& args, const xla::ffi::RemainingRets& rets);
 
-// A handler that is told its attributes: `work` may throw, and then the run fails with what it says. Autograd and other modes are off.
+// A handler that is told its attributes: `work` may throw, and then the run fails with what it says. It is run in whichever thread
+// XLA has, and itself says what is worth a team (team.h). Modes, such as autograd's, are set in it.
 template <void (*work)(const Tensors& tensors, const xla::ffi::Dictionary& attributes)>
 XLA_FFI_Error* called(XLA_FFI_CallFrame* frame) {
   static auto* handler =
@@ -25,8 +26,11 @@ XLA_FFI_Error* called(XLA_FFI_CallFrame* frame) {
           .RemainingRets()
           .Attrs()
           .To([](xla::ffi::RemainingArgs args, xla::ffi::RemainingRets rets, xla::ffi::Dictionary attributes) {
-            const c10::InferenceMode inference;
-            work(tensors_of(args, rets), attributes);
+            try {
+              work(tensors_of(args, rets), attributes);
+            } catch (const c10::Error& error) {
+              return xla::ffi::Error::Internal(error.what_without_backtrace());
+            }
             return xla::ffi::Error::Success();
           })
           .release();

@@ -10,23 +10,37 @@
 namespace tpjrt::ops {
 namespace {
 
-Value plain(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
+Value as_it_is(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   return e.dot_general(a, b, dims, out, product_precision(e, a.element()));
 }
+constexpr Product kPlain{as_it_is};
 
-// The product in the dtype it is accumulated in. _int_mm and the .dtype overloads accumulate in their wider result.
-template <Product by = plain>
+// The product, not yet in the result's dtype (see Product). _int_mm and the .dtype overloads accumulate in their wider result.
+template <const Product& by>
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
   if (hlo::is_integer(in)) out = e.element(c.result());
   if (b.element() != in) throw Mistake("matrices of different dtypes");
   if (in == ElementType::kPred) throw Unsupported("a matrix product of bools");
-  return by(e, a, b, dims, out);
+  return by.times(e, a, b, dims, out);
 }
 
-template <Product by>
+template <const Product& by>
 Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
   return {e.as(product<by>(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
+}
+
+// beta * self + alpha * a · b, where that is rounded once. Nothing: by `plus`.
+template <const Product& by>
+std::optional<Values> at_once(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
+  const ElementType element = a.element();
+  if constexpr (by.plus == nullptr) return {};
+  if (element != e.element(c.result()) || !hlo::is_float(element) || b.element() != element) return {};
+  const double beta = c.constant_scalar("beta").toDouble(), alpha = c.constant_scalar("alpha").toDouble();
+  if (beta == 0 || alpha == 0 || c.tensor("self").element() != element) return {};
+  const auto sum = by.plus(e, a, b, dims, {c.tensor("self"), beta, alpha});
+  if (!sum) return {};
+  return Values{*sum};
 }
 
 // beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included; `always_product`:
@@ -45,13 +59,13 @@ Values plus(Emit& e, const Call& c, const Value& product, bool always_product = 
 }
 
 // aten::mm; mm.dtype gives a wider result.
-template <Product by>
+template <const Product& by>
 Values mm(Emit& e, const Call& c) {
   return matrix<by>(e, c, "self", "mat2");
 }
 
 // aten::_int_mm: int8, or uint8 times int8, into int32.
-template <Product by>
+template <const Product& by>
 Values int_mm(Emit& e, const Call& c) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
   if (a.element() == b.element()) return matrix<by>(e, c, "self", "mat2");
@@ -60,36 +74,39 @@ Values int_mm(Emit& e, const Call& c) {
 }
 
 // aten::bmm
+template <const Product& by>
 Values bmm(Emit& e, const Call& c) {
-  return {e.as(product(e, c, c.tensor("self"), c.tensor("mat2"), {{0}, {0}, {2}, {1}}), c.result())};
+  return {e.as(product<by>(e, c, c.tensor("self"), c.tensor("mat2"), {{0}, {0}, {2}, {1}}), c.result())};
 }
 
 // aten::mv
-template <Product by>
+template <const Product& by>
 Values mv(Emit& e, const Call& c) {
   return matrix<by>(e, c, "self", "vec");
 }
 
 // aten::dot: complex numbers are not conjugated.
 Values dot(Emit& e, const Call& c) {
-  return {e.as(product(e, c, c.tensor("self"), c.tensor("tensor"), {{}, {}, {0}, {0}}), c.result())};
+  return {e.as(product<kPlain>(e, c, c.tensor("self"), c.tensor("tensor"), {{}, {}, {0}, {0}}), c.result())};
 }
 
 // aten::vdot: the first vector is conjugated.
 Values vdot(Emit& e, const Call& c) {
   Value a = c.tensor("self");
   if (hlo::is_complex(a.element())) a = e.complex(e.unary("real", a), e.neg(e.unary("imag", a)));
-  return {e.as(product(e, c, a, c.tensor("other"), {{}, {}, {0}, {0}}), c.result())};
+  return {e.as(product<kPlain>(e, c, a, c.tensor("other"), {{}, {}, {0}, {0}}), c.result())};
 }
 
 // aten::addmm
-template <Product by>
+template <const Product& by>
 Values addmm(Emit& e, const Call& c) {
-  return plus(e, c, product<by>(e, c, c.tensor("mat1"), c.tensor("mat2"), {{}, {}, {1}, {0}}));
+  const Value a = c.tensor("mat1"), b = c.tensor("mat2");
+  if (auto sum = at_once<by>(e, c, a, b, {{}, {}, {1}, {0}})) return *sum;
+  return plus(e, c, product<by>(e, c, a, b, {{}, {}, {1}, {0}}));
 }
 
 // aten::linear: input · weightᵀ + bias; a weight of one dimension gives no features.
-template <Product by>
+template <const Product& by>
 Values linear(Emit& e, const Call& c) {
   Value input = c.tensor("input"), weight = c.tensor("weight");
   const Dims dims = e.type_of(c.result()).dims;
@@ -97,9 +114,16 @@ Values linear(Emit& e, const Call& c) {
     const int64_t rows = count_of({dims.begin(), dims.end() - (weight.rank() - 1)});
     input = e.reshape(input, {rows, input.dims().back()});
   }
-  Value x = e.reshape(product<by>(e, c, input, weight, {{}, {}, {input.rank() - 1}, {weight.rank() - 1}}), dims);
+  const hlo::DotDimensions last{{}, {}, {input.rank() - 1}, {weight.rank() - 1}};
   if (c.has("bias")) {
     if (c.tensor("bias").element() != input.element()) throw Mistake("a bias of another dtype");
+    if constexpr (by.plus != nullptr) {
+      const auto sum = by.plus(e, input, weight, last, {c.tensor("bias")});
+      if (sum) return {e.as(e.reshape(*sum, dims), c.result())};
+    }
+  }
+  Value x = e.reshape(product<by>(e, c, input, weight, last), dims);
+  if (c.has("bias")) {
     x = e.add(x, e.broadcast_to(e.to(c.tensor("bias"), x.element()), dims));
   }
   return {e.as(x, c.result())};
@@ -107,7 +131,7 @@ Values linear(Emit& e, const Call& c) {
 
 // aten::linear_backward: of a real matrix (device/override/linear.cpp sees to it); dimensions before the last are one
 // batch.
-template <Product by>
+template <const Product& by>
 Values linear_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output");
   const Dims batch = range(0, dy.rank() - 1);
@@ -122,19 +146,22 @@ Values linear_backward(Emit& e, const Call& c) {
 }
 
 // aten::addmv
-template <Product by>
+template <const Product& by>
 Values addmv(Emit& e, const Call& c) {
   return plus(e, c, product<by>(e, c, c.tensor("mat"), c.tensor("vec"), {{}, {}, {1}, {0}}));
 }
 
 // aten::baddbmm
+template <const Product& by>
 Values baddbmm(Emit& e, const Call& c) {
-  return plus(e, c, product(e, c, c.tensor("batch1"), c.tensor("batch2"), {{0}, {0}, {2}, {1}}));
+  const Value a = c.tensor("batch1"), b = c.tensor("batch2");
+  if (auto sum = at_once<by>(e, c, a, b, {{0}, {0}, {2}, {1}})) return *sum;
+  return plus(e, c, product<by>(e, c, a, b, {{0}, {0}, {2}, {1}}));
 }
 
 // aten::addbmm: the batch is summed over, so it is one more contracted dimension.
 Values addbmm(Emit& e, const Call& c) {
-  return plus(e, c, product(e, c, c.tensor("batch1"), c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}));
+  return plus(e, c, product<kPlain>(e, c, c.tensor("batch1"), c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}));
 }
 
 // aten::addr: an outer product is an elementwise one; of bools it is "and", added by "or".
@@ -153,21 +180,22 @@ Values addr(Emit& e, const Call& c) {
 }  // namespace
 
 void add_matmul_rules(RuleTable& rules) {
-  rules.add_composite("aten::mm", mm<plain>, {.cpu = mm<product_on_cpu>});
-  rules.add_composite("aten::mm.dtype", mm<plain>, {.cpu = mm<product_on_cpu>});
-  rules.add_composite("aten::_int_mm", int_mm<plain>, {.cpu = int_mm<product_on_cpu>});
-  rules.add_composite("aten::bmm", bmm);
-  rules.add_composite("aten::bmm.dtype", bmm);
-  rules.add_composite("aten::mv", mv<plain>, {.cpu = mv<product_on_cpu>}, kNotBools);
+  rules.add_composite("aten::mm", mm<kPlain>, {.cpu = mm<kOnCpu>, .with_kernels = mm<kWithKernels>});
+  rules.add_composite("aten::mm.dtype", mm<kPlain>, {.cpu = mm<kOnCpu>, .with_kernels = mm<kWithKernels>});
+  rules.add_composite("aten::_int_mm", int_mm<kPlain>, {.cpu = int_mm<kOnCpu>, .with_kernels = int_mm<kWithKernels>});
+  rules.add_composite("aten::bmm", bmm<kPlain>, {.with_kernels = bmm<kWithKernels>});
+  rules.add_composite("aten::bmm.dtype", bmm<kPlain>, {.with_kernels = bmm<kWithKernels>});
+  rules.add_composite("aten::mv", mv<kPlain>, {.cpu = mv<kOnCpu>}, kNotBools);
   rules.add_composite("aten::dot", dot, kNotBools);
   rules.add_composite("aten::vdot", vdot, kNotBools);
-  rules.add_composite("aten::addmm", addmm<plain>, {.cpu = addmm<product_on_cpu>});
-  rules.add_composite("aten::addmm.dtype", addmm<plain>, {.cpu = addmm<product_on_cpu>});
-  rules.add_composite("aten::linear", linear<plain>, {.cpu = linear<product_on_cpu>});
-  rules.add_composite("aten::linear_backward", linear_backward<plain>, {.cpu = linear_backward<product_on_cpu>});
-  rules.add_composite("aten::addmv", addmv<plain>, {.cpu = addmv<product_on_cpu>}, kNotBools);
-  rules.add_composite("aten::baddbmm", baddbmm);
-  rules.add_composite("aten::baddbmm.dtype", baddbmm);
+  rules.add_composite("aten::addmm", addmm<kPlain>, {.cpu = addmm<kOnCpu>, .with_kernels = addmm<kWithKernels>});
+  rules.add_composite("aten::addmm.dtype", addmm<kPlain>, {.cpu = addmm<kOnCpu>, .with_kernels = addmm<kWithKernels>});
+  rules.add_composite("aten::linear", linear<kPlain>, {.cpu = linear<kOnCpu>, .with_kernels = linear<kWithKernels>});
+  rules.add_composite("aten::linear_backward", linear_backward<kPlain>,
+                      {.cpu = linear_backward<kOnCpu>, .with_kernels = linear_backward<kWithKernels>});
+  rules.add_composite("aten::addmv", addmv<kPlain>, {.cpu = addmv<kOnCpu>}, kNotBools);
+  rules.add_composite("aten::baddbmm", baddbmm<kPlain>, {.with_kernels = baddbmm<kWithKernels>});
+  rules.add_composite("aten::baddbmm.dtype", baddbmm<kPlain>, {.with_kernels = baddbmm<kWithKernels>});
   rules.add_composite("aten::addbmm", addbmm);
   rules.add_composite("aten::addr", addr);
 }

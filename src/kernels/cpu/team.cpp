@@ -1,0 +1,91 @@
+// One thread, what it is given, and how many help it.
+#include "kernels/cpu/team.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace tpjrt::kernels {
+namespace {
+
+std::atomic<int> team_size{1};
+
+// Of this thread, as OpenMP counts: libraries that don't ask at:: ask it. ATen's own function would set it for other threads, too.
+void set_threads(int count) {
+  thread_local int set = 0;
+  if (set == count) return;
+  (void)at::get_num_threads();  // the first call in a thread sets the number that there is by default
+  static const auto set_number = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set_number != nullptr) set_number(count);
+  set = count;
+}
+
+class Team {
+ public:
+  // Lives for the process: its thread may wait when that ends.
+  static Team& instance() {
+    static auto* team = new Team;
+    return *team;
+  }
+
+  void run(const std::function<void()>& work) {
+    Given given{&work, {}, false};
+    std::unique_lock lock(lock_);
+    given_.push_back(&given);
+    comes_.notify_one();
+    done_.wait(lock, [&] { return given.done; });
+    if (given.error) std::rethrow_exception(given.error);
+  }
+
+ private:
+  struct Given {
+    const std::function<void()>* work;
+    std::exception_ptr error;
+    bool done;
+  };
+
+  Team() {
+    std::thread([this] { serve(); }).detach();
+  }
+
+  void serve() {
+    std::unique_lock lock(lock_);
+    while (true) {
+      comes_.wait(lock, [&] { return !given_.empty(); });
+      Given& given = *given_.front();
+      given_.pop_front();
+      lock.unlock();
+      set_threads(team_size.load(std::memory_order_relaxed));
+      try {
+        (*given.work)();
+      } catch (...) {
+        given.error = std::current_exception();
+      }
+      lock.lock();
+      given.done = true;
+      done_.notify_all();
+    }
+  }
+
+  std::mutex lock_;
+  std::condition_variable comes_, done_;
+  std::deque<Given*> given_;
+};
+
+}  // namespace
+
+void set_team_size(int threads) { team_size.store(threads, std::memory_order_relaxed); }
+
+void compute(bool large, const std::function<void()>& work) {
+  if (large && team_size.load(std::memory_order_relaxed) > 1) return Team::instance().run(work);
+  set_threads(1);
+  work();
+}
+
+}  // namespace tpjrt::kernels

@@ -1,0 +1,139 @@
+// Products that go to the libraries that PyTorch has, by the CPU's kernel (src/kernels/cpu/product.cpp), and those that stay XLA's.
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "hlo/attribute.h"
+#include "ops/contraction/product.h"
+#include "ops/cpu/machine.h"
+#include "ops/rule/dims.h"
+
+namespace tpjrt::ops {
+namespace {
+
+// A matrix, or a batch of them, as the kernel takes it: its rows and columns may lie the other way around.
+struct Matrices {
+  Value x;
+  bool transposed = false;
+};
+
+// The free dimensions of x, and then the contracted ones, or the other way around: `as_rows` of the first, `free_first`.
+std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch, const Dims& contracting,
+                                 bool free_first) {
+  Dims free;
+  for (int64_t d = 0; d < given.rank(); ++d) {
+    const auto has = [d](const Dims& dims) { return std::find(dims.begin(), dims.end(), d) != dims.end(); };
+    if (!has(batch) && !has(contracting)) free.push_back(d);
+  }
+  const auto chained = [](std::initializer_list<Dims> parts) {
+    Dims all;
+    for (const Dims& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  const Dims plain = free_first ? chained({batch, free, contracting}) : chained({batch, contracting, free});
+  const Dims turned = free_first ? chained({batch, contracting, free}) : chained({batch, free, contracting});
+  const auto counted = [&](const Dims& dims) {
+    int64_t count = 1;
+    for (int64_t d : dims) count *= given.dim(d);
+    return count;
+  };
+  const auto shaped = [&](const Value& x, bool transposed) -> Matrices {
+    const int64_t first = counted(free_first != transposed ? free : contracting);
+    const int64_t second = counted(free_first != transposed ? contracting : free);
+    return {e.reshape(x, batch.empty() ? Dims{first, second} : Dims{counted(batch), first, second}), transposed};
+  };
+  // As it lies before it was moved: the order of its dimensions then, in the numbers of now.
+  if (const auto* moved = e.moved_from(given)) {
+    Dims lies(moved->permutation.size());
+    for (size_t i = 0; i < lies.size(); ++i) lies[at(moved->permutation[i])] = static_cast<int64_t>(i);
+    if (lies == plain) return shaped(moved->from, false);
+    if (lies == turned) return shaped(moved->from, true);
+  }
+  const Dims now = range(0, given.rank());
+  if (now == plain) return shaped(given, false);
+  if (now == turned) return shaped(given, true);
+  return {};
+}
+
+struct Sizes {
+  int64_t batch, rows, depth, columns;
+  bool a_transposed, b_transposed;
+};
+
+// Note [Whose products]: the library's, where it is faster by more than what a call costs (some 10 µs), else XLA's, which fuses
+// what comes before and after. By dtype, sizes and what oneDNN can do on this machine; docs/kernels.md has the times.
+//
+// - bfloat16, where oneDNN multiplies it (AVX-512): all but small products. XLA converts to float32, and takes 10 to 60 times as
+//   long for a few rows times a transposed matrix.
+// - float32 there: where an operand lies transposed, which XLA's kernel can't read in order. Others take as long either way. One row
+//   is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
+// - float16, where oneDNN multiplies it (AVX512-FP16); and one row times a transposed matrix, for which PyTorch has a kernel.
+bool is_the_librarys(ElementType element, const Sizes& s) {
+  constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
+  const Machine& machine = Machine::here();
+  const int64_t work = s.batch * s.rows * s.depth * s.columns;
+  const bool turned = s.a_transposed || s.b_transposed;
+  const bool narrow = work >= (turned ? kTurned : kStraight);
+  switch (element) {
+    case ElementType::kBF16: return machine.bf16 && narrow;
+    case ElementType::kF16: return narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed));
+    case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
+    default: return false;
+  }
+}
+
+std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
+                                const Added* added) {
+  if (a.element() != b.element()) return {};
+  const auto first = matrices(e, a, dims.lhs_batch, dims.lhs_contracting, true);
+  const auto second = matrices(e, b, dims.rhs_batch, dims.rhs_contracting, false);
+  if (!first || !second) return {};
+  const int64_t rank = first->x.rank();
+  const auto size = [&](const Matrices& m, int64_t place) {
+    return m.x.dim(rank - (m.transposed ? 3 - place : place));
+  };
+  const Sizes sizes{rank == 3 ? first->x.dim(0) : 1,
+                    size(*first, 2),
+                    size(*first, 1),
+                    size(*second, 1),
+                    first->transposed,
+                    second->transposed};
+  if (!is_the_librarys(a.element(), sizes)) return {};
+  Values operands{first->x, second->x};
+  std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
+                                                {"b_transposed", hlo::attribute(second->transposed)}};
+  const Dims result = rank == 3 ? Dims{sizes.batch, sizes.rows, sizes.columns} : Dims{sizes.rows, sizes.columns};
+  if (added != nullptr) {
+    operands.push_back(added->x);
+    attributes["alpha"] = hlo::attribute(added->alpha);
+    attributes["beta"] = hlo::attribute(added->beta);
+  }
+  const Value product = e.call_kernel("torch_pjrt.product", operands, {{a.element(), result}}, attributes)[0];
+  Dims full;
+  for (int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
+  for (const auto& [x, batch, contracting] :
+       {std::tie(a, dims.lhs_batch, dims.lhs_contracting), std::tie(b, dims.rhs_batch, dims.rhs_contracting)}) {
+    for (int64_t d = 0; d < x.rank(); ++d) {
+      const bool contracted = std::find(contracting.begin(), contracting.end(), d) != contracting.end();
+      const bool batched = std::find(batch.begin(), batch.end(), d) != batch.end();
+      if (!contracted && !batched) full.push_back(x.dim(d));
+    }
+  }
+  return e.reshape(product, full);
+}
+
+}  // namespace
+
+Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
+  if (out == Emit::compute_element(a.element())) {
+    if (auto product = by_library(e, a, b, dims, nullptr)) return *product;
+  }
+  return product_on_cpu(e, a, b, dims, out);
+}
+
+std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
+                                      const Added& added) {
+  return by_library(e, a, b, dims, &added);
+}
+
+}  // namespace tpjrt::ops

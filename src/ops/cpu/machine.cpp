@@ -1,0 +1,25 @@
+// Asking PyTorch.
+#include "ops/cpu/machine.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace tpjrt::ops {
+namespace {
+
+bool answer(const char* op) {
+  const auto found = c10::Dispatcher::singleton().findSchema({op, ""});
+  if (!found) return false;
+  torch::jit::Stack stack;
+  found->callBoxed(stack);
+  return stack.size() == 1 && stack[0].isBool() && stack[0].toBool();
+}
+
+}  // namespace
+
+const Machine& Machine::here() {
+  static const Machine machine{answer("mkldnn::_is_mkldnn_bf16_supported"),
+                               answer("mkldnn::_is_mkldnn_fp16_supported")};
+  return machine;
+}
+
+}  // namespace tpjrt::ops

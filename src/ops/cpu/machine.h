@@ -1,0 +1,14 @@
+// What the libraries that PyTorch has can do on this machine, as far as they are let (ONEDNN_MAX_CPU_ISA).
+#pragma once
+
+namespace tpjrt::ops {
+
+struct Machine {
+  bool bf16 = false;  // oneDNN multiplies bfloat16: from AVX-512 on, or AVX2 with instructions for it
+  bool fp16 = false;  // and float16: AVX512-FP16, or AVX2 with instructions for it
+
+  // Asked once.
+  static const Machine& here();
+};
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,283 @@
+"""Products by the libraries that PyTorch has: who computes which, and the values, forward and backward."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import torch_pjrt
+from tests import fresh
+from torch_pjrt import _C
+
+pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
+
+HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+CALL = '@"torch_pjrt.product"'
+with_library = pytest.mark.skipif(not HAS_BF16, reason="oneDNN multiplies no bfloat16 here: products are XLA's")
+
+
+@pytest.fixture
+def programs() -> Iterator[list[str]]:
+    """The texts of those that are made."""
+    texts: list[str] = []
+    _C.set_program_listener(lambda _, text: texts.append(text))
+    yield texts
+    _C.set_program_listener(None)
+
+
+def close(mine: torch.Tensor, expected: torch.Tensor) -> None:
+    assert mine.dtype == expected.dtype
+    tolerance = 2e-2 if expected.dtype in (torch.bfloat16, torch.float16) else 1e-4
+    scale = float(expected.float().nan_to_num(0, 0, 0).abs().max()) if expected.numel() else 1.0
+    torch.testing.assert_close(mine.cpu(), expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def drawn(*sizes: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(sizes).to(dtype)
+
+
+Products = dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
+
+
+def products(dtype: torch.dtype) -> Products:
+    a, b = drawn(96, 256, dtype=dtype), drawn(256, 384, dtype=dtype)
+    turned = drawn(384, 256, dtype=dtype)
+    batch = drawn(3, 96, 256, dtype=dtype), drawn(3, 256, 384, dtype=dtype)
+    row, whole = drawn(384, dtype=dtype), drawn(96, 384, dtype=dtype)
+    return {
+        "mm": (torch.mm, (a, b)),
+        "mm of transposed": (lambda a, b: torch.mm(a, b.t()), (a, turned)),
+        "mm of both transposed": (lambda a, b: torch.mm(a.t(), b.t()), (a.t().contiguous(), turned)),
+        "mm of views that lie transposed": (torch.mm, (a.t().contiguous().t(), turned.t())),
+        "mm of an offset": (lambda a, b: torch.mm(a[1:], b[:, 3:]), (a, b)),
+        "mm of every second row": (lambda a, b: torch.mm(a[::2], b[::2, ::3]), (a, torch.cat([b, b]))),
+        "mm of a repeated row": (lambda a, b: torch.mm(a[:1].expand(96, -1), b), (a, b)),
+        "addmm": (torch.addmm, (row, a, b)),
+        "addmm, scaled": (lambda x, a, b: torch.addmm(x, a, b, beta=0.5, alpha=-2), (whole, a, b)),
+        "addmm of a column": (torch.addmm, (whole[:, :1], a, b)),
+        "addmm without what is added": (lambda x, a, b: torch.addmm(x, a, b, beta=0), (whole * torch.nan, a, b)),
+        "bmm": (torch.bmm, batch),
+        "bmm of transposed": (lambda a, b: torch.bmm(a, b.mT), (batch[0], batch[1].mT.contiguous())),
+        "baddbmm": (lambda x, a, b: torch.baddbmm(x, a, b, beta=2, alpha=0.5), (row, *batch)),
+        "linear": (F.linear, (a, turned)),
+        "linear with a bias": (F.linear, (a, turned, row)),
+        "linear of three dimensions": (F.linear, (a.reshape(4, 24, 256), turned, row)),
+        "linear of one row": (F.linear, (drawn(4096, dtype=dtype), drawn(640, 4096, dtype=dtype))),
+    }
+
+
+@with_library
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", list(products(torch.float32)))
+def test_values(name: str, dtype: torch.dtype, programs: list[str]) -> None:
+    function, operands = products(dtype)[name]
+    leaves = [x.detach().requires_grad_() for x in operands]
+    expected = function(*leaves)
+    gradients = torch.autograd.grad(expected.float().square().sum(), leaves, allow_unused=True)
+    given = [x.detach().to("pjrt").requires_grad_() for x in operands]
+    mine = function(*given)
+    close(mine.detach(), expected.detach())
+    mine_of = torch.autograd.grad(mine.float().square().sum(), given, allow_unused=True)
+    for x, y in zip(mine_of, gradients, strict=True):
+        assert (x is None) == (y is None)
+        if y is not None:
+            close(x, y)
+    if dtype == torch.bfloat16:
+        assert CALL in "".join(programs)
+
+
+@with_library
+def test_whose_they_are(programs: list[str]) -> None:
+    def asked(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> bool:
+        function(*[x.to("pjrt") for x in operands]).cpu()
+        return CALL in programs[-1]
+
+    wide = drawn(64, 512), drawn(512, 512)
+    assert asked(torch.mm, *wide)
+    assert asked(F.linear, *wide)
+    assert asked(F.linear, drawn(2, 512), wide[1])
+    assert not asked(torch.mm, drawn(2, 512), wide[1])  # small
+    assert not asked(F.linear, drawn(16, 64), drawn(64, 64))
+    floats = [x.float() for x in wide]
+    assert asked(F.linear, *floats)
+    assert not asked(torch.mm, *floats)
+    assert not asked(F.linear, floats[0][:1], floats[1])
+    assert not asked(F.linear, *[x.double() for x in wide])
+    assert not asked(torch.mm, *[x.to(torch.complex64) for x in wide])
+
+
+def test_rounded_once() -> None:
+    """What is added comes before the rounding, as in PyTorch: 256 + 1/2 rounds to 256, and then + 1/2 does so again."""
+    a, b = torch.full((64, 512), 0.5).bfloat16(), torch.ones(512, 512).bfloat16()  # a product of 256
+    a[:, 0] += 0.75
+    bias = torch.full((512,), 0.5).bfloat16()
+    mine = F.linear(a.to("pjrt"), b.to("pjrt"), bias.to("pjrt")).cpu()
+    assert (mine == torch.tensor(257.25).bfloat16()).all(), mine[0, 0]
+
+
+def test_special_values() -> None:
+    a, b = drawn(64, 512), drawn(512, 512)
+    a[3, 5], a[7, 0], b[9, 11] = torch.nan, torch.inf, -torch.inf
+    close(torch.mm(a.to("pjrt"), b.to("pjrt")), torch.mm(a, b))
+    close(F.linear(a.to("pjrt"), b.to("pjrt")), F.linear(a, b))
+
+
+@pytest.mark.parametrize("sizes", [(0, 512, 512), (512, 0, 512), (512, 512, 0)])
+def test_no_elements(sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    a, b, bias = drawn(rows, depth), drawn(columns, depth), drawn(columns)
+    close(F.linear(a.to("pjrt"), b.to("pjrt"), bias.to("pjrt")), F.linear(a, b, bias))
+
+
+def test_a_weight_that_is_changed_in_place() -> None:
+    x, w = drawn(64, 512), drawn(512, 512)
+    compiled = torch.compile(F.linear, backend="pjrt")
+    for _ in range(3):
+        close(compiled(x, w), F.linear(x, w))
+        w.mul_(-0.5)
+    w.data[0] = 1  # without a new version
+    close(compiled(x, w), F.linear(x, w))
+
+
+def test_of_cpu_tensors_by_compile_step() -> None:
+    layer = torch.nn.Linear(512, 512).bfloat16()
+    x = drawn(64, 512)
+    weight = layer.weight.detach().clone()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = layer(x).float().square().mean()
+        loss.backward()
+        with torch.no_grad():
+            layer.weight -= 0.1 * layer.weight.grad
+            layer.weight.grad = None
+            layer.bias.grad = None
+        return loss.detach()
+
+    expected = [step(x) for _ in range(3)]
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    layer.to("pjrt")
+    compiled = torch_pjrt.compile_step(step)
+    for loss in expected:
+        torch.testing.assert_close(compiled(x.to("pjrt")).cpu(), loss, rtol=2e-2, atol=1e-3)
+
+
+def test_two_threads() -> None:
+    x, w = drawn(128, 512), drawn(1024, 512)
+    expected = F.linear(x, w)
+    compiled = torch.compile(F.linear, backend="pjrt")
+    compiled(x, w)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                for _ in range(50):
+                    close(compiled(x, w), expected)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+
+
+def test_many_calls_take_no_memory() -> None:
+    x, w = drawn(8, 512), drawn(512, 512)
+    compiled = torch.compile(F.linear, backend="pjrt")
+
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    with torch.no_grad():
+        for _ in range(1000):
+            compiled(x, w)
+        before = resident()
+        for _ in range(10_000):
+            compiled(x, w)
+    assert resident() - before < 4 << 20
+
+
+OTHERWISE = """
+import torch, torch_pjrt
+from torch_pjrt import _C
+texts = []
+_C.set_program_listener(lambda _, text: texts.append(text))
+x, w = torch.randn(64, 512).bfloat16(), torch.randn(512, 512).bfloat16()
+y = torch.compile(torch.nn.functional.linear, backend="pjrt")(x, w)
+torch.testing.assert_close(y, torch.nn.functional.linear(x, w), rtol=2e-2, atol=0.5)
+print(any("torch_pjrt.product" in text for text in texts))
+"""
+
+
+@with_library
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, True),
+        ({"TORCH_PJRT_KERNELS": "0"}, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),  # a machine with less
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, True),
+        ({"OMP_NUM_THREADS": "1"}, True),
+    ],
+    ids=str,
+)
+def test_other_processes(server: fresh.Server, environment: dict[str, str], expected: bool) -> None:
+    (told,) = server.run(fresh.Job(OTHERWISE, environment=environment))
+    assert told.out.split() == [str(expected)]
+
+
+THREADS = """
+import os, torch, torch_pjrt
+torch.set_num_threads(2)
+x, w = torch.randn(256, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()
+compiled = torch.compile(torch.nn.functional.linear, backend="pjrt")
+with torch.no_grad():
+    compiled(x, w)
+    for _ in range(20): compiled(x, w)
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(300): compiled(x, w)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_no_thread_of_xlas_has_a_team_of_its_own(server: fresh.Server) -> None:
+    """One team for all of them: which of XLA's threads calls the kernel differs from call to call."""
+    (told,) = server.run(fresh.Job(THREADS))
+    assert told.out.split() == ["0"]
+
+
+WRONG = """
+module {
+  func.func @main(%a: tensor<2x3xf32>, %b: tensor<4x5xf32>) -> tensor<2x5xf32> {
+    %0 = stablehlo.custom_call @torch_pjrt.product(%a, %b) {api_version = 4 : i32,
+      backend_config = {a_transposed = false, b_transposed = false}} :
+      (tensor<2x3xf32>, tensor<4x5xf32>) -> tensor<2x5xf32>
+    return %0 : tensor<2x5xf32>
+  }
+}
+"""
+
+
+@torch_pjrt.composite("my.wrong_product")
+def wrong_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b.flatten()[:15].view(3, 5)
+
+
+def test_what_fails_says_why() -> None:
+    """A kernel that is given what it can't take: the run fails with its words, and the next one is right."""
+    a, b = torch.ones(2, 3).to("pjrt"), torch.ones(4, 5).to("pjrt")
+    with torch_pjrt.register_kernel("my.wrong_product", stablehlo=WRONG):
+        with pytest.raises(RuntimeError, match=r"the kernel 'torch_pjrt.product': .*\n") as raised:
+            wrong_product(a, b).cpu()
+    assert "frame #" not in str(raised.value)
+    close(wrong_product(a, b), torch.full((2, 5), 3.0))
