@@ -43,7 +43,7 @@ NAMED_ONLY = [
     "floor",
 ]  # they take minutes
 # A file jax.py would hide the library.
-MODULES = {"jax": "jax_doors", "costs": "tiers.costs", "floor": "tiers.floor"}
+MODULES = {"jax": "jax_doors", "costs": "tiers.costs", "floor": "tiers.floor", "products": "kernels.products"}
 OUT = ROOT / "bench" / "out"
 
 

@@ -276,8 +276,8 @@ def wrong_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def test_what_fails_says_why() -> None:
     """A kernel that is given what it can't take: the run fails with its words, and the next one is right."""
     a, b = torch.ones(2, 3).to("pjrt"), torch.ones(4, 5).to("pjrt")
-    with torch_pjrt.register_kernel("my.wrong_product", stablehlo=WRONG):
-        with pytest.raises(RuntimeError, match=r"the kernel 'torch_pjrt.product': .*\n") as raised:
-            wrong_product(a, b).cpu()
+    kernel = torch_pjrt.register_kernel("my.wrong_product", stablehlo=WRONG)
+    with kernel, pytest.raises(RuntimeError, match=r"the kernel 'torch_pjrt.product': .*\n") as raised:
+        wrong_product(a, b).cpu()
     assert "frame #" not in str(raised.value)
     close(wrong_product(a, b), torch.full((2, 5), 3.0))
