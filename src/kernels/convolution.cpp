@@ -9,9 +9,11 @@
 #include <xla/ffi/api/ffi.h>
 
 #include <array>
+#include <functional>
 #include <mutex>
 #include <optional>
 
+#include "kernels/cpu/team.h"
 #include "kernels/packed_weights.h"
 
 namespace tpjrt::kernels {
@@ -49,10 +51,14 @@ at::Tensor result(const ffi::RemainingRets& rets, size_t i) {
   return tensor_over<lie>(**rets.get<ffi::AnyBuffer>(i));
 }
 
-// One at a time: each uses all processors, and XLA calls several at once.
-std::mutex& alone() {
-  static auto* mutex = new std::mutex;
-  return *mutex;
+// With all threads (Note [One team]), and one at a time, also where there is one.
+void together(const std::function<void()>& work) {
+  static auto* alone = new std::mutex;
+  compute(/*large=*/true, [&] {
+    const std::lock_guard guard(*alone);
+    const c10::InferenceMode inference;
+    work();
+  });
 }
 
 // oneDNN's convolution, which adds to what is in the result: to zeros, which are cheaper than a result of its own that is
@@ -64,10 +70,8 @@ const std::optional<c10::OperatorHandle>& in_place() {
 
 // args: input, weight, and bias if there is one.
 template <Images lie>
-ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride, Ints padding, Ints dilation,
-                   bool transposed, Ints output_padding, int64_t groups) {
-  const std::lock_guard guard(alone());
-  const c10::InferenceMode inference;
+void forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride, Ints padding, Ints dilation,
+             bool transposed, Ints output_padding, int64_t groups) {
   std::optional<at::Tensor> bias;
   if (args.size() > 2) bias = argument<lie>(args, 2);
   if (const at::Tensor x = argument<lie>(args, 0); x.dim() == 4 && !transposed && in_place()) {
@@ -91,21 +95,18 @@ ffi::Error forward(ffi::RemainingArgs args, ffi::RemainingRets rets, Ints stride
                             c10::List<std::optional<at::Scalar>>(),
                             c10::IValue()};
     in_place()->callBoxed(stack);
-    return ffi::Error::Success();
+    return;
   }
   result<lie>(rets, 0).copy_(at::convolution(argument<lie>(args, 0), argument<lie>(args, 1), bias, to_torch(stride),
                                              to_torch(padding), to_torch(dilation), transposed,
                                              to_torch(output_padding), groups));
-  return ffi::Error::Success();
 }
 
 // args: grad_output, input, weight; of the gradients of input, weight and bias those that the mask has. There may be
 // `bias_sizes` among the attributes, or not.
 template <Images lie>
-ffi::Error backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
+void backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const auto ints = [&](const char* name) { return to_torch(*attributes.get<Ints>(name)); };
-  const std::lock_guard guard(alone());
-  const c10::InferenceMode inference;
   const at::Tensor grad = argument<lie>(args, 0);
   const int64_t channels = grad.size(1);
   const c10::IntArrayRef asked = ints("output_mask");
@@ -118,7 +119,6 @@ ffi::Error backward(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dicti
   for (const at::Tensor& gradient : {input, weight, bias}) {
     if (gradient.defined()) result<lie>(rets, next++).copy_(gradient);
   }
-  return ffi::Error::Success();
 }
 
 template <Images lie>
@@ -132,14 +132,25 @@ XLA_FFI_Error* call_forward(XLA_FFI_CallFrame* frame) {
                              .Attr<bool>("transposed")
                              .Attr<Ints>("output_padding")
                              .Attr<int64_t>("groups")
-                             .To(forward<lie>)
+                             .To([](auto... given) {
+                               together([&] { forward<lie>(given...); });
+                               return ffi::Error::Success();
+                             })
                              .release();
   return handler->Call(frame);
 }
 
 template <Images lie>
 XLA_FFI_Error* call_backward(XLA_FFI_CallFrame* frame) {
-  static auto* handler = ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs().To(backward<lie>).release();
+  static auto* handler = ffi::Ffi::Bind()
+                             .RemainingArgs()
+                             .RemainingRets()
+                             .Attrs()
+                             .To([](ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
+                               together([&] { backward<lie>(args, rets, attributes); });
+                               return ffi::Error::Success();
+                             })
+                             .release();
   return handler->Call(frame);
 }
 

@@ -111,6 +111,16 @@ def test_whose_they_are(programs: list[str]) -> None:
     assert not asked(torch.mm, *[x.to(torch.complex64) for x in wide])
 
 
+@with_library
+@pytest.mark.parametrize("transposed", [False, True])
+def test_integers(transposed: bool, programs: list[str]) -> None:
+    a, b = (torch.randint(-128, 128, sizes, dtype=torch.int8) for sizes in ((48, 256), (256, 512)))
+    b[:, 0], a[0] = -128, -128
+    given = b.t().contiguous().to("pjrt").t() if transposed else b.to("pjrt")
+    assert torch.equal(torch._int_mm(a.to("pjrt"), given).cpu(), a.int() @ b.int())
+    assert CALL in programs[-1]
+
+
 def test_rounded_once() -> None:
     """What is added comes before the rounding, as in PyTorch: 256 + 1/2 rounds to 256, and then + 1/2 does so again."""
     a, b = torch.full((64, 512), 0.5).bfloat16(), torch.ones(512, 512).bfloat16()  # a product of 256

@@ -27,7 +27,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     throw_out_of_memory(program.memory_size, device,
                         program.largest->told() + " Nothing was changed: tensors keep their pending values.");
   }
-  if (session.target() == ops::Target::kCpuWithKernels) kernels::set_team_size(at::get_num_threads());
+  if (executable.client().is_host_memory()) kernels::set_team_size(at::get_num_threads());
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (until == Until::kReady) {

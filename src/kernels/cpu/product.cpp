@@ -1,4 +1,5 @@
 // Matrix products by oneDNN, in the results' memory, as PyTorch calls it.
+#include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -24,7 +25,9 @@ namespace {
 constexpr int64_t kLarge = 1 << 20;
 
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
-  if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
+  if (result.scalar_type() == at::kInt) {
+    at::_int_mm_out(result, a, b);
+  } else if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
     at::native::mkldnn_matmul(a, b, result, 0, 1);
   } else {
     result.dim() == 3 ? at::bmm_out(result, a, b) : at::mm_out(result, a, b);

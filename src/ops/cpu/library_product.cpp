@@ -67,6 +67,7 @@ struct Sizes {
 //   long for a few rows times a transposed matrix.
 // - float32 there: where an operand lies transposed, which XLA's kernel can't read in order. Others take as long either way. One row
 //   is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
+// - int8 into int32 (_int_mm) there.
 // - float16, where oneDNN multiplies it (AVX512-FP16); and one row times a transposed matrix, for which PyTorch has a kernel.
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
@@ -78,12 +79,13 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
     case ElementType::kBF16: return machine.bf16 && narrow;
     case ElementType::kF16: return narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed));
     case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
+    case ElementType::kS8: return machine.bf16 && s.batch == 1 && work >= kTurned;
     default: return false;
   }
 }
 
 std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
-                                const Added* added) {
+                                ElementType result_element, const Added* added) {
   if (a.element() != b.element()) return {};
   const auto first = matrices(e, a, dims.lhs_batch, dims.lhs_contracting, true);
   const auto second = matrices(e, b, dims.rhs_batch, dims.rhs_contracting, false);
@@ -108,7 +110,7 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
     attributes["alpha"] = hlo::attribute(added->alpha);
     attributes["beta"] = hlo::attribute(added->beta);
   }
-  const Value product = e.call_kernel("torch_pjrt.product", operands, {{a.element(), result}}, attributes)[0];
+  const Value product = e.call_kernel("torch_pjrt.product", operands, {{result_element, result}}, attributes)[0];
   Dims full;
   for (int64_t d : dims.lhs_batch) full.push_back(a.dim(d));
   for (const auto& [x, batch, contracting] :
@@ -125,15 +127,17 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
 }  // namespace
 
 Value product_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
-  if (out == Emit::compute_element(a.element())) {
-    if (auto product = by_library(e, a, b, dims, nullptr)) return *product;
+  const ElementType in = a.element();
+  const bool counts = in == ElementType::kS8 && out == ElementType::kS32;
+  if (counts || out == Emit::compute_element(in)) {
+    if (auto product = by_library(e, a, b, dims, counts ? out : in, nullptr)) return *product;
   }
   return product_on_cpu(e, a, b, dims, out);
 }
 
 std::optional<Value> sum_with_kernels(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                       const Added& added) {
-  return by_library(e, a, b, dims, &added);
+  return by_library(e, a, b, dims, a.element(), &added);
 }
 
 }  // namespace tpjrt::ops
