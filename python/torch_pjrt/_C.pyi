@@ -97,6 +97,7 @@ __all__: list[str] = [
     "tracing",
     "user_location",
     "wait",
+    "ways",
     "while_loop",
     "write_protected",
 ]
@@ -494,6 +495,11 @@ def tracing() -> bool:
 
 def user_location() -> tuple[str, int]: ...
 def wait(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+def ways(tensors: collections.abc.Sequence[torch.Tensor]) -> list[tuple[str, str]]:
+    """
+    the pending calls that they depend on, and what does each: a rule, a decomposition or a kernel
+    """
+
 def while_loop(
     operands: collections.abc.Sequence[torch.Tensor],
     carried: typing.SupportsInt | typing.SupportsIndex,

@@ -23,10 +23,12 @@
 #include "device/tensor/current_device.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
+#include "engine/lower/call_lowering.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
 #include "engine/program/unfinished.h"
 #include "engine/run/lazy_engine.h"
+#include "graph/order.h"
 #include "graph/print.h"
 #include "python/bench.h"
 #include "python/captured.h"
@@ -164,11 +166,23 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "stablehlo",
       [&session](const std::vector<at::Tensor>& tensors, bool for_cpu, bool knows_composites) {
-        return session.programs.stablehlo(values_of(tensors), for_cpu ? ops::Target::kCpu : ops::Target::kAny,
+        return session.programs.stablehlo(values_of(tensors), for_cpu ? session.target() : ops::Target::kAny,
                                           knows_composites);
       },
       py::arg("tensors"), py::arg("for_cpu") = false, py::arg("knows_composites") = true);
   m.def("graph", [](const std::vector<at::Tensor>& tensors) { return graph::print(values_of(tensors)); });
+  m.def(
+      "ways",
+      [](const std::vector<at::Tensor>& tensors) {
+        std::vector<std::pair<std::string, std::string>> ways;
+        for (const graph::Node* node : graph::topological_order(values_of(tensors))) {
+          if (node->is_leaf()) continue;
+          if (const char* way = engine::way_of(*node->signature); *way) ways.emplace_back(node->signature->name, way);
+        }
+        return ways;
+      },
+      py::arg("tensors"),
+      "the pending calls that they depend on, and what does each: a rule, a decomposition or a kernel");
   m.def("set_program_listener",
         [&session](engine::ProgramListener listener) { session.programs.set_listener(std::move(listener)); });
   m.def("set_run_listener",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,8 @@ from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
+
+import torch_pjrt
 
 DEVICE = "pjrt"
 # It looks for a unittest.TestCase up the stack for each sample: 0.18 s with pytest's stack, and there is none.
@@ -42,33 +45,35 @@ UNSUPPORTED: dict[str, str] = {
          "jiterator_2inputs_2outputs"), "jiterator compiles CUDA source text; PyTorch has it for CUDA and ROCm only"),
 }  # fmt: skip
 
-# What runs on the host, in some sample at least: LAPACK and what is made of it, results whose size depends on data, and
-# functions that PyTorch does not decompose.
-ON_THE_HOST = {
-    "_segment_reduce.lengths", "_segment_reduce.offsets", "argwhere", "bincount", "combinations", "frexp",
-    "geqrf", "hash_tensor", "histogram", "histogramdd", "igamma", "igammac", "linalg.cond", "linalg.det",
-    "linalg.eig", "linalg.eigh", "linalg.eigvals", "linalg.eigvalsh", "linalg.householder_product", "linalg.inv",
-    "linalg.inv_ex", "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve", "linalg.lstsq",
-    "linalg.lstsq.grad_oriented", "linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu_solve",
-    "linalg.matrix_rank", "linalg.matrix_rank.hermitian", "linalg.matrix_sqrth", "linalg.pinv",
-    "linalg.pinv.hermitian",
+# What PyTorch's own kernel does, in some sample at least: from within the program where programs may call it, else on
+# the host. LAPACK and what is made of it, and functions that PyTorch does not decompose.
+BY_ITS_KERNEL = {
+    "frexp", "geqrf", "hash_tensor", "linalg.cond", "linalg.det", "linalg.eig", "linalg.eigh", "linalg.eigvals",
+    "linalg.eigvalsh", "linalg.householder_product", "linalg.inv", "linalg.inv_ex", "linalg.ldl_factor",
+    "linalg.ldl_factor_ex", "linalg.ldl_solve", "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.lu",
+    "linalg.lu_factor", "linalg.lu_factor_ex", "linalg.lu_solve", "linalg.matrix_rank",
+    "linalg.matrix_rank.hermitian", "linalg.matrix_sqrth", "linalg.pinv", "linalg.pinv.hermitian",
     "linalg.pinv.singular", "linalg.polar", "linalg.qr", "linalg.slogdet", "linalg.solve", "linalg.solve_ex",
     "linalg.svd", "linalg.svdvals", "linalg.tensorinv", "linalg.tensorsolve", "logdet", "lu", "lu_solve", "lu_unpack",
-    "masked_select", "matrix_exp", "nn.functional.ctc_loss", "nn.functional.fractional_max_pool2d",
-    "nn.functional.fractional_max_pool3d", "nn.functional.pdist", "nonzero", "norm.nuc", "ormqr", "pca_lowrank",
-    "pinverse", "qr", "special.airy_ai", "special.bessel_j0", "special.bessel_j1", "special.bessel_y0",
-    "special.bessel_y1", "special.chebyshev_polynomial_t", "special.chebyshev_polynomial_u",
-    "special.chebyshev_polynomial_v", "special.chebyshev_polynomial_w", "special.hermite_polynomial_h",
-    "special.hermite_polynomial_he", "special.laguerre_polynomial_l", "special.legendre_polynomial_p",
-    "special.modified_bessel_k0", "special.modified_bessel_k1", "special.ndtri", "special.scaled_modified_bessel_k0",
-    "special.scaled_modified_bessel_k1", "special.shifted_chebyshev_polynomial_t",
-    "special.shifted_chebyshev_polynomial_u", "special.shifted_chebyshev_polynomial_v",
-    "special.shifted_chebyshev_polynomial_w", "special.spherical_bessel_j0", "svd", "svd_lowrank",
-    "unique", "unique_consecutive",
+    "matrix_exp", "nn.functional.ctc_loss", "norm.nuc", "ormqr", "pca_lowrank", "pinverse", "qr", "svd", "svd_lowrank",
 }  # fmt: skip
 
-if torch.__version__ >= "2.14":
-    ON_THE_HOST.remove("combinations")  # its size no longer depends on a mask
+
+# Their results' size depends on data, in some sample at least, and is read.
+READS_ITS_SIZE = {
+    "argwhere", "bincount", "combinations", "masked_select", "nonzero", "unique", "unique_consecutive",
+}  # fmt: skip
+
+
+def may_call_kernels() -> bool:
+    """Programs may call PyTorch's own kernels."""
+    is_cpu = torch_pjrt._C.platform_name() == "cpu" and torch_pjrt._C.is_host_memory()
+    return is_cpu and os.environ.get("TORCH_PJRT_KERNELS") != "0"
+
+
+def on_the_host(name: str) -> bool:
+    return name in BY_ITS_KERNEL and not may_call_kernels()
+
 
 # PyTorch itself refuses views with gaps between their elements, or leaves them to the CPU.
 WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm", "torch._scaled_mm_v2", "view_as_complex"}
@@ -149,7 +154,8 @@ CALCULATED: dict[str, Callable[..., torch.Tensor]] = {"torch._scaled_mm": float8
 
 def on_the_cpu(op: OpInfo) -> Callable[..., Any]:
     """What an op's results are compared with: the CPU's kernel, unless it depends on the processor."""
-    return CALCULATED.get(op.name, op.op)
+    function: Callable[..., Any] = CALCULATED.get(op.name, op.op)
+    return function
 
 
 def predictable(op: OpInfo, sample: SampleInput) -> bool:

@@ -12,7 +12,6 @@ import torch
 import torch_pjrt
 from tests.ops.opinfo import (
     GRADIENT_TOLERANCE,
-    ON_THE_HOST,
     OPS,
     UNPREDICTABLE,
     UNSUPPORTED,
@@ -20,6 +19,7 @@ from tests.ops.opinfo import (
     assert_same,
     on_device,
     on_the_cpu,
+    on_the_host,
     predictable,
     samples,
     tensors,
@@ -58,7 +58,7 @@ def test_forward(name: str) -> None:
         expected, result = run(op, sample, on_the_cpu(op)), run(op, moved)
         assert_same(result, expected, values=predictable(op, sample))
     on_host = bool(torch_pjrt.metrics()["host_fallbacks"])
-    assert on_host == (name in ON_THE_HOST), torch_pjrt.metrics()["host_fallbacks"]
+    assert on_host == on_the_host(name), torch_pjrt.metrics()["host_fallbacks"]
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_autograd])

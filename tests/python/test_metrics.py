@@ -144,19 +144,24 @@ def test_a_number_that_changes_is_compiled_twice_at_most() -> None:
 
 def test_a_host_fallback_is_counted_by_op_and_warned_of_once() -> None:
     x = torch.tensor([0, 2, 0, 3]).to("pjrt")
+    torch.library.define("metrics_test::unknown", "(Tensor x) -> Tensor")
+    torch.library.impl("metrics_test::unknown", "CPU", lambda x: x + 1)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        assert torch.nonzero(x).tolist() == [[1], [3]]
-        assert torch.nonzero(x).tolist() == [[1], [3]]
-    assert torch_pjrt.metrics()["host_fallbacks"] == {"aten::nonzero": 2}
-    # Another test of this process may have had the one warning.
-    messages = [str(w.message) for w in seen if "[aten::nonzero]" in str(w.message)]
-    assert len(messages) <= 1
+        assert torch.ops.metrics_test.unknown(x).tolist() == [1, 3, 1, 4]
+        assert torch.ops.metrics_test.unknown(x).tolist() == [1, 3, 1, 4]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"metrics_test::unknown": 2}
+    messages = [str(w.message) for w in seen if "[metrics_test::unknown]" in str(w.message)]
+    assert len(messages) <= 1  # of a call through torch.ops the C++ library may say it
     assert all("torch_pjrt.metrics()['host_fallbacks'] counts each case" in m and __file__ in m for m in messages)
 
 
 def test_in_strict_mode_a_host_fallback_is_an_error() -> None:
-    x = torch.tensor([0, 2, 0, 3]).to("pjrt")
-    with torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match=r"\[aten::nonzero\]"):
-        torch.nonzero(x)
-    assert torch.nonzero(x).tolist() == [[1], [3]]  # and only there
+    x = torch.ones(3, 2).to("pjrt")
+
+    def on_the_host() -> object:
+        return torch.linalg.lstsq(x, x, driver="gelss")
+
+    with torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match=r"\[aten::linalg_lstsq\]"):
+        on_the_host()
+    on_the_host()  # and only there

@@ -21,11 +21,20 @@ from torch_pjrt.decompositions import (
     suppression,
 )
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
+from torch_pjrt.decompositions.undecomposed import histogram, outlines
 
 
 def every() -> dict[str, Callable[..., Any]]:
     """By the op's name. Those that the dispatcher need not know of are imported at the first call."""
-    from torch_pjrt.decompositions import deformable, indexing, normalization, regions, sampling, sets  # noqa: F401
+    from torch_pjrt.decompositions import (  # noqa: F401
+        deformable,
+        indexing,
+        normalization,
+        regions,
+        sampling,
+        sets,
+    )
+    from torch_pjrt.decompositions.undecomposed import distances, fractional_pooling, segments  # noqa: F401
 
     return DECOMPOSITIONS
 
@@ -36,9 +45,11 @@ __all__ = [
     "every",
     "factories",
     "gated",
+    "histogram",
     "losses",
     "nested",
     "optimizers",
+    "outlines",
     "quantization",
     "recurrent",
     "recurrent_layer",

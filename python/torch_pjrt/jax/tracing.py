@@ -182,7 +182,10 @@ def _trace(
         len(given) if keyed else None,
         scope,
     )
-    recorded.text()  # what draws without a key is told here
+    try:
+        recorded.text()  # what draws without a key is told here, and what no program of JAX's can call
+    except NotImplementedError as error:
+        raise CaptureError(f"{name}: {error}. In JAX that is a jax.pure_callback: call one, beside torch") from error
     return Traced(recorded, [_constant(piece.real) for piece in mode.pieces], tree)
 
 

@@ -19,6 +19,7 @@
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "device/services/warnings.h"
+#include "device/sized/sized.h"
 #include "device/start/eager.h"
 #include "device/tensor/access.h"
 #include "device/tensor/generator.h"
@@ -333,6 +334,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     } catch (const std::exception& error) {
       let_interrupts_pass();
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
+      if (run_sized(op, stack)) return;
       warnings.host_begins();
       run_on_host_after_meta(op, stack, std::current_exception());
       return;

@@ -11,6 +11,7 @@
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
+#include "engine/lower/aten_call.h"
 #include "engine/lower/emit_call.h"
 #include "graph/errors.h"
 #include "graph/partner.h"
@@ -308,13 +309,25 @@ const CallLowering& lowering_of(const Signature& signature) {
   return *static_cast<const CallLowering*>(signature.lowering.get());
 }
 
+const char* way_of(const Signature& signature) {
+  if (!signature.op) return "";
+  const CallLowering& lowering = lowering_of(signature);
+  if (lowering.by_aten) return "kernel";
+  if (lowering.rule) return "rule";
+  if (!lowering.inner_calls.empty()) return way_of(*lowering.inner_calls[0].signature);
+  return "decomposition";
+}
+
 bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;
-    if (try_emit(signature, numbers, target, why)) return true;
+    if (try_emit(signature, numbers, target, why)) {
+      lowering->by_aten = is_better_by_aten(signature, lowering->rule->platforms.aten_from, target);
+      return true;
+    }
     lowering->rule = nullptr;
   }
   if (lower_by_partner(*lowering, signature, numbers, target, why) ||
@@ -328,6 +341,14 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, op
     signature.lowering = lowering;
     signature.lowering_holds_numbers = !numbers.empty();
     if (try_emit(signature, numbers, target, second)) return true;
+  }
+  if (is_aten_call(signature, target) && is_implemented(signature, numbers)) {
+    signature.lowering_holds_numbers = false;
+    lowering->decomposition = {};
+    lowering->by_aten = true;
+    signature.lowering = lowering;
+    std::string third;
+    if (try_emit(signature, numbers, target, third)) return true;
   }
   signature.lowering = nullptr;
   signature.lowering_holds_numbers = false;

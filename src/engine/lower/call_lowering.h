@@ -49,12 +49,16 @@ struct CallLowering {
   std::shared_ptr<const GroupBody> group;  // calls under a name (engine/lower/group.h); null: no such node
   // A function that is given as StableHLO (engine/lower/foreign_call.h): its name, and the text that it is in.
   std::string function, functions;
+  bool by_aten = false;  // PyTorch's CPU kernel, called from within the program (engine/lower/aten_call.h)
 };
 
 // Finds the way, which is tried for `target`, and stores it in signature.lowering; false with the reason if there is none.
 bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
                    std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
+
+// What does it: "rule", "decomposition", "kernel" (of PyTorch's, called from the program), or "" of this project's own nodes.
+const char* way_of(const graph::Signature& signature);
 
 // PyTorch's own Python decomposition of `op` on the stack's arguments; false when it has none. Installed by the Python room.
 using Decomposer = bool (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -2,6 +2,7 @@
 #include "engine/lower/emit_call.h"
 
 #include "device/services/modes.h"
+#include "engine/lower/aten_call.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/lower/control_flow.h"
 #include "engine/lower/emit_composite.h"
@@ -204,6 +205,9 @@ Value constant_of(Emit& e, const Number& number) {
 static Values emit_plainly(Emit& e, const Signature& signature, const Values& operands,
                            const std::vector<LoweredNumber>& numbers, const Value& key) {
   const CallLowering& lowering = lowering_of(signature);
+  if (lowering.by_aten && (!lowering.rule || e.target() == ops::Target::kCpuWithKernels)) {
+    return emit_aten_call(e, signature, operands, numbers);
+  }
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
     e.set_precisions(signature.precisions);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "kernels/cpu/aten_call.h"
 #include "pjrt/ffi.h"
 
 namespace tpjrt::kernels {
@@ -11,6 +12,7 @@ namespace {
 
 const std::map<std::string, XLA_FFI_Handler*>& all() {
   static const std::map<std::string, XLA_FFI_Handler*> handlers{
+      {kAtenTarget, aten_call},
       {"torch_pjrt.product", product},
   };
   return handlers;

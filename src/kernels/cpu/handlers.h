@@ -22,6 +22,7 @@ bool are_cpu_kernels_wanted();
 bool give_cpu_kernels(pjrt::Client& client);
 
 // One function a file of this folder.
-XLA_FFI_Error* product(XLA_FFI_CallFrame* frame);  // product.cpp
+XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame);  // aten_call.cpp
+XLA_FFI_Error* product(XLA_FFI_CallFrame* frame);    // product.cpp
 
 }  // namespace tpjrt::kernels

@@ -291,7 +291,7 @@ void add_indexing_rules(RuleTable& rules) {
   rules.add("aten::masked_fill.Tensor", masked_fill_tensor);
   rules.add("aten::masked_scatter", masked_scatter);
   rules.add("aten::masked_scatter_backward", masked_scatter_backward);
-  rules.add("aten::nonzero_static", nonzero_static);
+  rules.add("aten::nonzero_static", nonzero_static, {.aten_from = 1024});
   add_scatter_rules(rules);
 }
 

@@ -275,7 +275,11 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
   requirements_.push_back(
-      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
+      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error, false});
+}
+
+void Emit::require_nothing_thrown(const Value& number) {
+  if (requires_) requirements_.push_back({number, number, 0, 1, "", /*index_error=*/false, /*thrown=*/true});
 }
 
 void Emit::require_all(const Value& predicates, std::string message) {

@@ -18,6 +18,7 @@ struct Requirement {
   int64_t low = 0, high = 0;
   std::string message;       // as the CPU words it, with {} for the integer outside
   bool index_error = false;  // an IndexError, else a RuntimeError
+  bool thrown = false;       // the integer is the number of an exception that a kernel threw (kernels/cpu/aten_call.h)
 };
 
 class Emit : public hlo::Builder {
@@ -115,6 +116,8 @@ class Emit : public hlo::Builder {
   void require_all(const Value& predicates, std::string message);
   // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
+  // 0, or the number of what a kernel threw: the exception itself is raised.
+  void require_nothing_thrown(const Value& number);
   void require(Requirement requirement) { requirements_.push_back(std::move(requirement)); }
   const std::vector<Requirement>& requirements() const { return requirements_; }
   void without_requirements() { requires_ = false; }

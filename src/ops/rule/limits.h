@@ -16,4 +16,23 @@ inline double largest_finite(hlo::ElementType element) {
   }
 }
 
+// The least number above 0 with all its bits.
+inline double smallest_normal(hlo::ElementType element) {
+  switch (element) {
+    case hlo::ElementType::kF16: return 0x1p-14;
+    case hlo::ElementType::kF64: return std::numeric_limits<double>::min();
+    default: return std::numeric_limits<float>::min();
+  }
+}
+
+// The bits of a number between 1/2 and 1.
+inline int mantissa_bits(hlo::ElementType element) {
+  switch (element) {
+    case hlo::ElementType::kF16: return 11;
+    case hlo::ElementType::kBF16: return 8;
+    case hlo::ElementType::kF64: return 53;
+    default: return 24;
+  }
+}
+
 }  // namespace tpjrt::ops

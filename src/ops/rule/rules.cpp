@@ -90,6 +90,10 @@ const RuleTable& RuleTable::instance() {
     add_pointwise_rules(rules);
     add_activation_rules(rules);
     add_special_rules(rules);
+    add_traced_rules(rules);
+    add_polynomial_rules(rules);
+    add_incomplete_gamma_rules(rules);
+    add_rejection_rules(rules);
     add_reduction_rules(rules);
     add_matmul_rules(rules);
     add_scaled_mm_rules(rules);

@@ -26,6 +26,9 @@ using Rule = Values (*)(Emit& e, const Call& c);
 struct Platforms {
   Rule cpu = nullptr;
   Rule with_kernels = nullptr;  // of the CPU's kernels; where there are none, `cpu` or the plain one
+  // From so many elements of operands on it is PyTorch's own kernel that such programs call (engine/lower/aten_call.h), where
+  // XLA:CPU is slow whatever it is given. -1: never.
+  int64_t aten_from = -1;
 };
 
 // Sets of kinds of numbers.
@@ -77,10 +80,14 @@ class RuleTable {
 };
 
 // One function a family, each at the end of its file.
-void add_view_rules(RuleTable& rules);           // this project's own nodes: pjrt::view, pjrt::write, …
-void add_pointwise_rules(RuleTable& rules);      // pointwise_arithmetic.cpp, … arithmetic, comparison, logic, bits
-void add_activation_rules(RuleTable& rules);     // relu, gelu, softmax, … and their backwards
-void add_special_rules(RuleTable& rules);        // erf, lgamma, digamma, bessel, …
+void add_view_rules(RuleTable& rules);        // this project's own nodes: pjrt::view, pjrt::write, …
+void add_pointwise_rules(RuleTable& rules);   // pointwise_arithmetic.cpp, … arithmetic, comparison, logic, bits
+void add_activation_rules(RuleTable& rules);  // relu, gelu, softmax, … and their backwards
+void add_special_rules(RuleTable& rules);     // erf, lgamma, digamma, bessel, …
+void add_traced_rules(RuleTable& rules);      // Bessel and Airy functions, gradients of draws
+void add_polynomial_rules(RuleTable& rules);  // orthogonal polynomials
+void add_incomplete_gamma_rules(RuleTable& rules);
+void add_rejection_rules(RuleTable& rules);      // gamma, Poisson, binomial and Dirichlet draws
 void add_reduction_rules(RuleTable& rules);      // sum, mean, var, max, argmax, any, logsumexp, cumsum, …
 void add_matmul_rules(RuleTable& rules);         // mm, bmm, addmm, baddbmm, dot, …
 void add_scaled_mm_rules(RuleTable& rules);      // products of float8 matrices with scales

@@ -436,12 +436,11 @@ def test_a_graph_without_reads_is_cut() -> None:
     assert y.tolist() == [20_500.0, 20_500.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*repeat_interleave")
 def test_a_shape_that_depends_on_data() -> None:
-    """Without a size these calls read their arguments (counted); their C++ signatures hold a size, not a dtype."""
+    """Without a size these calls read it; their C++ signatures hold a size, not a dtype."""
     x, repeats = torch.arange(3.0), torch.tensor([1, 0, 3])
     for size in (None, 4):
         result = torch.repeat_interleave(x.to(DEVICE), repeats.to(DEVICE), output_size=size)
         assert torch.equal(result.cpu(), torch.repeat_interleave(x, repeats))
     assert torch.equal(torch.repeat_interleave(repeats.to(DEVICE)).cpu(), torch.repeat_interleave(repeats))
-    assert torch_pjrt.metrics()["host_fallbacks"]["aten::repeat_interleave.Tensor"] == 2
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -39,8 +39,8 @@ def test_a_wrong_size(repeats: list[int], size: int) -> None:
         result.cpu()
 
 
-def test_on_the_host() -> None:
+def test_its_size_is_read() -> None:
     assert torch.repeat_interleave(torch.tensor([1, 2], device=DEVICE)).tolist() == [0, 1, 1]
-    assert list(torch_pjrt.metrics()["host_fallbacks"]) == ["aten::repeat_interleave.Tensor"]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
     with pytest.raises(NotImplementedError, match="not implemented for 'Float'"):
         torch.repeat_interleave(torch.ones(2, device=DEVICE), output_size=2)

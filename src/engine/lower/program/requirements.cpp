@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "kernels/cpu/aten_call.h"
+
 namespace tpjrt::engine {
 namespace {
 
@@ -10,6 +12,7 @@ namespace {
 constexpr size_t kMostPending = 1024;
 
 [[noreturn]] void raise_unmet(const ProgramRequirement& unmet, int64_t value) {
+  if (unmet.thrown) std::rethrow_exception(kernels::thrown(value));
   std::string text = unmet.message;
   if (const size_t at = text.find("{}"); at != text.npos) text.replace(at, 2, std::to_string(value));
   text += " ([" + unmet.op + "]";
@@ -22,8 +25,8 @@ constexpr size_t kMostPending = 1024;
 }  // namespace
 
 ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Signature& signature) {
-  return {requirement.low, requirement.high, requirement.message, requirement.index_error,
-          signature.name,  signature.file,   signature.line};
+  return {requirement.low,    requirement.high, requirement.message, requirement.index_error,
+          requirement.thrown, signature.name,   signature.file,      signature.line};
 }
 
 void Requirements::started(List list, std::shared_ptr<pjrt::Buffer> extremes, uint64_t run) {

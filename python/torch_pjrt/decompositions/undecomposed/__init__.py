@@ -1,0 +1,1 @@
+"""Ops that PyTorch has kernels of, and no decomposition; of some no Meta kernel either."""

@@ -1,0 +1,158 @@
+// Calls of the CPU's kernels: whether, and their custom call.
+#include "engine/lower/aten_call.h"
+
+#include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
+
+#include <sstream>
+
+#include "device/call/meta.h"
+#include "device/call/stack.h"
+#include "hlo/attribute.h"
+#include "kernels/cpu/aten_call.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Number;
+using graph::Parameter;
+using graph::Signature;
+using graph::TypePtr;
+using hlo::Type;
+using hlo::Value;
+using hlo::Values;
+using Entry = Parameter::Entry;
+
+std::string text_of(const Entry& entry) {
+  const std::string place = std::to_string(entry.index) + (entry.wrapped_number ? "w" : "");
+  switch (entry.source) {
+    case Entry::Source::kUndefined: return "none";
+    case Entry::Source::kOperand: return "%" + place;
+    case Entry::Source::kNumber: break;
+  }
+  return "#" + place;
+}
+
+std::string text_of(const Parameter& parameter) {
+  std::ostringstream out;
+  switch (parameter.kind) {
+    case Parameter::Kind::kConstant: out << parameter.constant; break;
+    case Parameter::Kind::kTensor: out << text_of(parameter.entries.at(0)); break;
+    case Parameter::Kind::kTensorList:
+      for (const Entry& entry : parameter.entries)
+        out << (&entry == parameter.entries.data() ? "[" : ", ") << text_of(entry);
+      out << (parameter.entries.empty() ? "[]" : "]");
+      break;
+    case Parameter::Kind::kNumber:
+    case Parameter::Kind::kNumberList: out << "#" << parameter.first << "+" << parameter.count; break;
+  }
+  return out.str();
+}
+
+// What is called, whole: the same text is the same call. "aten::linalg_qr(A=%0, mode=reduced) of f32[3, 3]"
+std::string text_of(const Signature& signature, const std::vector<TypePtr>& arguments,
+                    const std::vector<TypePtr>& results) {
+  std::string text = signature.name + "(", separator;
+  for (const Parameter& parameter : signature.parameters) {
+    text += std::exchange(separator, ", ") + parameter.name + "=" + text_of(parameter);
+  }
+  text += ") of";
+  for (const TypePtr type : arguments) text += " " + graph::to_string(*type);
+  text += " to";
+  for (const TypePtr type : results) text += " " + graph::to_string(*type);
+  return text;
+}
+
+TypePtr row_major(c10::ScalarType dtype, c10::IntArrayRef sizes) { return graph::intern_contiguous(dtype, sizes); }
+
+std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
+                            const std::vector<at::Tensor>& given) {
+  std::vector<Number> numbers;
+  for (size_t i = signature.operands.size(); i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
+  torch::jit::Stack stack;
+  form.push(stack, numbers, [&](uint32_t operand) { return given[operand]; });
+  signature.op->callBoxed(stack);
+  std::vector<at::Tensor> results, all = device::tensors_of(stack);
+  for (size_t i = 0; i < all.size() && i < signature.results.size(); ++i) {
+    if (signature.results[i]) results.push_back(std::move(all[i]));
+  }
+  return results;
+}
+
+}  // namespace
+
+bool is_aten_call(const Signature& signature, ops::Target target) {
+  if (target != ops::Target::kCpuWithKernels || !signature.op || signature.random || !signature.mutated.empty())
+    return false;
+  const c10::OperatorHandle& op = *signature.op;
+  return op.schema().name().starts_with("aten::") && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
+  constexpr int64_t kMostTried = 1 << 14;
+  int64_t elements = 0;
+  for (const TypePtr type : signature.operands) elements += type->numel();
+  if (elements > kMostTried) return true;
+  struct Unheard : c10::WarningHandler {
+    void process(const c10::Warning& /*warning*/) override {}
+  } unheard;
+  const c10::WarningUtils::WarningHandlerGuard guard(&unheard);
+  try {
+    torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) {
+      const TypePtr type = signature.operands[operand];
+      return at::ones(type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
+    });
+    for (c10::IValue& value : stack) {
+      if (value.isDevice()) value = c10::Device(c10::kCPU);
+    }
+    const device::BelowEverything below;
+    signature.op->callBoxed(stack);
+  } catch (const c10::NotImplementedError&) {
+    return false;
+  } catch (const std::exception&) {
+    return true;  // of these numbers: a singular matrix, say
+  }
+  return true;
+}
+
+bool is_better_by_aten(const Signature& signature, int64_t from, ops::Target target) {
+  if (from < 0 || !is_aten_call(signature, target)) return false;
+  int64_t elements = 0;
+  for (const TypePtr type : signature.operands) elements += type->numel();
+  return elements >= from;
+}
+
+Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
+                      const std::vector<LoweredNumber>& numbers) {
+  TORCH_CHECK_NOT_IMPLEMENTED(e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
+                              "] is a kernel of the CPU's here, which only programs that this process runs can call");
+  kernels::AtenCall call;
+  Values given = operands;
+  for (const LoweredNumber& number : numbers) given.push_back(number.value);
+  for (const Value& value : given) {
+    call.arguments.push_back(row_major(ops::dtype_of(value.element()), value.dims()));
+  }
+  std::vector<Type> types;
+  for (const TypePtr type : signature.results) {
+    if (!type) continue;
+    call.results.push_back(row_major(type->dtype, type->sizes));
+    types.push_back(e.type_of(*type));
+  }
+  const std::string text = text_of(signature, call.arguments, call.results);
+  const auto kept = std::make_shared<Signature>(signature);  // this one may go, if it is part of another
+  kept->lowering = nullptr;
+  call.run = [kept, form = device::StackForm(*kept, c10::Device(c10::kCPU))](const std::vector<at::Tensor>& arguments) {
+    return run(*kept, form, arguments);
+  };
+  kernels::keep_aten_call(text, std::move(call));
+  types.push_back({hlo::ElementType::kS64, {}});
+  Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}});
+  e.require_nothing_thrown(results.back());
+  results.pop_back();
+  Values all;
+  size_t next = 0;
+  for (const TypePtr type : signature.results) all.push_back(type ? results[next++] : Value{});
+  return all;
+}
+
+}  // namespace tpjrt::engine

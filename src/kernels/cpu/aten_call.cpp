@@ -1,0 +1,111 @@
+// The handler that runs PyTorch's CPU kernels, and the table of calls.
+#include "kernels/cpu/aten_call.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <xla/ffi/api/ffi.h>
+
+#include <limits>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include "kernels/cpu/handlers.h"
+
+namespace tpjrt::kernels {
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr size_t kMostThrown = 64;  // kept until they are raised; of more, which nobody reads, the first are dropped
+
+struct Calls {
+  std::mutex lock;
+  std::unordered_map<std::string, std::shared_ptr<const AtenCall>> by_text;
+  std::map<int64_t, std::exception_ptr> thrown;
+  int64_t last = 0;
+};
+Calls& calls() {
+  static auto* all = new Calls;
+  return *all;
+}
+
+std::shared_ptr<const AtenCall> find(std::string_view text) {
+  const std::lock_guard guard(calls().lock);
+  const auto found = calls().by_text.find(std::string(text));
+  return found == calls().by_text.end() ? nullptr : found->second;
+}
+
+int64_t keep_thrown(std::exception_ptr error) {
+  const std::lock_guard guard(calls().lock);
+  calls().thrown.emplace(++calls().last, std::move(error));
+  if (calls().thrown.size() > kMostThrown) calls().thrown.erase(calls().thrown.begin());
+  return calls().last;
+}
+
+at::Tensor over(void* data, graph::TypePtr type) {
+  return at::from_blob(data, type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
+}
+
+void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std::vector<at::Tensor>& results) {
+  const std::vector<at::Tensor> given = call.run(arguments);
+  TORCH_CHECK(given.size() == results.size(), "the kernel gives ", given.size(), " tensors, its Meta kernel ",
+              results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    TORCH_CHECK(given[i].sizes() == results[i].sizes(), "the kernel's result ", i, " has sizes ", given[i].sizes(),
+                ", its Meta kernel's ", results[i].sizes());
+    results[i].copy_(given[i]);
+  }
+}
+
+ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string_view text) {
+  const std::shared_ptr<const AtenCall> call = find(text);
+  if (!call || args.size() != call->arguments.size() || rets.size() != call->results.size() + 1) {
+    return ffi::Error::Internal("torch_pjrt knows no call '" + std::string(text) + "'");
+  }
+  const c10::InferenceMode inference;
+  std::vector<at::Tensor> arguments, results;
+  for (size_t i = 0; i < args.size(); ++i) {
+    arguments.push_back(over(args.get<ffi::AnyBuffer>(i)->untyped_data(), call->arguments[i]));
+  }
+  for (size_t i = 0; i < call->results.size(); ++i) {
+    results.push_back(over((*rets.get<ffi::AnyBuffer>(i))->untyped_data(), call->results[i]));
+  }
+  int64_t number = 0;
+  try {
+    run_on(*call, arguments, results);
+  } catch (...) {
+    number = keep_thrown(std::current_exception());
+    for (at::Tensor& result : results) {  // a loop's body requires nothing
+      if (result.is_floating_point() || result.is_complex()) {
+        result.fill_(std::numeric_limits<double>::quiet_NaN());
+      } else {
+        result.zero_();
+      }
+    }
+  }
+  *static_cast<int64_t*>((*rets.get<ffi::AnyBuffer>(results.size()))->untyped_data()) = number;
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame) {
+  static auto* handler =
+      ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attr<std::string_view>(kAtenText).To(call_of).release();
+  return handler->Call(frame);
+}
+
+void keep_aten_call(const std::string& text, AtenCall call) {
+  const std::lock_guard guard(calls().lock);
+  calls().by_text.try_emplace(text, std::make_shared<const AtenCall>(std::move(call)));
+}
+
+std::exception_ptr thrown(int64_t number) {
+  const std::lock_guard guard(calls().lock);
+  const auto found = calls().thrown.find(number);
+  if (found != calls().thrown.end()) return found->second;
+  return std::make_exception_ptr(std::runtime_error("a kernel of PyTorch's raised, and much was raised after it"));
+}
+
+}  // namespace tpjrt::kernels

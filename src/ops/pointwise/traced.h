@@ -1,0 +1,119 @@
+// PyTorch's own scalar functions as expressions: a function template that ATen compiles for float and double is run with
+// Traced numbers, and what it computes is emitted.
+//
+// Note [Traced functions]: such a function branches on its argument, which a program can't. Each time it asks whether
+// something holds, one answer is taken, and the function is run again for the other one: as often as it has ways through.
+// The results are then selected by what was asked. So a program computes all ways, of which there are few, and an element has
+// the result of its own: the same formula as the CPU's kernel, with the same special values.
+//
+// It is included before <ATen/native/Math.h>, whose calls of std:: must find these.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <type_traits>
+
+#include "ops/rule/expression.h"
+
+namespace tpjrt::ops {
+
+// A number that is known, or an expression of the function being traced in this thread.
+class Traced {
+ public:
+  constexpr Traced() = default;
+  template <typename N, typename = std::enable_if_t<std::is_arithmetic_v<N>>>
+  constexpr Traced(N number) : number_(static_cast<double>(number)) {}  // implicit, as 2 * x and T y = 0.0 are written
+  static Traced of(const Expression& x);
+  // Below it a sum is taken to have converged: std::numeric_limits::epsilon.
+  static constexpr Traced tolerance() {
+    Traced x;
+    x.is_tolerance_ = true;
+    return x;
+  }
+
+  bool is_known() const { return index_ < 0; }
+  bool is_tolerance() const { return is_tolerance_; }
+  double number() const { return number_; }
+  int index() const { return index_; }
+  // Of the type of what is traced.
+  Expression expression() const;
+
+ private:
+  double number_ = 0;
+  int index_ = -1;  // among the expressions of the trace
+  bool is_tolerance_ = false;
+};
+
+// What `function` gives, for all ways through it. Its results have the type of `like`.
+Expression traced(const Expression& like, const std::function<Traced()>& function);
+
+// Whether it holds: as known, or else as on the way that is taken. What was asked before on that way is answered alike, and
+// -x < 0 where x < 0 is false, so that a function may call itself for the other sign.
+bool holds(hlo::Comparison comparison, const Traced& a, const Traced& b);
+
+Traced unary(std::string_view op, const Traced& x, double (*known)(double));
+Traced power(const Traced& x, const Traced& y);
+
+#define TPJRT_TRACED(symbol)                                               \
+  inline Traced operator symbol(const Traced& a, const Traced& b) {        \
+    if (a.is_known() && b.is_known()) return a.number() symbol b.number(); \
+    return Traced::of(a.expression() symbol b.expression());               \
+  }                                                                        \
+  inline Traced& operator symbol## = (Traced & a, const Traced& b) { return a = a symbol b; }
+TPJRT_TRACED(+)
+TPJRT_TRACED(-)
+TPJRT_TRACED(*)
+TPJRT_TRACED(/)
+#undef TPJRT_TRACED
+inline bool operator<(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kLt, a, b); }
+inline bool operator<=(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kLe, a, b); }
+inline bool operator>(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kGt, a, b); }
+inline bool operator>=(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kGe, a, b); }
+inline bool operator==(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kEq, a, b); }
+inline bool operator!=(const Traced& a, const Traced& b) { return holds(hlo::Comparison::kNe, a, b); }
+Traced negated(const Traced& x);
+inline Traced operator-(const Traced& x) { return negated(x); }
+
+}  // namespace tpjrt::ops
+
+// Found by the templates, which name them so.
+namespace std {  // NOLINT(cert-dcl58-cpp)
+
+inline tpjrt::ops::Traced cos(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("cosine", x, [](double y) { return std::cos(y); });
+}
+inline tpjrt::ops::Traced sin(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("sine", x, [](double y) { return std::sin(y); });
+}
+inline tpjrt::ops::Traced sqrt(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("sqrt", x, [](double y) { return std::sqrt(y); });
+}
+inline tpjrt::ops::Traced exp(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("exponential", x, [](double y) { return std::exp(y); });
+}
+inline tpjrt::ops::Traced log(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("log", x, [](double y) { return std::log(y); });
+}
+inline tpjrt::ops::Traced abs(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("abs", x, [](double y) { return std::abs(y); });
+}
+inline tpjrt::ops::Traced floor(const tpjrt::ops::Traced& x) {
+  return tpjrt::ops::unary("floor", x, [](double y) { return std::floor(y); });
+}
+inline tpjrt::ops::Traced pow(const tpjrt::ops::Traced& x, const tpjrt::ops::Traced& y) {
+  return tpjrt::ops::power(x, y);
+}
+inline bool isnan(const tpjrt::ops::Traced& x) { return x != x; }
+inline bool isinf(const tpjrt::ops::Traced& x) {
+  return std::abs(x) == tpjrt::ops::Traced(std::numeric_limits<double>::infinity());
+}
+
+template <>
+struct numeric_limits<tpjrt::ops::Traced> {
+  static constexpr tpjrt::ops::Traced infinity() { return numeric_limits<double>::infinity(); }
+  static constexpr tpjrt::ops::Traced quiet_NaN() { return numeric_limits<double>::quiet_NaN(); }
+  static constexpr tpjrt::ops::Traced epsilon() { return tpjrt::ops::Traced::tolerance(); }
+};
+
+}  // namespace std

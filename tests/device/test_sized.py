@@ -1,0 +1,121 @@
+"""Results whose size depends on data: the size is read, and nothing runs on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import torch_pjrt
+from tests.ops.opinfo import assert_same
+
+Function = Callable[[torch.Tensor], object]
+FUNCTIONS: dict[str, Function] = {
+    "nonzero": torch.nonzero,
+    "nonzero as tuple": lambda x: torch.nonzero(x, as_tuple=True),
+    "argwhere": torch.argwhere,
+    "masked_select": lambda x: torch.masked_select(x, x > 0),
+    "masked_select, a row's mask": lambda x: torch.masked_select(x, x[0] > 0),
+    "a mask": lambda x: x[x > 0],
+    "a mask of rows": lambda x: x[x.reshape(x.shape[0], -1).sum(1) > 0],
+    "a mask of columns": lambda x: x[:, x.sum(0) > 0],
+    "a mask beside an index": lambda x: x[x.reshape(x.shape[0], -1).sum(1) > 0, 1],
+    "a mask of the host's": lambda x: x[torch.arange(x.shape[0]) % 2 == 0],
+    "unique": torch.unique,
+    "unique, all": lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+    "unique rows": lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True),
+    "unique columns": lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+    "consecutive": lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
+    "consecutive rows": lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=0),
+    "bincount": lambda x: torch.bincount(x.abs().flatten().long()),
+    "bincount, at least": lambda x: torch.bincount(x.abs().flatten().int(), minlength=20),
+    "bincount, weights": lambda x: torch.bincount(x.abs().flatten().long(), weights=x.flatten() * 0.5),
+    "repeat_interleave": lambda x: torch.repeat_interleave(x.abs().flatten().long()),
+    "repeat_interleave, of rows": lambda x: x.repeat_interleave(x.reshape(x.shape[0], -1)[:, 0].abs().long(), 0),
+}
+
+
+def inputs() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(-3, 4, (6, 5), generator=generator)
+    return [x.float(), x, torch.zeros(4, 3), x.float().t(), torch.ones(3, 2, dtype=torch.int32), x.repeat(40, 2)]
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values(name: str) -> None:
+    f = FUNCTIONS[name]
+    for x in inputs():
+        if not (name == "unique columns" and len(x) > 64):  # those of that many rows are sorted by the host
+            assert_same(f(x.to("pjrt")), f(x))
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.each_way
+def test_special_values() -> None:
+    x = torch.tensor([torch.nan, 0.0, -0.0, 1.0, torch.inf, torch.nan, -torch.inf, 1.0])
+    for f in (torch.nonzero, torch.unique, torch.unique_consecutive, lambda x: x[x.isnan()]):
+        assert_same(f(x.to("pjrt")), f(x))
+    for empty in (torch.zeros(0), torch.zeros(0, 3), torch.zeros(3, 0), torch.tensor(2.0), torch.tensor(0.0)):
+        for f in (torch.nonzero, torch.unique, lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0)):
+            assert_same(f(empty.to("pjrt")), f(empty))
+
+
+def test_the_strides_of_nonzero() -> None:
+    x = torch.ones(2, 3)
+    assert not torch.nonzero(x.to("pjrt")).is_contiguous()
+    assert not torch.nonzero(x).is_contiguous()
+    assert torch.nonzero(x[0].to("pjrt")).stride() == torch.nonzero(x[0]).stride()
+
+
+@pytest.mark.each_way
+def test_gradients_through_a_mask() -> None:
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for one in (x, x.to("pjrt")):
+        leaf = one.clone().requires_grad_()
+        (leaf[leaf > 0] ** 2).sum().backward()
+        with torch.no_grad():
+            leaf[leaf > 1] = 0
+        gradients.append((leaf.grad, leaf.detach()))
+    assert_same(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.bincount(x - 5),
+        lambda x: torch.bincount(x.float()),
+        lambda x: torch.repeat_interleave(x - 5),
+        lambda x: x[torch.ones(7, dtype=torch.bool, device=x.device)],
+        lambda x: torch.masked_select(x, x),
+    ],
+)
+def test_mistakes_are_the_cpus(call: Callable[[torch.Tensor], object]) -> None:
+    x = torch.arange(4)
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        call(x)
+    with pytest.raises(type(expected.value)) as caught:
+        call(x.to("pjrt"))
+    assert str(caught.value) == str(expected.value)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("f", [torch.nonzero, lambda x: x[x > 0], lambda x: torch.masked_select(x, x > 0)])
+def test_another_count_is_mostly_no_other_program(f: Function) -> None:
+    """Of the counts from 33 to 48 all are one program."""
+
+    def of(count: int) -> None:
+        x = torch.zeros(200).to("pjrt")
+        x[:count] = 1
+        f(x)
+
+    of(40)
+    torch_pjrt.reset_metrics()
+    for count in (33, 37, 48):
+        of(count)
+    metrics = torch_pjrt.metrics()
+    # What writes `count` elements is one each.
+    assert metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"] <= 3
+    assert metrics["host_fallbacks"] == {}

@@ -1,0 +1,150 @@
+"""PyTorch's own CPU kernels, called from within programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import torch_pjrt
+from tests.ops.opinfo import assert_same
+
+pytestmark = pytest.mark.host_memory
+Function = Callable[[torch.Tensor], object]
+
+FUNCTIONS: dict[str, Function] = {
+    "qr": torch.linalg.qr,
+    "svd": lambda x: torch.linalg.svd(x, full_matrices=False),
+    "eigh": lambda x: torch.linalg.eigh(x @ x.mH),
+    "eig": lambda x: torch.linalg.eigvals(x).abs().sort(-1).values,
+    "solve": lambda x: torch.linalg.solve(x, x.mT),
+    "lu": torch.linalg.lu,
+    "inv": torch.linalg.inv,
+    "det": torch.linalg.det,
+    "pinv": torch.linalg.pinv,
+    "lstsq": lambda x: torch.linalg.lstsq(x, x.mT).solution,
+    "matrix_exp": torch.matrix_exp,
+    "geqrf": torch.geqrf,
+}
+
+
+def given(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(len(shape))
+    return torch.randn(*shape, dtype=dtype, generator=generator) + 2 * torch.eye(shape[-1], dtype=dtype)
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values(name: str, dtype: torch.dtype) -> None:
+    f = FUNCTIONS[name]
+    for x in (given(dtype, 4, 4), given(dtype, 2, 3, 5, 5), given(dtype, 2, 4, 4).mT, given(dtype, 0, 3, 3)):
+        if name == "lstsq" and not x.numel():
+            continue
+        assert_same(f(x.to("pjrt")), f(x), strides=True)
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("name", ["qr", "solve", "inv", "det", "pinv", "matrix_exp", "lstsq"])
+def test_gradients(name: str) -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        result = FUNCTIONS[name](leaf)
+        first = result[0] if isinstance(result, tuple) else result
+        assert isinstance(first, torch.Tensor)
+        (first * torch.arange(1, first.numel() + 1, device=x.device).reshape(first.shape)).sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    x = given(torch.float64, 3, 4, 4)
+    assert_same(gradient(x.to("pjrt")), gradient(x))
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.each_way
+def test_errors_are_the_cpus() -> None:
+    nan = torch.full((3, 3), torch.nan)
+    for f in (torch.linalg.svdvals, torch.linalg.eigvalsh):
+        with pytest.raises(torch.linalg.LinAlgError) as expected:
+            f(nan)
+        result = f(nan.to("pjrt"))
+        with pytest.raises(torch.linalg.LinAlgError) as caught:
+            result.cpu()
+        assert str(caught.value) == str(expected.value)
+    singular = torch.zeros(2, 2)
+    with pytest.raises(torch.linalg.LinAlgError, match=r"the input matrix is singular"):
+        torch.linalg.inv(singular.to("pjrt"))
+    assert torch.linalg.inv_ex(singular.to("pjrt")).info.item() == 1
+    with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):
+        torch.linalg.qr(torch.eye(2).half().to("pjrt"))  # at the call
+    x = torch.ones(3).to("pjrt")
+    assert (x + 1).tolist() == [2, 2, 2]  # and the device works on
+
+
+@pytest.mark.compiled
+def test_it_is_part_of_the_program() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(x @ x.mT).log().sum() + torch.linalg.qr(x).R.abs().sum()
+
+    x = given(torch.float64, 5, 5)
+    torch_pjrt.reset_metrics()
+    assert_same(f(x.to("pjrt")), f(x))
+    metrics = torch_pjrt.metrics()
+    assert (metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"], metrics["executions"]) == (1, 1)
+    fast = torch.compile(f, backend="pjrt", fullgraph=True)
+    assert_same(fast(x), f(x))
+
+
+@pytest.mark.compiled
+def test_a_number_is_an_input() -> None:
+    """Another value of a Scalar is no other program, and no other call."""
+    x = torch.linspace(0.1, 2, 8).reshape(2, 4).to("pjrt")
+    for value in (0.5, 1.5, 2.5, 3.5):
+        torch.special.chebyshev_polynomial_t(x, value)
+        result = torch.ops.aten._segment_reduce_backward(
+            x[:1], x[:1], x, "sum", lengths=torch.tensor([2]).to("pjrt"), initial=value
+        )
+        assert_same(result, x[:1].cpu().expand(2, 4).contiguous())
+
+
+def test_two_threads_at_once() -> None:
+    matrices = [given(torch.float32, 24, 24) + i for i in range(8)]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            values = torch.linalg.svdvals(matrices[i].to("pjrt")).cpu()
+            if not torch.allclose(values, torch.linalg.svdvals(matrices[i]), rtol=1e-4, atol=1e-4):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.compiled
+def test_shown_for_another_platform() -> None:
+    with pytest.raises(NotImplementedError, match=r"\[aten::linalg_qr\] is a kernel of the CPU's here"):
+        torch_pjrt.to_stablehlo(lambda x: torch.linalg.qr(x).R, torch.eye(3))
+
+
+def test_without_kernels_it_is_the_host() -> None:
+    program = """
+import torch, torch_pjrt
+torch.linalg.qr(torch.eye(3, device="pjrt"))
+print(torch_pjrt.metrics()["host_fallbacks"])
+"""
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "TORCH_PJRT_KERNELS": "0"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == "{'aten::linalg_qr': 1}"

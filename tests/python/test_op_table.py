@@ -1,0 +1,58 @@
+"""docs/ops.md says what does each op now."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = 8  # of the rows that say "rule" or "decomposition", one of so many is made again; of the others each
+
+
+@pytest.fixture
+def maker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("op_table", ROOT / "tools/op_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "op_table", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.host_memory
+def test_the_document_is_current(maker: ModuleType) -> None:
+    pinned = next(line for line in (ROOT / "requirements.lock").read_text().splitlines() if line.startswith("torch=="))
+    if pinned != f"torch=={torch.__version__.split('+')[0]}":
+        pytest.skip("another PyTorch has other ops and samples")
+    written = {line.split(" | ")[0][2:]: line for line in maker.DOCUMENT.read_text().splitlines() if " | " in line}
+    assert set(maker.OPS) <= set(written), "./dev ops"
+    tells = [n for n in maker.OPS if any(word in written[n] for word in ("kernel", "host", "refused"))]
+    others = [n for n in sorted(maker.OPS) if n not in tells][::EVERY]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for row in maker.rows([*tells, *others]):
+            assert row.line() == written[row.name], "./dev ops"
+
+
+def test_what_a_row_says(maker: ModuleType) -> None:
+    torch.library.define("op_table_test::unknown", "(Tensor x) -> Tensor")
+    torch.library.impl("op_table_test::unknown", "CPU", lambda x: x + 1)
+    told = maker.Told()
+    x = torch.ones(3).to("pjrt")
+    maker.logged(lambda: x.exp(), told)
+    assert told.cell() == "rule"
+    maker.logged(lambda: torch.ops.aten.isin(x, x), told)
+    assert told.cell() == "decomposition"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        maker.logged(lambda: torch.ops.op_table_test.unknown(x), told)
+    assert told.cell() == "host `unknown`"
+    maker.logged(lambda: x.reshape(7), told)
+    assert told.cell().startswith("refused: ")
