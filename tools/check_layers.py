@@ -25,12 +25,16 @@ ROWS: dict[str, tuple[set[str], set[str]]] = {
     "libc": (set(), set()),
     "pjrt": (set(), {"pjrt"}),
     "hlo": (set(), set()),
+    "disk": ({"pjrt", "hlo"}, set()),
+    "file": (set(), set()),
+    "runner": ({"pjrt", "hlo", "disk", "file"}, {"pjrt"}),
+    "command": ({"runner"}, set()),
     "graph": (set(), {"torch"}),
     "ops": ({"graph", "hlo"}, {"torch"}),
     "kernels": ({"graph", "hlo", "pjrt"}, {"torch", "pjrt"}),
     "device": ({"graph"}, {"torch"}),
-    "engine": ({"pjrt", "hlo", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
-    "python": ({"pjrt", "hlo", "graph", "kernels", "device", "engine"}, {"torch", "python"}),
+    "engine": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "ops", "kernels", "device"}, {"torch", "pjrt"}),
+    "python": ({"pjrt", "hlo", "disk", "file", "runner", "graph", "kernels", "device", "engine"}, {"torch", "python"}),
 }
 # A folder of python/torch_pjrt -> the others that it may import, even late. A file at the top is a room of its own; one
 # that is not here (__init__, registration, …) may import all, and nobody imports it.
@@ -47,6 +51,7 @@ PACKAGES: dict[str, set[str]] = {
     "kernels": {"errors", "meanings", "program", "jax"},
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings", "traces"},
+    "files": {"errors", "program", "capture", "kernels", "jax"},
     "adapt": {"device", "dynamo", "program"},
     "libraries": {"adapt", "told"},
     "jax": {"errors", "program", "capture"},

@@ -15,6 +15,9 @@ __all__: list[str] = [
     "BareProgram",
     "Captured",
     "Composites",
+    "ExportedText",
+    "ExportedTrace",
+    "FileProgram",
     "ForeignFunction",
     "Function",
     "Group",
@@ -22,6 +25,7 @@ __all__: list[str] = [
     "Placeholder",
     "Program",
     "Region",
+    "Requirement",
     "Seal",
     "Trace",
     "add_kernel",
@@ -42,6 +46,7 @@ __all__: list[str] = [
     "eager",
     "end_optimizer_step",
     "end_round_before_backward",
+    "export_trace",
     "graph",
     "hand_over",
     "handler_version",
@@ -243,6 +248,74 @@ class Seal:
     def __init__(self) -> None: ...
     def covers(self, tensor: torch.Tensor) -> bool: ...
 
+class Requirement:
+    """
+    what a program requires of its data
+    """
+    @property
+    def high(self) -> int: ...
+    @property
+    def index_error(self) -> bool: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+
+class ExportedText:
+    """
+    a program that leaves this process, as text
+    """
+    @property
+    def composites(self) -> list[tuple[str, str, int]]: ...
+    @property
+    def draws(self) -> bool: ...
+    @property
+    def hints(self) -> set[str]: ...
+    @property
+    def options(self) -> dict[str, str | bool | int | float]: ...
+    @property
+    def platform(self) -> str: ...
+    @property
+    def requirements(self) -> list[Requirement]: ...
+    @property
+    def text(self) -> str: ...
+
+class ExportedTrace:
+    """
+    a trace as a program that leaves this process
+    """
+    @property
+    def constants(self) -> list[torch.Tensor]: ...
+    @property
+    def parameters(self) -> list[int]: ...
+    @property
+    def texts(self) -> list[ExportedText]: ...
+    @property
+    def updated(self) -> list[int]: ...
+
+class FileProgram:
+    """
+    a program in a file
+    """
+    def __init__(
+        self,
+        path: str,
+        weights: str,
+        kernels: collections.abc.Sequence[str],
+        device: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def call(
+        self, entry: str, arguments: collections.abc.Sequence[torch.Tensor], on_device: bool
+    ) -> list[torch.Tensor]: ...
+    def describe(self) -> str: ...
+    def load_state(self, arg0: str, arg1: bool) -> None: ...
+    def prepare(self, arg0: str) -> None: ...
+    def save_state(self, arg0: str) -> None: ...
+    def set_state(self, name: str, value: torch.Tensor) -> None: ...
+    def state(self, name: str) -> torch.Tensor: ...
+
 class Captured:
     """
     a program and what its state must be like
@@ -371,6 +444,7 @@ def drop_older_programs() -> None: ...
 def eager() -> bool: ...
 def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
 def end_round_before_backward() -> None: ...
+def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace: ...
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
 def hand_over(
     inputs: collections.abc.Sequence[torch.Tensor],

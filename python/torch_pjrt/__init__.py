@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.files import export, load
     from torch_pjrt.kernels.register import register_kernel
     from torch_pjrt.meanings.composite import composite
     from torch_pjrt.meanings.switch import composites
@@ -48,10 +49,12 @@ __all__ = [
     "composites",
     "eager_mode",
     "explain",
+    "export",
     "from_dlpack",
     "init",
     "jit",
     "last_traces",
+    "load",
     "metrics",
     "register_kernel",
     "register_rule",
@@ -72,8 +75,10 @@ _LATE = {
     "composite": "meanings.composite",
     "composites": "meanings.switch",
     "explain": "report",
+    "export": "files",
     "jit": "capture",
     "last_traces": "traces",
+    "load": "files",
     "register_kernel": "kernels.register",
     "register_rule": "traces",
     "trace": "traces",

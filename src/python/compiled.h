@@ -30,5 +30,7 @@ bool has_no_values(const at::Tensor& tensor);
 bool is_traced_by_pytorch();
 
 void bind_compiled(pybind11::module_& m);
+// Traces as texts for files, and programs in files (exported.cpp).
+void bind_exported(pybind11::module_& m);
 
 }  // namespace tpjrt::python

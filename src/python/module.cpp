@@ -225,6 +225,7 @@ PYBIND11_MODULE(_C, m) {
   bind_bench(m);
   bind_compiled(m);
   bind_foreign(m);
+  bind_exported(m);
   bind_captured(m);
   bind_composites(m);
   bind_kernels(m);

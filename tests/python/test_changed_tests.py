@@ -24,8 +24,8 @@ def test_the_nearest_come_first(changed_tests) -> None:
         return changed_tests.find([Path(path) for path in paths])[0]
 
     assert files("tests/jax/test_views.py") == ["tests/jax/test_views.py"]
-    assert files("src/engine/program/disk_cache.cpp")[0] == "tests/engine/program/test_disk_cache.py"
-    assert "tests/engine/program/test_program_cache.py" in files("src/engine/program/disk_cache.cpp")
+    assert files("src/disk/disk_cache.cpp")[0] == "tests/disk/test_disk_cache.py"
+    assert "tests/engine/program/test_program_cache.py" in files("src/engine/program/program.cpp")
     assert "tests/engine/run/test_sync.py" in files("src/engine/run/transfer.cpp")
     assert "tests/ops/test_layouts.py" in files("tests/ops/layouts.py"), "which imports it"
     assert "tests/capture/test_state.py" in files("python/torch_pjrt/capture/step.py")

@@ -40,7 +40,7 @@ def test_a_word_selects_its_files(find_tests) -> None:
     def found(expression: str) -> set[str]:
         return {str(path.relative_to(ROOT)) for path in find_tests.find(expression, SITE)}
 
-    assert "tests/engine/program/test_disk_cache.py" in found("disk_cache")
+    assert "tests/disk/test_disk_cache.py" in found("disk_cache")
     assert "tests/ops/test_opinfo.py" not in found("disk_cache")
     assert "tests/ops/test_opinfo.py" in found("linalg_vander"), "an op that only PyTorch's database names"
     assert "tests/dynamo/test_models.py" in found("squeezenet"), "a model that only the catalogue names"

@@ -240,7 +240,43 @@ def capture(
         return _capture(fn, args, kwargs, found, inputs, keep_grads, with_grads)
 
 
-def _capture(
+@dataclass
+class Recorded:
+    """What one run of a function recorded, and what becomes of its gradients. ``end()`` before it is compiled,
+    ``let_go()`` afterwards."""
+
+    run: _Run
+    plan: Plan
+    pieces: list[Piece]  # of state, that the program takes
+    position: dict[int, int]  # of a piece of the run -> its place among them
+    gradients: list[torch.Tensor]  # the last results
+    ties: Ties
+    without_value: list[torch.Tensor]
+
+    def end(self) -> None:
+        for owner in owners(self.run.mode):
+            owner.placeholder.grad = None
+
+    def let_go(self) -> None:
+        mark(self.without_value)
+
+
+def record(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: Found,
+    inputs: Sequence[Hyperparameter] = (),
+    with_grads: bool = True,
+) -> Recorded:
+    """As ``capture``, without a program: its trace is the caller's."""
+    with _lock:
+        recorded = _record(fn, args, kwargs, found, inputs, False, with_grads)
+        recorded.end()
+        return recorded
+
+
+def _record(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -248,7 +284,7 @@ def _capture(
     inputs: Sequence[Hyperparameter],
     keep_grads: bool,
     with_grads: bool,
-) -> Capture:
+) -> Recorded:
     torch.pjrt.current_device()
     if with_grads:
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
@@ -259,12 +295,27 @@ def _capture(
         mode.made.let_go()
         raise StateMade
     gradients = plan.placeholders()
-    devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
-    for owner in plan.kept:
-        devices += [owner.real.device] * len(leaves([owner.placeholder.grad]))
     without_value = mode.made.without_value()
     ties = _ties(run, with_grads)
     pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
+    return Recorded(run, plan, pieces, position, gradients, ties, without_value)
+
+
+def _capture(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: Found,
+    inputs: Sequence[Hyperparameter],
+    keep_grads: bool,
+    with_grads: bool,
+) -> Capture:
+    recorded = _record(fn, args, kwargs, found, inputs, keep_grads, with_grads)
+    run, plan, mode = recorded.run, recorded.plan, recorded.run.mode
+    pieces, position, gradients = recorded.pieces, recorded.position, recorded.gradients
+    devices = [run.home for leaf in run.leaves if isinstance(leaf, torch.Tensor)]
+    for owner in plan.kept:
+        devices += [owner.real.device] * len(leaves([owner.placeholder.grad]))
     at = {piece: i for i, piece in enumerate(pieces)}
     stand = {id(piece.placeholder) for piece in pieces}
     before = plan.readers(mode, lambda leaf: id(leaf) in stand)
@@ -272,8 +323,7 @@ def _capture(
     if run.watch is not None and run.watch.told:
         _tell(run, run.watch, plan, pieces, gradients)
     giving = plan.giving()
-    for owner in owners(mode):
-        owner.placeholder.grad = None
+    recorded.end()
     program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
     cleared = [owner for owner in plan.cleared if isinstance(owner, Compound)]
     plain = run.templates is None and not cleared and not gradients
@@ -295,13 +345,13 @@ def _capture(
     for follower in followers:
         places += (follower.piece.container, follower.piece.key)
     arguments = [(tuple(t.shape), t.dtype, t.stride()) for t in mode.arguments]
-    mark(without_value)
+    recorded.let_go()
     return Capture(
         program=program,
         call=_reading(captured.call, before) if before else captured.call,
         places=tuple(places),
         names=[piece.name for piece in pieces],
-        ties=ties,
+        ties=recorded.ties,
         spec=run.spec,
         form=form,
         numbers=run.numbers,

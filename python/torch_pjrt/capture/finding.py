@@ -29,7 +29,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _is_foreign(value: Any) -> bool:
+def is_foreign(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "builtins").partition(".")[0] in FOREIGN
 
 
@@ -59,7 +59,7 @@ class _Search:
     def value(self, value: Any, depth: int = 0) -> None:
         if isinstance(value, nn.Module):
             self.module(value)
-            if depth == 0 and not _is_foreign(type(value)):
+            if depth == 0 and not is_foreign(type(value)):
                 self.value(type(value).forward, 1)
             return
         if depth > DEEPEST or id(value) in self.seen or isinstance(value, (torch.Tensor, type, types.ModuleType, str)):
@@ -74,7 +74,7 @@ class _Search:
             self.value(value.__self__, depth)
             self.value(value.__func__, depth)
         elif isinstance(value, types.FunctionType):
-            if not _is_foreign(value):
+            if not is_foreign(value):
                 self.function(value, depth + 1)
         elif isinstance(value, dict):
             for item in value.values():
@@ -82,7 +82,7 @@ class _Search:
         elif isinstance(value, (list, tuple, set)):
             for item in value:
                 self.value(item, depth + 1)
-        elif hasattr(value, "__dict__") and not _is_foreign(type(value)):
+        elif hasattr(value, "__dict__") and not is_foreign(type(value)):
             self.value(vars(value), depth)
 
 

@@ -250,6 +250,17 @@ def parse(text: str) -> tuple[Any, Any]:
         return ir.Module.parse(text), context
 
 
+def portable_artifact(text: str) -> bytes:
+    """A module as bytecode of a version that compilers of the last twelve weeks read, and later ones."""
+    module, context = parse(text)
+    requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    with context:
+        made: bytes = stablehlo.serialize_portable_artifact(
+            module, stablehlo.get_version_from_compatibility_requirement(requirement)
+        )
+    return made
+
+
 def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> jax.stages.Lowered:
     """A JAX function as it is on any platform."""
     return jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=(GENERIC,))

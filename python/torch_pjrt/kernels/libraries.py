@@ -21,6 +21,7 @@ Orders = Sequence[Layout | None] | Callable[[Call], Sequence[Layout | None]] | N
 _lock = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the hash of the file
 _files: dict[tuple[int, int], str] = {}  # device and inode -> the hash it was loaded with
+by_target: dict[str, tuple[Path, str]] = {}  # what a program calls -> the library and the symbol
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Library:
         layouts = self.layouts.of(call)
         layouts.check(call, self.label)
         target = f"torch_pjrt.{self.symbol}.{self.hash[:16]}"
+        by_target[target] = (self.path.resolve(), self.symbol)
         try:
             _C.register_handler(target, self.address, f"{call.place}, {self.label}")
         except RuntimeError as error:

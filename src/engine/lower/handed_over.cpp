@@ -27,14 +27,6 @@ graph::Value held_value(const at::Tensor& tensor) {
   return device::storage_of(tensor)->cell.value();
 }
 
-// Another tensor over a leaf.
-at::Tensor tensor_over_leaf(const Node* leaf, c10::DeviceIndex device) {
-  at::Tensor tensor = device::make_tensor(leaf->leaf_type, device);
-  std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({NodePtr::reclaim_copy(const_cast<Node*>(leaf)), 0});
-  return tensor;
-}
-
 // The words of the key that the caller gives, as a key of the rules' kind.
 hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
   const hlo::Type word{ElementType::kU64, {1}};
@@ -53,6 +45,13 @@ hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
 int64_t draw_of(const Node& node) { return node.numbers.back().as_int(); }
 
 }  // namespace
+
+at::Tensor tensor_over_leaf(const Node* leaf, c10::DeviceIndex device) {
+  at::Tensor tensor = device::make_tensor(leaf->leaf_type, device);
+  std::lock_guard lock(graph::graph_lock());
+  device::storage_of(tensor)->cell.bind({NodePtr::reclaim_copy(const_cast<Node*>(leaf)), 0});
+  return tensor;
+}
 
 Placeholder::Placeholder(const at::Tensor& tensor) : leaf_(held_value(tensor).node), address_(0) {
   const graph::Value value = held_value(tensor);

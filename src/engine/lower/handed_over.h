@@ -25,6 +25,9 @@ class Placeholder {
   uint64_t address_;
 };
 
+// Another tensor over a leaf.
+at::Tensor tensor_over_leaf(const graph::Node* leaf, c10::DeviceIndex device);
+
 // The placeholders that these tensors rest on, by address, in the order in which they are met.
 std::vector<uint64_t> placeholders_below(const std::vector<at::Tensor>& tensors);
 

@@ -1,116 +1,29 @@
-// What a program on disk is known by, and the way past the compiler.
+// Past the compiler where a program is on disk, else through it, with its progress shown.
 #include "engine/program/compiler.h"
 
-#include <sys/stat.h>
+#include <c10/util/Exception.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <thread>
 
 #include "engine/memory/host_memory.h"
 #include "engine/program/interruptible.h"
 #include "engine/program/progress.h"
-#include "hlo/builder.h"
-#include "pjrt/compile_options.h"
 
 namespace tpjrt::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kLongCompile{500};
 
-std::string flags() {
-  std::string text;
-  for (const char* value : {std::getenv("XLA_FLAGS"), std::getenv("LIBTPU_INIT_ARGS")}) {
-    text += (value ? value : "") + std::string("\n");
-  }
-  return text;
-}
-
-DiskCache::Settings settings() {
-  DiskCache::Settings settings = DiskCache::settings_from_environment();
-  // Who asks XLA to dump what it compiles wants it to compile.
-  if (flags().find("--xla_dump") != std::string::npos) settings.on = false;
-  return settings;
-}
-
-// The lines of /proc/cpuinfo that say what code the processor can run, once each.
-std::string cpu_features() {
-  std::string features;
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const bool telling = line.starts_with("model name") || line.starts_with("flags") || line.starts_with("Features") ||
-                         line.starts_with("CPU part");
-    if (telling && features.find(line) == std::string::npos) features += line + "\n";
-  }
-  return features;
-}
-
-// Note [Programs on disk]: everything but the program and its options that an executable depends on.
-std::string describe(const pjrt::Client& client) {
-  std::string text;
-  const auto add = [&](const std::string& name, const std::string& value) { text += name + "=" + value + "\n"; };
-  const pjrt::Api& api = client.api();
-  struct stat file{};
-  if (::stat(api.path().c_str(), &file) == 0) {
-    add("plugin", api.path().substr(api.path().rfind('/') + 1));
-    add("plugin bytes", std::to_string(file.st_size));
-    add("plugin time", std::to_string(file.st_mtim.tv_sec) + "." + std::to_string(file.st_mtim.tv_nsec));
-  }
-  add("api", std::to_string(api.major()) + "." + std::to_string(api.minor()));
-  for (const auto& [name, value] : api.attributes()) add("plugin " + name, value);
-  add("platform", client.platform_name() + " " + client.platform_version());
-  for (const pjrt::Device& device : client.devices()) {
-    add("device " + std::to_string(device.id), device.kind);
-    for (const auto& [name, value] : device.attributes) add("device " + name, value);
-  }
-  add("flags", flags());
-  if (client.is_host_memory()) {
-    // Kernels are cut into parts for the processors that there are.
-    add("processors", std::to_string(std::thread::hardware_concurrency()));
-    add("features", cpu_features());
-  }
-  return text;
-}
-
 }  // namespace
 
-Compiler::Compiler() : disk_(settings()) {}
-
-std::string Compiler::described(const pjrt::Client& client) {
-  std::lock_guard guard(lock_);
-  if (described_ != &client) {
-    description_ = describe(client);
-    described_ = &client;
-  }
-  return description_;
-}
-
-std::string Compiler::key(const pjrt::Client& client, const std::string& stablehlo,
-                          const pjrt::CompileOptions& options) {
-  std::string text = described(client);
-  const std::string serialized =
-      pjrt::serialize(options, client.devices().at(static_cast<size_t>(options.device_ordinal)).id);
-  text += "options " + std::to_string(serialized.size()) + "\n" + serialized;
-  // The user's files and lines change nothing of what is computed; an executable from disk shows those it was first
-  // compiled with, in XLA's own dumps alone.
-  return digest(text + hlo::without_locations(stablehlo));
-}
+Compiler::Compiler() : stored_([](const std::string& message) { TORCH_WARN(message); }) {}
 
 CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options,
                                size_t ops, Compiling compiling, const std::function<bool()>& enough) {
-  std::string key;
-  if (disk_.is_on()) {
-    key = this->key(client, stablehlo, options);
-    if (const auto content = disk_.load(key)) {
-      try {
-        return {client.deserialize(*content, options), true};
-      } catch (const pjrt::Error& error) {
-        disk_.refuse(key, std::string("is refused by the plugin: ") + error.what());
-      }
-    }
-  }
-  CompiledText compiled;
+  const std::string key = stored_.key(client, stablehlo, options);
+  CompiledText compiled{stored_.load(client, key, options), true};
+  if (compiled.executable) return compiled;
+  compiled.from_disk = false;
   const auto start = std::chrono::steady_clock::now();
   if (compiling == Compiling::kInBackground) {
     compiled.executable = client.compile(stablehlo, options);
@@ -120,27 +33,17 @@ CompiledText Compiler::compile(pjrt::Client& client, const std::string& stablehl
     if (!compiled.executable) return {};
   }
   const bool was_long = std::chrono::steady_clock::now() - start > kLongCompile;
-  if (!key.empty()) keep(key, *compiled.executable);
+  stored_.keep(key, *compiled.executable);
   if (was_long) return_freed_memory();
   return compiled;
 }
 
 bool Compiler::is_paid(const pjrt::Client& client, const std::string& graph) {
-  return disk_.is_on() && disk_.load(digest(described(client) + "paid\n" + graph)).has_value();
+  return stored_.is_noted(client, "paid\n" + graph);
 }
 
 void Compiler::set_paid(const pjrt::Client& client, const std::string& graph) {
-  if (disk_.is_on()) disk_.store(digest(described(client) + "paid\n" + graph), "paid");
-}
-
-void Compiler::keep(const std::string& key, const pjrt::Executable& executable) {
-  std::string content;
-  try {
-    content = executable.serialize();
-  } catch (const pjrt::Error&) {
-    return;  // a plugin, or a program, that can't be stored: it is compiled by every process
-  }
-  disk_.store(key, content);
+  stored_.note(client, "paid\n" + graph);
 }
 
 }  // namespace tpjrt::engine

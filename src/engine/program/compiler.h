@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
-#include "engine/program/disk_cache.h"
+#include "disk/executables.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -24,7 +23,7 @@ enum class Compiling : uint8_t { kAwaited, kInBackground };
 
 class Compiler {
  public:
-  // Reads the environment.
+  // Reads the environment. What the disk warns of is a warning of torch's.
   Compiler();
   // `ops`: the size of the graph, for the progress line. Throws pjrt::Error where the plugin refuses the program. Awaited, it
   // gives nothing once `enough` is true (compile_interruptibly).
@@ -35,14 +34,7 @@ class Compiler {
   void set_paid(const pjrt::Client& client, const std::string& graph);
 
  private:
-  std::string described(const pjrt::Client& client);
-  std::string key(const pjrt::Client& client, const std::string& stablehlo, const pjrt::CompileOptions& options);
-  void keep(const std::string& key, const pjrt::Executable& executable);
-
-  DiskCache disk_;
-  std::mutex lock_;
-  const pjrt::Client* described_ = nullptr;  // under lock_: the client that description_ is of
-  std::string description_;                  // under lock_
+  disk::Executables stored_;
 };
 
 }  // namespace tpjrt::engine

@@ -74,10 +74,10 @@ std::string passes_left_out(std::string passes) {
 
 }  // namespace
 
-pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordinal, Traits traits) {
+pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits) {
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
-  const bool on_cpu = is_cpu(client);
+  const bool on_cpu = ops::is_cpu(target);
   // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
   if (on_cpu) options.overrides["xla_cpu_enable_fast_min_max"] = false;
   // XLA's algebraic simplifier takes floats for real numbers: (x + c) - c is x to it, and x / c is x * (1 / c). What remains of

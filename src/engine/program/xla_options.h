@@ -22,6 +22,6 @@ struct Traits {         // of a program, which XLA:CPU is told of
   bool small = false;   // no kernel of it is worth several threads
   bool writes = false;  // it mostly writes into tensors
 };
-pjrt::CompileOptions compile_options(const pjrt::Client& client, int device_ordinal, Traits traits);
+pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits);
 
 }  // namespace tpjrt::engine

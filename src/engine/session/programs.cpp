@@ -12,6 +12,7 @@
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "graph/print.h"
+#include "hlo/builder.h"
 #include "kernels/claiming.h"
 
 namespace tpjrt::engine {
@@ -122,7 +123,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   }
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
-  coming->options = compile_options(client, device, {is_small(walk), writes(walk)});
+  coming->options = compile_options(session_.target(), device, {is_small(walk), writes(walk)});
   coming->text = std::move(emitted.text);
   coming->prepared_ns = now_ns() - start;
   coming->prepared_cpu_ns = process_cpu_ns() - cpu;
@@ -190,6 +191,32 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
     text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;
   });
   return text;
+}
+
+std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
+  pjrt::Client& client = session_.client();
+  std::vector<NumberSlot> slots;
+  for (const graph::Number& number : walk.numbers) slots.push_back({number});
+  const auto emit = [&](std::string platform, ops::Target target) {
+    EmittedProgram emitted =
+        emit_program(walk, slots, /*with_requirements=*/true, target, /*knows_composites=*/true, Interface::kExported);
+    ExportedText exported{std::move(platform),
+                          hlo::without_locations(emitted.text),
+                          emitted.draws,
+                          std::move(emitted.unchanged),
+                          std::move(emitted.requirements),
+                          {},
+                          {}};
+    if (exported.platform != "any") exported.options = compile_options(target, 0, {is_small(walk), writes(walk)});
+    return exported;
+  };
+  std::vector<ExportedText> all{emit("any", ops::Target::kAny)};
+  const std::string& own = client.platform_name();
+  if (own != "cpu") all.push_back(emit("cpu", ops::Target::kCpu));
+  const kernels::Claiming claiming(client);
+  all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : ops::Target::kAny));  // who loads a file has no handlers
+  all.back().composites = claiming.all_done();
+  return all;
 }
 
 void Programs::tell(const graph::Walk& walk) {

@@ -30,6 +30,18 @@ struct Coming {
   std::optional<BackgroundCompile> background;  // once it has started there
 };
 
+// A graph as the text of a program that leaves (Note [Exported programs]), without the user's files and lines, and what a
+// plugin for the platform is told to compile it with.
+struct ExportedText {
+  std::string platform;  // "any": every one that has no text of its own
+  std::string text;
+  bool draws = false;
+  std::vector<uint32_t> unchanged;
+  std::vector<ProgramRequirement> requirements;
+  std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
+  pjrt::CompileOptions options;
+};
+
 class Programs {
  public:
   explicit Programs(Session& session) : session_(session) {}
@@ -43,6 +55,8 @@ class Programs {
   void start(Coming& coming);
   std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);
+  // For every platform, for the CPU, and for this client's: that with the kernels that are registered.
+  std::vector<ExportedText> exported(const graph::Walk& walk);
   // To whoever listens to runs: the text of this graph's program.
   void tell(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }

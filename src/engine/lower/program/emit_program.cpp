@@ -1,7 +1,9 @@
 // Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
 #include "engine/lower/program/emit_program.h"
 
-#include <unordered_map>
+#include <algorithm>
+#include <map>
+#include <utility>
 
 #include "engine/lower/emit_call.h"
 #include "engine/lower/program/overwrites.h"
@@ -25,8 +27,9 @@ struct MemoryForm {
   Dims to_memory, from_memory;  // permutations
 };
 
-MemoryForm memory_form(const graph::TensorType& type) {
-  const auto order = type.memory_order();
+MemoryForm memory_form(const graph::TensorType& type, Interface interface = Interface::kOwn) {
+  auto order = type.memory_order();
+  if (interface == Interface::kExported) std::sort(order.begin(), order.end());
   MemoryForm form;
   form.type.element = ops::element_of(type.dtype);
   form.to_memory.assign(order.begin(), order.end());
@@ -103,6 +106,33 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
+// The keys of a program that leaves (Note [Exported programs]), in the order in which the trace drew them.
+class StateKeys {
+ public:
+  StateKeys(Emit& e, bool draws) : e_(e) {
+    if (draws) state_ = e.parameter({ElementType::kS64, {2}});
+  }
+
+  // Of a draw with this key in the trace: what drew with one key there draws with one key.
+  Value key(const Number& seed, const Number& offset) {
+    const auto drawn =
+        static_cast<int64_t>(drawn_.emplace(std::pair(seed.bits, offset.bits), drawn_.size()).first->second);
+    return random_key(e_, half(0), e_.add(half(1), e_.constant(drawn, {ElementType::kS64, {}})));
+  }
+  Value next() {
+    const auto count = static_cast<int64_t>(drawn_.size());
+    const Value offset = e_.add(half(1), e_.constant(count, {ElementType::kS64, {}}));
+    return e_.concatenate({e_.reshape(half(0), {1}), e_.reshape(offset, {1})}, 0);
+  }
+
+ private:
+  Value half(int64_t i) { return e_.reshape(e_.slice(state_, {i}, {i + 1}, {1}), {}); }
+
+  Emit& e_;
+  Value state_;
+  std::map<std::pair<uint64_t, uint64_t>, size_t> drawn_;  // a key of the trace -> how many others came before it
+};
+
 // The members of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   for (const graph::Pack& pack : walk.packs) {
@@ -136,7 +166,7 @@ Value extremes(Emit& e) {
 }  // namespace
 
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
-                            ops::Target target, bool knows_composites) {
+                            ops::Target target, bool knows_composites, Interface interface) {
   Emit e("graph", target);
   if (auto* claiming = kernels::Claiming::current()) claiming->begin();
   if (!with_requirements) e.without_requirements();
@@ -144,12 +174,16 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (arguments[i] >= 0) leaves[i] = e.parameter(memory_form(*walk.leaves[i]->leaf_type).type);
+    if (arguments[i] >= 0) leaves[i] = e.parameter(memory_form(*walk.leaves[i]->leaf_type, interface).type);
   }
   unpack(e, walk, leaves);
   PackedNumbers promoted(e, slots);
+  const bool is_exported = interface == Interface::kExported;
+  const bool draws = is_exported && std::any_of(walk.nodes.begin(), walk.nodes.end(),
+                                                [](const graph::Node* node) { return node->signature->random; });
+  StateKeys keys(e, draws);
   for (size_t i = 0; i < leaves.size(); ++i) {
-    leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type).from_memory);
+    leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type, interface).from_memory);
   }
   std::vector<Values> done(walk.nodes.size());
   const auto lowered = [&](const graph::Value& value) -> const Value& {
@@ -173,7 +207,8 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     }
     Value key;
     if (signature.random) {
-      key = random_key(e, numbers[numbers.size() - 2].value, numbers.back().value);
+      const LoweredNumber &seed = numbers[numbers.size() - 2], &offset = numbers.back();
+      key = draws ? keys.key(seed.number, offset.number) : random_key(e, seed.value, offset.value);
       numbers.resize(numbers.size() - 2);
     }
     done[node->local] = emit_call(e, signature, operands, numbers, key);
@@ -189,21 +224,29 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     slots[i].pinned = true;
     slots[i].promoted = false;
   }
-  if (again) return emit_program(walk, slots, with_requirements, target, knows_composites);
+  if (again) return emit_program(walk, slots, with_requirements, target, knows_composites, interface);
   Values values, results;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];
-    values.push_back(e.transpose(lowered(value), memory_form(*value.type()).to_memory));
+    values.push_back(e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
     if (places[i] >= 0) results.push_back(values.back());
   }
-  for (const graph::Walk::Alias& alias : walk.aliases) e.alias(arguments[alias.leaf], places[alias.result]);
+  std::vector<uint32_t> unchanged;
+  for (const graph::Walk::Alias& alias : walk.aliases) {
+    e.alias(arguments[alias.leaf], places[alias.result]);
+    if (is_exported && values[alias.result].id == leaves[alias.leaf].id) unchanged.push_back(alias.result);
+  }
   int64_t next = graph::count_of_own(arguments);
   for (const graph::Pack& pack : walk.packs) {
     e.alias(next++, static_cast<int64_t>(results.size()));
     results.push_back(packed(e, pack, values));
   }
+  if (draws) {
+    e.alias(next, static_cast<int64_t>(results.size()));
+    results.push_back(keys.next());
+  }
   if (!requirements.empty()) results.push_back(extremes(e));
-  return {e.finish(results), std::move(requirements)};
+  return {e.finish(results), draws, std::move(unchanged), std::move(requirements)};
 }
 
 }  // namespace tpjrt::engine

@@ -174,7 +174,7 @@ def test_a_program_from_disk_still_updates_in_place(run: Run, folder: Path) -> N
 
 
 def checksum(content: bytes) -> bytes:
-    return hashlib.sha1(content + b"\n").hexdigest().encode()
+    return hashlib.sha1(content).hexdigest().encode()
 
 
 def another_users(entry: Path) -> None:

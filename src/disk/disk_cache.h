@@ -13,10 +13,7 @@
 #include <optional>
 #include <string>
 
-namespace tpjrt::engine {
-
-// 40 hexadecimal digits of the bytes' SHA-1: an entry's key, and the checksum of its content.
-std::string digest(const std::string& bytes);
+namespace tpjrt::disk {
 
 class DiskCache {
  public:
@@ -55,4 +52,4 @@ class DiskCache {
   uint64_t folder_bytes_ = 0;  // under lock_: as far as this process knows
 };
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::disk

@@ -1,7 +1,6 @@
 // Entries as files: reading them warily, writing them atomically, removing the oldest.
-#include "engine/program/disk_cache.h"
+#include "disk/disk_cache.h"
 
-#include <c10/util/Exception.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -17,10 +16,13 @@
 #include <utility>
 #include <vector>
 
-namespace tpjrt::engine {
+#include "disk/sha1.h"
+#include "disk/warning.h"
+
+namespace tpjrt::disk {
 namespace {
 
-// The number is that of this layout and of what a key is made of (engine/program/compiler.cpp).
+// The number is that of this layout and of what a key is made of (disk/executables.cpp).
 constexpr std::string_view kMagic = "torch_pjrt program 1\n";
 constexpr std::string_view kSuffix = ".pjrt";
 constexpr std::string_view kTemporary = ".tmp";
@@ -80,8 +82,6 @@ int make_folders(const std::string& path) {
 
 }  // namespace
 
-std::string digest(const std::string& bytes) { return c10::sha1(bytes + '\n').str(); }  // it wants at least a byte
-
 // A descriptor, closed at the end.
 class DiskCache::File {
  public:
@@ -136,8 +136,8 @@ DiskCache::Settings DiskCache::settings_from_environment() {
     if (const auto bytes = parse_bytes(size)) {
       settings.most_bytes = *bytes;
     } else {
-      TORCH_WARN("torch_pjrt: TORCH_PJRT_CACHE_SIZE='", size, "' is no size; ", settings.most_bytes >> 30,
-                 " GiB is used. Give a number of bytes, or one with a unit, such as 500MB or 2GiB.");
+      warn("torch_pjrt: TORCH_PJRT_CACHE_SIZE='", size, "' is no size; ", settings.most_bytes >> 30,
+           " GiB is used. Give a number of bytes, or one with a unit, such as 500MB or 2GiB.");
     }
   }
   return settings;
@@ -157,9 +157,9 @@ void DiskCache::turn_off(const std::string& reason, const std::string& cure) {
     std::lock_guard guard(lock_);
     if (!std::exchange(on_, false)) return;
   }
-  TORCH_WARN("torch_pjrt: the folder for compiled programs, '", settings_.folder, "', ", reason,
-             ", so programs are neither read from disk nor kept there. ", cure,
-             "set TORCH_PJRT_CACHE_DIR to a folder of your own, or TORCH_PJRT_CACHE=0 to do without.");
+  warn("torch_pjrt: the folder for compiled programs, '", settings_.folder, "', ", reason,
+       ", so programs are neither read from disk nor kept there. ", cure,
+       "set TORCH_PJRT_CACHE_DIR to a folder of your own, or TORCH_PJRT_CACHE=0 to do without.");
 }
 
 DiskCache::File DiskCache::open_folder(bool create) {
@@ -218,9 +218,9 @@ std::optional<std::string> DiskCache::load(const std::string& key) {
 }
 
 void DiskCache::refuse(const std::string& key, const std::string& reason) const {
-  TORCH_WARN("torch_pjrt: the cached program '", path_of(key), "' ", reason,
-             ". It is compiled again and replaced. Should this come back, delete the folder, or set "
-             "TORCH_PJRT_CACHE_DIR to another one.");
+  warn("torch_pjrt: the cached program '", path_of(key), "' ", reason,
+       ". It is compiled again and replaced. Should this come back, delete the folder, or set "
+       "TORCH_PJRT_CACHE_DIR to another one.");
 }
 
 void DiskCache::store(const std::string& key, const std::string& content) {
@@ -259,9 +259,9 @@ void DiskCache::write(const File& folder, const std::string& key, const std::str
     std::lock_guard guard(lock_);
     if (!std::exchange(can_store_, false)) return;
   }
-  TORCH_WARN("torch_pjrt: compiled programs can't be kept in '", settings_.folder, "': ", std::strerror(error),
-             ". This process keeps no more of them. Make room there or make it writable, set TORCH_PJRT_CACHE_DIR to "
-             "another folder, or TORCH_PJRT_CACHE=0 to do without.");
+  warn("torch_pjrt: compiled programs can't be kept in '", settings_.folder, "': ", std::strerror(error),
+       ". This process keeps no more of them. Make room there or make it writable, set TORCH_PJRT_CACHE_DIR to "
+       "another folder, or TORCH_PJRT_CACHE=0 to do without.");
 }
 
 // Other processes write there too, so the folder is looked at anew every now and then.
@@ -318,4 +318,4 @@ void DiskCache::keep_bound(const File& folder, uint64_t added) {
   folder_bytes_ = total;
 }
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::disk

@@ -1,0 +1,167 @@
+"""``load``: a program in a file, called from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.files import tree
+
+
+class Entry:
+    """One entry of a file: call it as the function that was exported."""
+
+    def __init__(self, program: FileProgram, form: Mapping[str, Any]) -> None:
+        self.program, self.name, self._form = program, form["name"], form["tree"]
+        self.variants: list[dict[str, Any]] = form["variants"]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes tensors on the CPU, ``"pjrt"`` or CUDA, numpy's arrays, and whatever else has DLPack. Gives tensors on
+        ``"pjrt"`` if some argument is there, on CUDA if one is there, else on the CPU."""
+        flat = [_tensor(each) for each in self._flatten(args, kwargs)]
+        devices = {tensor.device for tensor in flat}
+        outside = next((device for device in devices if device.type not in ("cpu", "pjrt")), None)
+        on_device = any(device.type != "cpu" for device in devices)
+        if outside is not None:
+            flat = [tensor if tensor.device.type == "pjrt" else tensor.to("pjrt") for tensor in flat]
+        results = self.program._program.call(self.name, flat, on_device)
+        if outside is not None:
+            results = [result.to(outside) for result in results]
+        return self._results(flat, results)
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        positional, rest = self._form["positional"], self._form["rest"]
+
+        def fail(reason: str) -> TypeError:
+            return TypeError(f"'{self.program.path}', entry '{self.name}': {reason}")
+
+        if len(args) > len(positional) and rest is None:
+            raise fail(f"takes {len(positional)} positional arguments, and {len(args)} were given")
+        bound: dict[str, Any] = dict(zip(positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in bound:
+                raise fail(f"argument '{name}' is given twice")
+            bound[name] = value
+        named = dict(self._form["arguments"]["dict"])
+        if rest in named or len(args) > len(positional):
+            bound[rest or ""] = args[len(positional) :]
+        # A constant that isn't given has the value that the program is for.
+        for name, structure in named.items():
+            if name not in bound and "value" in structure:
+                bound[name] = structure["value"]
+        return tree.flatten(self._form["arguments"], bound, fail)
+
+    def _results(self, flat: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+        shapes = [list(tensor.shape) for tensor in flat]
+        variant = next(v for v in self.variants if [a["shape"] for a in v["arguments"]] == shapes)
+        own = []
+        for form, result in zip(variant["results"], results, strict=False):
+            if list(result.stride()) != form["strides"]:
+                laid = torch.empty_strided(form["shape"], form["strides"], dtype=result.dtype, device=result.device)
+                result = laid.copy_(result)
+            own.append(result)
+        updated = [i for i, form in enumerate(variant["arguments"]) if form["updated"]]
+        for index, value in zip(updated, results[len(own) :], strict=True):
+            flat[index].copy_(value)
+        return tree.decode(self._form["results"], own)
+
+    def prepare(self) -> None:
+        """Compiles it now, for all its sizes, or loads it from disk."""
+        self.program._program.prepare(self.name)
+
+
+class FileProgram:
+    """What ``load`` gives. Calling it calls the only entry, or the first; others are attributes."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        weights: str | os.PathLike[str] | None,
+        kernels: Sequence[str | os.PathLike[str]],
+        device: int,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._program = _C.FileProgram(
+            self.path, os.fspath(weights) if weights is not None else "", [os.fspath(k) for k in kernels], device
+        )
+        with zipfile.ZipFile(self.path) as archive:
+            self.signature: dict[str, Any] = json.loads(archive.read("program.json"))
+        self.entries = {form["name"]: Entry(self, form) for form in self.signature["entries"]}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return next(iter(self.entries.values()))(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Entry:
+        entries = self.__dict__.get("entries", {})
+        if name not in entries:
+            raise AttributeError(f"'{self.__dict__.get('path')}' has no entry '{name}'; it has {', '.join(entries)}")
+        found: Entry = entries[name]
+        return found
+
+    def __dir__(self) -> Iterator[str]:
+        return iter([*super().__dir__(), *self.entries])
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All state as it is now, by name, on the CPU."""
+        return {form["name"]: self._program.state(form["name"]) for form in self.signature["state"]}
+
+    def set_state(self, name: str, value: torch.Tensor) -> None:
+        """Gives one piece of state another value."""
+        self._program.set_state(name, value)
+
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Writes all state as safetensors."""
+        self._program.save_state(os.fspath(path))
+
+    def load_state(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
+        """Reads state from safetensors.
+
+        Args:
+            partial: the file may lack some of it, which then stays as it is.
+
+        Raises:
+            RuntimeError: it is of another model, or damaged. Nothing was changed then.
+        """
+        self._program.load_state(os.fspath(path), partial)
+
+    def manual_seed(self, seed: int) -> None:
+        """The random numbers that follow are those of this seed."""
+        self.set_state("random_state", torch.tensor([seed, 0]))
+
+    def describe(self) -> str:
+        """Signature, memory and ops, as tables."""
+        return str(self._program.describe())
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if type(value).__module__ == "numpy" or not hasattr(value, "__dlpack__"):
+        return torch.as_tensor(value)
+    return torch.from_dlpack(value)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    kernels: Sequence[str | os.PathLike[str]] = (),
+    device: int = 0,
+) -> FileProgram:
+    """Opens a program that ``export(...).save`` wrote. Needs nothing of the model's code.
+
+    Args:
+        weights: the weights of a file that was saved without them; default: the file that it names, beside it.
+        kernels: folders with the libraries of the kernels that it needs.
+        device: index of the ``"pjrt"`` device that computes.
+
+    Raises:
+        RuntimeError: the file is damaged, of a newer format or of other weights, or a library is not there.
+    """
+    return FileProgram(path, weights, kernels, device)

@@ -1,0 +1,331 @@
+"""One entry of a file: a function, recorded for each set of its sizes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.capture.capture import Recorded, StateMade, record
+from torch_pjrt.capture.finding import Found, find
+from torch_pjrt.capture.step import CompiledStep
+from torch_pjrt.capture.substitution import Hyperparameter, varying
+from torch_pjrt.errors import CaptureError
+from torch_pjrt.files import archive, dynamic, portable, tree
+from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names
+from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
+from torch_pjrt.kernels import libraries
+from torch_pjrt.program.subclasses import is_subclass
+
+if TYPE_CHECKING:
+    from torch_pjrt.files.exporting import Exported
+
+Place = dict[str, Any]
+
+
+@dataclass
+class Text:
+    text: str
+    options: dict[str, Any]
+    hints: list[str]
+    file: str = ""  # without the ending
+
+
+@dataclass
+class Variant:
+    sizes: dict[str, int]
+    arguments: list[dict[str, Any]]
+    results: list[dict[str, Any]]
+    parameters: list[Place]
+    outputs: list[Place]
+    requirements: list[dict[str, Any]]
+    texts: dict[str, Text]
+    composites: list[str]
+    state: list[str]  # the names of what it uses
+
+    def as_json(self, form: str) -> dict[str, Any]:
+        ending = _ending(form)
+        programs = {
+            platform: {"file": text.file + ending, "options": text.options, "hints": text.hints}
+            for platform, text in self.texts.items()
+        }
+        return {
+            "sizes": self.sizes,
+            "arguments": self.arguments,
+            "results": self.results,
+            "parameters": self.parameters,
+            "outputs": self.outputs,
+            "requirements": self.requirements,
+            "programs": programs,
+            "composites": self.composites,
+            "ops": portable.ops_in(self.texts["any"].text),
+        }
+
+
+@dataclass
+class Entry:
+    name: str
+    positional: list[str]  # the arguments' names, in order
+    rest: str | None  # what takes further positional ones
+    arguments: tree.Json
+    results: tree.Json
+    variants: list[Variant] = field(default_factory=list)
+
+    def as_json(self, form: str) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "tree": {
+                "positional": self.positional,
+                "rest": self.rest,
+                "arguments": self.arguments,
+                "results": self.results,
+            },
+            "variants": [variant.as_json(form) for variant in self.variants],
+        }
+
+    def members(self, form: str) -> dict[str, archive.Parts]:
+        members: dict[str, archive.Parts] = {}
+        for variant in self.variants:
+            for text in variant.texts.values():
+                name = text.file + _ending(form)
+                if name not in members:
+                    made = portable.artifact(text.text) if form == "portable" else text.text.encode()
+                    members[name] = [made]
+        return members
+
+
+def _ending(form: str) -> str:
+    return ".mlirbc" if form == "portable" else ".mlir"
+
+
+@dataclass
+class Given:
+    """What is exported, as it is recorded."""
+
+    fn: Callable[..., Any]
+    found: Found
+    inputs: list[Hyperparameter] = field(default_factory=list)
+    trains: bool = False
+
+
+def _given(fn: Any) -> Given:
+    if isinstance(fn, CompiledStep):
+        found = find(fn.fn, *fn.named)
+        return Given(fn.fn, found, varying(found, fn.inputs), trains=True)
+    if isinstance(fn, torch.export.ExportedProgram):
+        fn = fn.module()
+    elif hasattr(fn, "program") and hasattr(fn, "afresh"):
+        raise TypeError("jit made this function: export the function that it was made of")
+    if not callable(fn):
+        raise TypeError(
+            f"export takes a module, a function, a compiled step or an ExportedProgram, not {type(fn).__name__}"
+        )
+    return Given(fn, find(fn))
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, dict):
+        return (), example
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
+
+
+def _as_tensors(value: Any) -> Any:
+    """numpy's arrays as tensors; tensors dense."""
+    if isinstance(value, torch.Tensor):
+        return value if is_subclass(value) else value.detach().contiguous()
+    if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        return torch.as_tensor(value).contiguous()
+    return value
+
+
+def _bound(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str], str | None]:
+    """The arguments by name, the names of those that may be positional, and of what takes the rest."""
+    signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    bound = signature.bind(*args, **kwargs).arguments
+    positional, rest = [], None
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = name
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            bound.update(bound.pop(name, {}))
+        elif parameter.kind is not parameter.KEYWORD_ONLY and name in bound:
+            positional.append(name)
+    return dict(bound), positional, rest
+
+
+def _call_of(
+    bound: Mapping[str, Any], positional: list[str], rest: str | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args = [bound[name] for name in positional]
+    kwargs = {name: value for name, value in bound.items() if name not in positional and name != rest}
+    return (*args, *bound.get(rest, ())) if rest else tuple(args), kwargs
+
+
+def record_entry(
+    exported: Exported,
+    name: str,
+    fn: Any,
+    example: Any,
+    by_argument: dynamic.Dynamic,
+    sizes: Mapping[str, Iterable[int]],
+) -> Entry:
+    given = _given(fn)
+    exported.names.learn(given.fn, given.found)
+    args, kwargs = _arguments(example)
+    bound, positional, rest = _bound(given.fn, args, kwargs)
+    bound = pytree.tree_map(_as_tensors, bound)
+    tensors: list[tuple[str, torch.Tensor]] = []
+    arguments = tree.encode(bound, f"the arguments of '{name}'", tensors)
+    for argument, tensor in tensors:
+        if is_subclass(tensor):
+            raise TypeError(f"argument '{argument}' of '{name}' is a {type(tensor).__name__}: give what it is made of")
+        check_dtype(tensor.dtype, f"argument '{argument}' of '{name}'")
+    entry = Entry(name, positional, rest, arguments, {})
+    for number, (chosen, shaped) in enumerate(dynamic.combinations(by_argument, sizes, tensors)):
+        call = _call_of(tree.decode(arguments, shaped), positional, rest)
+        variant, results = _record(exported, given, name, call, [each for each, _ in tensors], shaped)
+        if number == 0:
+            entry.results = results
+        elif entry.results != results:
+            raise CaptureError(f"'{name}' gives another structure of results for {chosen}")
+        variant.sizes = chosen
+        stem = f"programs/{name}" + "".join(f".{key}={size}" for key, size in chosen.items())
+        _place_texts(variant, stem)
+        entry.variants.append(variant)
+    return entry
+
+
+def _place_texts(variant: Variant, stem: str) -> None:
+    """Equal texts are one member."""
+    placed: dict[str, str] = {}
+    for platform, text in variant.texts.items():
+        text.file = placed.setdefault(text.text, stem if platform == "any" else f"{stem}.{platform}")
+
+
+def _record(
+    exported: Exported,
+    given: Given,
+    name: str,
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+    names: list[str],
+    tensors: list[torch.Tensor],
+) -> tuple[Variant, tree.Json]:
+    with torch.set_grad_enabled(given.trains):
+        try:
+            recorded = record(given.fn, *call, given.found, given.inputs, with_grads=given.trains)
+        except StateMade:
+            raise CaptureError(
+                f"an optimizer of '{name}' has no state yet, which its first step makes: run the step once, then "
+                "export it"
+            ) from None
+    try:
+        return _variant(exported, recorded, given, name, names, tensors)
+    finally:
+        recorded.let_go()
+
+
+def _variant(
+    exported: Exported, recorded: Recorded, given: Given, name: str, names: list[str], tensors: list[torch.Tensor]
+) -> tuple[Variant, tree.Json]:
+    run, mode = recorded.run, recorded.run.mode
+    if recorded.gradients:
+        raise CaptureError(
+            f"'{name}' leaves gradients for the next call (they add up, or belong to parameters that it doesn't "
+            "update): call zero_grad() before backward(), and return those that are wanted (torch.autograd.grad)"
+        )
+    if run.templates is not None:
+        raise TypeError(f"'{name}' returns a tensor subclass: return what it is made of")
+    pieces = [_name_of(exported.names, recorded, given, piece) for piece in recorded.pieces]
+    for follower in mode.followers:
+        if follower.leader in recorded.position:
+            exported.names.follow(pieces[recorded.position[follower.leader]], follower.piece.real)
+    found: list[tuple[str, torch.Tensor]] = []
+    results = tree.encode(pytree.tree_unflatten(run.leaves, run.spec), f"the results of '{name}'", found)
+    found = [(path or "output", tensor) for path, tensor in found]
+    for path, tensor in found:
+        check_dtype(tensor.dtype, f"result '{path}' of '{name}'")
+    made = _C.export_trace(mode.trace, [tensor for _, tensor in found])
+    constants = [_constant(exported.names, tensor) for tensor in made.constants]
+    places: list[Place] = [{"argument": i} for i in range(len(names))] + [{"state": piece} for piece in pieces]
+    parameters = [places[p] if p >= 0 else {"state": constants[-1 - p]} for p in made.parameters]
+    outputs: list[Place] = [{"result": i} for i in range(len(found))] + [places[i] for i in made.updated]
+    texts = {text.platform: text for text in made.texts}
+    if texts["any"].draws:
+        _add_random_state(exported.names)
+        parameters.append({"state": RANDOM_STATE})
+        outputs.append({"state": RANDOM_STATE})
+    requirements = texts["any"].requirements
+    if requirements:
+        outputs.append({"requirements": True})
+    exported.updated |= {place["state"] for place in outputs if "state" in place}
+    for text in made.texts:
+        for target in portable.kernels_in(text.text):
+            exported.kernels[target] = libraries.by_target[target]
+    variant = Variant(
+        sizes={},
+        arguments=[
+            {**_form(each, tensor), "updated": i in made.updated}
+            for i, (each, tensor) in enumerate(zip(names, tensors, strict=True))
+        ],
+        results=[_form(path, tensor) for path, tensor in found],
+        parameters=parameters,
+        outputs=outputs,
+        requirements=[
+            {"low": r.low, "high": r.high, "message": r.message, "op": r.op, "index_error": r.index_error}
+            for r in requirements
+        ],
+        texts={p: Text(t.text, dict(sorted(t.options.items())), sorted(t.hints)) for p, t in texts.items()},
+        composites=[f"{composite}: {by}, {n} times" for t in made.texts for composite, by, n in t.composites],
+        state=sorted({place["state"] for place in (*parameters, *outputs) if "state" in place}),
+    )
+    return variant, results
+
+
+def _form(name: str, tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "name": name,
+        "dtype": dtype_name(tensor.dtype),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+    }
+
+
+def _name_of(names: Names, recorded: Recorded, given: Given, piece: Any) -> str:
+    real: torch.Tensor = piece.real
+    if real is recorded.run.numbers:
+        names.parameters = [
+            f"{names.optimizers[id(given.found.optimizers[each.optimizer])]}.param_groups.{each.group}.{each.key}"
+            + ("" if each.element is None else f".{each.element}")
+            for each in given.inputs
+        ]
+        name = HYPERPARAMETERS
+        names.tensors.setdefault(name, real)
+        return name
+    if piece.of is not None:
+        raise CaptureError(f"the function uses {piece.name} of the call before: call zero_grad() before backward()")
+    check_dtype(real.dtype, piece.name)
+    if not torch.ops.aten.is_non_overlapping_and_dense(real):
+        raise CaptureError(f"{piece.name} is a view with gaps or overlaps in its memory: make it contiguous()")
+    known = names.names.get(id(real))
+    return known if known is not None else names.add(real, "tensor")
+
+
+def _constant(names: Names, tensor: torch.Tensor) -> str:
+    """What the function made of data of its own. Equal ones are one."""
+    real = tensor.cpu()
+    check_dtype(real.dtype, "a constant")
+    key = f"constant.{dtype_name(real.dtype)}{list(real.shape)}.{archive.crc_of([content(real)]):08x}"
+    for name, other in names.tensors.items():
+        if name.startswith(key) and torch.equal(other, real):
+            return name
+    return names.add(real, key)
+
+
+def _add_random_state(names: Names) -> None:
+    if RANDOM_STATE not in names.tensors:
+        names.add(torch.zeros(2, dtype=torch.int64), RANDOM_STATE)

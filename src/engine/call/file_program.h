@@ -1,0 +1,34 @@
+// A program in a file, called with torch's tensors, by the session's client.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch_pjrt/program.h>
+
+#include <string>
+#include <vector>
+
+namespace tpjrt::engine {
+
+class Session;
+
+// May be used from any thread; lets go of the GIL while it works. What goes wrong is a torch_pjrt::Error, too little memory
+// c10::OutOfMemoryError.
+class FileProgram {
+ public:
+  // `options.plugin` is not looked at: starts the session's client.
+  FileProgram(Session& session, const std::string& path, const torch_pjrt::Options& options);
+
+  const torch_pjrt::Program& program() const { return program_; }
+  // Tensors on the CPU or on the device, of any strides. Results are row-major, on the device if `on_device`.
+  std::vector<at::Tensor> call(const std::string& entry, const std::vector<at::Tensor>& arguments,
+                               bool on_device) const;
+  at::Tensor state(const std::string& name) const;  // on the CPU
+  void set_state(const std::string& name, const at::Tensor& value) const;
+
+ private:
+  Session& session_;
+  int device_;
+  torch_pjrt::Program program_;
+};
+
+}  // namespace tpjrt::engine

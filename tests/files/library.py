@@ -1,0 +1,50 @@
+"""The C++ library and pjrt-run, built by CMake from this checkout and installed: what a user without torch has."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str | Path, **env: str) -> str:
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=900, env={**os.environ, **env}
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def tool(name: str) -> str:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    assert found, f"{name} is missing"
+    return found
+
+
+def plugin() -> str:
+    from torch_pjrt import _C
+
+    return _C.plugin()[1]
+
+
+@cache
+def installed() -> Path:
+    """The folder that it is installed in. Built once for a checkout, and again where something changed."""
+    build = ROOT / "build/program"
+    build.mkdir(parents=True, exist_ok=True)
+    with open(build / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run(
+            tool("cmake"), "-S", ROOT, "-B", build, "-G", "Ninja", "-DTORCH_PJRT_PROGRAM=ON",
+            f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DCMAKE_INSTALL_PREFIX={build / 'installed'}", "-DCMAKE_INSTALL_LIBDIR=lib",
+        )  # fmt: skip
+        run(tool("cmake"), "--build", build, "--target", "install")
+    return build / "installed"
