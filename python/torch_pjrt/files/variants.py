@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +216,7 @@ def _record(
     names: list[str],
     tensors: list[torch.Tensor],
 ) -> tuple[Variant, tree.Json]:
-    with torch.set_grad_enabled(given.trains):
+    with torch.set_grad_enabled(given.trains), nullcontext() if given.trains else _exporting():
         try:
             recorded = record(given.fn, *call, given.found, given.inputs, with_grads=given.trains)
         except StateMade:
@@ -227,6 +228,21 @@ def _record(
         return _variant(exported, recorded, given, name, names, tensors)
     finally:
         recorded.let_go()
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Code that asks torch.compiler is told that values are not to be read, as transformers' masks are. Of a training
+    step it isn't: optimizers do other things then."""
+    flags = ("_is_compiling_flag", "_is_exporting_flag")
+    before = [getattr(torch.compiler, flag, None) for flag in flags]
+    try:
+        for flag in flags:
+            setattr(torch.compiler, flag, True)
+        yield
+    finally:
+        for flag, value in zip(flags, before, strict=True):
+            setattr(torch.compiler, flag, value)
 
 
 def _variant(
