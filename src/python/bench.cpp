@@ -36,7 +36,7 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
 class BareProgram {
  public:
   explicit BareProgram(const std::string& text)
-      : executable_(client().compile(text, engine::compile_options(session().target(), 0, {}))) {}
+      : executable_(client().compile(text, engine::compile_options(engine::Session::instance().target(), 0, {}))) {}
 
   // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
   // -1: each execution donates those arguments, and the next one takes the results in their place.
