@@ -3,6 +3,9 @@
 Of every network of models/ at its small size, forward and training, of the loops of loops.py, and of single graphs
 below: processor time, as wall time is the machine's other work too. What a step runs, recording included, is the least
 of several; what it compiles, all of its graphs together.
+
+Only predictions are compared with each other, so a machine that is slower in everything is the same to them, and so is
+one whose caches others use. The factor that all measurements have in common is told, and what is left is judged.
 """
 
 from __future__ import annotations
@@ -152,9 +155,9 @@ def compiles(make: Callable[[], Step]) -> tuple[float, float]:
     return predicted(made, "compile"), sum(entry["compile_cpu_seconds"] for entry in made)
 
 
-def summary(what: str, factors: list[float]) -> list[Result]:
+def summary(what: str, factors: list[float], common: float) -> list[Result]:
     """By which factor predictions are off, either way: of the median graph, and of nine of ten."""
-    off = sorted(max(f, 1 / f) for f in factors)
+    off = sorted(max(f / common, common / f) for f in factors)
     of_ten = off[min(len(off) - 1, int(0.9 * len(off)))]
     return [
         Result(f"{what}: {which} of {len(off)}", value, target, value, target, unit="times off", against="allowed")
@@ -186,6 +189,11 @@ def measure() -> list[Result]:
         _C.stop_log()
         _C.set_compile_policy(before)
         torch.set_num_threads(threads)
+    common = statistics.median(factor for of_one in factors.values() for factor in of_one)
+    slower = 1 / common
+    results.append(
+        Result("this machine, now, beside the table's", slower, 1, slower, None, unit="times as slow", against="table")
+    )
     for what, off in factors.items():
-        results += summary(what, off)
+        results += summary(what, off, common)
     return results

@@ -7,7 +7,6 @@
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace tpjrt::engine {
@@ -17,19 +16,40 @@ constexpr uint32_t kParity = 0x1BD11BDA;
 constexpr std::array<std::array<int, 4>, 2> kRotations{{{13, 15, 26, 6}, {17, 29, 16, 24}}};
 constexpr int64_t kWordsInTask = 4096;
 
-std::array<uint32_t, 2> threefry(uint64_t key, uint64_t counter) {
-  const auto low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
-  const std::array<uint32_t, 3> keys{low, high, low ^ high ^ kParity};
-  uint32_t x = static_cast<uint32_t>(counter) + keys[0], y = static_cast<uint32_t>(counter >> 32) + keys[1];
+constexpr size_t kLanes = 16;  // words that are made side by side
+using Lanes = std::array<uint32_t, kLanes>;
+
+// GCC makes vectors of the lanes, as wide as the processor has them.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define TPJRT_AS_WIDE_AS_IT_HAS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TPJRT_AS_WIDE_AS_IT_HAS
+#endif
+
+// Of the counters from this one on, as many as there are lanes.
+TPJRT_AS_WIDE_AS_IT_HAS
+void threefry(uint64_t key, uint64_t counter, Lanes& low, Lanes& high) {
+  const auto first = static_cast<uint32_t>(key), second = static_cast<uint32_t>(key >> 32);
+  const std::array<uint32_t, 3> keys{first, second, first ^ second ^ kParity};
+  Lanes x, y;
+  for (size_t i = 0; i < kLanes; ++i) {
+    x[i] = static_cast<uint32_t>(counter + i) + keys[0];
+    y[i] = static_cast<uint32_t>((counter + i) >> 32) + keys[1];
+  }
   for (uint32_t round = 1; round <= 5; ++round) {
     for (const int rotation : kRotations[(round - 1) % 2]) {
-      x += y;
-      y = std::rotl(y, rotation) ^ x;
+      for (size_t i = 0; i < kLanes; ++i) {
+        x[i] += y[i];
+        y[i] = (y[i] << rotation | y[i] >> (32 - rotation)) ^ x[i];
+      }
     }
-    x += keys[round % 3];
-    y += keys[(round + 1) % 3] + round;
+    for (size_t i = 0; i < kLanes; ++i) {
+      x[i] += keys[round % 3];
+      y[i] += keys[(round + 1) % 3] + round;
+    }
   }
-  return {x, y};
+  low = x;
+  high = y;
 }
 
 // f(i, low, high) for each of n words of 64 bits.
@@ -37,9 +57,11 @@ template <class F>
 void draw_words(RandomState& state, int64_t n, const F& f) {
   const auto [key, counter] = state;
   at::parallel_for(0, n, kWordsInTask, [&, key = key, counter = counter](int64_t begin, int64_t end) {
-    for (int64_t word = begin; word < end; ++word) {
-      const auto [low, high] = threefry(key, counter + static_cast<uint64_t>(word));
-      f(word, low, high);
+    Lanes low, high;
+    for (int64_t word = begin; word < end; word += kLanes) {
+      threefry(key, counter + static_cast<uint64_t>(word), low, high);
+      const auto lanes = static_cast<size_t>(std::min<int64_t>(end - word, kLanes));
+      for (size_t lane = 0; lane < lanes; ++lane) f(word + static_cast<int64_t>(lane), low[lane], high[lane]);
     }
   });
   state[1] += static_cast<uint64_t>(n);

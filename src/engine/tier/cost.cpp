@@ -54,7 +54,7 @@ const std::vector<Kind>& kinds() {
       {{"recurrent", "_cell"}, 165, {9500, 2.5}, {3300, 5}},
       {{"attention"}, 130, {25'000, 2.1}, {2000, 1.2}, Size::kScores, true},
       {{"convolution"}, 33, {19'000, 0.3, 0.0128}, {1800, 0.085, 0.0226}, Size::kAll, true},
-      {{}, 88, {4000, 23}, {1000, 19}},  // kRandom
+      {{}, 88, {5000, 3}, {1000, 19}},  // kRandom
       {{"while", "pjrt::if", "composite"}, 100, {50'000, 1}, {20'000, 1}},
       {{"sort", "topk", "linalg", "fft", "unique"}, 47, {3000, 20}, {1000, 20}},
       {{"norm", "softmax", "nll_loss", "cross_entropy", "cum", "std", "var"},
@@ -70,7 +70,8 @@ const std::vector<Kind>& kinds() {
        17,
        {4000, 0.15},
        {500, 0.05}},
-      {{"exp", "log", "tanh", "sin", "cos", "sigmoid", "silu", "gelu", "pow", "erf"}, 5, {2500, 0.72}, {850, 0.67}},
+      {{"::sin", "::cos"}, 35, {2500, 0.72}, {850, 0.67}},
+      {{"exp", "log", "tanh", "sigmoid", "silu", "gelu", "pow", "erf"}, 5, {2500, 0.72}, {850, 0.67}},
       {{""}, 5.5, {1000, 0.3}, {200, 0.05}},
   };
   return *table;

@@ -6,7 +6,8 @@
 // program. Products, convolutions and attention take a time for each multiplication, too. Views take next to nothing; a call
 // of lists is as many calls as it has tensors; the layer of a recurrent network as many as it has steps. XLA compiles what
 // comes twice in a graph in a part of the time, and a backward of windows, rows or indices takes it several times its forward.
-// The sums are within 1.3 of what is measured for the median graph, and within 2 for nine of ten: `./dev bench costs`.
+// The sums are within 1.3 of what is measured for the median graph, and within 2 for nine of ten, up to how fast the machine
+// is in everything: `./dev bench costs`.
 #pragma once
 
 #include <cstdint>

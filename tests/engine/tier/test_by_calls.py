@@ -313,12 +313,13 @@ def resident() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
+STEPS = 24  # its program takes over before
 SCRIPT = """
 import sys, torch, torch_pjrt
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.Dropout(0.1), torch.nn.Linear(400, 300)).to("pjrt")
+net = torch.nn.Sequential(torch.nn.Linear(600, 800), torch.nn.Dropout(0.1), torch.nn.Linear(800, 600)).to("pjrt")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-x = torch.randn(400, 300).to("pjrt")
+x = torch.randn(800, 600).to("pjrt")
 for _ in range(int(sys.argv[1])):
     loss = net(x).square().mean()
     optimizer.zero_grad()
@@ -334,16 +335,16 @@ print(metrics["graphs_run_by_calls"], metrics["graphs_compiled"], metrics["graph
 def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Path) -> None:
     """From cold caches, with the compile in the background: its turn doesn't depend on when it is done."""
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
-    a, b = server.run(*(fresh.Job(SCRIPT, (60,), environment) for _ in range(2)))
+    a, b = server.run(*(fresh.Job(SCRIPT, (STEPS,), environment) for _ in range(2)))
     assert a.out == b.out, a.err
     by_calls, compiled, _ = map(int, a.out.splitlines()[-1].split())
-    assert 2 < by_calls < 60
+    assert 2 < by_calls < STEPS
     assert compiled == 1
 
 
 def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> None:
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": str(tmp_path / "c")}
-    (first,) = server.run(fresh.Job(SCRIPT, (60,), environment))
+    (first,) = server.run(fresh.Job(SCRIPT, (STEPS,), environment))
     assert first.out.splitlines()[-1].split()[1:] == ["1", "0"], first.err
     (second,) = server.run(fresh.Job(SCRIPT, (3,), environment))
     assert second.out.splitlines()[-1] == "0 0 1", second.err
@@ -398,8 +399,9 @@ for _ in range(2):
 
 def test_a_busy_machine_changes_no_bit(server: fresh.Server) -> None:
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
-    small = SCRIPT.replace("300", "150").replace("400", "200")
-    quiet, busy = server.run(fresh.Job(small, (12,), environment), fresh.Job(LOADED + small, (12,), environment))
+    quiet, busy = server.run(
+        fresh.Job(SCRIPT, (STEPS,), environment), fresh.Job(LOADED + SCRIPT, (STEPS,), environment)
+    )
     assert quiet.out.splitlines()[:-1] == busy.out.splitlines()[:-1], busy.err
     assert quiet.out.splitlines()[-1].split()[0] == busy.out.splitlines()[-1].split()[0]
 
