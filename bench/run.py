@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # models/
 # What is timed and counted does not depend on earlier runs.
 os.environ["TORCH_PJRT_CACHE"] = "0"
 # Programs are measured, not the calls that are run until they are compiled; first_minute has those.
-os.environ.setdefault("TORCH_PJRT_COMPILE", "first")
+os.environ.setdefault("TORCH_PJRT_COMPILE", "every")
 
 from rich.console import Console  # noqa: E402
 from show import picture, table  # noqa: E402
@@ -40,6 +40,7 @@ NAMED_ONLY = [
     "jax",
     "first_minute",
     "costs",
+    "people",
     "floor",
 ]  # they take minutes
 # A file jax.py would hide the library.

@@ -265,3 +265,19 @@ def test_ops_by_programs_of_one_call(environment: dict[str, str]) -> None:
     done = subprocess.run([*command, " or ".join(names)], cwd=ROOT, env=environment, text=True, capture_output=True,
                           timeout=500)  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_tokens_with_a_static_cache_make_no_programs(run: Run) -> None:
+    """The host does the bookkeeping, whose sizes are others in each token."""
+    done = run(
+        f"""
+        import sys
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests.models.generating import programs_of
+        for kind in ("GPT-2, static", "T5, static"):
+            programs = programs_of(kind)
+            assert programs <= 5, (kind, programs)
+        """,
+        TORCH_PJRT_COMPILE="first",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

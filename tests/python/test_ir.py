@@ -69,6 +69,7 @@ def test_a_scripts_error_is_the_scripts_own(tmp_path: Path) -> None:
     assert ir(tmp_path / "script.py").returncode == 3
 
 
+@pytest.mark.compiled
 def test_the_listener_is_told_before_compiling_and_until_it_is_ended() -> None:
     seen: list[tuple[str, str]] = []
     x = torch.ones(3, 51).to("pjrt")

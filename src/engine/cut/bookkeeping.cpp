@@ -2,11 +2,10 @@
 #include "engine/cut/bookkeeping.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "engine/tier/cost.h"
+#include "engine/tier/forms.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -42,19 +41,9 @@ graph::PartOfNode around_a_network(const graph::Walk& walk) {
 
 // What is equal for two graphs with the same middle part.
 uint64_t middle_hash(const graph::Walk& walk, const graph::PartOfNode& part) {
-  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
-  uint64_t hash = 0;
-  const auto mix = [&](uint64_t word) { hash = graph::mixed(hash, word); };
-  for (size_t i = 0; i < walk.nodes.size(); ++i) {
-    if (part[i] != kMiddle) continue;
-    const Node* node = walk.nodes[i];
-    mix(reinterpret_cast<uint64_t>(node->signature));
-    for (const Value& operand : node->operands) {
-      mix(numbers.try_emplace({operand.node.get(), operand.index}, numbers.size()).first->second);
-    }
-    for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
-  }
-  return hash;
+  return hash_of_calls(
+      walk, [&](const Node& node) { return part[node.local] == kMiddle; },
+      [](const Node& node) { return reinterpret_cast<uint64_t>(node.signature); });
 }
 
 }  // namespace

@@ -25,9 +25,12 @@ namespace tpjrt::engine {
 
 using graph::Node;
 
-bool LazyEngine::may_run_by_calls() {
-  return compile_policy() != CompilePolicy::kFirst && !device::strict() && !device::eager() &&
-         !at::globalContext().deterministicAlgorithms();
+bool LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
+  if (compile_policy() == CompilePolicy::kEvery || device::eager()) return false;
+  if (is_bookkeeping(walk)) return true;
+  if (at::globalContext().deterministicAlgorithms()) return false;
+  if (compile_policy() != CompilePolicy::kFirst && !device::strict()) return true;
+  return !is_part && forms_.grows(walk);
 }
 
 CallsBy LazyEngine::calls_by() { return session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms; }

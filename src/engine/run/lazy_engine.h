@@ -10,6 +10,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
+#include "engine/tier/forms.h"
 #include "engine/tier/policy.h"
 
 namespace tpjrt::engine {
@@ -56,14 +57,14 @@ class LazyEngine final : public device::Engine {
   explicit LazyEngine(Session& session) : session_(session) {}
   void start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where);
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
-  // `program`: null where it isn't known yet.
-  void run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause, const device::Location& where,
-           Sync& sync);
+  // `program`: null where it isn't known yet. `is_part`: of a graph that is cut, so that it comes back.
+  void run(const graph::Walk& walk, std::shared_ptr<Program> program, bool is_part, const char* cause,
+           const device::Location& where, Sync& sync);
   // Runs all but the last part of a graph that is cut in parts, if it is one.
   bool run_parts(const device::Location& where, Sync& sync);
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
-  // Note [Tiers]. May it run any graph so?
-  bool may_run_by_calls();
+  // Note [Tiers], Note [Growing graphs]. May this graph without a program run so?
+  bool may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
   // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
   struct Chosen {
@@ -101,6 +102,7 @@ class LazyEngine final : public device::Engine {
   // Under the session's lock:
   Cuts cuts_;
   MetGraphs met_;
+  Forms forms_;
   int running_ = 0;  // syncs within each other
   Sync sync_;        // reused, so that a known graph allocates nothing here
 };

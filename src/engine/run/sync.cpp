@@ -106,19 +106,20 @@ void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device
     return program;
   };
   std::shared_ptr<Program> program = find();
-  if (!program && !walk.empty() && run_parts(where, sync)) program = find();
-  if (!walk.empty()) run(walk, program, cause, where, sync);
+  const bool is_part = !program && !walk.empty() && run_parts(where, sync);
+  if (is_part) program = find();
+  if (!walk.empty()) run(walk, program, is_part, cause, where, sync);
   walk.clear();
   std::swap(sync, sync_);
 }
 
-void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, const char* cause,
+void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, bool is_part, const char* cause,
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
   std::shared_ptr<const CallsPlan> calls;
   if (program) met_.pass(program->predicted_ns);
-  if (!program && may_run_by_calls()) {
+  if (!program && may_run_by_calls(walk, is_part)) {
     Chosen chosen = by_calls_or_compiled(walk);
     program = std::move(chosen.program);
     calls = std::move(chosen.calls);
@@ -151,7 +152,7 @@ bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
       std::lock_guard graph_guard(graph::graph_lock());
       parts.walk(i, walk);
     }
-    if (!walk.empty()) run(walk, session_.programs.find(walk), cut.cause, where, sync);
+    if (!walk.empty()) run(walk, session_.programs.find(walk), /*is_part=*/true, cut.cause, where, sync);
   }
   return true;
 }

@@ -26,12 +26,13 @@ std::atomic<CompilePolicy>& policy() {
 }  // namespace
 
 CompilePolicy compile_policy_named(const std::string& name) {
+  if (name == "every") return CompilePolicy::kEvery;
   if (name == "first") return CompilePolicy::kFirst;
   if (name == "auto") return CompilePolicy::kAuto;
   if (name == "never") return CompilePolicy::kNever;
   if (name == "ready") return CompilePolicy::kReady;
   TORCH_CHECK_VALUE(false, "TORCH_PJRT_COMPILE=", name,
-                    ": it is 'first', 'auto', 'ready' or 'never' (docs/environment.md)");
+                    ": it is 'first', 'auto', 'ready', 'never' or 'every' (docs/environment.md)");
 }
 
 CompilePolicy compile_policy() { return policy(); }

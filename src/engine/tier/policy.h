@@ -33,10 +33,11 @@
 
 namespace tpjrt::engine {
 
-// TORCH_PJRT_COMPILE. kFirst: every graph when it is first run. kAuto: Note [Tiers]. kReady: as kAuto, but a
-// compile begins when a graph comes back for the first time, and a program that is ready sooner runs sooner. kNever: by calls, always.
-enum class CompilePolicy : uint8_t { kFirst, kAuto, kReady, kNever };
-// Throws on another word than "first", "auto", "ready" or "never". For the whole process.
+// TORCH_PJRT_COMPILE. kEvery: every graph when it is first run. kFirst: the same, but for what comes in ever other sizes (Note
+// [Growing graphs]). kAuto: Note [Tiers]. kReady: as kAuto, but a compile begins when a graph comes back for the first time, and a
+// program that is ready sooner runs sooner. kNever: by calls, always.
+enum class CompilePolicy : uint8_t { kEvery, kFirst, kAuto, kReady, kNever };
+// Throws on another word than "every", "first", "auto", "ready" or "never". For the whole process.
 CompilePolicy compile_policy();
 void set_compile_policy(CompilePolicy policy);
 CompilePolicy compile_policy_named(const std::string& name);

@@ -63,7 +63,7 @@ def policy() -> Iterator[None]:
 def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype, size: tuple[int, ...]) -> None:
     draw = {**OF_FLOATS, **OF_ANY}[name]
     x = torch.zeros(size, device="pjrt", dtype=dtype)
-    calls, program = drawn(draw, x, "auto"), drawn(draw, x, "first")
+    calls, program = drawn(draw, x, "auto"), drawn(draw, x, "every")
     for ours, theirs in zip(calls, program, strict=True):
         if dtype.is_floating_point and name in OF_FLOATS and name not in ("uniform", "rand_like", "bernoulli"):
             # by a logarithm or sine that differs in its last bit
@@ -80,13 +80,13 @@ def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype, size: tuple[
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_normals(dtype: torch.dtype) -> None:
     x = torch.zeros(101, device="pjrt", dtype=dtype)
-    calls, program = (drawn(torch.randn_like, x, policy) for policy in ("auto", "first"))
+    calls, program = (drawn(torch.randn_like, x, policy) for policy in ("auto", "every"))
     torch.testing.assert_close(calls, program, rtol=2e-5, atol=2e-5)
 
 
 def test_in_the_order_of_the_tensor() -> None:
     """A draw into transposed memory gives each element what a dense one gets."""
-    for policy in ("auto", "first"):
+    for policy in ("auto", "every"):
         _C.set_compile_policy(policy)
         torch.manual_seed(0)
         dense = torch.empty(5, 7, device="pjrt").uniform_()

@@ -311,7 +311,7 @@ class Drawn:
 
     def switch(self) -> None:
         if self.switches:
-            policy = self.rng.choice(("auto", "first"))
+            policy = self.rng.choice(("auto", "every"))
             self.done.append(policy)
             _C.set_compile_policy(policy)
 

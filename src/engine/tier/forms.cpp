@@ -1,0 +1,62 @@
+// What is equal for graphs that differ in sizes alone.
+#include "engine/tier/forms.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "engine/tier/cost.h"
+
+namespace tpjrt::engine {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr size_t kMostForms = size_t{1} << 14;
+
+uint64_t form(const graph::Walk& walk) {
+  return hash_of_calls(
+      walk, [](const Node& node) { return !is_of_few_integers(node); },
+      [](const Node& node) {
+        uint64_t word = std::hash<std::string_view>()(node.signature->name);
+        for (const graph::TypePtr type : node.signature->operands) {
+          word = graph::mixed(word, static_cast<uint64_t>(type->dtype));
+        }
+        return word;
+      });
+}
+
+}  // namespace
+
+uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const Node&)>& chosen,
+                       const std::function<uint64_t(const Node&)>& word) {
+  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
+  uint64_t hash = 0;
+  for (const Node* node : walk.nodes) {
+    if (!chosen(*node)) continue;
+    hash = graph::mixed(hash, word(*node));
+    for (const Value& operand : node->operands) {
+      hash = graph::mixed(hash, numbers.try_emplace({operand.node.get(), operand.index}, numbers.size()).first->second);
+    }
+    for (uint32_t k = 0; k < node->signature->results.size(); ++k) numbers.try_emplace({node, k}, numbers.size());
+  }
+  return hash;
+}
+
+bool is_bookkeeping(const graph::Walk& walk) {
+  return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
+}
+
+bool Forms::grows(const graph::Walk& walk) {
+  if (met_.size() == kMostForms) met_.clear();
+  Met& met = met_[form(walk)];
+  for (uint64_t* hash : {&met.first, &met.second}) {
+    if (*hash == 0) *hash = walk.hash;
+    if (*hash == walk.hash) return false;
+  }
+  return true;
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,76 @@
+"""What grows is not compiled for each of its sizes, whatever the policy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import torch_pjrt
+from tests.engine.tier.conftest import counts
+from tests.models.generating import KINDS, programs_of
+from torch_pjrt import _C
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.host_memory
+def test_tokens_make_no_programs(kind: str) -> None:
+    _C.set_compile_policy("first")
+    assert programs_of(kind) <= 5
+
+
+def test_strict_mode_makes_none_either() -> None:
+    with torch_pjrt.strict_mode():
+        assert programs_of("GPT-2, static") <= 5
+
+
+def of_sizes(first: int) -> None:
+    for n in range(first, first + 6):
+        x = torch.linspace(0, 1, n)
+        given = (x.to("pjrt") * 3).tanh().sum()
+        torch.testing.assert_close(given.cpu(), (x * 3).tanh().sum())
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("how", ["first", "strict"])
+def test_of_graphs_that_differ_in_sizes_two_are_compiled(how: str) -> None:
+    if how == "first":
+        _C.set_compile_policy("first")
+        of_sizes(11)
+        assert counts() == (4, 2)
+        of_sizes(11)
+        assert counts() == (8, 2)  # not paid yet
+    else:
+        with torch_pjrt.strict_mode():
+            for n in range(21, 27):
+                (torch.linspace(0, 1, n).to("pjrt") * 3).sin().sum().cpu()
+        assert counts() == (4, 2)
+
+
+@pytest.mark.parametrize("how", ["every", "deterministic"])
+def test_where_each_is_compiled(how: str) -> None:
+    if how == "every":
+        _C.set_compile_policy("every")
+        of_sizes(31)
+    else:
+        torch.use_deterministic_algorithms(True)
+        try:
+            of_sizes(41)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert counts() == (0, 6)
+
+
+@pytest.mark.parametrize("how", ["first", "deterministic", "every"])
+def test_bookkeeping_is_compiled_only_with_every(how: str) -> None:
+    """The same bits either way, so that it is right under deterministic algorithms, too."""
+    torch.use_deterministic_algorithms(how == "deterministic")
+    _C.set_compile_policy(how if how != "deterministic" else "first")
+    try:
+        tokens = torch.arange(4 + len(how)).to("pjrt")
+        for i in range(5):
+            tokens = torch.cat([tokens, torch.full((1,), i, device="pjrt")])
+            assert (tokens.cumsum(0)[-1] > 3).item()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    by_calls, compiled = counts()
+    assert (by_calls, compiled > 0) == ((0, True) if how == "every" else (5, False))
