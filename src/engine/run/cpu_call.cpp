@@ -40,9 +40,12 @@ bool is_of_integers(const Signature& s) {
 bool is_wrong_on_the_cpu(const Signature& s) {
   const auto is = [&](std::string_view name) { return s.name == name; };
   // A remainder is NaN where the quotient is beyond the dtype, and its gradient counts no repeated index.
-  if (is("aten::fmod.Tensor") || is("aten::fmod.Scalar") || is("aten::_embedding_bag_dense_backward")) return true;
-  // Sums of 16 bits, and a bias that is added after they are rounded.
-  return s.name.find("convolution") != std::string::npos && !s.operands.empty() &&
+  return is("aten::fmod.Tensor") || is("aten::fmod.Scalar") || is("aten::_embedding_bag_dense_backward");
+}
+
+// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32.
+bool sums_in_16_bits(const Signature& s) {
+  return s.name.find("convolution") != std::string::npos && s.mutated.empty() && !s.operands.empty() &&
          c10::isReducedFloatingType(s.operands[0]->dtype);
 }
 
@@ -88,6 +91,7 @@ CpuCall::CpuCall(graph::SignaturePtr signature)
     : signature_(*signature),
       kernel_(has_kernel(*signature)),
       may_fail_halfway_(is_of_integers(*signature)),
+      widens_(sums_in_16_bits(*signature)),
       host_kernel_(host_kernel(*signature)) {
   way_ = way_of(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, c10::Device(c10::kCPU));
@@ -142,6 +146,11 @@ at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
 void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
+  if (widens_) {  // lay_out() rounds the results
+    for (at::Tensor& operand : operands) {
+      if (c10::isReducedFloatingType(operand.scalar_type())) operand = operand.to(c10::kFloat);
+    }
+  }
   // What it writes and somebody else has, it writes a copy of.
   Tensors written;
   written.reserve(s.mutated.size());
