@@ -28,3 +28,15 @@ def test_measurements_run() -> None:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCH)!r})\n{PROGRAM}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_people_are_many_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import people
+
+    names = people.names("@person", "@draws")
+    assert len(names) >= 40
+    assert sum(name.startswith("generate_") for name in names) >= 15
+    told = {device: people.run("adaptive_ode", device) for device in ("cpu", "pjrt")}
+    assert people.differ(told["pjrt"]["values"], told["cpu"]["values"]) == ""
+    assert people.differ([1.0, 2.0], [1.0, 2.1]) != ""

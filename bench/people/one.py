@@ -1,0 +1,37 @@
+"""One program in this process: ``python -m people.one NAME DEVICE`` prints the seconds of two passes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import torch
+import torch._dynamo  # what an optimizer imports when it is first made
+
+import people
+from people.person import flat
+
+
+def main() -> None:
+    name, device = sys.argv[1:]
+    program = people.program(name)
+    if device == "pjrt":
+        import torch_pjrt
+
+        torch.pjrt.synchronize()  # the plugin is there
+    told: dict[str, object] = {"wall": [], "cpu": []}
+    for _ in range(2):
+        wall, cpu = time.perf_counter(), time.process_time()
+        values = flat(program(device))
+        told["wall"].append(time.perf_counter() - wall)  # type: ignore[attr-defined]
+        told["cpu"].append(time.process_time() - cpu)  # type: ignore[attr-defined]
+    told["values"] = values
+    if device == "pjrt":
+        metrics = torch_pjrt.metrics()
+        told["metrics"] = {k: metrics[k] for k in ("graphs_compiled", "graphs_run_by_calls", "syncs", "host_fallbacks")}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
