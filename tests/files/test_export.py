@@ -288,6 +288,18 @@ def test_plain_stablehlo(net: Net) -> None:
     assert "tensor<2x1x8x8xf32>" in text
 
 
+def test_as_jax_exports(net: Net) -> None:
+    jax_export = pytest.importorskip("jax.export")
+    images = torch.randn(2, 1, 8, 8)
+    program = torch_pjrt.export(net, images)
+    exported = jax_export.deserialize(program.jax_export().serialize())
+    state = program.state()
+    parameters = program.entries["main"].variants[0].parameters
+    given = [state[p["state"]].detach().numpy() if "state" in p else images.numpy() for p in parameters]
+    (result,) = exported.call(*given)
+    np.testing.assert_allclose(np.asarray(result), net(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_numpy_examples(tmp_path: Path) -> None:
     program = roundtrip(tmp_path, lambda x: x * 2, np.ones((2, 2), np.float32))
     assert program(np.ones((2, 2), np.float32)).tolist() == [[2, 2], [2, 2]]

@@ -57,6 +57,16 @@ class Exported:
         texts = self._entry(entry).variants[0].texts
         return texts[platform if platform in texts else "any"].text
 
+    def jax_export(self, entry: str | None = None, platform: str = "cpu") -> Any:
+        """An entry's program, of its first sizes, as a ``jax.export.Exported``: for JAX, or to be serialized.
+
+        It takes arrays for the parameters that ``signature()`` lists, state among them, and gives a tuple of arrays for
+        the outputs, new state among them. Needs JAX; 64-bit types need its x64 mode.
+        """
+        from torch_pjrt.jax import _compat
+
+        return _compat.as_export(self._entry(entry).name, self.stablehlo(entry, platform), platform)
+
     def _entry(self, name: str | None) -> variants.Entry:
         if name is None:
             return next(iter(self.entries.values()))

@@ -261,6 +261,41 @@ def portable_artifact(text: str) -> bytes:
     return made
 
 
+def as_export(name: str, text: str, platform: str) -> Any:
+    """A module as a ``jax.export.Exported``, whose arguments and results are those of its ``main``, all of them arrays.
+    What it would write over its arguments are results."""
+    from jax import export, tree_util
+
+    text = re.sub(r" *\{tf\.aliasing_output = \d+ : i32\}", "", text)
+    module, context = parse(text)
+    with context:
+        (main,) = (op for op in module.body.operations if isinstance(op, func.FuncOp) and op.sym_name.value == "main")
+        kind = ir.FunctionType(main.function_type.value)
+        takes, gives = ([struct_of(each) for each in types] for types in (kind.inputs, kind.results))
+    return export.Exported(
+        fun_name=name,
+        in_tree=tree_util.tree_structure((tuple(takes), {})),
+        in_avals=tuple(jax.core.ShapedArray(each.shape, each.dtype) for each in takes),
+        out_tree=tree_util.tree_structure(tuple(gives)),
+        out_avals=tuple(jax.core.ShapedArray(each.shape, each.dtype) for each in gives),
+        _has_named_shardings=True,
+        _in_named_shardings=(None,) * len(takes),
+        _out_named_shardings=(None,) * len(gives),
+        in_shardings_hlo=(None,) * len(takes),
+        out_shardings_hlo=(None,) * len(gives),
+        nr_devices=1,
+        platforms=(platform,),
+        ordered_effects=(),
+        unordered_effects=(),
+        disabled_safety_checks=(),
+        mlir_module_serialized=portable_artifact(text),
+        calling_convention_version=export.maximum_supported_calling_convention_version,
+        module_kept_var_idx=tuple(range(len(takes))),
+        uses_global_constants=False,
+        _get_vjp=None,
+    )
+
+
 def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> jax.stages.Lowered:
     """A JAX function as it is on any platform."""
     return jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=(GENERIC,))
