@@ -36,6 +36,7 @@ NAMED_ONLY = [
     "convolution",
     "products",
     "decode",
+    "deploy",
     "generate",
     "jax",
     "first_minute",

@@ -13,6 +13,7 @@ from torch import nn
 
 import torch_pjrt
 from tests.files import library
+from tests.plugin_library import plugin_library
 
 
 def pjrt_run(*arguments: str | Path, fails: bool = False) -> str:
@@ -98,3 +99,22 @@ def test_the_library_is_small_and_alone() -> None:
     needed = library.run("readelf", "-d", shared)
     assert "torch_cpu" not in needed
     assert "libpython" not in needed
+
+
+def test_a_device_with_its_own_memory(folder: Path, tmp_path: Path) -> None:
+    include = Path(library.plugin()).parent / "include"
+    plugin = plugin_library(
+        library.ROOT / "tests/pjrt/own_memory.c", tmp_path / "own_memory_cpu.so", f"-I{include}", "-ldl"
+    )
+    norm = nn.BatchNorm1d(4)
+    exported = torch_pjrt.export(norm, torch.randn(3, 4))
+    exported.save(tmp_path / "norm.pjrt")
+    command = [library.installed() / "bin/pjrt-run", tmp_path / "norm.pjrt", "--plugin", plugin, "--input"]
+    command += [folder / "x.npy", "--output", tmp_path / "y.npy", "--save-state", tmp_path / "s.safetensors"]
+    env = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_TEST_PLUGIN": library.plugin()}
+    subprocess.run([str(part) for part in command], env=env, check=True, timeout=300)
+    expected = norm(torch.as_tensor(np.load(folder / "x.npy")))
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+    before = norm.running_mean.clone()
+    exported.restore(tmp_path / "s.safetensors")
+    torch.testing.assert_close(norm.running_mean, before)

@@ -126,6 +126,21 @@ def test_train_and_predict_share_the_model(tmp_path: Path) -> None:
     assert program.state()["random_state"].tolist() == [0, 1]
 
 
+def test_steps_of_several_sizes_share_the_optimizer(tmp_path: Path) -> None:
+    _, _, step = training(lambda p: torch.optim.AdamW(p, lr=0.01))
+    step(*batch(0))
+    sizes = {"x": {0: ("n", [5, 3])}, "y": {0: ("n", [5, 3])}}
+    exported = torch_pjrt.export(step, batch(0), dynamic=sizes, name="train_step")
+    exported.add("again", step, batch(0))
+    exported.save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    x, y = batch(1)
+    for n, entry in ((5, program.train_step), (3, program.train_step), (5, program.again)):
+        torch.testing.assert_close(entry(x[:n], y[:n]), step(x[:n], y[:n]), rtol=1e-4, atol=1e-5)
+    (count,) = (value for name, value in program.state().items() if name.endswith(".step"))
+    assert count.item() == 4
+
+
 def test_an_optimizer_without_state_is_refused() -> None:
     _, _, step = training(lambda p: torch.optim.AdamW(p, lr=0.01))
     with pytest.raises(torch_pjrt.CaptureError, match="run the step once, then export it"):

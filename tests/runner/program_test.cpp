@@ -193,6 +193,40 @@ TEST_F(ProgramTest, TakesResultsAndAlignedMemory) {
   EXPECT_EQ(program.call("read", {Tensor::view(DType::kFloat32, {4}, memory + 1)})[0].values<float>()[0], 2);
 }
 
+TEST_F(ProgramTest, SaysThatMemoryIsLacking) {
+  const std::string huge = "tensor<70368744177664x4xf32>";  // a petabyte
+  const std::string text = by_hand::text_of(
+      "%x: tensor<4xf32>, %w: tensor<4xf32>",
+      " %0 = stablehlo.broadcast_in_dim %x, dims = [1] : (tensor<4xf32>) -> " + huge + "\n return %0 : " + huge + "\n",
+      huge);
+  const Program program = open(by_hand::with(by_hand::members(), "read.mlir", text));
+  std::string said;
+  try {
+    (void)program.call("read", {x()});
+  } catch (const OutOfMemory& error) {
+    said = error.what();
+  }
+  EXPECT_TRUE(has(said, "a.pjrt', entry 'read': the device is out of memory")) << said;
+  EXPECT_EQ(program({x()})[0].values<float>()[0], 11);
+}
+
+TEST_F(ProgramTest, LetsGoOfStateThatARunHasTaken) {
+  const std::string huge = "tensor<70368744177664xf32>";
+  const std::string text =
+      by_hand::text_of("%x: tensor<4xf32>, %w: tensor<4xf32>, %n: tensor<f32> {tf.aliasing_output = 1 : i32}",
+                       " %0 = stablehlo.broadcast_in_dim %n, dims = [] : (tensor<f32>) -> " + huge + "\n" +
+                           " %1 = stablehlo.add %n, %n : tensor<f32>\n return %0, %1 : " + huge + ", tensor<f32>\n",
+                       "(" + huge + ", tensor<f32>)");
+  const Program program = open(by_hand::with(by_hand::members(), "add.mlir", text));
+  EXPECT_THROW((void)program({x()}), OutOfMemory);
+  const std::string said = thrown([&] { (void)program.state("count"); });
+  if (!said.empty()) {  // the plugin may have left it where it was
+    EXPECT_TRUE(has(said, "'count' lost its value in a run that failed: load_state"));
+    program.set_state("count", Tensor::of<float>({}, {1}));
+  }
+  EXPECT_EQ(program.call("read", {x()})[0].values<float>()[0], 2);
+}
+
 TEST_F(ProgramTest, Describes) {
   const std::string text = open().describe();
   for (const char* part :

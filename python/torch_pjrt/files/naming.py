@@ -128,9 +128,10 @@ class Names:
 
     def follow(self, leader: str, tensor: torch.Tensor) -> None:
         """A number that goes on as the leader does has no place of its own in the program."""
-        name = self.names.pop(id(tensor), None)
-        if name is None:
+        name = self.names.get(id(tensor))
+        if name is None or name == leader:
             return
         del self.tensors[name]
+        self.names[id(tensor)] = leader
         self.aliases.setdefault(leader, []).append(name)
         self.followers.setdefault(leader, []).append(tensor)

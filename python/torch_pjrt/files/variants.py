@@ -257,6 +257,10 @@ def _variant(
     if run.templates is not None:
         raise TypeError(f"'{name}' returns a tensor subclass: return what it is made of")
     pieces = [_name_of(exported.names, recorded, given, piece) for piece in recorded.pieces]
+    if twice := {piece for piece in pieces if pieces.count(piece) > 1}:
+        raise CaptureError(
+            f"'{name}' takes apart what goes on together in another entry, {', '.join(sorted(twice))}: export it alone"
+        )
     for follower in mode.followers:
         if follower.leader in recorded.position:
             exported.names.follow(pieces[recorded.position[follower.leader]], follower.piece.real)
