@@ -24,8 +24,11 @@ target_link_options(torch_pjrt_program PRIVATE -Wl,--gc-sections -Wl,-Bsymbolic)
 add_executable(pjrt-run EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/src/command/pjrt_run.cpp)
 target_link_libraries(pjrt-run PRIVATE torch_pjrt_program_static)
 
-add_executable(deploy_bench EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/deploy/call.cpp)
-target_link_libraries(deploy_bench PRIVATE ${program_rooms} Threads::Threads ${CMAKE_DL_LIBS})
+set(source ${CMAKE_CURRENT_SOURCE_DIR}/bench/deploy/call.cpp)
+if(EXISTS ${source})  # a source distribution has no measurements
+  add_executable(deploy_bench EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(deploy_bench PRIVATE ${program_rooms} Threads::Threads ${CMAKE_DL_LIBS})
+endif()
 
 if(TORCH_PJRT_PROGRAM)
   foreach(target torch_pjrt_program torch_pjrt_program_static pjrt-run)

@@ -305,6 +305,28 @@ def test_numpy_examples(tmp_path: Path) -> None:
     assert program(np.ones((2, 2), np.float32)).tolist() == [[2, 2], [2, 2]]
 
 
+def test_what_has_dlpack(tmp_path: Path) -> None:
+    class Array:
+        def __init__(self) -> None:
+            self.inside = torch.ones(2, 2)
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.inside.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> Any:
+            return self.inside.__dlpack_device__()
+
+    program = roundtrip(tmp_path, lambda x: x * 2, torch.ones(2, 2))
+    assert program(Array()).tolist() == [[2, 2], [2, 2]]
+    assert np.from_dlpack(program(Array())).tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("name", ["state", "path", "no identifier", ""])
+def test_names_that_no_entry_can_have(name: str) -> None:
+    with pytest.raises(ValueError, match="is no identifier"):
+        torch_pjrt.export(lambda x: x, torch.ones(1), name=name)
+
+
 def test_what_has_no_form_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"a object is neither a tensor nor plain data|a object at"):
         torch_pjrt.export(lambda x, y: x, (torch.ones(1), object()))

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from torch_pjrt.files import archive, dynamic, portable, safetensors, variants
+from torch_pjrt.files.loading import FileProgram
 from torch_pjrt.files.naming import Names
 
 FORMAT = 1  # src/runner/signature.h
 PLACES = ("inside", "separate")
+TAKEN = {*dir(FileProgram), "path", "signature", "entries"}  # entries are attributes of what load gives
 
 
 class Exported:
@@ -42,8 +44,8 @@ class Exported:
 
         Takes and raises what ``export`` does.
         """
-        if name in self.entries or not name.isidentifier():
-            raise ValueError(f"'{name}' names an entry already, or is no identifier")
+        if name in self.entries or not name.isidentifier() or name in TAKEN:
+            raise ValueError(f"'{name}' names an entry already, or is no identifier, or names something of a program's")
         self.entries[name] = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {})
         return self
 
