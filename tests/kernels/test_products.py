@@ -246,6 +246,35 @@ def test_other_processes(server: fresh.Server, environment: dict[str, str], expe
     assert told.out.split() == [str(expected)]
 
 
+EVERY_SAMPLE = """
+import os, torch, torch_pjrt
+from torch.testing._internal.common_methods_invocations import op_db
+from torch_pjrt import _C
+texts = []
+_C.set_program_listener(lambda _, text: texts.append(text))
+names = {"mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear", "einsum", "__rmatmul__"}
+for entry in op_db:
+    if entry.name not in names:
+        continue
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        if dtype not in entry.dtypes: continue
+        for sample in entry.sample_inputs("cpu", dtype):
+            expected = entry(sample.input, *sample.args, **sample.kwargs)
+            given = sample.transform(lambda x: x.to("pjrt") if isinstance(x, torch.Tensor) else x)
+            mine = entry(given.input, *given.args, **given.kwargs)
+            tolerance = 1e-4 if dtype == torch.float32 else 3e-2
+            torch.testing.assert_close(mine.cpu(), expected, rtol=tolerance, atol=tolerance * 10)
+print(sum("torch_pjrt.product" in text for text in texts) > 20)
+"""
+
+
+@with_library
+def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
+    """These are small, so that they are XLA's by default."""
+    (told,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
+    assert told.out.split() == ["True"]
+
+
 THREADS = """
 import os, torch, torch_pjrt
 torch.set_num_threads(2)

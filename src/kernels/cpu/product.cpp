@@ -49,6 +49,7 @@ void multiply_and_add(const at::Tensor& added, const at::Tensor& a, const at::Te
 // which is broadcast to the result: beta * it + alpha * a · b.
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& result = tensors.results.at(0);
+  if (result.numel() == 0) return;
   const int64_t depth = tensors.operands.at(0).numel() / std::max<int64_t>(1, result.numel() / result.size(-1));
   compute(result.numel() * depth >= kLarge, [&] {
     const c10::InferenceMode inference;

@@ -73,6 +73,10 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
   const Machine& machine = Machine::here();
   const int64_t work = s.batch * s.rows * s.depth * s.columns;
+  if (work == 0) return false;
+  const bool is_known = element == ElementType::kBF16 || element == ElementType::kF16 || element == ElementType::kF32 ||
+                        (element == ElementType::kS8 && s.batch == 1);
+  if (machine.takes_all) return is_known && machine.bf16;
   const bool turned = s.a_transposed || s.b_transposed;
   const bool narrow = work >= (turned ? kTurned : kStraight);
   switch (element) {

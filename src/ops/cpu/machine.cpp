@@ -3,6 +3,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <cstdlib>
+#include <string_view>
+
 namespace tpjrt::ops {
 namespace {
 
@@ -17,8 +20,11 @@ bool answer(const char* op) {
 }  // namespace
 
 const Machine& Machine::here() {
-  static const Machine machine{answer("mkldnn::_is_mkldnn_bf16_supported"),
-                               answer("mkldnn::_is_mkldnn_fp16_supported")};
+  static const Machine machine = [] {
+    const char* given = std::getenv("TORCH_PJRT_KERNELS");
+    return Machine{answer("mkldnn::_is_mkldnn_bf16_supported"), answer("mkldnn::_is_mkldnn_fp16_supported"),
+                   given != nullptr && std::string_view(given) == "all"};
+  }();
   return machine;
 }
 
