@@ -43,6 +43,7 @@ NAMED_ONLY = [
     "costs",
     "people",
     "floor",
+    "ops",
 ]  # they take minutes
 # A file jax.py would hide the library.
 MODULES = {"jax": "jax_doors", "costs": "tiers.costs", "floor": "tiers.floor", "products": "kernels.products"}

@@ -113,6 +113,43 @@ def test_a_number_is_an_input() -> None:
         assert_same(result, x[:1].cpu().expand(2, 4).contiguous())
 
 
+SLOW_BY_XLA: dict[str, Function] = {
+    "cumsum": lambda x: x.cumsum(1),
+    "cumprod": lambda x: x.cumprod(0),
+    "cummax": lambda x: torch.cummax(x, 1),
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "topk": lambda x: x.topk(3, 1),
+    "kthvalue": lambda x: x.kthvalue(3, 1),
+    "median": lambda x: (x.median(), x.median(1), x.nanmedian(1)),
+    "mode": lambda x: x.round().mode(1),
+    "scatter_add": lambda x: x.scatter_add(1, x.argsort(1), x),
+    "index_add": lambda x: x.index_add(0, torch.arange(len(x), device=x.device).flip(0), x),
+}
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("name", SLOW_BY_XLA)
+def test_what_xla_is_slow_at(name: str) -> None:
+    f = SLOW_BY_XLA[name]
+    for x in (given(torch.float32, 4, 4), given(torch.float32, 80, 80), given(torch.float32, 80, 80).t()):
+        assert_same(f(x.to("pjrt")), f(x), strides=True)
+    x = given(torch.float32, 80, 80)
+    x[3, 5], x[4, 4], x[7] = torch.nan, torch.inf, 0
+    assert_same(f(x.to("pjrt")), f(x))
+
+
+@pytest.mark.compiled
+def test_a_mistake_that_data_makes() -> None:
+    """Raised when results are read, as the kernel says it."""
+    x, index = torch.zeros(80, 80), torch.full((80,), 80)
+    with pytest.raises(Exception, match="out of") as expected:
+        x.index_add(0, index, x)
+    result = x.to("pjrt").index_add(0, index.to("pjrt"), x.to("pjrt"))
+    with pytest.raises(type(expected.value)) as caught:
+        result.cpu()
+    assert str(caught.value) == str(expected.value)
+
+
 def test_two_threads_at_once() -> None:
     matrices = [given(torch.float32, 24, 24) + i for i in range(8)]
     wrong: list[int] = []

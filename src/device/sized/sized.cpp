@@ -72,7 +72,7 @@ bool fits(const at::Tensor& mask, const at::Tensor& self, int64_t dim) {
 Results index(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor self = arguments[0].toTensor();
   c10::List<std::optional<at::Tensor>> indices;
-  int64_t given = 0, dim = 0, mask_at = 0, count = 0;
+  int64_t given = 0, masks = 0, dim = 0, mask_at = 0, count = 0;
   for (const c10::IValue& value : arguments[1].toListRef()) given += !value.isNone() && value.toTensor().defined();
   for (const c10::IValue& value : arguments[1].toListRef()) {
     if (value.isNone() || !value.toTensor().defined()) {
@@ -88,12 +88,14 @@ Results index(c10::ArrayRef<c10::IValue> arguments) {
       continue;
     }
     if (!fits(one, self, dim)) return {};
+    ++masks;
     count = count_of(one);
     mask_at = dim;
     const int64_t size = given == 1 ? rounded_size(count, one.numel()) : count;
     const at::Tensor places = at::nonzero_static(one, size, 0).to(self.device());
     for (int64_t d = 0; d < one.dim(); ++d, ++dim) indices.push_back(places.select(1, d));
   }
+  if (masks == 0) return {};  // another mistake
   const at::Tensor all = at::index(self, indices);
   return {given == 1 ? beginning(all, mask_at, count) : all};
 }

@@ -203,13 +203,13 @@ Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending) {
 void add_sorting_rules(RuleTable& rules) {
   rules.add_composite("aten::sort", sort, kNotComplex);
   rules.add_composite("aten::sort.stable", sort, kNotComplex);
-  rules.add_composite("aten::topk", topk, kNotComplex);
-  rules.add_composite("aten::kthvalue", kthvalue, kReals);
-  rules.add_composite("aten::median", median, kReals);
-  rules.add_composite("aten::median.dim", median_of_dim, kReals);
-  rules.add_composite("aten::nanmedian", nanmedian, kReals);
-  rules.add_composite("aten::nanmedian.dim", nanmedian_of_dim, kReals);
-  rules.add_composite("aten::mode", mode, kNotComplex);
+  rules.add_composite("aten::topk", topk, kByAten, kNotComplex);
+  rules.add_composite("aten::kthvalue", kthvalue, kByAten, kReals);
+  rules.add_composite("aten::median", median, kByAten, kReals);
+  rules.add_composite("aten::median.dim", median_of_dim, kByAten, kReals);
+  rules.add_composite("aten::nanmedian", nanmedian, kByAten, kReals);
+  rules.add_composite("aten::nanmedian.dim", nanmedian_of_dim, kByAten, kReals);
+  rules.add_composite("aten::mode", mode, kByAten, kNotComplex);
 }
 
 }  // namespace tpjrt::ops

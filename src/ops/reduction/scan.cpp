@@ -61,11 +61,11 @@ Values logcumsumexp(Emit& e, const Call& c) {
 }  // namespace
 
 void add_scan_rules(RuleTable& rules) {
-  rules.add_composite("aten::cumsum", cumsum, kNotBools);
-  rules.add_composite("aten::cumprod", cumprod, kNotBools);
-  rules.add_composite("aten::cummax", cummax);
-  rules.add_composite("aten::cummin", cummin);
-  rules.add_composite("aten::logcumsumexp", logcumsumexp, kInexact);
+  rules.add_composite("aten::cumsum", cumsum, kByAten, kNotBools);
+  rules.add_composite("aten::cumprod", cumprod, kByAten, kNotBools);
+  rules.add_composite("aten::cummax", cummax, kByAten);
+  rules.add_composite("aten::cummin", cummin, kByAten);
+  rules.add_composite("aten::logcumsumexp", logcumsumexp, kByAten, kInexact);
   rules.add_composite("aten::_logcumsumexp", logcumsumexp, kInexact);
 }
 

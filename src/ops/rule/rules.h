@@ -31,6 +31,10 @@ struct Platforms {
   int64_t aten_from = -1;
 };
 
+// Of ops that XLA:CPU does in two to sixty times what PyTorch's kernels take (docs/ops.md): running sums, what is chosen by an
+// order, sums at given places. Of fewer elements it is microseconds, and XLA compiles the op along with its neighbours.
+inline constexpr Platforms kByAten{.aten_from = 4096};
+
 // Sets of kinds of numbers.
 enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
 inline constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;

@@ -1,0 +1,10 @@
+"""./dev python bench/ops: the table of docs/ops.md, of what `./dev bench ops` measured last."""
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[2])]
+
+from ops import write_document  # noqa: E402
+
+write_document()
