@@ -93,10 +93,11 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
   int64_t elements = 0;
   for (const TypePtr type : signature.operands) elements += type->numel();
   if (elements > kMostTried) return true;
-  struct Unheard : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  } unheard;
-  const c10::WarningUtils::WarningHandlerGuard guard(&unheard);
+  struct Heard : c10::WarningHandler {
+    void process(const c10::Warning& /*warning*/) override { any = true; }
+    bool any = false;
+  } heard;
+  const c10::WarningUtils::WarningHandlerGuard guard(&heard);
   try {
     torch::jit::Stack stack = device::make_stack(signature, numbers, [&](uint32_t operand) {
       const TypePtr type = signature.operands[operand];
@@ -109,10 +110,9 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
     signature.op->callBoxed(stack);
   } catch (const c10::NotImplementedError&) {
     return false;
-  } catch (const std::exception&) {
-    return true;  // of these numbers: a singular matrix, say
+  } catch (const std::exception&) {  // of these numbers: a singular matrix, say
   }
-  return true;
+  return !heard.any;
 }
 
 bool is_better_by_aten(const Signature& signature, int64_t from, ops::Target target) {
