@@ -43,6 +43,7 @@ def test_what_the_profiler_shows() -> None:
     assert warm["mine"] == 1
 
 
+@pytest.mark.compiled
 def test_a_compile_is_inside_the_read_that_needs_it() -> None:
     x = torch.rand(5, 11, device=DEVICE)
     with profile(acc_events=True) as p:

@@ -182,6 +182,13 @@ Results index(const Given& a) {
   return of({at::empty(sizes, x.options())});
 }
 
+// nonzero_static: self, size, fill_value
+Results nonzero_static(const Given& a) {
+  const at::Tensor x = tensor(a[0]);
+  if (a[1].toInt() < 0) return {};
+  return of({at::empty({a[1].toInt(), x.dim()}, x.options().dtype(c10::kLong))});
+}
+
 // embedding: weight, indices, padding_idx, scale_grad_by_freq, sparse
 Results embedding(const Given& a) {
   const at::Tensor weight = tensor(a[0]), indices = tensor(a[1]);
@@ -281,6 +288,7 @@ ShapeFunction shape_function(const std::string& name) {
         {"aten::roll", roll},
         {"aten::index.Tensor", index},
         {"aten::index_select", index_select},
+        {"aten::nonzero_static", nonzero_static},
         {"aten::embedding", embedding},
         {"aten::embedding_dense_backward", embedding_backward},
         {"aten::dot", dot},
