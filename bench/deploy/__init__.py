@@ -1,4 +1,5 @@
-"""Programs in files, called from C++: beside PJRT's C API alone, and beside AOTInductor.
+"""Programs in files, called from C++: beside PJRT's C API alone, AOTInductor, and ONNX Runtime where it is installed
+(``pip install onnxruntime onnxscript``).
 
 AOTInductor compiles for minutes; TORCH_PJRT_BENCH_MODELS names some of the models ("resnet18,gpt2"). All processes
 have the same number of threads, and are timed in turns: each ratio is the median of the rounds' ratios.
@@ -6,12 +7,14 @@ have the same number of threads, and are timed in turns: each ratio is the media
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -66,7 +69,7 @@ class Timed:
         self.process.wait()
 
 
-def in_turns(name: str, ours: Timed, theirs: Timed, target: float) -> Result:
+def in_turns(name: str, ours: Timed, theirs: Timed, target: float, against: str) -> Result:
     calls = max(1, int(0.3 / ours(1)))
     rounds = [(ours(calls), theirs(calls)) for _ in range(ROUNDS)]
     ours.end()
@@ -74,7 +77,7 @@ def in_turns(name: str, ours: Timed, theirs: Timed, target: float) -> Result:
     ratio = statistics.median(a / b for a, b in rounds)
     best = min(a for a, _ in rounds) / min(b for _, b in rounds)
     ours_s, theirs_s = (statistics.median(times) for times in zip(*rounds, strict=True))
-    return Result(name, ours_s, theirs_s, ratio, target, against=AOTI, ratio_of_best=best)
+    return Result(name, ours_s, theirs_s, ratio, target, against=against, ratio_of_best=best)
 
 
 def resnet18() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -115,18 +118,23 @@ def gpt2_decode() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 MODELS = {"resnet18": (resnet18, 1.1), "gpt2": (gpt2_decode, 1.0)}
 
 
-def beside_aoti(name: str, bench: Path, folder: Path, plugin: str) -> Result:
+def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator[Result]:
     make, target = MODELS[name]
     torch.manual_seed(0)
     model, inputs = make()
     torch_pjrt.export(model, inputs).save(folder / f"{name}.pjrt")
+    torch.save(inputs, folder / f"{name}.pt")
     with torch.no_grad():
         exported = torch.export.export(model, inputs)
         package = torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / f"{name}.pt2"))
-    torch.save(inputs, folder / f"{name}.pt")
-    ours = Timed(bench, "time", folder / f"{name}.pjrt", plugin)
-    theirs = Timed(sys.executable, ROOT / "bench/deploy/aoti.py", package, folder / f"{name}.pt")
-    return in_turns(f"{name}: a call from C++", ours, theirs, target)
+        others = [(AOTI, "aoti.py", str(package))]
+        if importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnxscript"):
+            torch.onnx.export(exported, (), str(folder / f"{name}.onnx"), dynamo=True)
+            others.append(("ONNX Runtime", "ort.py", str(folder / f"{name}.onnx")))
+    for against, script, path in others:
+        ours = Timed(bench, "time", folder / f"{name}.pjrt", plugin)
+        theirs = Timed(sys.executable, ROOT / "bench/deploy" / script, path, folder / f"{name}.pt")
+        yield in_turns(f"{name}: a call from C++", ours, theirs, target, against)
 
 
 def call(bench: Path, folder: Path, plugin: str) -> Result:
@@ -173,5 +181,6 @@ def measure() -> list[Result]:
         folder = Path(made)
         results = large(bench, folder, plugin)
         results.append(call(bench, folder, plugin))
-        results += [beside_aoti(name, bench, folder, plugin) for name in chosen if name in MODELS]
+        for name in chosen:
+            results += beside_others(name, bench, folder, plugin) if name in MODELS else []
     return results

@@ -33,6 +33,18 @@ def a_view_of_it(x: torch.Tensor) -> torch.Tensor:
     return made * 1
 
 
+def a_clone_of_it(x: torch.Tensor) -> torch.Tensor:
+    made = torch.tensor([0.0, 1.0], device=x.device).clone()
+    made.view(2).add_(x.sum())
+    return made
+
+
+def of_its_kind(x: torch.Tensor) -> torch.Tensor:
+    made = x.new_tensor([0.0, 1.0])
+    made += x.sum()
+    return made
+
+
 def a_parameter(x: torch.Tensor) -> torch.Tensor:
     made = nn.Parameter(torch.tensor([0.0, 1.0], device=x.device))
     with torch.no_grad():
@@ -56,7 +68,7 @@ def moved_to_anothers(x: torch.Tensor) -> torch.Tensor:
     return there
 
 
-MAKERS = (made_of_a_list, a_view_of_it, a_parameter, as_it_is, moved, moved_to_anothers)
+MAKERS = (made_of_a_list, a_view_of_it, a_clone_of_it, of_its_kind, a_parameter, as_it_is, moved, moved_to_anothers)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -106,7 +118,7 @@ def test_writes_to_memory_that_only_the_capture_saw(device: str) -> None:
         made.add_(x.sum().to(made.device) if device == "cpu" else 1)
         return made.sum() + x
 
-    with pytest.raises(torch_pjrt.CaptureError, match=r"torch\.from_numpy and the like.*copy it first"):
+    with pytest.raises(torch_pjrt.CaptureError, match=r"torch\.from_numpy, torch\.Tensor and the like.*copy it first"):
         torch_pjrt.compile_step(fresh_array)(x)
     kept = torch.from_numpy(array)
 

@@ -173,9 +173,7 @@ class Recording(TorchFunctionMode):
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
         self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
         self.on_cpu: set[int] = set()  # the memory of placeholders for tensors of the CPU
-        self.constants: dict[
-            int, torch.UntypedStorage
-        ] = {}  # what torch.tensor made in the function, anew in each call
+        self.constants: dict[int, torch.UntypedStorage] = {}  # what calls made of values, anew in each call
         self.made = Made(self.trace.reached)
         self.start = _C.node_id(torch.zeros((), device=DEVICE)) or 0
 
@@ -299,8 +297,8 @@ class Recording(TorchFunctionMode):
         for index, piece in enumerate(self.pieces):
             if piece.container is piece.real and changed[self.position(index)] and sys.getrefcount(piece.real) <= 3:
                 raise CaptureError(
-                    "the function writes into a tensor that it makes of memory of its own (torch.from_numpy and the "
-                    "like), which only the capture would see: copy it first (torch.tensor(array), or .clone())"
+                    "the function writes into a tensor that it makes of memory of its own (torch.from_numpy, torch.Tensor "
+                    "and the like), which only the capture would see: copy it first (torch.tensor(array), or .clone())"
                 )
 
     def followers_follow(self) -> bool:
@@ -426,12 +424,14 @@ class Recording(TorchFunctionMode):
             raise kind(f"{name} can't be part of a program: {error}") from error
         if func is T.to or func is getattr(T, "pjrt", None):
             result = self.arrived(func, args, kwargs, result)
-        if func in _device_constructors() and isinstance(result, torch.Tensor) and result.device.type == "pjrt":
-            memory = result.untyped_storage()
-            self.constants.setdefault(memory.data_ptr(), memory)
         found = pytree.tree_leaves(result)
         results = leaves(leaf for leaf in found if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf))
-        self.made.add(leaf for leaf in results if leaf.device.type == "pjrt" and not self.was_there_before(leaf))
+        results = [leaf for leaf in results if leaf.device.type == "pjrt"]
+        for leaf in results:
+            if _C.node_id(leaf) == 0:  # data, as of torch.tensor([...]) and of its clones
+                memory = leaf.untyped_storage()
+                self.constants.setdefault(memory.data_ptr(), memory)
+        self.made.add(results)
         return result
 
 
