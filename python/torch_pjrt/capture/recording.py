@@ -298,7 +298,8 @@ class Recording(TorchFunctionMode):
             if piece.container is piece.real and changed[self.position(index)] and sys.getrefcount(piece.real) <= 3:
                 raise CaptureError(
                     "the function writes into a tensor that it makes of memory of its own (torch.from_numpy, "
-                    "torch.Tensor and the like), which only the capture would see: copy it first (torch.tensor(array), or .clone())"
+                    "torch.Tensor and the like), which only the capture would see: copy it first (torch.tensor(array), "
+                    "or .clone())"
                 )
 
     def followers_follow(self) -> bool:
