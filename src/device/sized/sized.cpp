@@ -22,6 +22,7 @@
 
 #include "device/services/modes.h"
 #include "device/tensor/access.h"
+#include "device/tensor/storage.h"
 
 namespace tpjrt::device {
 namespace {
@@ -47,6 +48,7 @@ Results nonzero(c10::ArrayRef<c10::IValue> arguments) {
   const int64_t count = count_of(self);
   if (self.dim() == 0) return {at::empty({count, 0}, integers)};
   const at::Tensor all = at::nonzero_static(self, rounded_size(count, self.numel()), 0);
+  if (self.dim() == 1) return {all.as_strided({count, 1}, {1, count})};
   return {beginning(all.t().contiguous(), 1, count).t()};
 }
 
@@ -251,12 +253,23 @@ int64_t rounded_size(int64_t size, int64_t most) {
   return std::min(up, most);
 }
 
+// Is there no value to count, because somebody else traces? The host's way says so by the call's name.
+static bool rests_on_placeholder(const at::Tensor& tensor) {
+  if (!is_pjrt(tensor)) return false;
+  const std::lock_guard lock(graph::graph_lock());
+  const graph::Value& value = storage_of(tensor)->cell.value();
+  if (!value) return false;
+  if (value.is_leaf()) return !value.node->data;
+  return value.node->component && graph::Component::root(value.node->component.get())->traced;
+}
+
 bool run_sized(const Operator& op, torch::jit::Stack& stack) {
   const auto found = all().find(op.name);
   if (found == all().end() || tracing() || stays_lazy()) return false;
   const size_t first = stack.size() - op.arguments.size();
   const c10::ArrayRef<c10::IValue> arguments(stack.data() + first, op.arguments.size());
   if (!arguments[0].isTensor() || !is_pjrt(arguments[0].toTensor())) return false;
+  if (rests_on_placeholder(arguments[0].toTensor())) return false;
   Results results = found->second(arguments);
   if (results.empty()) return false;
   stack.resize(first);
