@@ -1,9 +1,13 @@
 // A recursive descent, and back.
 #include "file/json.h"
 
+#include <locale.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <unordered_set>
 
 namespace tpjrt::file {
@@ -98,9 +102,12 @@ class Parser {
       const auto [rest, error] = std::from_chars(token.data(), end, integer);
       if (error == std::errc() && rest == end) return Json(integer);
     }
-    double real = 0;
-    const auto [rest, error] = std::from_chars(token.data(), end, real);
-    if (error != std::errc() || rest != end || token.empty()) {
+    // Not from_chars, which older systems have for integers alone.
+    static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+    const std::string copy(token);
+    char* rest = nullptr;
+    const double real = strtod_l(copy.c_str(), &rest, plain);
+    if (token.empty() || rest != copy.data() + copy.size() || !std::isfinite(real)) {
       at_ = start;
       fail("expected a value");
     }

@@ -27,6 +27,11 @@ __asm__(".symver first_dlsym, dlsym@" FIRST);
 __asm__(".symver first_dlerror, dlerror@" FIRST);
 __asm__(".symver first_pthread_once, pthread_once@" FIRST);
 __asm__(".symver first_pow, pow@" FIRST);
+__asm__(".symver first_exp, exp@" FIRST);
+__asm__(".symver first_log, log@" FIRST);
+__asm__(".symver first_rdlock, pthread_rwlock_rdlock@" FIRST);
+__asm__(".symver first_wrlock, pthread_rwlock_wrlock@" FIRST);
+__asm__(".symver first_unlock, pthread_rwlock_unlock@" FIRST);
 
 extern "C" {
 
@@ -36,6 +41,11 @@ void* first_dlsym(void* library, const char* name);
 char* first_dlerror();
 int first_pthread_once(pthread_once_t* control, void (*routine)());
 double first_pow(double base, double exponent);
+double first_exp(double x);
+double first_log(double x);
+int first_rdlock(pthread_rwlock_t* lock);
+int first_wrlock(pthread_rwlock_t* lock);
+int first_unlock(pthread_rwlock_t* lock);
 
 void* __wrap_dlopen(const char* file, int mode) { return first_dlopen(file, mode); }
 int __wrap_dlclose(void* library) { return first_dlclose(library); }
@@ -43,6 +53,12 @@ void* __wrap_dlsym(void* library, const char* name) { return first_dlsym(library
 char* __wrap_dlerror() { return first_dlerror(); }
 int __wrap_pthread_once(pthread_once_t* control, void (*routine)()) { return first_pthread_once(control, routine); }
 double __wrap_pow(double base, double exponent) { return first_pow(base, exponent); }
+
+double __wrap_exp(double x) { return first_exp(x); }
+double __wrap_log(double x) { return first_log(x); }
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t* lock) { return first_rdlock(lock); }
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t* lock) { return first_wrlock(lock); }
+int __wrap_pthread_rwlock_unlock(pthread_rwlock_t* lock) { return first_unlock(lock); }
 
 // Before 2.33 these were inline, of functions that newer headers don't declare. The kernel's structure is glibc's.
 int __wrap_stat(const char* path, struct stat* found) {
