@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.module_at import module_at
 from torch_pjrt.libraries.known import KNOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def maker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("libraries_table", ROOT / "tools/libraries_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "libraries_table", module)
-    spec.loader.exec_module(module)
-    return module
+def maker() -> ModuleType:
+    return module_at(ROOT / "tools/libraries_table.py", "libraries_table")
 
 
 def test_the_table_is_the_tests(maker: ModuleType) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -11,20 +9,16 @@ from types import ModuleType
 import pytest
 import torch
 
+from tests.module_at import module_at
+
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # of the rows that say "rule" or "decomposition", one of so many is made again
 OTHERS = 4  # of the others one of so many
 
 
 @pytest.fixture
-def maker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("op_table", ROOT / "tools/op_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "op_table", module)
-    spec.loader.exec_module(module)
-    return module
+def maker() -> ModuleType:
+    return module_at(ROOT / "tools/op_table.py", "op_table")
 
 
 @pytest.mark.host_memory

@@ -2,16 +2,9 @@
 #include "engine/run/host_draws.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/complex.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/log1p.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
