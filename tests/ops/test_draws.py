@@ -119,3 +119,16 @@ def test_through_torch_distributions() -> None:
     assert concentration.grad.isfinite().all()
     assert 0.4 < torch.distributions.Beta(concentration[:, 0], concentration[:, 1]).sample().mean().item() < 0.6
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_uniform_numbers_are_drawn_on_the_device_and_the_same_in_out(dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    values = torch.rand(50, 4, dtype=dtype, device="pjrt")
+    torch.manual_seed(3)
+    out = torch.empty(0, dtype=dtype, device="pjrt")
+    torch.rand(50, 4, out=out)
+    assert torch.equal(out, values)
+    parts = torch.view_as_real(values).cpu()
+    assert parts.min() >= 0 and parts.max() < 1 and (parts[..., 0] != parts[..., 1]).all()
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

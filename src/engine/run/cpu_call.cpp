@@ -2,6 +2,7 @@
 #include "engine/run/cpu_call.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <memory>
@@ -64,6 +65,10 @@ Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
   return kernel ? Way::kKernel : Way::kNone;
 }
 
+struct Silent : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+} silent;
+
 }  // namespace
 
 at::Tensor empty_of(const graph::TensorType& type) {
@@ -92,6 +97,7 @@ CpuCall::CpuCall(graph::SignaturePtr signature)
       kernel_(has_kernel(*signature)),
       may_fail_halfway_(is_of_integers(*signature)),
       widens_(sums_in_16_bits(*signature)),
+      is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
       host_kernel_(host_kernel(*signature)) {
   way_ = way_of(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, c10::Device(c10::kCPU));
@@ -162,7 +168,11 @@ void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack&
   form_->push(stack, node.numbers, [&](uint32_t operand) {
     return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
   });
-  s.op->callBoxed(stack);
+  {
+    std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
+    if (C10_UNLIKELY(is_warned_of_)) guard.emplace(&silent);
+    s.op->callBoxed(stack);
+  }
   device::take_tensors(stack, results);
   // Without what is returned and written.
   const size_t fresh = s.results.size() - s.mutated.size();

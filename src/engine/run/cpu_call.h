@@ -66,6 +66,7 @@ class CpuCall {
   bool kernel_ = false;            // PyTorch has one
   bool may_fail_halfway_ = false;  // when it has written some of the result already
   bool widens_ = false;            // 16-bit floats to 32 bits before the kernel
+  bool is_warned_of_ = false;      // by the recorder: of degrees of freedom
   std::atomic<bool> refused_ = false;
   HostKernel host_kernel_ = nullptr;
   std::optional<device::StackForm> form_;  // of kKernel
