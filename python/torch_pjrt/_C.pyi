@@ -52,6 +52,7 @@ __all__: list[str] = [
     "handler_version",
     "has_no_values",
     "host_backend",
+    "host_of",
     "host_view",
     "if_else",
     "in_forked_child",
@@ -466,6 +467,7 @@ def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
 
 def host_backend(host: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
+def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
 def host_view(arg0: torch.Tensor) -> torch.Tensor:
     """
     a CPU tensor with the values; over the device's own memory where that is the host's, so not to be written

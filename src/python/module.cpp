@@ -151,6 +151,7 @@ PYBIND11_MODULE(_C, m) {
     engine.sync(cells_of(tensors), cause.c_str());
   });
   m.def("host_backend", &device::make_host_backend, py::arg("host"));
+  m.def("host_of", &device::host_of, py::arg("backend"));
   m.def("begin_optimizer_step", &device::begin_optimizer_step);
   m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
     struct End {

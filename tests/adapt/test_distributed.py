@@ -19,6 +19,21 @@ def test_a_backend_has_its_name() -> None:
 
 
 @pytest.mark.parametrize("backend", ["pjrt", None])
-def test_it_says_that_there_are_no_collectives(tmp_path: Path, backend: str | None) -> None:
-    with pytest.raises(NotImplementedError, match=r"no collectives on device 'pjrt'.*init_process_group\('gloo'\)"):
-        dist.init_process_group(backend, init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+def test_a_world_of_one_process(tmp_path: Path, backend: str | None) -> None:
+    dist.init_process_group(backend, init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        for device in ("cpu", "pjrt"):
+            x = torch.ones(2, device=device)
+            dist.all_reduce(x)
+            assert x.tolist() == [1, 1]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_it_is_begun_once(tmp_path: Path) -> None:
+    dist.init_process_group("pjrt", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="trying to initialize the default process group twice"):
+            dist.init_process_group("pjrt", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    finally:
+        dist.destroy_process_group()

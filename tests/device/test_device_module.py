@@ -102,6 +102,15 @@ def test_several_devices() -> None:
 
 
 @pytest.mark.host_memory
+def test_each_process_of_torchrun_has_the_device_of_its_number() -> None:
+    program = (
+        "import torch; x = torch.ones(2, device='pjrt:1'); assert torch.pjrt.device_count() == {} and x.sum() == 2"
+    )
+    run(program.format(3), LOCAL_WORLD_SIZE="3", LOCAL_RANK="1")
+    run(program.format(2), LOCAL_WORLD_SIZE="3", LOCAL_RANK="1", TORCH_PJRT_CPU_DEVICES="2")
+
+
+@pytest.mark.host_memory
 def test_options_of_the_client() -> None:
     run("import torch; assert torch.pjrt.device_count() == 3", TORCH_PJRT_CLIENT_OPTIONS="cpu_device_count=3")
     program = """

@@ -1,9 +1,14 @@
-"""The device among the backends of ``torch.distributed``: its name, which whoever has an accelerator is asked for, and
-a backend for its tensors in the groups of others."""
+"""The device among the backends of ``torch.distributed``.
+
+Where ranks are processes, ``"pjrt"`` is gloo by way of the host (``src/device/host/process_group.h``): a plugin for
+CPUs has no collectives between processes. A group of ``"pjrt"``, which is what no backend at all means, takes tensors
+on the CPU too, and one of ``"gloo"`` or ``"fake"`` takes the device's.
+"""
 
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -11,25 +16,42 @@ import torch
 from torch_pjrt import _C
 
 
-def _refuse(*_arguments: Any) -> Any:
-    raise NotImplementedError(
-        "there are no collectives on device 'pjrt': torch.distributed.init_process_group('gloo') has those of tensors "
-        "on the CPU"
-    )
+def _of_processes(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """The backend ``"pjrt"`` of a group whose ranks are processes."""
+    from torch.distributed import ProcessGroupGloo, is_gloo_available
+
+    if not is_gloo_available():
+        raise NotImplementedError(
+            "collectives between processes on device 'pjrt' are gloo's, which this build of PyTorch doesn't have"
+        )
+    return _C.host_backend(ProcessGroupGloo(store, rank, size, timeout))
 
 
 def _serve(group: Any) -> None:
-    """``"gloo"`` serves the device by way of the host, ``"fake"`` as it serves all devices."""
+    """What a group's backend has for one of the CPU and this device, it has for the other."""
     from torch.distributed import ProcessGroup
 
+    if not isinstance(group, ProcessGroup):
+        return
     cpu, ours = torch.device("cpu"), torch.device("pjrt")
-    if not isinstance(group, ProcessGroup) or cpu not in group._device_types or ours in group._device_types:
+    there = group._device_types
+    if ours in there:
+        backend = group._get_backend(ours)
+        host = _C.host_of(backend)
+        if host is not None and cpu not in there:
+            name, description = group.group_name, group.group_desc  # any of the backends is asked for them
+            group._register_backend(cpu, ProcessGroup.BackendType.GLOO, host)
+            group._set_group_name(name)
+            group._set_group_desc(description)
+        if host is not None or backend.name() != "gloo":
+            return  # else "cpu:gloo,pjrt:gloo"
+    elif cpu in there:
+        backend = group._get_backend(cpu)
+    else:
         return
-    backend = group._get_backend(cpu)
-    if backend.name() not in ("fake", "gloo"):
-        return
-    served = backend if backend.name() == "fake" else _C.host_backend(backend)
-    group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
+    if backend.name() in ("fake", "gloo"):
+        served = backend if backend.name() == "fake" else _C.host_backend(backend)
+        group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
 
 
 def _serve_new_groups() -> None:
@@ -51,5 +73,5 @@ def _serve_new_groups() -> None:
 
 def install() -> None:
     if torch.distributed.is_available():
-        torch.distributed.Backend.register_backend("pjrt", _refuse, devices=["pjrt"])
+        torch.distributed.Backend.register_backend("pjrt", _of_processes, devices=["pjrt"])
         _serve_new_groups()

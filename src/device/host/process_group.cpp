@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/host/host.h"
+#include "device/services/counters.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -30,14 +31,38 @@ WorkPtr finished(Tensors results) {
   return Work::create_from_future(future);
 }
 
+// What a call does with its tensors: adds and compares them, or only takes them elsewhere.
+enum class Does { kReduces, kMoves };
+
+// Is it a dtype that gloo computes in?
+bool gloo_has(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kByte:
+    case at::kChar:
+    case at::kInt:
+    case at::kLong:
+    case at::kBool:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat:
+    case at::kDouble: return true;
+    default: return false;
+  }
+}
+
+// Other values are taken elsewhere as their bytes, in a dimension behind theirs.
+at::Tensor as_moved(const at::Tensor& host) {
+  return gloo_has(host.scalar_type()) ? host : host.unsqueeze(-1).view(at::kByte);
+}
+
 // One call. As with any backend, what it writes is no in-place op to autograd.
 class HostCollective {
  public:
-  explicit HostCollective(std::string op) : op_(std::move(op)) { check_may_run_on_host(op_, kReason); }
+  HostCollective(std::string op, Does does) : op_(std::move(op)), does_(does) { check_may_run_on_host(op_, kReason); }
 
   Tensors reads(const Tensors& tensors) {
     Tensors hosts;
-    for (const at::Tensor& tensor : tensors) hosts.push_back(to_host(tensor));
+    for (const at::Tensor& tensor : tensors) hosts.push_back(given(to_host(tensor, /*writes=*/false)));
     return hosts;
   }
   Lists reads(const Lists& lists) {
@@ -48,8 +73,9 @@ class HostCollective {
   Tensors writes(const Tensors& tensors) {
     Tensors hosts;
     for (const at::Tensor& tensor : tensors) {
-      hosts.push_back(at::empty(tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.dtype())));
-      written_.emplace_back(tensor, hosts.back());
+      const at::Tensor host = at::empty(tensor.sizes(), at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+      hosts.push_back(given(host));
+      written_.emplace_back(tensor, host);
     }
     return hosts;
   }
@@ -59,8 +85,18 @@ class HostCollective {
     return hosts;
   }
   Tensors updates(const Tensors& tensors) {
-    Tensors hosts = reads(tensors);
-    for (size_t i = 0; i < tensors.size(); ++i) written_.emplace_back(tensors[i], hosts[i]);
+    Tensors hosts;
+    for (const at::Tensor& tensor : tensors) {
+      const at::Tensor host = to_host(tensor, /*writes=*/true);
+      hosts.push_back(given(host));
+      written_.emplace_back(tensor, host);
+    }
+    return hosts;
+  }
+  // What is read until wait(): other programs may have taken its memory by then.
+  Tensors copies(const Tensors& tensors) {
+    Tensors hosts;
+    for (const at::Tensor& tensor : tensors) hosts.push_back(given(to_host(tensor, /*writes=*/true)));
     return hosts;
   }
 
@@ -72,20 +108,37 @@ class HostCollective {
   Tensors take_back() {
     const at::AutoDispatchBelowADInplaceOrView below;
     Tensors results;
-    for (auto& [tensor, host] : written_) results.push_back(tensor.copy_(host));
+    for (auto& [tensor, host] : written_) results.push_back(take_back(tensor, host));
     note_on_host(op_, kReason);
     return results;
   }
 
  private:
-  at::Tensor to_host(const at::Tensor& tensor) const {
+  // The memory that was written becomes the tensor's, uncopied.
+  static at::Tensor take_back(at::Tensor& tensor, const at::Tensor& host) {
+    if (!is_pjrt(tensor)) return tensor.copy_(host);
+    counters().host_transfer_bytes += host.nbytes();
+    return tensor.copy_(device_tensor(host, tensor.device().index(), /*owned=*/true));
+  }
+
+  // The tensor's memory where that will do, else a copy.
+  at::Tensor to_host(const at::Tensor& tensor, bool writes) const {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor plain = tensor.resolve_conj().resolve_neg();
     const at::Tensor host = is_pjrt(plain) ? host_tensor(plain, op_.c_str()) : plain;
-    return host.clone(at::MemoryFormat::Contiguous);
+    return writes ? host.clone(at::MemoryFormat::Contiguous) : host.contiguous();
+  }
+
+  // As gloo takes it.
+  at::Tensor given(const at::Tensor& host) const {
+    if (does_ == Does::kMoves) return as_moved(host);
+    TORCH_CHECK(gloo_has(host.scalar_type()), "[", op_, "] gloo can't reduce ", host.scalar_type(),
+                "; reduce it as another dtype, as in x.to(torch.float32)");
+    return host;
   }
 
   std::string op_;
+  Does does_;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
 };
 
@@ -114,6 +167,8 @@ class Receiving final : public Work {
 
 class HostBackend final : public Backend {
  public:
+  const c10::intrusive_ptr<Backend>& host() const { return host_; }
+
   explicit HostBackend(c10::intrusive_ptr<Backend> host)
       : Backend(host->getRank(), host->getSize()), host_(std::move(host)) {
     setGroupUid(host_->getGroupUid());
@@ -127,76 +182,76 @@ class HostBackend final : public Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { host_->setTimeout(timeout); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
-    return update<&Backend::broadcast>("c10d::broadcast_", tensors, opts);
+    return update<&Backend::broadcast>("c10d::broadcast_", Does::kMoves, tensors, opts);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
-    return update<&Backend::allreduce>("c10d::allreduce_", tensors, opts);
+    return update<&Backend::allreduce>("c10d::allreduce_", Does::kReduces, tensors, opts);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
-    return update<&Backend::allreduce_coalesced>("c10d::allreduce_coalesced_", tensors, opts);
+    return update<&Backend::allreduce_coalesced>("c10d::allreduce_coalesced_", Does::kReduces, tensors, opts);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
-    return update<&Backend::reduce>("c10d::reduce_", tensors, opts);
+    return update<&Backend::reduce>("c10d::reduce_", Does::kReduces, tensors, opts);
   }
   WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
-    return move<&Backend::allgather>("c10d::allgather_", outputs, inputs, opts);
+    return exchange<&Backend::allgather>("c10d::allgather_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
-    HostCollective call("c10d::_allgather_base_");
+    HostCollective call("c10d::_allgather_base_", Does::kMoves);
     Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
   WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
-    return move<&Backend::allgather_coalesced>("c10d::allgather_coalesced_", outputs, inputs, opts);
+    return exchange<&Backend::allgather_coalesced>("c10d::allgather_coalesced_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override {
-    return move<&Backend::allgather_into_tensor_coalesced>("c10d::allgather_into_tensor_coalesced_", outputs, inputs,
-                                                           opts);
+    return exchange<&Backend::allgather_into_tensor_coalesced>("c10d::allgather_into_tensor_coalesced_", Does::kMoves,
+                                                               outputs, inputs, opts);
   }
   WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
-    return move<&Backend::gather>("c10d::gather_", outputs, inputs, opts);
+    return exchange<&Backend::gather>("c10d::gather_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
-    return move<&Backend::scatter>("c10d::scatter_", outputs, inputs, opts);
+    return exchange<&Backend::scatter>("c10d::scatter_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
-    return move<&Backend::reduce_scatter>("c10d::reduce_scatter_", outputs, inputs, opts);
+    return exchange<&Backend::reduce_scatter>("c10d::reduce_scatter_", Does::kReduces, outputs, inputs, opts);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
-    HostCollective call("c10d::_reduce_scatter_base_");
+    HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces);
     Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
     return call.finish(host_->_reduce_scatter_base(to[0], from[0], opts));
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override {
-    return move<&Backend::reduce_scatter_tensor_coalesced>("c10d::reduce_scatter_tensor_coalesced_", outputs, inputs,
-                                                           opts);
+    return exchange<&Backend::reduce_scatter_tensor_coalesced>("c10d::reduce_scatter_tensor_coalesced_", Does::kReduces,
+                                                               outputs, inputs, opts);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
-    HostCollective call("c10d::alltoall_base_");
+    HostCollective call("c10d::alltoall_base_", Does::kMoves);
     Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
     return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
-    return move<&Backend::alltoall>("c10d::alltoall_", outputs, inputs, opts);
+    return exchange<&Backend::alltoall>("c10d::alltoall_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
-    HostCollective call("c10d::send");
-    Tensors from = call.reads(tensors);
+    HostCollective call("c10d::send", Does::kMoves);
+    Tensors from = call.copies(tensors);
     WorkPtr work = host_->send(from, to, tag);
     call.take_back();
     return work;
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
-    HostCollective call("c10d::recv_");
+    HostCollective call("c10d::recv_", Does::kMoves);
     Tensors to = call.writes(tensors);
     WorkPtr work = host_->recv(to, from, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
-    HostCollective call("c10d::recv_any_source_");
+    HostCollective call("c10d::recv_any_source_", Does::kMoves);
     Tensors to = call.writes(tensors);
     WorkPtr work = host_->recvAnysource(to, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
@@ -208,14 +263,14 @@ class HostBackend final : public Backend {
 
  private:
   template <auto collective, class Options>
-  WorkPtr update(const char* op, Tensors& tensors, const Options& opts) {
-    HostCollective call(op);
+  WorkPtr update(const char* op, Does does, Tensors& tensors, const Options& opts) {
+    HostCollective call(op, does);
     Tensors all = call.updates(tensors);
     return call.finish((host_.get()->*collective)(all, opts));
   }
   template <auto collective, class Outputs, class Inputs, class Options>
-  WorkPtr move(const char* op, Outputs& outputs, Inputs& inputs, const Options& opts) {
-    HostCollective call(op);
+  WorkPtr exchange(const char* op, Does does, Outputs& outputs, Inputs& inputs, const Options& opts) {
+    HostCollective call(op, does);
     Inputs from = call.reads(inputs);
     Outputs to = call.writes(outputs);
     return call.finish((host_.get()->*collective)(to, from, opts));
@@ -228,6 +283,11 @@ class HostBackend final : public Backend {
 
 c10::intrusive_ptr<Backend> make_host_backend(c10::intrusive_ptr<Backend> host) {
   return c10::make_intrusive<HostBackend>(std::move(host));
+}
+
+c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) {
+  const auto* ours = dynamic_cast<const HostBackend*>(backend.get());
+  return ours ? ours->host() : nullptr;
 }
 
 }  // namespace tpjrt::device

@@ -42,13 +42,24 @@ pjrt::Options options_in(const char* variable) {
 
 bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
 
-// The CPU plugin shows four devices by default, each with threads of its own; a CPU is one device here unless
-// TORCH_PJRT_CPU_DEVICES says otherwise. Plugins for other hardware may refuse options they don't know.
+namespace {
+
+// A CPU is one device unless TORCH_PJRT_CPU_DEVICES says otherwise. Of the processes that torchrun started on this host each has
+// a client of its own, and takes from it the device of its number, as programs for GPUs do: "pjrt:LOCAL_RANK" is there.
+int64_t cpu_device_count() {
+  const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
+  if (!count) count = std::getenv("LOCAL_WORLD_SIZE");
+  return count ? std::max(1, std::atoi(count)) : 1;
+}
+
+}  // namespace
+
+// The CPU plugin shows four devices by default, each with threads of its own. Plugins for other hardware may refuse options
+// they don't know.
 pjrt::Options client_options(const PluginChoice& plugin) {
   pjrt::Options options = options_in("TORCH_PJRT_CLIENT_OPTIONS");
   if (is_cpu_plugin(plugin)) {
-    const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
-    options.try_emplace("cpu_device_count", int64_t{count ? std::max(1, std::atoi(count)) : 1});
+    options.try_emplace("cpu_device_count", cpu_device_count());
   }
   // CUDA's plugin takes three quarters of the GPU's memory at once. Where PyTorch uses that GPU too, it takes what it needs.
   const bool is_gpu = plugin.path.find("cuda") != std::string::npos || plugin.path.find("rocm") != std::string::npos;

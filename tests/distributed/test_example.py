@@ -1,0 +1,35 @@
+"""What docs/distributed.md shows runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import fresh, ranks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.host_memory
+def test_the_example_under_torchrun() -> None:
+    """Its losses are one device's, and its checkpoint is read whole: it asks for both by itself."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    script = [ROOT / "examples/llama_torchrun.py", "--steps", "4"]
+    result = subprocess.run([*command, *script], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(re.findall(r"^ +\d+ +\d\.\d{6} +\d\.\d{6}$", result.stdout, re.MULTILINE)) == 4
+    assert "21 parameters in a checkpoint of 4 parts, read by one device" in result.stdout
+
+
+@pytest.mark.host_memory
+def test_the_program_of_the_guide(server: fresh.Server, tmp_path: Path) -> None:
+    (program,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs/distributed.md").read_text(), re.DOTALL)
+    script = tmp_path / "guide.py"
+    counted = "import json\nprint(json.dumps(torch_pjrt.metrics()['host_fallbacks']))\n"
+    script.write_text(f"import torch_pjrt\n{program}{counted}")  # the server's torch has not loaded the backend yet
+    for told in ranks.run(server, script, 2):
+        assert told == {"c10d::_allgather_base_": 1, "c10d::_reduce_scatter_base_": 1}
