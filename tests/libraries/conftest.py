@@ -1,9 +1,32 @@
 """What holds for the tests of libraries."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
+
+from tests import fresh, ranks
+
+TrainsInTwo = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
 def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of their time would be compiles of steps that run a few times."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "xla_backend_optimization_level=0")
+
+
+def check(told: list[Any]) -> None:
+    """Each process has the parameters of one that takes whole batches, and reduced the gradients of three steps."""
+    for each in told:
+        assert each["reductions"] >= 3
+        for found, wanted in zip(each["found"], each["alone"], strict=True):
+            assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+@pytest.fixture
+def trains_in_two(server: fresh.Server, tmp_path: Path) -> TrainsInTwo:
+    """That a library does so, under torchrun."""
+    script = Path(__file__).with_name("of_processes.py")
+    return lambda library: check(ranks.run(server, script, 2, library, tmp_path))

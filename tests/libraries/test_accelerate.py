@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.distributed import HashStore
 
 accelerate = pytest.importorskip("accelerate", reason="accelerate, of requirements.lock")
 
@@ -47,16 +46,6 @@ def started_by_torchrun(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     started = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": 0}
     for name, value in started.items():
         monkeypatch.setenv(name, str(value))
-
-
-def test_several_processes_of_torchrun_do_not_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuses to be one of several processes that `torchrun` started."""
-    started_by_torchrun(monkeypatch, 2)
-    # The true one waits for the other.
-    monkeypatch.setattr(torch.distributed.distributed_c10d, "rendezvous", lambda *_, **__: iter([(HashStore(), 0, 2)]))
-    with pytest.raises(NotImplementedError, match=r"no collectives on device 'pjrt'.*init_process_group\('gloo'\)"):
-        accelerate.Accelerator()
-    assert not torch.distributed.is_initialized()
 
 
 def test_one_process_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,3 +122,9 @@ def test_memory_for_a_device_map() -> None:
     devices = accelerate.infer_auto_device_map(network, accelerate.utils.get_balanced_memory(network))
     assert devices == {"": 0}
     assert accelerate.dispatch_model(network, devices)[0].weight.device == torch.device("pjrt", 0)
+
+
+@pytest.mark.host_memory
+def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
+    """Several processes of `torchrun` or `accelerate launch` train with DDP, each on the device of its number."""
+    trains_in_two("accelerate")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
+import re
 import runpy
+import subprocess
+import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +51,36 @@ def test_device(package: str) -> None:
         assert make(accelerator="pjrt", devices=[0]).strategy.root_device.index == 0
 
 
+@pytest.mark.host_memory
 @pytest.mark.parametrize("package", PACKAGES)
-def test_several_devices_are_refused(package: str) -> None:
-    """One device; several are refused."""
+def test_several_devices_are_as_many_processes(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`devices=2` trains with DDP in two processes, each on a device of its own, by itself and under `torchrun`."""
     for make in makers(package):
-        for devices in (2, [1], "0,1"):
-            with pytest.raises(ValueError, match=r"one device of 'pjrt'.*Pass devices=1"):
+        strategy = make(accelerator="pjrt", devices=2).strategy
+        assert type(strategy).__name__ == "DDPStrategy"
+        assert strategy.parallel_devices == [torch.device("pjrt", 0)] * 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert len(makers(package)[0](accelerator="pjrt").strategy.parallel_devices) == 2
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_devices_that_are_not_there_are_refused(package: str) -> None:
+    for make in makers(package):
+        for devices in ([1], "0,1"):
+            with pytest.raises(ValueError, match=r"'pjrt' has 1 device here.*Pass no more, or the indices of some"):
                 make(accelerator="pjrt", devices=devices)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_processes_that_would_share_a_plugins_devices_are_refused(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_own_memory = types.SimpleNamespace(is_host_memory=False)
+    monkeypatch.setattr(torch.pjrt, "get_device_properties", lambda *_: of_own_memory)
+    monkeypatch.setattr(torch.pjrt, "device_count", lambda: 2)
+    for make in makers(package):
+        with pytest.raises(ValueError, match=r"would each take all of them. Pass devices=1, or a list of one index"):
+            make(accelerator="pjrt", devices=2)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -116,3 +145,20 @@ def test_example(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert "on pjrt:0: 126 steps" in captured.out
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.host_memory
+def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
+    trains_in_two("lightning")
+
+
+@pytest.mark.host_memory
+def test_two_processes_that_it_starts(tmp_path: Path) -> None:
+    command = [sys.executable, Path(__file__).with_name("of_processes.py"), "lightning", tmp_path]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert result.returncode == 0, result.stderr
+    told = [json.loads(text) for text in re.findall(r"{[^}]*}", result.stdout)]  # both write there
+    assert len(told) == 2, result.stdout
+    for each in told:
+        for found, wanted in zip(each["found"], each["alone"], strict=True):
+            assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,9 @@ def test_example(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count("on pjrt:0: losses") == 2
     assert "went the same way" in out
+
+
+@pytest.mark.host_memory
+def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
+    """Several processes, with DDP."""
+    trains_in_two("transformers")

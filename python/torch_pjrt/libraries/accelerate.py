@@ -25,13 +25,34 @@ def _state(library: Adaptation, module: ModuleType) -> None:
 
         return default_device
 
-    library.of_this_device(module.PartialState.default_device)
-    library.around(module.PartialState, "default_device", told)
-    library.around(module.PartialState, "__init__", _alone)
+    def of_several(inner: Any) -> Any:
+        def prepare(
+            self: Any, cpu: bool = False, sagemaker_dp: bool = False, backend: str | None = None
+        ) -> tuple[str | None, Any]:
+            chosen, kind = inner(self, cpu, sagemaker_dp, backend)
+            return "pjrt" if chosen == "nccl" else chosen, kind
+
+        return prepare
+
+    def set_up(inner: Any) -> Any:
+        def set_device(self: Any) -> None:
+            inner(self)
+            if self.device.type == "pjrt" and self.num_processes > 1:
+                tell("accelerate")
+
+        return set_device
+
+    state = module.PartialState
+    for function in (state.default_device, state._prepare_backend, state.set_device):
+        library.of_this_device(function)
+    library.around(state, "default_device", told)
+    library.around(state, "_prepare_backend", of_several)
+    library.around(state, "set_device", set_up)
+    library.around(state, "__init__", _alone)
 
 
 def _alone(inner: Any) -> Any:
-    """A single process that ``torchrun`` started needs no collectives, of which this device has none."""
+    """A single process that ``torchrun`` started needs no collectives, each of which would cut a step."""
 
     def init(self: Any, cpu: bool = False, **kwargs: Any) -> None:
         named = os.environ.get("ACCELERATE_TORCH_DEVICE", "pjrt")

@@ -4,6 +4,7 @@ which is also what ``"auto"`` and ``"gpu"`` mean where no other is there."""
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,11 @@ import torch
 from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
 from torch_pjrt.libraries.words import or_out_of_memory
+
+
+def _a_process_each() -> bool:
+    """Has each process devices of its own? So it is on a CPU, where a client makes as many as are asked for."""
+    return bool(torch.pjrt.get_device_properties().is_host_memory)
 
 
 def _accelerator(base: type, parse: Any) -> type:
@@ -34,11 +40,18 @@ def _accelerator(base: type, parse: Any) -> type:
         def parse_devices(devices: Any) -> list[int]:
             here = torch.pjrt.device_count()
             given = parse(devices)
+            if isinstance(given, int) and given > here and _a_process_each():
+                return [index % here for index in range(given)]
             indices = list(range(here if given == -1 else given)) if isinstance(given, int) else list(given)
-            if len(indices) != 1 or not 0 <= indices[0] < here:
+            if not all(0 <= index < here for index in indices):
                 raise ValueError(
-                    f"devices={devices!r}: Lightning runs on one device of 'pjrt' (here: {here}); several need "
-                    "collectives, which torch.distributed hasn't for it yet. Pass devices=1, or a list of one index"
+                    f"devices={devices!r}: 'pjrt' has {here} device{'s' * (here > 1)} here, as "
+                    "torch.pjrt.device_count() says. Pass no more, or the indices of some"
+                )
+            if len(indices) > 1 and not _a_process_each():
+                raise ValueError(
+                    f"devices={devices!r}: Lightning runs on one device of this plugin, as the processes that it "
+                    "starts would each take all of them. Pass devices=1, or a list of one index"
                 )
             return indices
 
@@ -48,7 +61,7 @@ def _accelerator(base: type, parse: Any) -> type:
 
         @staticmethod
         def auto_device_count() -> int:
-            return 1
+            return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes
 
         @staticmethod
         def is_available() -> bool:
@@ -76,7 +89,9 @@ def _register(library: Adaptation, module: ModuleType, registry: str, fabric: st
     _add(library, getattr(module, registry), "pjrt", accelerator, description="PJRTAccelerator")
 
 
-def _strategies(library: Adaptation, module: ModuleType, registry: str) -> None:
+def _strategies(library: Adaptation, module: ModuleType, registry: str, ddp: str) -> None:
+    library.of_this_device(getattr(module.DDPStrategy, ddp))
+    library.of_this_device(module.FSDPStrategy.setup_environment)
     strategies, one = getattr(module, registry), module.SingleDeviceStrategy
     _add(library, strategies, "single_pjrt", one, description="one device of 'pjrt'", device="pjrt:0")
 
@@ -117,7 +132,7 @@ def _memory(library: Adaptation, module: ModuleType) -> None:
 def _install_fabric(library: Adaptation, fabric: str) -> None:
     then = functools.partial
     library.after_import(f"{fabric}.accelerators", then(_register, registry="ACCELERATOR_REGISTRY", fabric=fabric))
-    library.after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY"))
+    library.after_import(f"{fabric}.strategies", then(_strategies, registry="STRATEGY_REGISTRY", ddp="setup_module"))
     library.after_import(f"{fabric}.utilities.device_parser", _device_parser)
     library.after_import(f"{fabric}.utilities.seed", _seed)
     library.after_import(
@@ -128,7 +143,7 @@ def _install_fabric(library: Adaptation, fabric: str) -> None:
 def _install_pytorch(library: Adaptation, pytorch: str, fabric: str) -> None:
     then, accelerators = functools.partial, f"{pytorch}.accelerators"
     library.after_import(accelerators, then(_register, registry="AcceleratorRegistry", fabric=fabric))
-    library.after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry"))
+    library.after_import(f"{pytorch}.strategies", then(_strategies, registry="StrategyRegistry", ddp="_setup_model"))
     library.after_import(f"{pytorch}.utilities.memory", _memory)
     library.after_import(f"{pytorch}.trainer.setup", then(_setup, accelerators=accelerators))
     library.after_import(
