@@ -1,4 +1,4 @@
-"""Ranks that are processes: each way to begin them, and each collective beside gloo's of the CPU."""
+"""Ranks that are processes: each way to begin them, each collective beside gloo's of the CPU, and training."""
 
 from __future__ import annotations
 
@@ -42,3 +42,24 @@ def test_collectives(server: fresh.Server, how: str, size: int, backend: str) ->
             "c10d::send",
             "c10d::recv_",
         }
+
+
+@pytest.mark.host_memory
+def test_collectives_that_are_checked(server: fresh.Server) -> None:
+    """PyTorch then puts a group of its own around each backend."""
+    for told in ranks.run(server, HERE / "collectives.py", 2, "pjrt", TORCH_DISTRIBUTED_DEBUG="DETAIL"):
+        assert told["counted"]["c10d::allreduce_"] > 0
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("size", [2, 4])
+def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
+    """Parameters are compared with those of whole batches on the CPU, and a checkpoint goes on in another mesh. A step
+    is cut by its collectives alone, and ends once."""
+    for told in ranks.run(server, HERE / "training.py", size, tmp_path):
+        assert len(told) == {2: 11, 4: 13}[size]
+        assert told["DDP"] == {"syncs": 2, "c10d::allreduce_": 1}
+        assert {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"} <= set(told["FSDP2"])
+        del told["FSDP2 offloaded"]  # which steps on the CPU
+        for way, counted in told.items():
+            assert counted.pop("syncs") <= sum(counted.values()) + 1, way

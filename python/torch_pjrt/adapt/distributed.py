@@ -37,7 +37,7 @@ def _serve(group: Any) -> None:
     there = group._device_types
     if ours in there:
         backend = group._get_backend(ours)
-        host = _C.host_of(backend)
+        host = _C.host_of(getattr(backend, "wrapped_pg", backend))  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
         if host is not None and cpu not in there:
             name, description = group.group_name, group.group_desc  # any of the backends is asked for them
             group._register_backend(cpu, ProcessGroup.BackendType.GLOO, host)

@@ -1,0 +1,221 @@
+"""Run as each of several processes: trains by each way of torch.distributed, and compares with whole batches on the
+CPU. Prints a JSON of the syncs and collectives of the last step of each way."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from torch import nn
+from torch.distributed._composable.replicate import replicate
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+import torch_pjrt
+
+STEPS, BATCH = 3, 8
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+DEVICE = torch.device("pjrt", RANK)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = x + self.down(torch.relu(self.up(self.norm(x))))
+        return result
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(16, 5)  # rows that don't divide
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        result: torch.Tensor = self.head(x)
+        return result
+
+
+Wrap = Callable[[nn.Module], nn.Module | None]
+Optimizer = Callable[[Any], torch.optim.Optimizer]
+
+
+def adam(parameters: Any, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.01, **options)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def of_each(parameters: Any) -> torch.optim.Optimizer:
+    """For DTensors of several meshes or among other parameters, which PyTorch's foreach forms and clipping refuse."""
+    return adam(parameters, foreach=False)
+
+
+def data(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(step)
+    return torch.randn(BATCH, 16, generator=drawn), torch.randn(BATCH, 5, generator=drawn)
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, device: torch.device, part: int, parts: int
+) -> None:
+    clips = optimizer.defaults.get("foreach") is not False
+    for step in steps:
+        x, y = (t.chunk(parts)[part].to(device) for t in data(step))
+        torch_pjrt.reset_metrics()
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        if isinstance(model, FullyShardedDataParallel):
+            model.clip_grad_norm_(1.0)
+        elif clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return Network()
+
+
+def alone(make: Optimizer, steps: int = STEPS) -> list[torch.Tensor]:
+    model = network()
+    train(model, make(model.parameters()), range(steps), torch.device("cpu"), 0, 1)
+    return [p.detach() for p in model.parameters()]
+
+
+def sharded(model: nn.Module, mesh: DeviceMesh, **options: Any) -> None:
+    for block in model.blocks:  # type: ignore[union-attr]
+        fully_shard(block, mesh=mesh, **options)
+    fully_shard(model, mesh=mesh, **options)
+
+
+def tensor_parallel(model: nn.Module, mesh: DeviceMesh) -> None:
+    for block in model.blocks:  # type: ignore[union-attr]
+        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def checkpointed(model: nn.Module, mesh: DeviceMesh) -> None:
+    model.blocks = nn.ModuleList([checkpoint_wrapper(block) for block in model.blocks])  # type: ignore[union-attr]
+    sharded(model, mesh)
+
+
+def check(model: nn.Module, wanted: list[torch.Tensor], bound: float) -> None:
+    for found, expected in zip(model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(whole(found), expected, rtol=0, atol=bound)
+
+
+def tried(wrap: Wrap, make: Optimizer = adam, parts: int = SIZE, bound: float = 1e-5) -> dict[str, Any]:
+    """``parts``: into how many a batch is split, of which as many ranks in a row take the same one."""
+    wanted = alone(make)
+    model = network().to(DEVICE)
+    model = wrap(model) or model
+    train(model, make(model.parameters()), range(STEPS), DEVICE, RANK * parts // SIZE, parts)
+    metrics = torch_pjrt.metrics()
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model):
+            check(model, wanted, bound)
+    else:
+        check(model, wanted, bound)
+    return {"syncs": metrics["syncs"], **metrics["host_fallbacks"]}
+
+
+def ways() -> dict[str, Callable[[], dict[str, Any]]]:
+    line = init_device_mesh("pjrt", (SIZE,))
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    ddp = DistributedDataParallel
+    found = {
+        "DDP": lambda: tried(lambda m: ddp(m, device_ids=[RANK])),
+        "DDP in buckets": lambda: tried(
+            lambda m: ddp(m, bucket_cap_mb=0.001, gradient_as_bucket_view=True, find_unused_parameters=True)
+        ),
+        "replicate": lambda: tried(lambda m: replicate(m, device_mesh=line) and None),
+        "FSDP2": lambda: tried(lambda m: sharded(m, line)),
+        "FSDP2 fused": lambda: tried(lambda m: sharded(m, line), lambda p: adam(p, fused=True)),
+        "FSDP2 SGD": lambda: tried(lambda m: sharded(m, line, reshard_after_forward=False), sgd),
+        "FSDP2 bfloat16": lambda: tried(lambda m: sharded(m, line, mp_policy=half), bound=0.06),
+        "FSDP2 recomputed": lambda: tried(lambda m: checkpointed(m, line)),
+        "FSDP2 offloaded": lambda: tried(lambda m: sharded(m, line, offload_policy=CPUOffloadPolicy())),
+        "FSDP": lambda: tried(lambda m: FullyShardedDataParallel(m, device_id=DEVICE, use_orig_params=True), sgd),
+        "tensor parallel": lambda: tried(lambda m: tensor_parallel(m, line), of_each, parts=1),
+    }
+    if SIZE == 4:
+        square = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
+
+        def both(model: nn.Module) -> None:
+            tensor_parallel(model, square["tp"])
+            sharded(model, square["dp"])
+
+        found["HSDP"] = lambda: tried(lambda m: sharded(m, square))
+        found["FSDP2 and tensor parallel"] = lambda: tried(both, of_each, parts=2)
+    return found
+
+
+def resumed(folder: str) -> None:
+    """A checkpoint of one mesh goes on in another, the optimizer too, and is read by one device."""
+    wanted = alone(adam, STEPS + 2)
+    line = init_device_mesh("pjrt", (SIZE,))
+    rows = init_device_mesh("pjrt", (SIZE // 2, 2), mesh_dim_names=("copies", "parts"))
+
+    def made(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = network().to(DEVICE)
+        sharded(model, mesh)
+        return model, adam(model.parameters())
+
+    model, optimizer = made(line)
+    train(model, optimizer, range(STEPS), DEVICE, RANK, SIZE)
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    checkpoint.save(state, checkpoint_id=folder)
+    written = {name: whole(tensor) for name, tensor in model.state_dict().items()}
+
+    model, optimizer = made(rows)
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    checkpoint.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(model, optimizer, range(STEPS, STEPS + 2), DEVICE, RANK, SIZE)
+    check(model, wanted, 1e-5)
+
+    single = Network().to(DEVICE)
+    read = {"model": single.state_dict()}
+    checkpoint.load(read, checkpoint_id=folder, no_dist=True)
+    for name, tensor in single.state_dict().items():
+        assert torch.equal(tensor.cpu(), written[name])
+
+
+def main(folder: str) -> None:
+    dist.init_process_group(device_id=DEVICE, timeout=timedelta(seconds=60))
+    torch.pjrt.set_device(DEVICE)
+    told = {name: run() for name, run in ways().items()}
+    resumed(folder)
+    print(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1])
