@@ -70,6 +70,17 @@ def moves(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
         dist.all_gather_into_tensor(out, make(2, 3))
         return out
 
+    def gathered_flat(make: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """Sizes are not gloo's: what counts is the memory, as SyncBatchNorm has it."""
+        x = make(3)
+        if x.device.type == "cpu":
+            out = x.new_empty(3 * size, *x.shape[1:])
+            dist.all_gather_into_tensor(out, x)
+            return out
+        out = x.new_empty(1, 3 * size)
+        dist.all_gather_into_tensor(out, x)
+        return out
+
     def gathered_list(make: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
         out = [make(2, 1, 2) for _ in range(size)]
         dist.all_gather(out, make(2, 1, 2))
@@ -110,6 +121,7 @@ def moves(rank: int, size: int) -> Iterator[tuple[str, Ours]]:
         return received
 
     yield "all_gather_into_tensor", gathered
+    yield "all_gather_into_tensor of other sizes", gathered_flat
     yield "all_gather", gathered_list
     yield "broadcast", broadcast
     yield "all_to_all_single", exchanged

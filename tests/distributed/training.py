@@ -3,6 +3,7 @@ CPU. Prints a JSON of the syncs and collectives of the last step of each way."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -20,6 +21,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -153,6 +156,7 @@ def ways() -> dict[str, Callable[[], dict[str, Any]]]:
         "DDP in buckets": lambda: tried(
             lambda m: ddp(m, bucket_cap_mb=0.001, gradient_as_bucket_view=True, find_unused_parameters=True)
         ),
+        "ZeRO": lambda: tried(ddp, lambda p: ZeroRedundancyOptimizer(p, torch.optim.AdamW, lr=0.01)),
         "replicate": lambda: tried(lambda m: replicate(m, device_mesh=line) and None),
         "FSDP2": lambda: tried(lambda m: sharded(m, line)),
         "FSDP2 fused": lambda: tried(lambda m: sharded(m, line), lambda p: adam(p, fused=True)),
@@ -173,6 +177,59 @@ def ways() -> dict[str, Callable[[], dict[str, Any]]]:
         found["HSDP"] = lambda: tried(lambda m: sharded(m, square))
         found["FSDP2 and tensor parallel"] = lambda: tried(both, of_each, parts=2)
     return found
+
+
+class Synchronized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+        self.norm, self.plain = nn.BatchNorm2d(4), nn.BatchNorm2d(4, affine=False, track_running_stats=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.plain(self.norm(self.convolution(x)).relu()).square().mean((2, 3)))
+        return result
+
+
+def synchronized(dtype: torch.dtype, bound: float) -> None:
+    """SyncBatchNorm over parts of 3 and 1 of each 4 is BatchNorm over the whole."""
+
+    def trained(device: torch.device, of_ranks: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model: nn.Module = Synchronized()
+        if of_ranks:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model).to(device)
+            model = DistributedDataParallel(model, device_ids=[RANK])
+        optimizer = sgd(model.parameters())
+        for step in range(STEPS):
+            x = torch.randn(2 * SIZE, 3, 6, 5, generator=torch.Generator().manual_seed(step))
+            whole_batch = len(x)
+            if of_ranks:
+                x = x.split([3, 1] * (SIZE // 2))[RANK]
+            optimizer.zero_grad()
+            with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+                loss = model(x.to(device)).square().sum() * (SIZE if of_ranks else 1) / whole_batch
+            loss.backward()
+            optimizer.step()
+        return [t.detach().cpu() for t in (*model.parameters(), *model.buffers())]
+
+    for found, wanted in zip(trained(DEVICE, True), trained(torch.device("cpu"), False), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=bound, atol=bound)
+
+
+def pipelined() -> None:
+    """A layer a rank, over pieces of a batch: the gradients are those of the whole."""
+    layers = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(SIZE)]
+    x, y = torch.randn(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for layer in layers:
+        for p in layer.parameters():
+            dist.broadcast(p.data, src=0)
+    stage = PipelineStage(copy.deepcopy(layers[RANK]).to(DEVICE), RANK, SIZE, DEVICE)
+    schedule = ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+    first, last = RANK == 0, RANK == SIZE - 1
+    schedule.step(*[x.to(DEVICE)] * first, target=y.to(DEVICE) if last else None)
+    nn.functional.mse_loss(nn.Sequential(*layers)(x), y).backward()
+    for found, wanted in zip(stage.submod.parameters(), layers[RANK].parameters(), strict=True):
+        torch.testing.assert_close(found.grad, wanted.grad, check_device=False)
 
 
 def resumed(folder: str) -> None:
@@ -210,6 +267,9 @@ def main(folder: str) -> None:
     dist.init_process_group(device_id=DEVICE, timeout=timedelta(seconds=60))
     torch.pjrt.set_device(DEVICE)
     told = {name: run() for name, run in ways().items()}
+    synchronized(torch.float32, 1e-5)
+    synchronized(torch.bfloat16, 0.05)
+    pipelined()
     resumed(folder)
     print(json.dumps(told))
     dist.barrier()

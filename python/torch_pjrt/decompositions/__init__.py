@@ -21,7 +21,7 @@ from torch_pjrt.decompositions import (
     suppression,
 )
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
-from torch_pjrt.decompositions.undecomposed import histogram, outlines
+from torch_pjrt.decompositions.undecomposed import histogram, outlines, synchronized
 
 
 def every() -> dict[str, Callable[..., Any]]:
@@ -55,4 +55,5 @@ __all__ = [
     "recurrent_layer",
     "recurrent_modules",
     "suppression",
+    "synchronized",
 ]

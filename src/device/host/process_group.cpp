@@ -55,6 +55,13 @@ at::Tensor as_moved(const at::Tensor& host) {
   return gloo_has(host.scalar_type()) ? host : host.unsqueeze(-1).view(at::kByte);
 }
 
+// Ranks' parts lie one behind the other, whatever the sizes: gloo would split the first dimension.
+Tensors flat(const Tensors& hosts) {
+  Tensors found;
+  for (const at::Tensor& host : hosts) found.push_back(host.view(-1));
+  return found;
+}
+
 // One call. As with any backend, what it writes is no in-place op to autograd.
 class HostCollective {
  public:
@@ -198,7 +205,7 @@ class HostBackend final : public Backend {
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
     HostCollective call("c10d::_allgather_base_", Does::kMoves);
-    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
   WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
@@ -220,7 +227,7 @@ class HostBackend final : public Backend {
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
     HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces);
-    Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
+    Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
     return call.finish(host_->_reduce_scatter_base(to[0], from[0], opts));
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
