@@ -25,6 +25,7 @@ os.environ.setdefault("TORCH_PJRT_CACHE", "0")
 import torch  # noqa: E402
 
 from tests.ops.opinfo import OPS, UNSUPPORTED, on_device, samples, tensors  # noqa: E402
+from tests.sparse.layouts import parts  # noqa: E402
 from torch_pjrt import _C  # noqa: E402
 
 WAYS = ("rule", "decomposition", "kernel", "host")  # the later one tells more
@@ -49,7 +50,7 @@ class Told:
             if "reason" in entry:
                 self.by.setdefault("host", set()).add(bare(entry["op"]))
                 self.why[bare(entry["op"])] = entry["reason"]
-        for op, way in _C.ways([x for x in results if x.device.type == "pjrt"]):
+        for op, way in _C.ways([part for x in results for part in parts(x) if part.device.type == "pjrt"]):
             self.by.setdefault(way, set()).add(bare(op))
 
     @property

@@ -34,9 +34,6 @@ UNPREDICTABLE = {
 # What the device doesn't do, by the name in OPS, with the reason.
 UNSUPPORTED: dict[str, str] = {
     "chalf": "XLA has no complex type of two 16-bit floats",
-    "to_sparse": "the device holds strided tensors only",
-    "sparse.sampled_addmm": "sparse CSR layout: the device holds strided tensors only",
-    "sparse.mm.reduce": "sparse CSR layout: the device holds strided tensors only",
     **dict.fromkeys(
         ("torch.ops.aten._flash_attention_forward", "torch.ops.aten._efficient_attention_forward",
          "nn.functional.batch_norm.without_cudnn"), "PyTorch has samples for CUDA alone: nothing to compare with"),
@@ -76,7 +73,10 @@ def on_the_host(name: str) -> bool:
 
 
 # PyTorch itself refuses views with gaps between their elements, or leaves them to the CPU.
-WITHOUT_GAPS = {"native_group_norm", "torch._scaled_mm", "torch._scaled_mm_v2", "view_as_complex"}
+WITHOUT_GAPS = {
+    "native_group_norm", "sparse.mm.reduce", "sparse.sampled_addmm", "torch._scaled_mm", "torch._scaled_mm_v2",
+    "view_as_complex",
+}  # fmt: skip
 
 # (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs more than
 # the general tolerance, on the CPU too.
@@ -103,8 +103,9 @@ def to_device(tree: Any) -> Any:
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach()
-        whole = plain.untyped_storage().nbytes() // max(1, plain.itemsize)
-        if plain.layout == torch.strided and whole != plain.numel() and not plain.is_conj() and not plain.is_neg():
+        is_strided = plain.layout == torch.strided
+        whole = plain.untyped_storage().nbytes() // max(1, plain.itemsize) if is_strided else plain.numel()
+        if whole != plain.numel() and not plain.is_conj() and not plain.is_neg():
             # A view: the memory around it goes along.
             memory = torch.as_strided(plain, (whole,), (1,), 0).to(DEVICE)
             moved = memory.as_strided(plain.size(), plain.stride(), plain.storage_offset())

@@ -41,6 +41,7 @@ def test_an_out_of_another_dtype(name: str) -> None:
             assert said_of(lambda s=moved, outs=on_it, given=given: run_out(op, s, given(outs))) == expected
             if expected == ("done",) and op.name not in UNPREDICTABLE:
                 for actual, wanted in zip(on_it, outs, strict=True):
-                    assert actual.stride() == wanted.stride()
+                    if wanted.layout == torch.strided:
+                        assert actual.stride() == wanted.stride()
                     # Computed in the usual dtype, and rounded to the other.
                     torch.testing.assert_close(actual.cpu(), wanted, rtol=1e-2, atol=1e-3, equal_nan=True)

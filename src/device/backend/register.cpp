@@ -83,13 +83,9 @@ at::Tensor _nested_tensor_from_mask(const at::Tensor& /*tensor*/, const at::Tens
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
-      "] the pjrt device holds strided tensors of float, integer, bool "
-      "or complex dtypes only; call .to_dense() on a sparse tensor and .dequantize() on a quantized "
-      "one before it goes to the device, pad a nested one, and make embeddings without sparse=True");
-}
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>()); }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+      "] the pjrt device holds strided and sparse tensors of float, integer, bool or complex dtypes only; call "
+      ".dequantize() on a "
+      "quantized tensor before it goes to the device, and pad a nested one or make it with layout=torch.jagged");
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());

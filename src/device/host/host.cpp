@@ -126,8 +126,7 @@ class HostCall {
     for (const Moved& moved : moved_) {
       if (moved.host.is_same(host)) return moved.device;
     }
-    TORCH_CHECK_NOT_IMPLEMENTED(host.layout() == c10::kStrided, "[", op_.name, "] gives a tensor of layout ",
-                                host.layout(), ", which the pjrt device can't hold; run it on the CPU");
+    if (host.layout() != c10::kStrided) return host.to(c10::Device(kPjrt, device_));
     return device_tensor(host, device_, host.use_count() <= 2);
   }
 

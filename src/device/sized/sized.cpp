@@ -21,6 +21,7 @@
 #include <unordered_map>
 
 #include "device/services/modes.h"
+#include "device/sized/runs.h"
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 
@@ -139,30 +140,6 @@ Results repeat_interleave(c10::ArrayRef<c10::IValue> arguments) {
   return {beginning(found, 0, count).to(repeats.scalar_type())};
 }
 
-// Runs of equal elements, of which `starts` says where each begins: one of each, for each element its run, and their lengths.
-struct Runs {
-  at::Tensor places, inverse, counts;  // along the elements as they lie
-  int64_t count = 0;
-};
-Runs runs(const at::Tensor& starts) {
-  Runs all;
-  const int64_t n = starts.numel();
-  all.count = count_of(starts);
-  const int64_t size = rounded_size(all.count, n);
-  const at::Tensor ends = positions(starts, size + 1, n);  // where the next begins
-  all.places = ends.narrow(0, 0, size).clamp_max(n - 1);
-  all.inverse = starts.to(c10::kLong).cumsum(0).sub(1);
-  all.counts = beginning(ends.narrow(0, 1, size).sub(ends.narrow(0, 0, size)), 0, all.count);
-  return all;
-}
-
-// Where one of (n, …) differs from the one before it.
-at::Tensor starts_of(const at::Tensor& x) {
-  const at::Tensor rows = x.reshape({x.size(0), -1});
-  const at::Tensor other = rows.narrow(0, 1, x.size(0) - 1).ne(rows.narrow(0, 0, x.size(0) - 1)).any(1);
-  return at::constant_pad_nd(other, {1, 0}, true);
-}
-
 bool may_be_unique(const at::Tensor& self) { return self.numel() > 0 && !c10::isComplexType(self.scalar_type()); }
 
 at::Tensor no_integers(const at::Tensor& like) { return at::empty({0}, like.options().dtype(c10::kLong)); }
@@ -245,6 +222,25 @@ const std::unordered_map<std::string_view, Sized>& all() {
 }
 
 }  // namespace
+
+Runs runs(const at::Tensor& starts) {
+  Runs all;
+  const int64_t n = starts.numel();
+  all.count = count_of(starts);
+  const int64_t size = rounded_size(all.count, n);
+  const at::Tensor ends = positions(starts, size + 1, n);  // where the next begins
+  all.places = ends.narrow(0, 0, size).clamp_max(n - 1);
+  all.inverse = starts.to(c10::kLong).cumsum(0).sub(1);
+  all.counts = beginning(ends.narrow(0, 1, size).sub(ends.narrow(0, 0, size)), 0, all.count);
+  return all;
+}
+
+// Where one of (n, …) differs from the one before it.
+at::Tensor starts_of(const at::Tensor& x) {
+  const at::Tensor rows = x.reshape({x.size(0), -1});
+  const at::Tensor other = rows.narrow(0, 1, x.size(0) - 1).ne(rows.narrow(0, 0, x.size(0) - 1)).any(1);
+  return at::constant_pad_nd(other, {1, 0}, true);
+}
 
 int64_t rounded_size(int64_t size, int64_t most) {
   int64_t step = 1;

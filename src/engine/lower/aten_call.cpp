@@ -81,11 +81,19 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
 
 }  // namespace
 
+namespace {
+bool may_be_called(const Signature& signature, ops::Target target) {
+  return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty();
+}
+}  // namespace
+
 bool is_aten_call(const Signature& signature, ops::Target target) {
-  if (target != ops::Target::kCpuWithKernels || !signature.op || signature.random || !signature.mutated.empty())
-    return false;
-  const c10::OperatorHandle& op = *signature.op;
-  return op.schema().name().starts_with("aten::") && op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  return may_be_called(signature, target) && signature.op->schema().name().starts_with("aten::") &&
+         signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+bool is_own_kernel(const Signature& signature, ops::Target target) {
+  return may_be_called(signature, target) && signature.op->schema().name().starts_with("torch_pjrt::sparse_");
 }
 
 bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {

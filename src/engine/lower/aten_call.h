@@ -8,6 +8,10 @@ namespace tpjrt::engine {
 // Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that nothing writes to and nothing draws by.
 bool is_aten_call(const graph::Signature& signature, ops::Target target);
 
+// The same for an op of this project's that has a CPU kernel (Note [Sparse products]): before its decomposition, where PyTorch's ops are
+// called after.
+bool is_own_kernel(const graph::Signature& signature, ops::Target target);
+
 // Does the kernel take such arguments, and says nothing? What it refuses or warns of is the host's to say, at the user's line; a
 // program's thread has nobody who listens. Tried, where the operands are small.
 bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);

@@ -321,6 +321,12 @@ const char* way_of(const Signature& signature) {
 bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   auto lowering = std::make_shared<CallLowering>();
   std::string why;
+  if (is_own_kernel(signature, target)) {
+    lowering->by_aten = true;
+    signature.lowering = lowering;
+    if (try_emit(signature, numbers, target, why)) return true;
+    lowering->by_aten = false;
+  }
   lowering->rule = ops::RuleTable::instance().find(signature.name);
   if (lowering->rule) {
     signature.lowering = lowering;

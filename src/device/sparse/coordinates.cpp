@@ -1,0 +1,63 @@
+// Places of COO tensors, and PyTorch's own hook for numbering them.
+#include "device/sparse/coordinates.h"
+
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+namespace tpjrt::device {
+
+at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes) {
+  at::Tensor flat;
+  for (int64_t dim = 0; dim < indices.size(0); ++dim) {
+    const at::Tensor row = indices.select(0, dim);
+    flat = dim == 0 ? row : flat.mul(sizes[static_cast<size_t>(dim)]).add(row);
+  }
+  return flat.defined() ? flat : at::zeros({indices.size(1)}, indices.options());
+}
+
+at::Tensor flat_places(const at::Tensor& sparse) { return flat_places(sparse._indices(), sparse.sizes()); }
+
+Found find_in(const at::Tensor& sorted, const at::Tensor& wanted) {
+  const at::Tensor position = at::searchsorted(sorted.contiguous(), wanted.contiguous()).clamp_max(sorted.size(0) - 1);
+  return {position, sorted.index_select(0, position).eq(wanted)};
+}
+
+at::Tensor where_chosen(const at::Tensor& chosen, const at::Tensor& values) {
+  std::vector<int64_t> sizes(static_cast<size_t>(values.dim()), 1);
+  sizes[0] = chosen.size(0);
+  return at::where(chosen.reshape(sizes), values, at::zeros({}, values.options()));
+}
+
+at::Tensor summed_at(const at::Tensor& places, const at::Tensor& values, int64_t n) {
+  const c10::ScalarType dtype = values.scalar_type();
+  const c10::ScalarType wide = dtype == c10::kBool                 ? c10::kInt
+                               : c10::isReducedFloatingType(dtype) ? c10::kFloat
+                                                                   : dtype;
+  std::vector<int64_t> sizes = values.sizes().vec();
+  sizes[0] = n;
+  return at::zeros(sizes, values.options().dtype(wide)).index_add(0, places, values.to(wide)).to(dtype);
+}
+
+void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& indices, const at::Tensor& values,
+            bool is_coalesced) {
+  at::SparseTensorImpl* impl = at::sparse::get_sparse_impl(sparse);
+  impl->raw_resize_(indices.size(0), values.dim() - 1, sizes);
+  at::sparse::alias_into_sparse(sparse, indices, values);
+  impl->set_coalesced(is_coalesced);
+}
+
+}  // namespace tpjrt::device
+
+// ATen/native/sparse/SparseStubs.h, which torch's wheels don't bring.
+namespace at::native {
+using flatten_indices_fn = Tensor (*)(const Tensor& indices, IntArrayRef size);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
+
+static Tensor flatten_indices_on_device(const Tensor& indices, IntArrayRef size) {
+  return tpjrt::device::flat_places(indices, size);
+}
+REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &flatten_indices_on_device)
+}  // namespace at::native

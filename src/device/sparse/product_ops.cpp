@@ -1,0 +1,214 @@
+// torch_pjrt::sparse_mm and sparse_sampled_mm: products of matrices in a sparse layout, as ops of indices and values.
+//
+// Note [Sparse products]: a product of a sparse tensor is recorded as one op on the strided tensors that it is made of, so that the
+// program has it whole. On the CPU its kernel gives them to PyTorch's, which is MKL's; elsewhere it is rows gathered, multiplied and
+// summed by segment, which is what its composite kernel says.
+#include <ATen/Context.h>
+#include <ATen/ops/_convert_indices_from_coo_to_csr.h>
+#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sparse_sampled_addmm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include "device/record/recorder.h"
+#include "device/sparse/coordinates.h"
+#include "device/sparse/product.h"
+
+namespace tpjrt::device {
+namespace {
+
+c10::Layout layout_of(c10::string_view name) {
+  if (name == "coo") return c10::kSparse;
+  if (name == "csr") return c10::kSparseCsr;
+  if (name == "csc") return c10::kSparseCsc;
+  if (name == "bsr") return c10::kSparseBsr;
+  TORCH_CHECK(name == "bsc", "[torch_pjrt::sparse_mm] layout is '", name, "'; one of coo, csr, csc, bsr, bsc is meant");
+  return c10::kSparseBsc;
+}
+
+bool is_by_column(c10::Layout layout) { return layout == c10::kSparseCsc || layout == c10::kSparseBsc; }
+
+at::Tensor mm_meta(const at::Tensor& /*compressed*/, const at::Tensor& /*plain*/, const at::Tensor& values,
+                   const at::Tensor& dense, c10::string_view /*layout*/, int64_t rows) {
+  return at::empty({rows, dense.size(1)}, values.options());
+}
+
+at::Tensor mm_composite(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
+                        const at::Tensor& dense, c10::string_view layout, int64_t rows) {
+  const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
+  const c10::ScalarType dtype = values.scalar_type();
+  const c10::ScalarType wide = c10::isReducedFloatingType(dtype) ? c10::kFloat : dtype;
+  if (values.dim() == 1) {
+    const at::Tensor each = values.to(wide).unsqueeze(1).mul(dense.index_select(0, column).to(wide));
+    return summed_at(row, each, rows).to(dtype);
+  }
+  const int64_t height = values.size(1), width = values.size(2), n = dense.size(1);
+  const at::Tensor blocks = dense.reshape({dense.size(0) / width, width, n}).index_select(0, column);
+  return summed_at(row, at::bmm(values, blocks), rows / height).reshape({rows, n});
+}
+
+void check_bounds(const at::Tensor& indices, int64_t size, const char* which) {
+  if (indices.numel() == 0) return;
+  const auto [least, most] = at::aminmax(indices);
+  const int64_t low = least.item<int64_t>(), high = most.item<int64_t>();
+  TORCH_CHECK(low >= 0 && high < size, "addmm: index out of ", which, " bound: ", low < 0 ? low : high,
+              " not between 1 and ", size);
+}
+
+bool is_sorted(const at::Tensor& x) {
+  const auto* data = x.const_data_ptr<int64_t>();
+  return std::is_sorted(data, data + x.numel());
+}
+
+// Has MKL's product in PyTorch a kernel of the dtype?
+bool is_fast(c10::ScalarType dtype) {
+  return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kComplexFloat || dtype == c10::kComplexDouble;
+}
+
+// PyTorch's kernel of COO goes through the elements one by one, in one thread. By rows or by columns, as they mostly lie, it is MKL's.
+at::Tensor coo_mm_on_cpu(at::Tensor row, at::Tensor column, at::Tensor values, const at::Tensor& dense, int64_t rows) {
+  constexpr int64_t kFewElements = 1 << 14;
+  if (!at::hasMKL() || !is_fast(values.scalar_type()) || values.numel() * dense.size(1) < kFewElements) {
+    const at::Tensor indices = at::stack({row, column});
+    const auto options = values.options().layout(c10::kSparse);
+    return at::mm(at::_sparse_coo_tensor_unsafe(indices, values, {rows, dense.size(0)}, options), dense);
+  }
+  check_bounds(row, rows, "row");
+  check_bounds(column, dense.size(0), "column");
+  row = row.contiguous();
+  column = column.contiguous();
+  if (!is_sorted(row) && is_sorted(column)) {
+    const at::Tensor ends = at::_convert_indices_from_coo_to_csr(column, dense.size(0));
+    return at::mm(at::_sparse_compressed_tensor_unsafe(ends, row, values, {rows, dense.size(0)},
+                                                       values.options().layout(c10::kSparseCsc)),
+                  dense);
+  }
+  if (!is_sorted(row)) {
+    const auto [sorted, order] = row.sort(/*stable=*/true, 0, false);
+    row = sorted;
+    column = column.index_select(0, order);
+    values = values.index_select(0, order);
+  }
+  const at::Tensor ends = at::_convert_indices_from_coo_to_csr(row, rows);
+  return at::mm(at::_sparse_compressed_tensor_unsafe(ends, column, values, {rows, dense.size(0)},
+                                                     values.options().layout(c10::kSparseCsr)),
+                dense);
+}
+
+at::Tensor mm_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
+                     const at::Tensor& dense, c10::string_view layout, int64_t rows) {
+  const c10::Layout kind = layout_of(layout);
+  if (kind == c10::kSparse) return coo_mm_on_cpu(compressed, plain, values, dense, rows);
+  const at::Tensor sparse =
+      at::_sparse_compressed_tensor_unsafe(compressed.contiguous(), plain.contiguous(), values.contiguous(),
+                                           {rows, dense.size(0)}, values.options().layout(kind));
+  return at::mm(sparse, dense);
+}
+
+at::Tensor sampled_meta(const at::Tensor& /*compressed*/, const at::Tensor& plain, const at::Tensor& a,
+                        const at::Tensor& /*b*/, c10::string_view /*layout*/) {
+  return at::empty({plain.size(0)}, a.options());
+}
+
+at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
+                             const at::Tensor& b, c10::string_view layout) {
+  const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
+  return a.index_select(0, row).mul(b.t().index_select(0, column)).sum(1);
+}
+
+at::Tensor sampled_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
+                          const at::Tensor& b, c10::string_view layout) {
+  if (layout != "csr" || !is_fast(a.scalar_type()) || c10::isComplexType(a.scalar_type())) {
+    return sampled_composite(compressed, plain, a, b, layout);
+  }
+  const at::Tensor pattern = at::_sparse_compressed_tensor_unsafe(
+      compressed.contiguous(), plain.contiguous(), at::zeros({plain.size(0)}, a.options()), {a.size(0), b.size(1)},
+      a.options().layout(c10::kSparseCsr));
+  return at::sparse_sampled_addmm(pattern, a, b, /*beta=*/0).values();
+}
+
+// Into the graph as they are: the composite kernel would be taken in the recorder's place.
+void record_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) { record(Operator::of(op), *stack); }
+
+TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
+  m.def(
+      "sparse_mm(Tensor compressed_indices, Tensor plain_indices, Tensor values, Tensor dense, str layout, int rows) "
+      "-> "
+      "Tensor");
+  m.def(
+      "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout) -> "
+      "Tensor");
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) {
+  m.impl("sparse_mm", TORCH_FN(mm_meta));
+  m.impl("sparse_sampled_mm", TORCH_FN(sampled_meta));
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) {
+  m.impl("sparse_mm", TORCH_FN(mm_on_cpu));
+  m.impl("sparse_sampled_mm", TORCH_FN(sampled_on_cpu));
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, CompositeExplicitAutograd, m) {
+  m.impl("sparse_mm", TORCH_FN(mm_composite));
+  m.impl("sparse_sampled_mm", TORCH_FN(sampled_composite));
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, PrivateUse1, m) {
+  m.impl("sparse_mm", torch::CppFunction::makeFromBoxedFunction<&record_whole>());
+  m.impl("sparse_sampled_mm", torch::CppFunction::makeFromBoxedFunction<&record_whole>());
+}
+
+template <class Result, class... Arguments>
+Result call_own(const char* name, Arguments... arguments) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Result(Arguments...)>().call(
+      std::forward<Arguments>(arguments)...);
+}
+
+const char* name_of(c10::Layout layout) {
+  switch (layout) {
+    case c10::kSparse: return "coo";
+    case c10::kSparseCsr: return "csr";
+    case c10::kSparseCsc: return "csc";
+    case c10::kSparseBsr: return "bsr";
+    default: return "bsc";
+  }
+}
+
+}  // namespace
+
+Parts parts_of(const at::Tensor& sparse) {
+  switch (sparse.layout()) {
+    case c10::kSparse: return {sparse._indices().select(0, 0), sparse._indices().select(0, 1), sparse._values()};
+    case c10::kSparseCsr:
+    case c10::kSparseBsr: return {sparse.crow_indices(), sparse.col_indices(), sparse.values()};
+    default: return {sparse.ccol_indices(), sparse.row_indices(), sparse.values()};
+  }
+}
+
+std::pair<at::Tensor, at::Tensor> rows_and_columns(const Parts& parts, c10::Layout layout) {
+  if (layout == c10::kSparse) return {parts.compressed, parts.plain};
+  const at::Tensor each = at::arange(parts.plain.size(0), parts.compressed.options());
+  const at::Tensor expanded =
+      at::searchsorted(parts.compressed.contiguous(), each, /*out_int32=*/false, /*right=*/true).sub(1);
+  return is_by_column(layout) ? std::pair{parts.plain, expanded} : std::pair{expanded, parts.plain};
+}
+
+at::Tensor sparse_mm(const Parts& parts, const at::Tensor& dense, c10::Layout layout, int64_t rows) {
+  return call_own<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                  c10::string_view, int64_t>("torch_pjrt::sparse_mm", parts.compressed, parts.plain, parts.values,
+                                             dense, name_of(layout), rows);
+}
+
+at::Tensor sparse_sampled_mm(const Parts& parts, const at::Tensor& mat1, const at::Tensor& mat2, c10::Layout layout) {
+  return call_own<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                  c10::string_view>("torch_pjrt::sparse_sampled_mm", parts.compressed, parts.plain, mat1, mat2,
+                                    name_of(layout));
+}
+
+}  // namespace tpjrt::device
