@@ -25,6 +25,20 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def instruction_sets() -> str:
+    """Those that libraries choose by: "AVX-512 VNNI BF16, no AMX"."""
+    flags: set[str] = set()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("flags"):
+                flags = set(line.split())
+                break
+    if "avx512f" not in flags:
+        return "AVX2" if "avx2" in flags else platform.machine()
+    more = [name for flag, name in (("avx512_vnni", " VNNI"), ("avx512_bf16", " BF16")) if flag in flags]
+    return f"AVX-512{''.join(more)}, {'AMX' if 'amx_tile' in flags else 'no AMX'}"
+
+
 def commit() -> str:
     result = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return result.stdout.strip() or "unknown"
@@ -42,6 +56,7 @@ def plugin() -> str:
 def facts() -> dict[str, object]:
     return {
         "cpu": cpu_model(),
+        "isa": instruction_sets(),
         "cores": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),

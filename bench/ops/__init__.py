@@ -1,215 +1,132 @@
 """Every op of PyTorch's OpInfo database beside eager: forward and backward, call by call and compiled, sorted by ratio.
 
-A sample is made larger by repeating its tensors along each dimension, so that shapes still fit each other and numbers
-are still those that the op takes. TORCH_PJRT_BENCH_OPS names some of the ops, TORCH_PJRT_BENCH_SIZES some of the sizes,
-TORCH_PJRT_BENCH_DTYPES some of the dtypes. bench/out/ops_table.json has all of it, and
-`./dev python bench/ops` writes the slowest into docs/ops.md.
+The largest size comes first. What was measured is kept in bench/out/ops.jsonl on the way, a line for each (op, dtype,
+size), and a later run goes on from there: remove the file to measure anew, or name what is. The ops are run by a
+process of their own, which may hang or die: then that op is named, and another process goes on with the next.
+TORCH_PJRT_BENCH_OPS names some of the ops (these are measured once more), TORCH_PJRT_BENCH_SIZES some of the sizes,
+TORCH_PJRT_BENCH_DTYPES some of the dtypes, TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes what
+is slowest into docs/ops.md.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
+import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils import _pytree as pytree
-
-import torch_pjrt
 from machine import facts
-from measure import Result, in_turns
+from measure import Result
+from ops.kept import KEPT, SIZES, Timed, Unit, keep, kept
 
-ROOT = Path(__file__).resolve().parents[2]
-OUT = ROOT / "bench/out/ops_table.json"
-DOCUMENT, START, END = ROOT / "docs/ops.md", "<!-- made by bench/ops -->\n", "<!-- end of it -->"
-SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
 DTYPES = ("float32", "bfloat16", "int64")
-MOST = 2.0  # seconds of eager: what takes longer is left out
-ABOVE = 2.0  # what the document names
+# Memory stays the process's: else what else lies there decides which side pays for the page faults of fresh memory.
+MALLOC = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=17179869184:glibc.malloc.arena_max=1"
+LIMIT = 40.0  # seconds for one unit: what takes longer is named
+START = 60.0  # what a process takes until it listens
+MOST_UNITS = 150  # of one process: programs stay in its memory
+WORKER = Path(__file__).resolve().parent / "worker.py"
 
 
-@dataclass
-class Timed:
-    op: str
-    dtype: str
-    size: int
-    direction: str  # "forward" or "backward"
-    way: str  # "by calls" or "compiled"
-    eager: float  # seconds
-    ours: float
+class Worker:
+    """A process that measures the units that it is given, one after the other."""
+
+    def __init__(self) -> None:
+        processor = os.environ.get("TORCH_PJRT_BENCH_PROCESSOR", str(max(os.sched_getaffinity(0))))
+        self.process = subprocess.Popen(
+            ["taskset", "-c", processor, sys.executable, WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_PJRT_CACHE": "0", "GLIBC_TUNABLES": MALLOC},
+        )
+        self.done = 0
+
+    def measure(self, unit: Unit, limit: float = LIMIT) -> dict[str, Any]:
+        """What it says of the unit: "timed", or why there is nothing in "left_out"."""
+        assert self.process.stdin
+        assert self.process.stdout
+        most = limit + (START if self.done == 0 else 0)
+        self.done += 1
+        try:
+            self.process.stdin.write(json.dumps(unit).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return self.gone()
+        if not select.select([self.process.stdout], [], [], most)[0]:
+            self.end()
+            return {"timed": [], "left_out": f"it took longer than {limit:g} s"}
+        line = self.process.stdout.readline()
+        if not line:
+            return self.gone()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def gone(self) -> dict[str, Any]:
+        return {"timed": [], "left_out": f"its process ended with status {self.process.wait()}"}
 
     @property
-    def ratio(self) -> float:
-        return self.ours / self.eager
+    def serves(self) -> bool:
+        return self.process.poll() is None and self.done < MOST_UNITS
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-def larger(tree: Any, size: int) -> Any:
-    """With about ``size`` elements in the largest tensor: each dimension above 1 is repeated as often."""
-    given = [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor) and x.numel()]
-    most = max(given, key=torch.Tensor.numel)
-    wide = sum(n > 1 for n in most.shape)
-    if wide == 0 or most.numel() >= size:
-        return tree
-    times = max(1, round((size / most.numel()) ** (1 / wide)))
-
-    def repeated(x: torch.Tensor) -> torch.Tensor:
-        plain = x.detach().repeat([times if n > 1 else 1 for n in x.shape]) if x.dim() else x.detach().clone()
-        return plain.requires_grad_(x.requires_grad)
-
-    return pytree.tree_map_only(torch.Tensor, repeated, tree)
+def named(variable: str, of: Any) -> list[str]:
+    names = os.environ.get(variable)
+    return [str(x) for x in of if not names or str(x) in names.split(",")]
 
 
-def chosen_sample(op: Any, dtype: torch.dtype, size: int, needs_grad: bool) -> tuple[Any, Any, Any] | None:
-    """The first whose tensors can be made so large, with what eager gives for it."""
-    for sample in list(op.sample_inputs("cpu", dtype, requires_grad=needs_grad))[:12]:
-        tree = (sample.input, sample.args, sample.kwargs)
-        if not any(isinstance(x, torch.Tensor) and x.numel() > 1 for x in pytree.tree_leaves(tree)):
-            continue
-        try:
-            made = larger(tree, size)
-            result = op.op(made[0], *made[1], **made[2])
-        except Exception:
-            continue
-        sizes = [x.numel() for x in pytree.tree_leaves((made, result)) if isinstance(x, torch.Tensor)]
-        if max(sizes, default=0) >= size / 4:
-            return made
-    return None
+def wanted() -> list[Unit]:
+    """The largest first."""
+    import torch
 
-
-def tensors(tree: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
-
-
-def calls(op: Any, made: tuple[Any, Any, Any], backward: bool) -> Callable[[], None] | None:
-    """The op on these; or its backward."""
-    leaves = [x for x in tensors(made) if x.requires_grad]
-    device = any(x.device.type == "pjrt" for x in tensors(made))
-
-    def await_all(values: list[torch.Tensor]) -> None:
-        if device:
-            torch_pjrt.sync([x for x in values if x.device.type == "pjrt"])
-            torch.pjrt.synchronize()
-
-    if not backward:
-
-        def forward() -> None:
-            with torch.no_grad():
-                await_all(tensors(op.op(made[0], *made[1], **made[2])))
-
-        return forward
-    result = op.op(made[0], *made[1], **made[2])
-    given = [x for x in tensors(result) if x.requires_grad]
-    if not given or not leaves:
-        return None
-    ones = [torch.ones_like(x) for x in given]
-    await_all([*given, *ones])
-
-    def run() -> None:
-        found = torch.autograd.grad(given, leaves, ones, retain_graph=True, allow_unused=True)
-        await_all([x for x in found if x is not None])
-
-    return run
-
-
-def timed(name: str, op: Any, dtype: str, size: int) -> Iterator[Timed]:
-    from tests.ops.opinfo import on_device  # noqa: F401 (sets OpInfo up)
-    from torch_pjrt import _C
-
-    kind = getattr(torch, dtype)
-    has_gradient = kind.is_floating_point and op.supports_autograd and kind in op.supported_backward_dtypes("cpu")
-    made = chosen_sample(op, kind, size, has_gradient)
-    if made is None:
-        return
-    moved = pytree.tree_map_only(torch.Tensor, lambda x: x.detach().to("pjrt").requires_grad_(x.requires_grad), made)
-    for direction in ("forward", "backward") if has_gradient else ("forward",):
-        eager = calls(op, made, direction == "backward")
-        if eager is None:
-            continue
-        start = time.perf_counter()
-        eager()
-        if time.perf_counter() - start > MOST:
-            continue
-        for way, policy in (("by calls", "auto"), ("compiled", "first")):
-            _C.set_compile_policy(policy)
-            ours = calls(op, moved, direction == "backward")
-            if ours is None:
-                continue
-            ours()
-            taken = in_turns({"eager": eager, "ours": ours}, rounds=5, turn=0.005)
-            yield Timed(name, dtype, size, direction, way, min(taken["eager"]), min(taken["ours"]))
-
-
-def chosen(named: str | None, of: Any) -> list[Any]:
-    return [x for x in of if str(x) in named.split(",")] if named else list(of)
-
-
-def measured() -> list[Timed]:
     from tests.ops.opinfo import OPS, UNSUPPORTED
 
-    found = []
-    names = [name for name in chosen(os.environ.get("TORCH_PJRT_BENCH_OPS"), OPS) if name not in UNSUPPORTED]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            for dtype in chosen(os.environ.get("TORCH_PJRT_BENCH_DTYPES"), DTYPES):
-                if not OPS[name].supports_dtype(getattr(torch, dtype), "cpu"):
-                    continue
-                for size in chosen(os.environ.get("TORCH_PJRT_BENCH_SIZES"), SIZES):
-                    torch.manual_seed(0)
-                    try:
-                        found += timed(name, OPS[name], dtype, size)
-                    except Exception as error:
-                        print(f"{name}, {dtype}, {size}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
-    return sorted(found, key=lambda one: -one.ratio)
+    anew = bool(os.environ.get("TORCH_PJRT_BENCH_OPS"))
+    done = set() if anew else set(kept().units)
+    ops = [name for name in named("TORCH_PJRT_BENCH_OPS", OPS) if name not in UNSUPPORTED]
+    units = [
+        Unit(op, dtype, int(size))
+        for size in sorted(map(int, named("TORCH_PJRT_BENCH_SIZES", SIZES)), reverse=True)
+        for dtype in named("TORCH_PJRT_BENCH_DTYPES", DTYPES)
+        for op in ops
+        if OPS[op].supports_dtype(getattr(torch, dtype), "cpu")
+    ]
+    return [unit for unit in units if unit not in done]
 
 
 def measure() -> list[Result]:
     """The slowest, of each op once."""
-    found = measured()
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"machine": facts(), "timed": [asdict(one) for one in found]}, indent=1))
+    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
+    units = wanted()
+    KEPT.parent.mkdir(exist_ok=True)
+    machine = facts()
+    worker: Worker | None = None
+    for i, unit in enumerate(units):
+        if time.monotonic() > ends:
+            print(f"{len(units) - i} of {len(units)} are left for the next run", file=sys.stderr)
+            break
+        if worker is None or not worker.serves:
+            if worker is not None:
+                worker.end()
+            worker = Worker()
+        keep(unit, worker.measure(unit), machine)
+    if worker is not None:
+        worker.end()
     results: dict[str, Result] = {}
-    for one in found:
-        if one.size == max(SIZES):
-            label = f"{one.op}, {one.direction}, {one.dtype}, {one.way}"
-            results.setdefault(f"{one.op} {one.way}", Result(label, one.ours, one.eager, one.ratio, None))
+    for one in slowest(kept().timed):
+        label = f"{one.op}, {one.direction}, {one.dtype}, {one.way}"
+        results.setdefault(f"{one.op} {one.way}", Result(label, one.ours, one.eager, one.ratio, None))
     return list(results.values())[:40]
 
 
-def table() -> str:
-    """Of what was measured last: at the largest size, what takes more than ABOVE times what eager does."""
-    told = json.loads(OUT.read_text())
-    found = [Timed(**one) for one in told["timed"]]
-    largest = max(one.size for one in found)
-    cells: dict[tuple[str, str, str], dict[tuple[str, int], float]] = {}
-    for one in found:
-        cells.setdefault((one.op, one.direction, one.dtype), {})[one.way, one.size] = one.ratio
-    sizes = sorted({one.size for one in found})
-    ways = ("by calls", "compiled")
-    worst = {key: max(cell.get((way, largest), 0) for way in ways) for key, cell in cells.items()}
-    above = sorted((key for key in cells if worst[key] > ABOVE), key=lambda key: -worst[key])
-    lines = [
-        f"Of {len(cells)} (op, direction, dtype), {len(above)} take more than {ABOVE:g} times as long as eager's "
-        f"kernels at {largest:,} elements, on one core of {told['machine']['cpu']}.",
-        "",
-        "| op | dtype | " + " | ".join(f"{way}, {size:,}" for way in ways for size in sizes) + " |",
-        "| --- " * (2 + len(ways) * len(sizes)) + "|",
-    ]
-    for key in above:
-        op, direction, dtype = key
-        ratios = [cells[key].get((way, size)) for way in ways for size in sizes]
-        shown = " | ".join("–" if ratio is None else f"{ratio:.1f}" for ratio in ratios)
-        lines.append(f"| {op}{', backward' if direction == 'backward' else ''} | {dtype} | {shown} |")
-    return "\n".join(lines) + "\n"
-
-
-def write_document() -> None:
-    text = DOCUMENT.read_text()
-    before, _, rest = text.partition(START)
-    DOCUMENT.write_text(before + START + "\n" + table() + "\n" + END + rest.partition(END)[2])
+def slowest(timed: list[Timed]) -> list[Timed]:
+    """At the largest size, what does work there."""
+    return sorted((one for one in timed if one.size == max(SIZES) and one.works), key=lambda one: -one.ratio)

@@ -5,6 +5,6 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parents[2])]
 
-from ops import write_document  # noqa: E402
+from ops.table import write_document  # noqa: E402
 
 write_document()

@@ -1,0 +1,70 @@
+"""What was measured, on disk: bench/out/ops.jsonl, of each (op, dtype, size) the last line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "bench/out/ops.jsonl"
+SIZES = (1_000, 30_000, 1_000_000)  # elements of the largest tensor
+LAUNCH = 50e-6  # seconds: what eager does faster at the largest size touches no data, as a view
+
+
+class Unit(NamedTuple):
+    op: str
+    dtype: str
+    size: int
+
+
+@dataclass
+class Timed:
+    op: str
+    dtype: str
+    size: int
+    direction: str  # "forward" or "backward"
+    way: str  # "by calls" or "compiled"
+    eager: float  # seconds of one processor
+    ours: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.eager
+
+    @property
+    def works(self) -> bool:
+        """Does the op touch its elements, and not only say how they are looked at?"""
+        return self.eager > LAUNCH
+
+
+@dataclass
+class Kept:
+    timed: list[Timed] = field(default_factory=list)
+    left_out: dict[Unit, str] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)  # of the last one
+
+
+def keep(unit: Unit, answer: dict[str, Any], machine: dict[str, Any]) -> None:
+    with KEPT.open("a") as file:
+        file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
+
+
+def kept(path: Path = KEPT) -> Kept:
+    all_of = Kept()
+    if not path.exists():
+        return all_of
+    last = {}
+    for line in path.read_text().splitlines():
+        told = json.loads(line)
+        last[Unit(*told["unit"])] = told
+        all_of.machine = told["machine"]
+    for unit, told in last.items():
+        all_of.units.append(unit)
+        for direction, way, eager, ours in told["timed"]:
+            all_of.timed.append(Timed(*unit, direction, way, eager, ours))
+        if told.get("left_out"):
+            all_of.left_out[unit] = told["left_out"]
+    return all_of

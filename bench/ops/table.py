@@ -1,0 +1,74 @@
+"""The table of docs/ops.md, of what is kept in bench/out/ops.jsonl."""
+
+from __future__ import annotations
+
+from ops.kept import LAUNCH, ROOT, SIZES, Kept, Timed, kept
+
+DOCUMENT, START, END = ROOT / "docs/ops.md", "<!-- made by bench/ops -->\n", "<!-- end of it -->"
+ABOVE = 2.0  # what the document names
+DIRECTIONS = {"forward": "", "backward": ", backward"}
+
+
+def share(timed: list[Timed]) -> str:
+    """| ratio below which a half, nine tenths and all but a hundredth are |"""
+    ratios = sorted(one.ratio for one in timed)
+    return " | ".join(f"{ratios[min(len(ratios) - 1, int(part * len(ratios)))]:.2f}" for part in (0.5, 0.9, 0.99))
+
+
+def table(all_of: Kept | None = None) -> str:
+    """At the largest size, what takes more than ABOVE times what eager does; and how the others are spread."""
+    all_of = all_of or kept()
+    largest = max(SIZES)
+    timed = [one for one in all_of.timed if one.works or one.size < largest]
+    at_largest = [one for one in timed if one.size == largest]
+    cells: dict[tuple[str, str, str], dict[tuple[str, int], float]] = {}
+    for one in timed:
+        cells.setdefault((one.op, one.direction, one.dtype), {})[one.way, one.size] = one.ratio
+    ways = ("by calls", "compiled")
+    worst = {key: max(cell.get((way, largest), 0) for way in ways) for key, cell in cells.items()}
+    measured = [key for key in cells if worst[key]]
+    above = sorted((key for key in measured if worst[key] > ABOVE), key=lambda key: -worst[key])
+    launched = {(one.op, one.direction, one.dtype) for one in all_of.timed if one.size == largest and not one.works}
+    machine = all_of.machine
+    where = f"CPU time on one core of {machine['cpu']}, {machine['isa']}, PyTorch {machine['torch']}"
+    lines = [
+        f"Of {len(measured)} (op, direction, dtype), {len(above)} take more than {ABOVE:g} times as long as eager's "
+        f"kernels at {largest:,} elements: {where}. "
+        f"{len(launched)} more do nothing that grows with the data ({LAUNCH * 1e6:g} µs at most: views and the like).",
+        "",
+        "| ratio | of | a half below | nine tenths | 99 of 100 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for way in ways:
+        for direction in DIRECTIONS:
+            for dtype in sorted({one.dtype for one in at_largest}):
+                some = [one for one in at_largest if (one.way, one.direction, one.dtype) == (way, direction, dtype)]
+                if some:
+                    lines.append(f"| {direction}, {way}, {dtype} | {len(some)} | {share(some)} |")
+    if above:
+        sizes = sorted({one.size for one in timed})
+        lines += [
+            "",
+            "| op | dtype | " + " | ".join(f"{way}, {size:,}" for way in ways for size in sizes) + " |",
+            "| --- " * (2 + len(ways) * len(sizes)) + "|",
+        ]
+    for key in above:
+        op, direction, dtype = key
+        ratios = [cells[key].get((way, size)) for way in ways for size in sizes]
+        shown = " | ".join("–" if ratio is None else f"{ratio:.1f}" for ratio in ratios)
+        lines.append(f"| {op}{DIRECTIONS[direction]} | {dtype} | {shown} |")
+    why: dict[str, list[str]] = {}
+    for unit, reason in all_of.left_out.items():
+        if unit.size == largest:
+            why.setdefault(reason, []).append(f"`{unit.op}` ({unit.dtype})")
+    lines += ["", "Not measured at this size:", ""]
+    for reason, units in sorted(why.items(), key=lambda item: -len(item[1])):
+        some = f", {', '.join(units)}" if len(units) < 9 else ""
+        lines.append(f"- {reason.replace('|', '/')}: {len(units)}{some}")
+    return "\n".join(lines) + "\n"
+
+
+def write_document() -> None:
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(START)
+    DOCUMENT.write_text(before + START + "\n" + table() + "\n" + END + rest.partition(END)[2])

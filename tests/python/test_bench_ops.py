@@ -1,0 +1,80 @@
+"""`./dev bench ops`: what is kept on the way, and the table that is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = {"cpu": "a processor", "isa": "AVX2", "torch": "2"}
+
+
+@pytest.fixture(autouse=True)
+def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+
+
+def line(op: str, timed: list[list[Any]], left_out: str = "") -> str:
+    unit = [op, "float32", 1_000_000]
+    return json.dumps({"unit": unit, "timed": timed, "left_out": left_out, "machine": MACHINE}) + "\n"
+
+
+def test_the_last_measurement_counts_and_what_is_slow_is_named(tmp_path: Path) -> None:
+    from ops.kept import Unit, kept
+    from ops.table import table
+
+    path = tmp_path / "ops.jsonl"
+    path.write_text(
+        line("sort", [["forward", "compiled", 1.0, 9.0]])
+        + line("exp", [["forward", "compiled", 1.0, 1.5], ["forward", "by calls", 1.0, 3.25]])
+        + line("view", [["forward", "compiled", 1e-6, 1e-5]])
+        + line("eigh", [], "it took longer than 40 s")
+        + line("sort", [["forward", "compiled", 1.0, 1.25]])
+    )
+    all_of = kept(path)
+    assert [one.ratio for one in all_of.timed if one.op == "sort"] == [1.25]
+    assert all_of.left_out == {Unit("eigh", "float32", 1_000_000): "it took longer than 40 s"}
+    text = table(all_of)
+    assert "Of 2 (op, direction, dtype), 1 take more than 2 times" in text
+    assert "| exp | float32 | 3.2 | 1.5 |" in text
+    assert "| sort |" not in text
+    assert "| view |" not in text  # it does nothing that grows
+    assert "- it took longer than 40 s: 1, `eigh` (float32)" in text
+
+
+def test_samples_grow_so_that_they_still_fit() -> None:
+    from ops.samples import larger as made_larger
+
+    x, index = torch.arange(20.0).reshape(4, 1, 5), torch.tensor([0, 3])
+    larger, (places,) = made_larger((x, (index,)), 2000)
+    assert larger.shape == (40, 1, 50)
+    assert torch.equal(larger[4:8, :, 5:10], x)
+    assert torch.equal(places, index.repeat(10))
+
+
+def test_a_process_that_ends_or_hangs_is_named_and_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import ops
+
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    op = json.loads(line)[0]\n"
+        "    if op == 'dies': os._exit(3)\n"
+        "    if op == 'hangs': time.sleep(100)\n"
+        "    print(json.dumps({'timed': [['forward', 'compiled', 1.0, 1.0]]}), flush=True)\n"
+    )
+    monkeypatch.setattr(ops, "WORKER", script)
+    monkeypatch.setattr(ops, "START", 20.0)
+    units = [ops.Unit(op, "float32", 1000) for op in ("works", "hangs", "dies")]
+    worker = ops.Worker()
+    assert worker.measure(units[0])["timed"]
+    assert worker.measure(units[1], 0.2)["left_out"] == "it took longer than 0.2 s"
+    assert not worker.serves
+    another = ops.Worker()
+    assert another.measure(units[2])["left_out"] == "its process ended with status 3"
+    assert not another.serves
