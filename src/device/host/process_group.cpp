@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <mutex>
 #include <string>
@@ -125,7 +126,9 @@ class HostCollective {
   static at::Tensor take_back(at::Tensor& tensor, const at::Tensor& host) {
     if (!is_pjrt(tensor)) return tensor.copy_(host);
     counters().host_transfer_bytes += host.nbytes();
-    return tensor.copy_(device_tensor(host, tensor.device().index(), /*owned=*/true));
+    // The finished work may still hold the memory, which nobody writes any more.
+    const at::Tensor alone = at::from_blob(host.data_ptr(), host.sizes(), [host](void*) {}, host.options());
+    return tensor.copy_(device_tensor(alone, tensor.device().index(), /*owned=*/true));
   }
 
   // The tensor's memory where that will do, else a copy.
