@@ -57,9 +57,10 @@ def test_training(server: fresh.Server, tmp_path: Path, size: int) -> None:
     """Parameters are compared with those of whole batches on the CPU, and a checkpoint goes on in another mesh. A step
     is cut by its collectives alone, and ends once."""
     for told in ranks.run(server, HERE / "training.py", size, tmp_path):
-        assert len(told) == {2: 12, 4: 14}[size]
+        assert len(told) == {2: 15, 4: 14}[size]
         assert told["DDP"] == {"syncs": 2, "c10d::allreduce_": 1}
         assert {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"} <= set(told["FSDP2"])
-        del told["FSDP2 offloaded"]  # which steps on the CPU
         for way, counted in told.items():
+            if way == "FSDP2 offloaded" or way.endswith(" compiled"):
+                continue  # the one steps on the CPU, the others' programs end at their graphs' breaks
             assert counted.pop("syncs") <= sum(counted.values()) + 1, way

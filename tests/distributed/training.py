@@ -136,7 +136,8 @@ def tried(wrap: Wrap, make: Optimizer = adam, parts: int = SIZE, bound: float = 
     """``parts``: into how many a batch is split, of which as many ranks in a row take the same one."""
     wanted = alone(make)
     model = network().to(DEVICE)
-    model = wrap(model) or model
+    wrapped = wrap(model)
+    model = model if wrapped is None else wrapped
     train(model, make(model.parameters()), range(STEPS), DEVICE, RANK * parts // SIZE, parts)
     metrics = torch_pjrt.metrics()
     if isinstance(model, FullyShardedDataParallel):
@@ -145,6 +146,14 @@ def tried(wrap: Wrap, make: Optimizer = adam, parts: int = SIZE, bound: float = 
     else:
         check(model, wanted, bound)
     return {"syncs": metrics["syncs"], **metrics["host_fallbacks"]}
+
+
+def compiled(wrap: Wrap) -> Wrap:
+    def run(model: nn.Module) -> Any:
+        wrapped = wrap(model)
+        return torch.compile(model if wrapped is None else wrapped, backend="pjrt")
+
+    return run
 
 
 def ways() -> dict[str, Callable[[], dict[str, Any]]]:
@@ -167,6 +176,12 @@ def ways() -> dict[str, Callable[[], dict[str, Any]]]:
         "FSDP": lambda: tried(lambda m: FullyShardedDataParallel(m, device_id=DEVICE, use_orig_params=True), sgd),
         "tensor parallel": lambda: tried(lambda m: tensor_parallel(m, line), of_each, parts=1),
     }
+    if SIZE == 2:
+        found["DDP compiled"] = lambda: tried(compiled(ddp))
+        found["FSDP2 compiled"] = lambda: tried(compiled(lambda m: sharded(m, line)))
+        found["tensor parallel compiled"] = lambda: tried(
+            compiled(lambda m: tensor_parallel(m, line)), of_each, parts=1
+        )
     if SIZE == 4:
         square = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
 
