@@ -8,7 +8,7 @@ import pytest
 
 from tests import fresh, ranks
 
-TrainsInTwo = Callable[[str], None]
+TrainsInTwo = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,6 @@ def check(told: list[Any]) -> None:
 
 @pytest.fixture
 def trains_in_two(server: fresh.Server, tmp_path: Path) -> TrainsInTwo:
-    """That a library does so, under torchrun."""
+    """That a library does so, under torchrun, with variables of its environment."""
     script = Path(__file__).with_name("of_processes.py")
-    return lambda library: check(ranks.run(server, script, 2, library, tmp_path))
+    return lambda library, **environment: check(ranks.run(server, script, 2, library, tmp_path, **environment))

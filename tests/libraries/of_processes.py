@@ -68,6 +68,21 @@ def of_accelerate(rank: int, folder: str) -> list[list[float]]:
     return parameters(accelerator.unwrap_model(model))
 
 
+def of_sharding_accelerate(rank: int, folder: str) -> list[list[float]]:
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="size_based_wrap", min_num_params=1)
+    accelerator = Accelerator(fsdp_plugin=plugin)
+    assert (accelerator.num_processes, accelerator.device) == (2, torch.device("pjrt", rank))
+    model = network()
+    model, optimizer, loader = accelerator.prepare(model, optimizer_of(model), DataLoader(DATA, BATCH // 2))
+    for x, y in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+    return [p.full_tensor().detach().flatten().tolist() for p in model.parameters()]
+
+
 class Regression(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -143,14 +158,20 @@ def of_lightning(rank: int, folder: str) -> list[list[float]]:
     return parameters(module)
 
 
-LIBRARIES = {"accelerate": of_accelerate, "transformers": of_transformers, "lightning": of_lightning}
+LIBRARIES = {
+    "accelerate": of_accelerate,
+    "accelerate, sharding": of_sharding_accelerate,
+    "transformers": of_transformers,
+    "lightning": of_lightning,
+}
+REDUCTIONS = ("c10d::allreduce_", "c10d::_reduce_scatter_base_")
 
 
 def main(library: str, folder: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         found = LIBRARIES[library](int(os.environ.get("LOCAL_RANK", "0")), folder)
     counted = torch_pjrt.metrics()["host_fallbacks"]
-    print(json.dumps({"alone": alone(), "found": found, "reductions": counted["c10d::allreduce_"]}))
+    print(json.dumps({"alone": alone(), "found": found, "reductions": sum(counted.get(op, 0) for op in REDUCTIONS)}))
     torch.distributed.destroy_process_group()
 
 

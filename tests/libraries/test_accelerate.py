@@ -128,3 +128,9 @@ def test_memory_for_a_device_map() -> None:
 def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
     """Several processes of `torchrun` or `accelerate launch` train with DDP, each on the device of its number."""
     trains_in_two("accelerate")
+
+
+@pytest.mark.host_memory
+def test_two_processes_with_fsdp2(trains_in_two: Callable[..., None]) -> None:
+    """`FullyShardedDataParallelPlugin(fsdp_version=2)`."""
+    trains_in_two("accelerate, sharding", ACCELERATE_USE_FSDP="true")  # as `accelerate launch --use_fsdp` sets it
