@@ -35,6 +35,7 @@ NAMED_ONLY = [
     "composites",
     "convolution",
     "products",
+    "sparse",
     "decode",
     "deploy",
     "generate",
@@ -46,7 +47,13 @@ NAMED_ONLY = [
     "ops",
 ]  # they take minutes
 # A file jax.py would hide the library.
-MODULES = {"jax": "jax_doors", "costs": "tiers.costs", "floor": "tiers.floor", "products": "kernels.products"}
+MODULES = {
+    "jax": "jax_doors",
+    "costs": "tiers.costs",
+    "floor": "tiers.floor",
+    "products": "kernels.products",
+    "sparse": "sparse_matrices",
+}
 OUT = ROOT / "bench" / "out"
 
 

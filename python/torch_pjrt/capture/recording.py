@@ -33,7 +33,7 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import form_of, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import form_of, is_sparse, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
 from torch_pjrt.program.tracing_scope import in_backward, tracing
 
 T = torch.Tensor
@@ -206,6 +206,12 @@ class Recording(TorchFunctionMode):
             return known.placeholder
         if is_subclass(real):
             return self.compound(real, name, container, key)
+        if is_sparse(real):
+            raise CaptureError(
+                f"{name} is a sparse tensor ({real.layout}), which a captured program can't hold: make it in the "
+                "function of its indices and values (torch.sparse_coo_tensor, torch.sparse_csr_tensor, …), or leave "
+                "the function to lazy execution, where a step is one program, too"
+            )
         placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
         index = len(self.pieces)

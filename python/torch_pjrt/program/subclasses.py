@@ -14,6 +14,20 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 OF_PYTORCH = ("FakeTensor", "FunctionalTensor")
 
 
+SPARSE_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def is_sparse(value: torch.Tensor) -> bool:
+    """Is it made of strided tensors, without being a subclass?"""
+    return value.layout in SPARSE_PARTS
+
+
 def is_stand_in(value: Any) -> bool:
     """Is it a tensor that stands for one while PyTorch traces?"""
     return type(value).__name__ in OF_PYTORCH and isinstance(value, torch.Tensor)
@@ -109,6 +123,10 @@ def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple
         for name, part in vars(value).items():
             if isinstance(part, torch.Tensor):
                 yield from leaves_of(part, (*path, name))
+        return
+    if is_sparse(value):
+        for name in SPARSE_PARTS[value.layout]:
+            yield (*path, name), getattr(value.detach(), name)()
         return
     if not is_subclass(value):
         yield path, value

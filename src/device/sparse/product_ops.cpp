@@ -5,18 +5,24 @@
 // summed by segment, which is what its composite kernel says.
 #include <ATen/Context.h>
 #include <ATen/ops/_convert_indices_from_coo_to_csr.h>
+#include <ATen/ops/_convert_indices_from_csr_to_coo.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sparse_sampled_addmm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "device/record/recorder.h"
 #include "device/sparse/coordinates.h"
@@ -73,43 +79,62 @@ bool is_fast(c10::ScalarType dtype) {
   return dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kComplexFloat || dtype == c10::kComplexDouble;
 }
 
-// PyTorch's kernel of COO goes through the elements one by one, in one thread. By rows or by columns, as they mostly lie, it is MKL's.
-at::Tensor coo_mm_on_cpu(at::Tensor row, at::Tensor column, at::Tensor values, const at::Tensor& dense, int64_t rows) {
+// The elements' numbers by their rows, and where each row's begin: a counting sort, of which a pass over the elements is most.
+std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
+  at::Tensor ends = at::zeros({rows + 1}, row.options()), order = at::empty_like(row);
+  const auto sort = [&]<class Index>(Index) {
+    const auto* of = row.const_data_ptr<Index>();
+    auto *end = ends.mutable_data_ptr<Index>(), *number = order.mutable_data_ptr<Index>();
+    const int64_t n = row.numel();
+    for (int64_t i = 0; i < n; ++i) ++end[of[i] + 1];
+    std::partial_sum(end, end + rows + 1, end);
+    std::vector<Index> next(end, end + rows);
+    for (int64_t i = 0; i < n; ++i) number[next[static_cast<size_t>(of[i])]++] = static_cast<Index>(i);
+  };
+  row.scalar_type() == c10::kInt ? sort(int32_t{}) : sort(int64_t{});
+  return {order, ends};
+}
+
+at::Tensor csr_mm(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense) {
+  const std::vector<int64_t> sizes{ends.size(0) - 1, dense.size(0)};
+  const auto options = values.options().layout(c10::kSparseCsr);
+  return at::mm(at::_sparse_compressed_tensor_unsafe(ends, column, values.contiguous(), sizes, options), dense);
+}
+
+at::Tensor unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tensor& values,
+                       const at::Tensor& dense, int64_t rows) {
+  const auto [order, ends] = by_rows(row, rows);
+  return csr_mm(ends, column.index_select(0, order), values.index_select(0, order), dense);
+}
+
+// PyTorch's kernel of COO goes through the elements one by one, in one thread. By rows it is MKL's.
+at::Tensor coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given, const at::Tensor& values,
+                         const at::Tensor& dense, int64_t rows) {
   constexpr int64_t kFewElements = 1 << 14;
   if (!at::hasMKL() || !is_fast(values.scalar_type()) || values.numel() * dense.size(1) < kFewElements) {
-    const at::Tensor indices = at::stack({row, column});
+    const at::Tensor indices = at::stack({rows_given, columns_given});
     const auto options = values.options().layout(c10::kSparse);
     return at::mm(at::_sparse_coo_tensor_unsafe(indices, values, {rows, dense.size(0)}, options), dense);
   }
+  const at::Tensor row = rows_given.contiguous(), column = columns_given.contiguous();
   check_bounds(row, rows, "row");
   check_bounds(column, dense.size(0), "column");
-  row = row.contiguous();
-  column = column.contiguous();
-  if (!is_sorted(row) && is_sorted(column)) {
-    const at::Tensor ends = at::_convert_indices_from_coo_to_csr(column, dense.size(0));
-    return at::mm(at::_sparse_compressed_tensor_unsafe(ends, row, values, {rows, dense.size(0)},
-                                                       values.options().layout(c10::kSparseCsc)),
-                  dense);
-  }
-  if (!is_sorted(row)) {
-    const auto [sorted, order] = row.sort(/*stable=*/true, 0, false);
-    row = sorted;
-    column = column.index_select(0, order);
-    values = values.index_select(0, order);
-  }
-  const at::Tensor ends = at::_convert_indices_from_coo_to_csr(row, rows);
-  return at::mm(at::_sparse_compressed_tensor_unsafe(ends, column, values, {rows, dense.size(0)},
-                                                     values.options().layout(c10::kSparseCsr)),
-                dense);
+  if (!is_sorted(row)) return unsorted_mm(row, column, values, dense, rows);
+  return csr_mm(at::_convert_indices_from_coo_to_csr(row, rows), column, values, dense);
 }
 
 at::Tensor mm_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                      const at::Tensor& dense, c10::string_view layout, int64_t rows) {
   const c10::Layout kind = layout_of(layout);
   if (kind == c10::kSparse) return coo_mm_on_cpu(compressed, plain, values, dense, rows);
-  const at::Tensor sparse =
-      at::_sparse_compressed_tensor_unsafe(compressed.contiguous(), plain.contiguous(), values.contiguous(),
-                                           {rows, dense.size(0)}, values.options().layout(kind));
+  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
+  if (kind == c10::kSparseCsc && plain.numel() > 0) {  // PyTorch sorts it by its rows in ops, each time
+    const at::Tensor indices = at::_convert_indices_from_csr_to_coo(ends, inner, ends.scalar_type() == c10::kInt);
+    check_bounds(inner, rows, "row");
+    return unsorted_mm(inner, indices.select(0, 0), values, dense, rows);
+  }
+  const at::Tensor sparse = at::_sparse_compressed_tensor_unsafe(ends, inner, values.contiguous(),
+                                                                 {rows, dense.size(0)}, values.options().layout(kind));
   return at::mm(sparse, dense);
 }
 

@@ -165,6 +165,14 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
                                               values.options().layout(self.layout()));
 }
 
+// aten::mm of compressed matrices. PyTorch's, which is shared, would make CSR of CSC first, in many ops.
+at::Tensor mm_compressed(const at::Tensor& mat1, const at::Tensor& mat2) {
+  const bool are_matrices = mat1.dim() == 2 && mat2.dim() == 2;
+  if (const at::Tensor product = are_matrices ? product_of(mat1, mat2) : at::Tensor(); product.defined())
+    return product;
+  return shared_kernel<at::Tensor>(c10::DispatchKey::SparseCsrCPU, "aten::mm", "", mat1, mat2);
+}
+
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("addmm", TORCH_FN(addmm));
   m.impl("addmm.out", TORCH_FN(addmm_out));
@@ -173,6 +181,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("bmm.out", TORCH_FN(bmm_out));
 }
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  m.impl("mm", TORCH_FN(mm_compressed));
   m.impl("addmm", TORCH_FN(addmm));
   m.impl("addmm.out", TORCH_FN(addmm_out));
   m.impl("addmv.out", TORCH_FN(addmv_out));
