@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import torch_pjrt
-from tests.sparse.layouts import COMPRESSED, CPU, DEVICE, LAYOUTS, assert_same, assert_same_on_both, matrix, name
+from tests.sparse.layouts import COMPRESSED, CPU, DEVICE, LAYOUTS, assert_same, assert_same_on_both, matrix, name, parts
 
 
 def converted(x: torch.Tensor, layout: torch.layout) -> torch.Tensor:
@@ -251,3 +251,13 @@ def test_indices_with_gaps_between_them() -> None:
     sparse = torch.sparse_coo_tensor(edges, torch.ones(4, device=DEVICE), (3, 3), is_coalesced=True)
     assert sparse.to_sparse_csr().crow_indices().tolist() == [0, 1, 2, 4]
     assert_same(sparse.to_sparse_csr().to_dense(), sparse.cpu().to_dense())
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr], ids=name)
+def test_what_memory_held_before_is_nothing_to_a_product(layout: torch.layout) -> None:
+    """A program's buffer is written by the kernel, and holds anything before: NaN, too."""
+    sparse, x = matrix(layout, torch.float32), torch.randn(6, 4096)
+    ends, plain, values = parts(sparse) if layout != torch.sparse_coo else (*sparse._indices(), sparse._values())
+    out = torch.full((4, 4096), torch.nan)
+    torch.ops.torch_pjrt.sparse_mm.out(ends, plain, values, x, name(layout), 4, out=out)
+    torch.testing.assert_close(out, sparse.to_dense() @ x)

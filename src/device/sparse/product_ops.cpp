@@ -8,6 +8,7 @@
 #include <ATen/ops/_convert_indices_from_csr_to_coo.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
@@ -95,47 +96,64 @@ std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
   return {order, ends};
 }
 
-at::Tensor csr_mm(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense) {
-  const std::vector<int64_t> sizes{ends.size(0) - 1, dense.size(0)};
-  const auto options = values.options().layout(c10::kSparseCsr);
-  return at::mm(at::_sparse_compressed_tensor_unsafe(ends, column, values.contiguous(), sizes, options), dense);
+// out = sparse @ dense, whatever out held.
+void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out) {
+  at::addmm_out(out, out, sparse, dense, /*beta=*/0, /*alpha=*/1);
 }
 
-at::Tensor unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tensor& values,
-                       const at::Tensor& dense, int64_t rows) {
-  const auto [order, ends] = by_rows(row, rows);
-  return csr_mm(ends, column.index_select(0, order), values.index_select(0, order), dense);
+void csr_mm(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
+            at::Tensor& out) {
+  const std::vector<int64_t> sizes{ends.size(0) - 1, dense.size(0)};
+  const auto options = values.options().layout(c10::kSparseCsr);
+  multiply(at::_sparse_compressed_tensor_unsafe(ends, column, values.contiguous(), sizes, options), dense, out);
+}
+
+void unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
+                 at::Tensor& out) {
+  const auto [order, ends] = by_rows(row, out.size(0));
+  csr_mm(ends, column.index_select(0, order), values.index_select(0, order), dense, out);
 }
 
 // PyTorch's kernel of COO goes through the elements one by one, in one thread. By rows it is MKL's.
-at::Tensor coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given, const at::Tensor& values,
-                         const at::Tensor& dense, int64_t rows) {
+void coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given, const at::Tensor& values,
+                   const at::Tensor& dense, at::Tensor& out) {
   constexpr int64_t kFewElements = 1 << 14;
+  const int64_t rows = out.size(0);
   if (!at::hasMKL() || !is_fast(values.scalar_type()) || values.numel() * dense.size(1) < kFewElements) {
     const at::Tensor indices = at::stack({rows_given, columns_given});
     const auto options = values.options().layout(c10::kSparse);
-    return at::mm(at::_sparse_coo_tensor_unsafe(indices, values, {rows, dense.size(0)}, options), dense);
+    out.copy_(at::mm(at::_sparse_coo_tensor_unsafe(indices, values, {rows, dense.size(0)}, options), dense));
+    return;
   }
   const at::Tensor row = rows_given.contiguous(), column = columns_given.contiguous();
   check_bounds(row, rows, "row");
   check_bounds(column, dense.size(0), "column");
-  if (!is_sorted(row)) return unsorted_mm(row, column, values, dense, rows);
-  return csr_mm(at::_convert_indices_from_coo_to_csr(row, rows), column, values, dense);
+  if (!is_sorted(row)) return unsorted_mm(row, column, values, dense, out);
+  csr_mm(at::_convert_indices_from_coo_to_csr(row, rows), column, values, dense, out);
+}
+
+at::Tensor& mm_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
+                          const at::Tensor& dense, c10::string_view layout, int64_t rows, at::Tensor& out) {
+  const c10::Layout kind = layout_of(layout);
+  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
+  if (kind == c10::kSparse) {
+    coo_mm_on_cpu(compressed, plain, values, dense, out);
+  } else if (kind == c10::kSparseCsc && plain.numel() > 0) {  // PyTorch sorts it by its rows in ops, each time
+    const at::Tensor indices = at::_convert_indices_from_csr_to_coo(ends, inner, ends.scalar_type() == c10::kInt);
+    check_bounds(inner, rows, "row");
+    unsorted_mm(inner, indices.select(0, 0), values, dense, out);
+  } else {
+    multiply(at::_sparse_compressed_tensor_unsafe(ends, inner, values.contiguous(), {rows, dense.size(0)},
+                                                  values.options().layout(kind)),
+             dense, out);
+  }
+  return out;
 }
 
 at::Tensor mm_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                      const at::Tensor& dense, c10::string_view layout, int64_t rows) {
-  const c10::Layout kind = layout_of(layout);
-  if (kind == c10::kSparse) return coo_mm_on_cpu(compressed, plain, values, dense, rows);
-  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
-  if (kind == c10::kSparseCsc && plain.numel() > 0) {  // PyTorch sorts it by its rows in ops, each time
-    const at::Tensor indices = at::_convert_indices_from_csr_to_coo(ends, inner, ends.scalar_type() == c10::kInt);
-    check_bounds(inner, rows, "row");
-    return unsorted_mm(inner, indices.select(0, 0), values, dense, rows);
-  }
-  const at::Tensor sparse = at::_sparse_compressed_tensor_unsafe(ends, inner, values.contiguous(),
-                                                                 {rows, dense.size(0)}, values.options().layout(kind));
-  return at::mm(sparse, dense);
+  at::Tensor out = at::empty({rows, dense.size(1)}, values.options());
+  return mm_out_on_cpu(compressed, plain, values, dense, layout, rows, out);
 }
 
 at::Tensor sampled_meta(const at::Tensor& /*compressed*/, const at::Tensor& plain, const at::Tensor& a,
@@ -169,6 +187,10 @@ TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
       "-> "
       "Tensor");
   m.def(
+      "sparse_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor values, Tensor dense, str layout, int "
+      "rows, *, "
+      "Tensor(a!) out) -> Tensor(a!)");
+  m.def(
       "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout) -> "
       "Tensor");
 }
@@ -178,6 +200,7 @@ TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) {
 }
 TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) {
   m.impl("sparse_mm", TORCH_FN(mm_on_cpu));
+  m.impl("sparse_mm.out", TORCH_FN(mm_out_on_cpu));
   m.impl("sparse_sampled_mm", TORCH_FN(sampled_on_cpu));
 }
 TORCH_LIBRARY_IMPL(torch_pjrt, CompositeExplicitAutograd, m) {

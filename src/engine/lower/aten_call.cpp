@@ -65,12 +65,17 @@ std::string text_of(const Signature& signature, const std::vector<TypePtr>& argu
 
 TypePtr row_major(c10::ScalarType dtype, c10::IntArrayRef sizes) { return graph::intern_contiguous(dtype, sizes); }
 
-std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
-                            const std::vector<at::Tensor>& given) {
+void push_arguments(const Signature& signature, const device::StackForm& form, const std::vector<at::Tensor>& given,
+                    torch::jit::Stack& stack) {
   std::vector<Number> numbers;
   for (size_t i = signature.operands.size(); i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
-  torch::jit::Stack stack;
   form.push(stack, numbers, [&](uint32_t operand) { return given[operand]; });
+}
+
+std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
+                            const std::vector<at::Tensor>& given) {
+  torch::jit::Stack stack;
+  push_arguments(signature, form, given, stack);
   signature.op->callBoxed(stack);
   std::vector<at::Tensor> results, all = device::tensors_of(stack);
   for (size_t i = 0; i < all.size() && i < signature.results.size(); ++i) {
@@ -152,6 +157,16 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   call.run = [kept, form = device::StackForm(*kept, c10::Device(c10::kCPU))](const std::vector<at::Tensor>& arguments) {
     return run(*kept, form, arguments);
   };
+  const c10::OperatorName out{kept->op->schema().name(), "out"};
+  if (const auto op = c10::Dispatcher::singleton().findSchema(out); op && is_own_kernel(signature, e.target())) {
+    call.run_into = [kept, op = *op, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
+                        const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results) {
+      torch::jit::Stack stack;
+      push_arguments(*kept, form, arguments, stack);
+      for (const at::Tensor& result : results) stack.emplace_back(result);
+      op.callBoxed(stack);
+    };
+  }
   kernels::keep_aten_call(text, std::move(call));
   types.push_back({hlo::ElementType::kS64, {}});
   Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}});
