@@ -78,8 +78,7 @@ class Worker:
         self.process.wait()
 
 
-def named(variable: str, of: Any) -> list[str]:
-    names = os.environ.get(variable)
+def named(names: str | None, of: Any) -> list[str]:
     return [str(x) for x in of if not names or str(x) in names.split(",")]
 
 
@@ -91,11 +90,11 @@ def wanted() -> list[Unit]:
 
     anew = bool(os.environ.get("TORCH_PJRT_BENCH_OPS"))
     done = set() if anew else set(kept().units)
-    ops = [name for name in named("TORCH_PJRT_BENCH_OPS", OPS) if name not in UNSUPPORTED]
+    ops = [name for name in named(os.environ.get("TORCH_PJRT_BENCH_OPS"), OPS) if name not in UNSUPPORTED]
     units = [
         Unit(op, dtype, int(size))
-        for size in sorted(map(int, named("TORCH_PJRT_BENCH_SIZES", SIZES)), reverse=True)
-        for dtype in named("TORCH_PJRT_BENCH_DTYPES", DTYPES)
+        for size in sorted(map(int, named(os.environ.get("TORCH_PJRT_BENCH_SIZES"), SIZES)), reverse=True)
+        for dtype in named(os.environ.get("TORCH_PJRT_BENCH_DTYPES"), DTYPES)
         for op in ops
         if OPS[op].supports_dtype(getattr(torch, dtype), "cpu")
     ]
