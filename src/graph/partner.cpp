@@ -108,6 +108,23 @@ std::optional<Partner> functional_partner(const OperatorHandle& op) {
   return std::nullopt;
 }
 
+std::optional<OperatorHandle> out_partner_on_cpu(const OperatorHandle& op) {
+  const FunctionSchema& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  for (const OperatorHandle& candidate : overloads(schema.name())) {
+    const auto& arguments = candidate.schema().arguments();
+    if (arguments.size() != count + schema.returns().size() || schema.returns().empty()) continue;
+    bool fits = candidate.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    for (size_t i = 0; i < arguments.size() && fits; ++i) {
+      fits = i < count ? !arguments[i].is_out() && arguments[i].name() == schema.arguments()[i].name() &&
+                             *arguments[i].type() == *schema.arguments()[i].type()
+                       : arguments[i].is_out() && arguments[i].type()->kind() == c10::TypeKind::TensorType;
+    }
+    if (fits) return candidate;
+  }
+  return std::nullopt;
+}
+
 std::optional<Partner> element_partner(const OperatorHandle& op) {
   constexpr std::string_view kPrefix = "aten::_foreach_";
   const FunctionSchema& schema = op.schema();

@@ -123,7 +123,37 @@ SLOW_BY_XLA: dict[str, Function] = {
     "median": lambda x: (x.median(), x.median(1), x.nanmedian(1)),
     "mode": lambda x: x.round().mode(1),
     "scatter_add": lambda x: x.scatter_add(1, x.argsort(1), x),
-    "index_add": lambda x: x.index_add(0, torch.arange(len(x), device=x.device).flip(0), x),
+    "index_add": lambda x: x.index_add(0, backwards(x), x),
+    "index_copy": lambda x: x.index_copy(1, backwards(x), x),
+    "index_select": lambda x: x.index_select(1, backwards(x)),
+    "masked_scatter": lambda x: x.masked_scatter(x > 0, x),
+    "sort": lambda x: (x.sort(1), x.sort(dim=0, descending=True, stable=True), x.argsort(1)),
+    "digamma": lambda x: x.digamma(),
+    "exp2": lambda x: x.exp2(),
+    "zeta": lambda x: torch.special.zeta(x.abs() + 1.5, x.abs() + 0.5),
+    "solve_triangular": lambda x: torch.linalg.solve_triangular(x.nan_to_num(0, 1, -1) / 99 + 1, x, upper=True),
+    "polygamma": lambda x: (x.polygamma(1), x.polygamma(3)),
+    "erfinv": lambda x: x.tanh().erfinv(),
+    "ndtri": lambda x: torch.special.ndtri(x.sigmoid()),
+    "igamma": lambda x: (torch.igamma(x.abs(), x.abs().sqrt()), torch.igammac(x.abs(), x.abs().sqrt())),
+    "chebyshev_polynomial_u": lambda x: torch.special.chebyshev_polynomial_u(x, 5),
+    "segment_reduce": lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([1, len(x) - 1], device=x.device)),
+}
+
+
+def backwards(x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(len(x), device=x.device).flip(0)
+
+
+INTEGERS_SLOW_BY_XLA: dict[str, Function] = {
+    "mm": lambda x: x @ x.t(),
+    "bmm": lambda x: x.expand(2, -1, -1) @ x,
+    "addmm": lambda x: torch.addmm(x, x, x, alpha=2, beta=3),
+    "mv": lambda x: x @ x[0],
+    "pow": lambda x: x.abs().pow(x.abs() % 5),
+    "gcd": lambda x: (torch.gcd(x, x.t()), torch.lcm(x, x.t())),
+    "sort": lambda x: x.sort(dim=1, stable=True),
+    "conv2d": lambda x: torch.nn.functional.conv2d(x[None, None], x[None, None, :3, :3]),
 }
 
 
@@ -136,6 +166,44 @@ def test_what_xla_is_slow_at(name: str) -> None:
     x = given(torch.float32, 80, 80)
     x[3, 5], x[4, 4], x[7] = torch.nan, torch.inf, 0
     assert_same(f(x.to("pjrt")), f(x))
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("name", INTEGERS_SLOW_BY_XLA)
+def test_what_xla_is_slow_at_of_integers(name: str, dtype: torch.dtype) -> None:
+    for size in (4, 80):
+        x = torch.randint(-9, 9, (size, size), generator=torch.Generator().manual_seed(0)).to(dtype)
+        assert_same(INTEGERS_SLOW_BY_XLA[name](x.to("pjrt")), INTEGERS_SLOW_BY_XLA[name](x), strides=True)
+
+
+@pytest.mark.each_way
+def test_gradients_of_what_xla_is_slow_at() -> None:
+    """Of pools and of sampled volumes, whose gradients are kernels too."""
+
+    def gradient(x: torch.Tensor, name: str) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        if name == "grid":
+            grid = torch.nn.functional.affine_grid(torch.eye(3, 4, device=x.device)[None] * 0.9, (1, 1, 20, 20, 20))
+            result = torch.nn.functional.grid_sample(leaf[:1, :1], grid, align_corners=False)
+        else:
+            result = POOLS[name](leaf)
+        (result * torch.arange(1, result.numel() + 1, device=x.device).reshape(result.shape).div(1e3)).sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    functional = torch.nn.functional
+    POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "max": lambda x: functional.max_pool3d(x, 3, 2, 1),
+        "planes": lambda x: functional.max_pool2d(x[0], 3, 2, 1),
+        "average": lambda x: functional.adaptive_avg_pool3d(x, 3),
+        "adaptive": lambda x: functional.adaptive_max_pool2d(x[0], (5, 7)),
+    }
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 12, 13, 14)
+    for given_x in (x, x.to(memory_format=torch.channels_last_3d), x.bfloat16()):
+        for name in (*POOLS, "grid") if given_x.dtype == torch.float32 else POOLS:
+            assert_same(gradient(given_x.to("pjrt"), name), gradient(given_x, name))
 
 
 @pytest.mark.compiled

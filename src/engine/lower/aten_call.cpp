@@ -4,12 +4,16 @@
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "device/call/meta.h"
 #include "device/call/stack.h"
+#include "graph/partner.h"
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/handlers.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -65,17 +69,23 @@ std::string text_of(const Signature& signature, const std::vector<TypePtr>& argu
 
 TypePtr row_major(c10::ScalarType dtype, c10::IntArrayRef sizes) { return graph::intern_contiguous(dtype, sizes); }
 
-void push_arguments(const Signature& signature, const device::StackForm& form, const std::vector<at::Tensor>& given,
-                    torch::jit::Stack& stack) {
-  std::vector<Number> numbers;
-  for (size_t i = signature.operands.size(); i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
-  form.push(stack, numbers, [&](uint32_t operand) { return given[operand]; });
+// Does every result have a place? Then the kernel may write there.
+bool has_places(const Signature& signature) {
+  return std::all_of(signature.results.begin(), signature.results.end(), [](TypePtr type) { return type != nullptr; });
 }
 
 std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
-                            const std::vector<at::Tensor>& given) {
+                            const std::optional<c10::OperatorHandle>& writing, const std::vector<at::Tensor>& given,
+                            const std::vector<at::Tensor>& places) {
+  std::vector<Number> numbers;
+  for (size_t i = signature.operands.size(); i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
   torch::jit::Stack stack;
-  push_arguments(signature, form, given, stack);
+  form.push(stack, numbers, [&](uint32_t operand) { return given[operand]; });
+  if (writing) {
+    for (const at::Tensor& place : places) stack.emplace_back(place);
+    writing->callBoxed(stack);
+    return places;
+  }
   signature.op->callBoxed(stack);
   std::vector<at::Tensor> results, all = device::tensors_of(stack);
   for (size_t i = 0; i < all.size() && i < signature.results.size(); ++i) {
@@ -128,11 +138,17 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
   return !heard.any;
 }
 
-bool is_better_by_aten(const Signature& signature, int64_t from, ops::Target target) {
-  if (from < 0 || !is_aten_call(signature, target)) return false;
+bool is_better_by_aten(const Signature& signature, ops::Target target) {
+  const ops::Platforms* found = ops::RuleTable::instance().platforms_of(signature.name);
+  if (!found || found->aten_from < 0) return false;
+  const ops::Platforms& platforms = *found;
+  if (signature.operands.empty() || !is_aten_call(signature, target)) return false;
+  if (!(platforms.aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
   int64_t elements = 0;
-  for (const TypePtr type : signature.operands) elements += type->numel();
-  return elements >= from;
+  for (const TypePtr type : platforms.aten_of_results ? signature.results : signature.operands) {
+    if (type) elements += type->numel();
+  }
+  return elements >= (kernels::are_small_calls_wanted() ? 1 : platforms.aten_from);
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
@@ -154,19 +170,11 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const std::string text = text_of(signature, call.arguments, call.results);
   const auto kept = std::make_shared<Signature>(signature);  // this one may go, if it is part of another
   kept->lowering = nullptr;
-  call.run = [kept, form = device::StackForm(*kept, c10::Device(c10::kCPU))](const std::vector<at::Tensor>& arguments) {
-    return run(*kept, form, arguments);
+  const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
+  call.run = [kept, writing, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
+                 const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
+    return run(*kept, form, writing, arguments, places);
   };
-  const c10::OperatorName out{kept->op->schema().name(), "out"};
-  if (const auto op = c10::Dispatcher::singleton().findSchema(out); op && is_own_kernel(signature, e.target())) {
-    call.run_into = [kept, op = *op, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
-                        const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results) {
-      torch::jit::Stack stack;
-      push_arguments(*kept, form, arguments, stack);
-      for (const at::Tensor& result : results) stack.emplace_back(result);
-      op.callBoxed(stack);
-    };
-  }
   kernels::keep_aten_call(text, std::move(call));
   types.push_back({hlo::ElementType::kS64, {}});
   Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}});

@@ -331,7 +331,7 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, op
   if (lowering->rule) {
     signature.lowering = lowering;
     if (try_emit(signature, numbers, target, why)) {
-      lowering->by_aten = is_better_by_aten(signature, lowering->rule->platforms.aten_from, target);
+      lowering->by_aten = is_better_by_aten(signature, target);
       return true;
     }
     lowering->rule = nullptr;
@@ -346,7 +346,10 @@ bool find_lowering(const Signature& signature, c10::ArrayRef<Number> numbers, op
   if (lower_by_decomposition(*lowering, signature, numbers, second)) {
     signature.lowering = lowering;
     signature.lowering_holds_numbers = !numbers.empty();
-    if (try_emit(signature, numbers, target, second)) return true;
+    if (try_emit(signature, numbers, target, second)) {
+      lowering->by_aten = is_better_by_aten(signature, target) && is_implemented(signature, numbers);
+      return true;
+    }
   }
   if (is_aten_call(signature, target) && is_implemented(signature, numbers)) {
     signature.lowering_holds_numbers = false;

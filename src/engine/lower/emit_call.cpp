@@ -205,7 +205,9 @@ Value constant_of(Emit& e, const Number& number) {
 static Values emit_plainly(Emit& e, const Signature& signature, const Values& operands,
                            const std::vector<LoweredNumber>& numbers, const Value& key) {
   const CallLowering& lowering = lowering_of(signature);
-  if (lowering.by_aten && (!lowering.rule || e.target() == ops::Target::kCpuWithKernels)) {
+  e.set_op(signature.name);
+  const bool has_other = lowering.rule || !lowering.decomposition.results.empty();
+  if (lowering.by_aten && (!has_other || e.target() == ops::Target::kCpuWithKernels)) {
     return emit_aten_call(e, signature, operands, numbers);
   }
   if (lowering.rule) {

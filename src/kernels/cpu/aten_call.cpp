@@ -11,6 +11,7 @@
 #include <mutex>
 #include <unordered_map>
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
 
 namespace tpjrt::kernels {
 namespace {
@@ -47,15 +48,25 @@ at::Tensor over(void* data, graph::TypePtr type) {
   return at::from_blob(data, type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
 }
 
+// Has it enough elements for a team of threads? As many as ATen gives a thread.
+bool is_large(const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results) {
+  constexpr int64_t kGrain = 1 << 15;
+  int64_t elements = 0;
+  for (const auto* all : {&arguments, &results}) {
+    for (const at::Tensor& tensor : *all) elements += tensor.numel();
+  }
+  return elements > kGrain;
+}
+
 void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std::vector<at::Tensor>& results) {
-  if (call.run_into) return call.run_into(arguments, results);
-  const std::vector<at::Tensor> given = call.run(arguments);
+  const c10::InferenceMode inference;
+  const std::vector<at::Tensor> given = call.run(arguments, results);
   TORCH_CHECK(given.size() == results.size(), "the kernel gives ", given.size(), " tensors, its Meta kernel ",
               results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     TORCH_CHECK(given[i].sizes() == results[i].sizes(), "the kernel's result ", i, " has sizes ", given[i].sizes(),
                 ", its Meta kernel's ", results[i].sizes());
-    results[i].copy_(given[i]);
+    if (!given[i].is_same(results[i])) results[i].copy_(given[i]);
   }
 }
 
@@ -74,7 +85,7 @@ ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string
   }
   int64_t number = 0;
   try {
-    run_on(*call, arguments, results);
+    compute(is_large(arguments, results), [&] { run_on(*call, arguments, results); });
   } catch (...) {
     number = keep_thrown(std::current_exception());
     for (at::Tensor& result : results) {  // a loop's body requires nothing

@@ -22,10 +22,11 @@ namespace tpjrt::kernels {
 
 struct AtenCall {
   std::vector<graph::TypePtr> arguments, results;  // dense and row-major
-  // From tensors over the program's buffers to tensors of the results' sizes. In the plugin's threads, several at once.
-  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& arguments)> run;
-  // The same into tensors over the results' buffers, in place of run() whose results are copied there. May be empty.
-  std::function<void(const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results)> run_into;
+  // From tensors over the program's buffers to tensors of the results' sizes: those in `places`, if the kernel can write there, or
+  // others. In the plugin's threads, several at once.
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& arguments,
+                                        const std::vector<at::Tensor>& places)>
+      run;
 };
 
 // The custom call's target, and the attribute that has the call's text. Its results are the call's, and then a 0-d s64: 0, or

@@ -150,7 +150,9 @@ Values convolution_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_convolution_rules(RuleTable& rules) {
-  rules.add_composite("aten::convolution", convolution<kWhole>, {.cpu = convolution<kCorrelationOnCpu>}, kNotBools);
+  rules.add_composite("aten::convolution", convolution<kWhole>,
+                      {.cpu = convolution<kCorrelationOnCpu>, .aten_from = kAtenFrom, .aten_kinds = kIntegers},
+                      kNotBools);
   rules.add_composite("aten::convolution_backward", convolution_backward<kWhole>,
                       {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
 }

@@ -97,6 +97,23 @@ Values vdot(Emit& e, const Call& c) {
   return {e.as(product<kPlain>(e, c, a, c.tensor("other"), {{}, {}, {0}, {0}}), c.result())};
 }
 
+// On the CPU, where XLA multiplies vectors element by element, which wait for each other: a sum in parts (CpuForms::sum).
+Values line_product(Emit& e, const Call& c, const Value& a, const Value& b) {
+  if (a.element() != b.element()) throw Mistake("vectors of different dtypes");
+  const ElementType element = Emit::compute_element(a.element());
+  return {e.as(e.sum(e.mul(e.to(a, element), e.to(b, element)), {0}), c.result())};
+}
+
+Values dot_on_cpu(Emit& e, const Call& c) {
+  const bool is_complex = hlo::is_complex(c.tensor("self").element());
+  return is_complex ? dot(e, c) : line_product(e, c, c.tensor("self"), c.tensor("tensor"));
+}
+
+Values vdot_on_cpu(Emit& e, const Call& c) {
+  const bool is_complex = hlo::is_complex(c.tensor("self").element());
+  return is_complex ? vdot(e, c) : line_product(e, c, c.tensor("self"), c.tensor("other"));
+}
+
 // aten::addmm
 template <const Product& by>
 Values addmm(Emit& e, const Call& c) {
@@ -180,23 +197,27 @@ Values addr(Emit& e, const Call& c) {
 }  // namespace
 
 void add_matmul_rules(RuleTable& rules) {
-  rules.add_composite("aten::mm", mm<kPlain>, {.cpu = mm<kOnCpu>, .with_kernels = mm<kWithKernels>});
+  // The plain rule, those on the CPU, and whole numbers.
+  const auto by = [](Rule cpu, Rule with_kernels = nullptr) {
+    return Platforms{.cpu = cpu, .with_kernels = with_kernels, .aten_from = kAtenFrom, .aten_kinds = kIntegers};
+  };
+  rules.add_composite("aten::mm", mm<kPlain>, by(mm<kOnCpu>, mm<kWithKernels>));
   rules.add_composite("aten::mm.dtype", mm<kPlain>, {.cpu = mm<kOnCpu>, .with_kernels = mm<kWithKernels>});
   rules.add_composite("aten::_int_mm", int_mm<kPlain>, {.cpu = int_mm<kOnCpu>, .with_kernels = int_mm<kWithKernels>});
-  rules.add_composite("aten::bmm", bmm<kPlain>, {.with_kernels = bmm<kWithKernels>});
+  rules.add_composite("aten::bmm", bmm<kPlain>, by(nullptr, bmm<kWithKernels>));
   rules.add_composite("aten::bmm.dtype", bmm<kPlain>, {.with_kernels = bmm<kWithKernels>});
-  rules.add_composite("aten::mv", mv<kPlain>, {.cpu = mv<kOnCpu>}, kNotBools);
-  rules.add_composite("aten::dot", dot, kNotBools);
-  rules.add_composite("aten::vdot", vdot, kNotBools);
-  rules.add_composite("aten::addmm", addmm<kPlain>, {.cpu = addmm<kOnCpu>, .with_kernels = addmm<kWithKernels>});
+  rules.add_composite("aten::mv", mv<kPlain>, by(mv<kOnCpu>), kNotBools);
+  rules.add_composite("aten::dot", dot, {.cpu = dot_on_cpu}, kNotBools);
+  rules.add_composite("aten::vdot", vdot, {.cpu = vdot_on_cpu}, kNotBools);
+  rules.add_composite("aten::addmm", addmm<kPlain>, by(addmm<kOnCpu>, addmm<kWithKernels>));
   rules.add_composite("aten::addmm.dtype", addmm<kPlain>, {.cpu = addmm<kOnCpu>, .with_kernels = addmm<kWithKernels>});
-  rules.add_composite("aten::linear", linear<kPlain>, {.cpu = linear<kOnCpu>, .with_kernels = linear<kWithKernels>});
+  rules.add_composite("aten::linear", linear<kPlain>, by(linear<kOnCpu>, linear<kWithKernels>));
   rules.add_composite("aten::linear_backward", linear_backward<kPlain>,
                       {.cpu = linear_backward<kOnCpu>, .with_kernels = linear_backward<kWithKernels>});
-  rules.add_composite("aten::addmv", addmv<kPlain>, {.cpu = addmv<kOnCpu>}, kNotBools);
-  rules.add_composite("aten::baddbmm", baddbmm<kPlain>, {.with_kernels = baddbmm<kWithKernels>});
+  rules.add_composite("aten::addmv", addmv<kPlain>, by(addmv<kOnCpu>), kNotBools);
+  rules.add_composite("aten::baddbmm", baddbmm<kPlain>, by(nullptr, baddbmm<kWithKernels>));
   rules.add_composite("aten::baddbmm.dtype", baddbmm<kPlain>, {.with_kernels = baddbmm<kWithKernels>});
-  rules.add_composite("aten::addbmm", addbmm);
+  rules.add_composite("aten::addbmm", addbmm, kIntegersByAten);
   rules.add_composite("aten::addr", addr);
 }
 

@@ -2,6 +2,7 @@
 #include "ops/cpu/forms.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ops/rule/dims.h"
 #include "ops/rule/emit.h"
@@ -65,19 +66,36 @@ namespace {
 constexpr int kFoldings = 3, kHalvings = 6;
 constexpr int64_t kLeastFolded = 1024, kLeastHalved = 9;
 
-Value folded(Emit& e, Value x, const Dims& dims) {
-  int64_t summed = 1;
-  for (int64_t d : dims) summed *= x.dim(d);
-  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
-  if (!hlo::is_float(x.element()) || dims.size() < 2 || !consecutive || summed < kLeastFolded) return x;
+// Elementwise, the halves of x along `dims`, and theirs.
+Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
   int foldings = 0;
   for (int64_t d : dims) {
     for (; foldings < kFoldings && x.dim(d) % 2 == 0; ++foldings) {
       const int64_t half = x.dim(d) / 2;
-      x = e.add(e.slice_dim(x, d, 0, half), e.slice_dim(x, d, half, 2 * half));
+      x = e.binary(op, e.slice_dim(x, d, 0, half), e.slice_dim(x, d, half, 2 * half));
     }
   }
   return x;
+}
+
+// The same of a line of any length, and what is left over.
+Value folded_line(Emit& e, std::string_view op, const Value& x, const Value& identity) {
+  const int64_t whole = x.dim(0) >> kFoldings << kFoldings;
+  const Value most = e.reduce(op, folded(e, op, e.slice_dim(x, 0, 0, whole), {0}), identity, {0});
+  if (whole == x.dim(0)) return most;
+  return e.binary(op, most, e.reduce(op, e.slice_dim(x, 0, whole, x.dim(0)), identity, {0}));
+}
+
+// Nothing, if it is not worth that.
+std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value& x, const Value& identity,
+                                      const Dims& dims) {
+  int64_t reduced = 1;
+  for (int64_t d : dims) reduced *= x.dim(d);
+  if (reduced < kLeastFolded || hlo::is_complex(x.element()) || x.element() == ElementType::kPred) return {};
+  if (x.rank() == 1) return folded_line(e, op, x, identity);
+  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
+  if (dims.size() < 2 || !consecutive) return {};
+  return e.reduce(op, folded(e, op, x, dims), identity, dims);
 }
 
 Value halved(Emit& e, std::string_view op, Value x) {
@@ -93,13 +111,24 @@ Value halved(Emit& e, std::string_view op, Value x) {
 
 Value CpuForms::sum(Emit& e, const Value& x, const Dims& dims) const {
   const Value zero = e.zeros({x.element(), {}});
-  return e.reduce("add", folded(e, x, dims), zero, dims);
+  if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
+  return e.reduce("add", x, zero, dims);
+}
+
+Value CpuForms::product(Emit& e, const Value& x, const Dims& dims) const {
+  const Value one = e.ones({x.element(), {}});
+  if (auto in_parts = reduced_in_parts(e, "multiply", x, one, dims)) return *in_parts;
+  return e.reduce("multiply", x, one, dims);
 }
 
 Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
+  if (!hlo::is_float(x.element())) {
+    if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
+    return Forms::extreme(e, op, x, identity, dims);
+  }
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
-  if (!hlo::is_float(x.element()) || !last) return Forms::extreme(e, op, x, identity, dims);
+  if (!last) return Forms::extreme(e, op, x, identity, dims);
   const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
   Dims rows(x.dims().begin(), end_of_kept);
   rows.push_back(count_of({end_of_kept, x.dims().end()}));

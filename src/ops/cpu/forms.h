@@ -21,11 +21,13 @@ class CpuForms final : public Forms {
                     ElementType result, std::string_view precision) const override;
   // XLA:CPU adds floats that lie one after the other into one vector, in which each addition waits for the last: a million in
   // 0.4 ms. Elementwise sums of eight parts come first, which don't wait: 0.15 ms, and more accurate. Rows alone gain less than
-  // a softmax of them loses, whose exponentials would be in the loop eight times.
+  // a softmax of them loses, whose exponentials would be in the loop eight times. Integers wait as well.
   Value sum(Emit& e, const Value& x, const Dims& dims) const override;
+  // Likewise.
+  Value product(Emit& e, const Value& x, const Dims& dims) const override;
   // XLA:CPU takes the extreme of floats along the last dimension one after the other, for the sake of NaN: 2.8 ms for a
   // million, twenty times what a sum takes. Elementwise extremes of halves are vectorized: 0.14 ms. An odd number's halves
-  // overlap, which changes no extreme.
+  // overlap, which changes no extreme. Of integers those of eight parts, as for sums.
   Value extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const override;
 
   // Of zeros XLA:CPU gives either.
@@ -42,6 +44,7 @@ class CpuForms final : public Forms {
   Expression arcsine(const Expression& x) const override;
   Expression arccosine(const Expression& x) const override;
   Expression arctangent(const Expression& x) const override;
+  Expression hyperbolic_arctangent(const Expression& x) const override;
   Expression angle_of(const Expression& y, const Expression& x) const override;
 };
 

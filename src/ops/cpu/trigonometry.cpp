@@ -92,12 +92,35 @@ Expression CpuForms::angle_of(const Expression& y, const Expression& x) const {
   return where(signbit(y), -half, half);
 }
 
+namespace {
+
+// Of |x|: the arcsine below 1 / 2, above it that of sqrt((1 - |x|) / 2), which is half of what is left to pi / 2; coefficients
+// of Cephes' asinf.c. NaN above 1.
+Expression half_or_whole_arcsine(const Expression& size, const Expression& far) {
+  const Expression z = where(far, (1 - size) * 0.5, size * size), root = where(far, z.unary("sqrt"), size);
+  const Expression terms = (((z * 4.2163199048e-2 + 2.4181311049e-2) * z + 4.5470025998e-2) * z + 7.4953002686e-2) * z;
+  return (terms + 1.6666752422e-1) * z * root + root;
+}
+
+}  // namespace
+
 Expression CpuForms::arcsine(const Expression& x) const {
-  return has_fast_way(x) ? angle_of(x, ((1 - x) * (1 + x)).unary("sqrt")) : Forms::arcsine(x);
+  if (!has_fast_way(x)) return Forms::arcsine(x);
+  const Expression size = abs(x), far = size > 0.5, angle = half_or_whole_arcsine(size, far);
+  return copysign(where(far, M_PI_2 - angle * 2, angle), x);
 }
 
 Expression CpuForms::arccosine(const Expression& x) const {
-  return has_fast_way(x) ? angle_of(((1 - x) * (1 + x)).unary("sqrt"), x) : Forms::arccosine(x);
+  if (!has_fast_way(x)) return Forms::arccosine(x);
+  const Expression size = abs(x), far = size > 0.5, angle = half_or_whole_arcsine(size, far);
+  return where(far, where(x < 0, M_PI - angle * 2, angle * 2), M_PI_2 - copysign(angle, x));
+}
+
+// Of |x|, as near -1 the quotient would lose its digits.
+Expression CpuForms::hyperbolic_arctangent(const Expression& x) const {
+  if (!has_fast_way(x)) return Forms::hyperbolic_arctangent(x);
+  const Expression size = abs(x);
+  return copysign(log1p(size * 2 / (1 - size)) * 0.5, x);
 }
 
 Expression CpuForms::arctangent(const Expression& x) const {

@@ -203,7 +203,7 @@ void add_scatter_rules(RuleTable& rules) {
   rules.add_composite("aten::scatter_reduce.two", scatter_reduce);
   rules.add("aten::index_reduce", index_reduce, kReals);
   rules.add_composite("aten::index_add", index_add, kByAten);
-  rules.add("aten::index_copy", index_copy);
+  rules.add("aten::index_copy", index_copy, kByAten);
   rules.add("aten::index_fill.int_Scalar", index_fill_scalar);
   rules.add("aten::index_fill.int_Tensor", index_fill_tensor);
 }

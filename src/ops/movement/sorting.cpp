@@ -201,8 +201,8 @@ Sorted sort_along(Emit& e, const Value& x, int64_t dim, bool descending) {
 }
 
 void add_sorting_rules(RuleTable& rules) {
-  rules.add_composite("aten::sort", sort, kNotComplex);
-  rules.add_composite("aten::sort.stable", sort, kNotComplex);
+  rules.add_composite("aten::sort", sort, kByAten, kNotComplex);
+  rules.add_composite("aten::sort.stable", sort, kByAten, kNotComplex);
   rules.add_composite("aten::topk", topk, kByAten, kNotComplex);
   rules.add_composite("aten::kthvalue", kthvalue, kByAten, kReals);
   rules.add_composite("aten::median", median, kByAten, kReals);

@@ -308,7 +308,10 @@ Values write(Emit& e, const Call& c) {
   Value changed;
   const Dims shape = grid_shape(a.grid, n);
   const Dims start = a.varies || a.grid.off_grid ? Dims{} : start_in(a.grid, shape, a.known);
-  if (a.grid.off_grid) {
+  // A grid that doesn't end with the memory costs three copies of it, as a diagonal's does: few elements are written one by one.
+  constexpr int64_t kFew = 64;
+  const bool few = !start.empty() && count_of(shape) != n && update.type.elements() * kFew <= n;
+  if (a.grid.off_grid || few) {
     const Dims count{update.type.elements()};
     Value positions = e.reshape(flat_positions(e, update.dims(), strides, a.offset), count);
     changed = scatter_slices(e, flat, 0, positions, e.reshape(update, count), Combine::kReplace);

@@ -144,9 +144,9 @@ Values ndtri(Emit& e, const Call& c) {
 }  // namespace
 
 void add_incomplete_gamma_rules(RuleTable& rules) {
-  rules.add("aten::igamma", incomplete_gamma<false>, kFloats);
-  rules.add("aten::igammac", incomplete_gamma<true>, kFloats);
-  rules.add("aten::special_ndtri", ndtri, kNotComplex);
+  rules.add("aten::igamma", incomplete_gamma<false>, kByAten, kFloats);
+  rules.add("aten::igammac", incomplete_gamma<true>, kByAten, kFloats);
+  rules.add("aten::special_ndtri", ndtri, kByAten, kNotComplex);
 }
 
 }  // namespace tpjrt::ops

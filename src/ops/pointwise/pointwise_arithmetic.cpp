@@ -223,19 +223,18 @@ void add_arithmetic_rules(RuleTable& rules) {
   rules.add("aten::addcmul", addcmul, kNotBools);
   rules.add("aten::atan2", atan2);
   for (auto overload : {"aten::copysign.Tensor", "aten::copysign.Scalar"}) rules.add(overload, copysign_rule);
-  rules.add("aten::gcd", gcd, kIntegers);
+  rules.add("aten::gcd", gcd, kByAten, kIntegers);
   rules.add("aten::heaviside", heaviside);
   rules.add("aten::hypot", hypot, kFloats);
-  rules.add("aten::lcm", lcm, kIntegers);
+  rules.add("aten::lcm", lcm, kByAten, kIntegers);
   rules.add("aten::ldexp.Tensor", ldexp);
   for (auto overload : {"aten::lerp.Scalar", "aten::lerp.Tensor"}) rules.add(overload, lerp, kInexact);
   rules.add("aten::logaddexp", logaddexp<false>, kInexact);
   rules.add("aten::logaddexp2", logaddexp<true>, kInexact);
   for (auto overload : {"aten::mul.Tensor", "aten::mul.Scalar"}) rules.add(overload, binary_rule<"multiply">);
   rules.add("aten::nextafter", nextafter, kFloats);
-  for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"}) {
-    rules.add(overload, pow);
-  }
+  for (auto overload : {"aten::pow.Tensor_Tensor", "aten::pow.Scalar"}) rules.add(overload, pow, kIntegersByAten);
+  rules.add("aten::pow.Tensor_Scalar", pow);
   for (auto overload : {"aten::rsub.Tensor", "aten::rsub.Scalar"}) rules.add(overload, rsub);
   for (auto overload :
        {"aten::special_xlog1py", "aten::special_xlog1py.other_scalar", "aten::special_xlog1py.self_scalar"}) {

@@ -202,13 +202,13 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::asin", function_rule<arcsine, complex_plane::arcsine>);
   rules.add("aten::asinh", function_rule<xla<"chlo.asinh">, complex_plane::hyperbolic_arcsine>);
   rules.add("aten::atan", function_rule<arctangent, complex_plane::arctangent>);
-  rules.add("aten::atanh", function_rule<xla<"chlo.atanh">, complex_plane::hyperbolic_arctangent>);
+  rules.add("aten::atanh", function_rule<hyperbolic_arctangent, complex_plane::hyperbolic_arctangent>);
   rules.add("aten::ceil", rounding<"ceil">, kReals);
   rules.add("aten::cos", function_rule<cosine, complex_plane::cosine>);
   rules.add("aten::cosh", function_rule<xla<"chlo.cosh">, complex_plane::hyperbolic_cosine>);
   rules.add("aten::deg2rad", deg2rad);
   rules.add("aten::exp", function_rule<exp, complex_plane::exponential>);
-  rules.add("aten::exp2", exp2);
+  rules.add("aten::exp2", exp2, kByAten);
   rules.add("aten::expm1", unary_rule<"exponential_minus_one">);
   rules.add("aten::floor", rounding<"floor">, kReals);
   rules.add("aten::frac", frac, kFloats);

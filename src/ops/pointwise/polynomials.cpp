@@ -125,7 +125,7 @@ Values legendre(Emit& e, const Call& c) {
 void add_polynomial_rules(RuleTable& rules) {
   const auto add = [&](const std::string& name, Rule rule) {
     for (const char* overload : {"", ".x_scalar", ".n_scalar"}) {
-      rules.add("aten::special_" + name + overload, rule, kNotComplex);
+      rules.add("aten::special_" + name + overload, rule, kByAten, kNotComplex);
     }
   };
   add("chebyshev_polynomial_t", chebyshev_polynomial<Kind::kT, false, 6>);

@@ -180,16 +180,16 @@ Values bessel_i(Emit& e, const Call& c) {
 }  // namespace
 
 void add_special_rules(RuleTable& rules) {
-  rules.add("aten::digamma", digamma_rule, kNotComplex);
+  rules.add("aten::digamma", digamma_rule, kByAten, kNotComplex);
   rules.add("aten::erf", error_function, kNotComplex);
   rules.add("aten::erfc", unary_rule<"chlo.erfc">, kNotComplex);
-  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">, kNotComplex);
+  rules.add("aten::erfinv", unary_rule<"chlo.erf_inv">, kByAten, kNotComplex);
   rules.add("aten::i0", bessel_i<0, false>, kNotComplex);
   rules.add("aten::lgamma", unary_rule<"chlo.lgamma">, kNotComplex);
   rules.add("aten::logit", logit, kNotComplex);
   rules.add("aten::logit_backward", logit_backward);
   rules.add("aten::mvlgamma", mvlgamma, kNotComplex);
-  rules.add("aten::polygamma", polygamma, kNotComplex);
+  rules.add("aten::polygamma", polygamma, kByAten, kNotComplex);
   rules.add("aten::sinc", sinc);
   rules.add("aten::special_entr", entr, kNotComplex);
   rules.add("aten::special_erfcx", erfcx_rule, kNotComplex);
@@ -200,7 +200,7 @@ void add_special_rules(RuleTable& rules) {
   rules.add("aten::special_modified_bessel_i1", bessel_i<1, false>, kNotComplex);
   rules.add("aten::special_log_ndtr", log_ndtr, kNotComplex);
   for (auto overload : {"aten::special_zeta", "aten::special_zeta.other_scalar", "aten::special_zeta.self_scalar"}) {
-    rules.add(overload, zeta_rule, kNotComplex);
+    rules.add(overload, zeta_rule, kByAten, kNotComplex);
   }
 }
 

@@ -205,7 +205,8 @@ Values native_layer_norm_backward(Emit& e, const Call& c) {
 
 // --- group norm -----------------------------------------------------------------------------------------------------
 
-// A group norm's input [N, C, ...] and the same elements as [N, group, rest].
+// A group norm's input [N, C, ...] and the same elements as [N, group, C / group, positions]: XLA:CPU sums over
+// two dimensions faster than over a long one.
 struct GroupNorm {
   Emit& e;
   const Call& c;
@@ -213,10 +214,10 @@ struct GroupNorm {
   Groups groups;
 
   GroupNorm(Emit& emit, const Call& call)
-      : e(emit), c(call), channels(call.tensor("input").type), groups{emit, {}, {2}} {
+      : e(emit), c(call), channels(call.tensor("input").type), groups{emit, {}, {2, 3}} {
     channels.element = Emit::compute_element(channels.element);
     const int64_t n = c.integer("N"), count = c.integer("group");
-    groups.dims = {n, count, count == 0 ? 0 : c.integer("C") / count * c.integer("HxW")};
+    groups.dims = {n, count, count == 0 ? 0 : c.integer("C") / count, c.integer("HxW")};
   }
   Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), channels.element)}; }
   Expression grouped(const Expression& x) const { return x.with(e.reshape(x.value, groups.dims)); }

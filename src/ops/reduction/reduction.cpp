@@ -65,7 +65,7 @@ Values mean(Emit& e, const Call& c) {
 // aten::prod: integers and bool are multiplied as int64.
 Values prod(Emit& e, const Call& c) {
   Value x = widened(e, c);
-  return {finish(e, e.reduce("multiply", x, e.ones({x.element(), {}}), reduced_dims(c, x.rank())), c.result())};
+  return {finish(e, e.forms().product(e, x, reduced_dims(c, x.rank())), c.result())};
 }
 
 // The argument "self" of an op without an identity: of nothing, only over dimensions that have elements.

@@ -11,8 +11,9 @@ struct Extreme {
 
 // Two plain reductions, which vectorize, in place of one over pairs: the extreme value, then the first position that has
 // it. NaN counts as the extreme of both kinds.
-Extreme first_extreme(Emit& e, const Value& x, int64_t dim, bool largest) {
-  if (x.rank() == 0) return {x, e.zeros({ElementType::kS64, {}})};
+Extreme first_extreme(Emit& e, const Value& self, int64_t dim, bool largest) {
+  if (self.rank() == 0) return {self, e.zeros({ElementType::kS64, {}})};
+  const Value x = e.to(self, Emit::compute_element(self.element()));
   Extreme found;
   found.values = largest ? e.max(x, {dim}) : e.min(x, {dim});
   Value hit = e.compare(hlo::Comparison::kEq, x, e.broadcast_reduced(found.values, {dim}, x.dims()));
@@ -22,6 +23,7 @@ Extreme first_extreme(Emit& e, const Value& x, int64_t dim, bool largest) {
   Value none = e.constant(x.dim(dim), position.type);
   Value first = e.reduce("minimum", e.select(hit, position, none), e.constant(x.dim(dim), Type{narrow, {}}), {dim});
   found.indices = e.convert(first, ElementType::kS64);
+  found.values = e.to(found.values, self.element());
   return found;
 }
 

@@ -176,13 +176,13 @@ Value Emit::mean(const Value& x, const Dims& dims) {
 }
 
 Value Emit::max(const Value& x, const Dims& dims) {
-  const Value identity = lowest(x.element());
-  return dims.empty() ? x : forms_->extreme(*this, "maximum", x, identity, dims);
+  if (dims.empty()) return x;
+  return upcast(x, [&](const Value& y) { return forms_->extreme(*this, "maximum", y, lowest(y.element()), dims); });
 }
 
 Value Emit::min(const Value& x, const Dims& dims) {
-  const Value identity = highest(x.element());
-  return dims.empty() ? x : forms_->extreme(*this, "minimum", x, identity, dims);
+  if (dims.empty()) return x;
+  return upcast(x, [&](const Value& y) { return forms_->extreme(*this, "minimum", y, highest(y.element()), dims); });
 }
 
 Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double initial) {
@@ -245,6 +245,7 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
 Values Emit::call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
                          const std::map<std::string, std::string>& attributes) {
   if (target_ != Target::kCpuWithKernels) throw hlo::Error("[" + std::string(name) + "] there are no kernels");
+  ++kernel_calls_[{op_, std::string(name)}];
   const auto row_major = [](const auto& all, const auto& dims_of) {
     std::string layouts;
     for (const auto& one : all) {

@@ -108,6 +108,10 @@ class Emit : public hlo::Builder {
   // What the handler of that name gives (src/kernels/cpu/handlers.h), of row-major operands. Only for Target::kCpuWithKernels.
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes);
+  // Which op called which of them, and how often: what explain() tells.
+  using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, name) -> how many
+  void set_op(std::string_view name) { op_ = name; }                            // whose call is emitted now
+  const KernelCalls& kernel_calls() const { return kernel_calls_; }
 
   // --- requirements -------------------------------------------------------------------------------------------------
   // Only for what the user gives and the CPU's kernel checks too.
@@ -135,6 +139,8 @@ class Emit : public hlo::Builder {
   bool requires_ = true, writes_apart_ = false;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
+  std::string op_;
+  KernelCalls kernel_calls_;
 };
 
 }  // namespace tpjrt::ops

@@ -86,6 +86,7 @@ inline Expression tangent(const Expression& x) { return x.e->forms().tangent(x);
 inline Expression arcsine(const Expression& x) { return x.e->forms().arcsine(x); }
 inline Expression arccosine(const Expression& x) { return x.e->forms().arccosine(x); }
 inline Expression arctangent(const Expression& x) { return x.e->forms().arctangent(x); }
+inline Expression hyperbolic_arctangent(const Expression& x) { return x.e->forms().hyperbolic_arctangent(x); }
 // The angle of (x, y), in (-pi, pi].
 inline Expression angle_of(const Expression& y, const Expression& x) { return x.e->forms().angle_of(y, x); }
 

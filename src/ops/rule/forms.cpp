@@ -30,6 +30,10 @@ Value Forms::sum(Emit& e, const Value& x, const Dims& dims) const {
   return e.reduce("add", x, e.zeros({x.element(), {}}), dims);
 }
 
+Value Forms::product(Emit& e, const Value& x, const Dims& dims) const {
+  return e.reduce("multiply", x, e.ones({x.element(), {}}), dims);
+}
+
 Value Forms::extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const {
   return e.reduce(op, x, identity, dims);
 }
@@ -50,6 +54,7 @@ CosineAndSine Forms::of_turns(const Expression& x) const {
 Expression Forms::arcsine(const Expression& x) const { return x.unary("chlo.asin"); }
 Expression Forms::arccosine(const Expression& x) const { return x.unary("chlo.acos"); }
 Expression Forms::arctangent(const Expression& x) const { return x.unary("chlo.atan"); }
+Expression Forms::hyperbolic_arctangent(const Expression& x) const { return x.unary("chlo.atanh"); }
 Expression Forms::angle_of(const Expression& y, const Expression& x) const { return y.apply("atan2", x); }
 
 }  // namespace tpjrt::ops

@@ -24,6 +24,7 @@ class Forms {
                             ElementType result, std::string_view precision) const;
   // Over at least one dimension, in the element type of x.
   virtual Value sum(Emit& e, const Value& x, const Dims& dims) const;
+  virtual Value product(Emit& e, const Value& x, const Dims& dims) const;
   // The same of "maximum" or "minimum".
   virtual Value extreme(Emit& e, std::string_view op, const Value& x, const Value& identity, const Dims& dims) const;
 
@@ -38,6 +39,7 @@ class Forms {
   virtual Expression arcsine(const Expression& x) const;
   virtual Expression arccosine(const Expression& x) const;
   virtual Expression arctangent(const Expression& x) const;
+  virtual Expression hyperbolic_arctangent(const Expression& x) const;
   virtual Expression angle_of(const Expression& y, const Expression& x) const;
 };
 

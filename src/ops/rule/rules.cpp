@@ -5,12 +5,6 @@ namespace tpjrt::ops {
 
 namespace {
 
-Kinds kind_of(ElementType element) {
-  if (element == ElementType::kPred) return kBools;
-  if (hlo::is_integer(element)) return kIntegers;
-  return hlo::is_complex(element) ? kComplexes : kFloats;
-}
-
 // Ops that are one thing to a compiler or a kernel, and are decomposed: by PyTorch, or by python/torch_pjrt/decompositions.
 void add_decomposed_composites(RuleTable& rules) {
   for (const char* name : {
@@ -43,7 +37,22 @@ void add_decomposed_composites(RuleTable& rules) {
   }
 }
 
+// What XLA:CPU does slowly also when it is decomposed.
+void add_decomposed_by_aten(RuleTable& rules) {
+  for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",
+                           "aten::grid_sampler_3d_backward", "aten::fractional_max_pool2d_backward",
+                           "aten::fractional_max_pool3d_backward"}) {
+    rules.add_by_aten(name);
+  }
+}
+
 }  // namespace
+
+Kinds kind_of(ElementType element) {
+  if (element == ElementType::kPred) return kBools;
+  if (hlo::is_integer(element)) return kIntegers;
+  return hlo::is_complex(element) ? kComplexes : kFloats;
+}
 
 void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8_t kinds) {
   if (!rules_.emplace(name, Entry{rule, platforms, kinds}).second) {
@@ -54,6 +63,12 @@ void RuleTable::add(std::string_view name, Rule rule, Platforms platforms, uint8
 const RuleTable::Entry* RuleTable::find(std::string_view name) const {
   auto found = rules_.find(std::string(name));
   return found == rules_.end() ? nullptr : &found->second;
+}
+
+const Platforms* RuleTable::platforms_of(std::string_view name) const {
+  if (const Entry* entry = find(name)) return &entry->platforms;
+  const auto found = by_aten_.find(std::string(name));
+  return found == by_aten_.end() ? nullptr : &found->second;
 }
 
 Values RuleTable::emit(const Entry& entry, Emit& e, const Call& c) {
@@ -116,6 +131,7 @@ const RuleTable& RuleTable::instance() {
     add_scaling_rules(rules);
     add_resampling_rules(rules);
     add_decomposed_composites(rules);
+    add_decomposed_by_aten(rules);
     return rules;
   }();
   return table;

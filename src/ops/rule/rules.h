@@ -18,6 +18,13 @@
 
 namespace tpjrt::ops {
 
+// Sets of kinds of numbers.
+enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
+inline constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
+inline constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
+// Of which kind it is.
+Kinds kind_of(ElementType element);
+
 // Gives one value a result of the functional schema, in order; an undefined result has id -1. Values have the HLO type of
 // c.results[i]; the table checks that.
 using Rule = Values (*)(Emit& e, const Call& c);
@@ -29,16 +36,19 @@ struct Platforms {
   // From so many elements of operands on it is PyTorch's own kernel that such programs call (engine/lower/aten_call.h), where
   // XLA:CPU is slow whatever it is given. -1: never.
   int64_t aten_from = -1;
+  uint8_t aten_kinds = kEveryNumber;  // of the numbers of the first operand for which that is so
+  bool aten_of_results = false;       // count the results' elements instead: what is picked from a table
 };
 
 // Of ops that XLA:CPU does in two to sixty times what PyTorch's kernels take (docs/ops.md): running sums, what is chosen by an
-// order, sums at given places. Of fewer elements it is microseconds, and XLA compiles the op along with its neighbours.
-inline constexpr Platforms kByAten{.aten_from = 4096};
-
-// Sets of kinds of numbers.
-enum Kinds : uint8_t { kBools = 1, kIntegers = 2, kFloats = 4, kComplexes = 8 };
-inline constexpr uint8_t kReals = kIntegers | kFloats, kNotComplex = kReals | kBools, kNotBools = kReals | kComplexes;
-inline constexpr uint8_t kInexact = kFloats | kComplexes, kEveryNumber = kNotComplex | kComplexes;
+// order, sums at given places, what a mask says. Of fewer elements it is microseconds, and XLA compiles the op along with its
+// neighbours.
+inline constexpr int64_t kAtenFrom = 4096;
+inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
+// Of rows that are picked.
+inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
+// Matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.
+inline constexpr Platforms kIntegersByAten{.aten_from = kAtenFrom, .aten_kinds = kIntegers};
 
 class RuleTable {
  public:
@@ -68,6 +78,10 @@ class RuleTable {
   }
   // An op that is one and has no rule, but is decomposed.
   void add_composite(std::string_view name) { composites_.emplace(name); }
+  // An op that has no rule, and is PyTorch's kernel on such platforms as the others have its decomposition for.
+  void add_by_aten(std::string_view name, Platforms platforms = kByAten) { by_aten_.emplace(name, platforms); }
+  // Of one that has a rule, or of these; none otherwise.
+  const Platforms* platforms_of(std::string_view name) const;
   bool is_composite(std::string_view name) const { return composites_.contains(std::string(name)); }
   const std::set<std::string>& composites() const { return composites_; }
   size_t size() const { return rules_.size(); }
@@ -81,6 +95,7 @@ class RuleTable {
  private:
   std::unordered_map<std::string, Entry> rules_;
   std::set<std::string> composites_;
+  std::unordered_map<std::string, Platforms> by_aten_;
 };
 
 // One function a family, each at the end of its file.

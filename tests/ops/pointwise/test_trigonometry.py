@@ -59,7 +59,7 @@ def test_angles() -> None:
     assert torch.equal(actual[numbers].signbit(), torch.atan2(y, x)[numbers].signbit())
     z = torch.complex(x, y)
     torch.testing.assert_close(z.to("pjrt").angle().cpu(), z.angle(), rtol=5e-7, atol=0, equal_nan=True)
-    for function in (torch.asin, torch.acos, torch.atan):
+    for function in (torch.asin, torch.acos, torch.atan, torch.atanh):
         for values in (torch.linspace(-1, 1, COUNT), special, torch.linspace(-1e4, 1e4, COUNT)):
             actual = function(values.to("pjrt")).cpu()
             torch.testing.assert_close(actual, function(values), rtol=8e-7, atol=1e-7, equal_nan=True)

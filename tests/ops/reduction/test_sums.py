@@ -17,7 +17,9 @@ DEVICE = "pjrt"
     [(1024,), (1025,), (7, 1026), (999, 999), (8, 4, 24, 16), (6, 3, 20, 12), (1, 3, 32, 33), (4096, 0)],
     ids=str,
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int32, torch.int64]
+)
 def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = (torch.randn(size) * 10).to(dtype)
@@ -29,6 +31,21 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
         )
         if dtype.is_floating_point and x.numel():
             torch.testing.assert_close(y.double().var(dims).cpu(), x.double().var(dims), equal_nan=True)
+
+
+@pytest.mark.parametrize("n", [1, 1023, 1024, 1031, 4096])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.int64])
+def test_of_a_line(n: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, z = ((torch.randn(n) * 3).to(dtype) for _ in range(2))
+    y, w = x.to(DEVICE), z.to(DEVICE)
+    rtol = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    for function in (torch.dot, torch.vdot):
+        torch.testing.assert_close(function(y, w).cpu(), function(x, z), rtol=rtol, atol=2e-2)
+    near_one, near_one_there = (torch.exp(t.double().real / 99) if dtype != torch.int64 else t % 3 for t in (x, y))
+    torch.testing.assert_close(near_one_there.prod().cpu(), near_one.prod(), rtol=1e-4, atol=1e-3)
+    if not dtype.is_complex:
+        assert torch.equal(torch.stack(y.aminmax()).cpu(), torch.stack(x.aminmax()))
 
 
 @pytest.mark.compiled
