@@ -27,12 +27,16 @@ py::dict to_python(const engine::Description& description) {
     calls.append(py::dict("op"_a = call.op, "file"_a = call.file, "line"_a = call.line, "fields"_a = fields));
   }
   for (const auto& result : description.results) results.append(source(result));
-  py::list composites;
+  py::list composites, kernels;
   for (const auto& [composite, count] : description.composites) {
     composites.append(py::make_tuple(composite.first, count, composite.second));
   }
+  for (const auto& [call, count] : description.kernels) {
+    kernels.append(py::make_tuple(call.first, count, call.second));
+  }
   return py::dict("graph"_a = description.graph, "calls"_a = calls, "arguments"_a = description.arguments,
-                  "results"_a = results, "composites"_a = composites, "reused"_a = description.reused);
+                  "results"_a = results, "composites"_a = composites, "kernels"_a = kernels,
+                  "reused"_a = description.reused);
 }
 
 py::dict to_python(const engine::GraphRun& run) {

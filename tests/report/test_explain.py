@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests.ops.opinfo import may_call_kernels
 from torch_pjrt import report as reports
 from torch_pjrt.report import GraphRun, Report
 from torch_pjrt.report.difference import Difference
@@ -269,3 +270,14 @@ def test_a_number_in_the_place_of_a_tensor() -> None:
 def test_a_difference_as_text() -> None:
     plain = Difference("in place", "", "", 0, "results", "1", "0")
     assert str(plain) == "in place: results: 1 → 0"
+
+
+@pytest.mark.skipif(not may_call_kernels(), reason="programs call no libraries here")
+def test_calls_of_libraries_are_named() -> None:
+    x = torch.rand(64, 128).to("pjrt")
+    with torch_pjrt.explain() as report:
+        torch_pjrt.sync([x.cumsum(1).sin(), x.cummax(1).values])
+    assert {(call.op, call.count) for call in new(report).kernels} == {("aten::cumsum", 1), ("aten::cummax", 1)}
+    assert {call.kernel for call in new(report).kernels} == {"PyTorch's kernel"}
+    assert "done by libraries" in str(report)
+    assert "aten::cummax" in str(report)

@@ -1,6 +1,6 @@
 """``torch_pjrt.explain()`` and what it tells."""
 
-from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, Recompile
+from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, KernelCall, Recompile
 from torch_pjrt.report.report import Report, explain, is_active, tell
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "GraphBreak",
     "GraphRun",
     "HostFallback",
+    "KernelCall",
     "Recompile",
     "Report",
     "explain",

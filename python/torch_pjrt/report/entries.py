@@ -38,6 +38,17 @@ class Composite:
     """Who computes it: ``"its decomposition"``, which a compiler may know better."""
 
 
+@dataclass(frozen=True)
+class KernelCall:
+    """Calls in a program's text that a kernel of a library does, and not what XLA compiles."""
+
+    op: str
+    """``"aten::sort"``. A decomposition's calls are named, not what it is of."""
+    count: int
+    kernel: str
+    """``"PyTorch's kernel"``, or ``"PyTorch's libraries (oneDNN, MKL)"`` of a matrix product."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphRun(Entry):
     """One run of a graph: what was pending, or a call of a compiled function."""
@@ -70,6 +81,8 @@ class GraphRun(Entry):
     """What a new graph has otherwise than that one."""
     composites: tuple[Composite, ...] = ()
     """Of a new graph."""
+    kernels: tuple[KernelCall, ...] = ()
+    """Of a new graph on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from torch_pjrt import _C
 from torch_pjrt.report.difference import differences
-from torch_pjrt.report.entries import Composite, Entry, GraphBreak, GraphRun, HostFallback, Recompile, of_kind
+from torch_pjrt.report.entries import (
+    Composite,
+    Entry,
+    GraphBreak,
+    GraphRun,
+    HostFallback,
+    KernelCall,
+    Recompile,
+    of_kind,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 _active: list[Report] = []
+# What programs on the CPU call (src/kernels/cpu).
+_KERNELS = {"torch_pjrt.aten": "PyTorch's kernel", "torch_pjrt.product": "PyTorch's libraries (oneDNN, MKL)"}
 
 
 class Report:
@@ -122,4 +133,8 @@ def _run(raw: dict[str, Any]) -> GraphRun:
         resembles=other["graph"] if other else None,
         differences=tuple(differences(other, description)) if other else (),
         composites=tuple(Composite(*one) for one in (description["composites"] if description else ())),
+        kernels=tuple(
+            KernelCall(op, count, _KERNELS.get(kernel, kernel))
+            for op, count, kernel in (description["kernels"] if description else ())
+        ),
     )

@@ -25,6 +25,8 @@ def tables(entries: Sequence[Entry]) -> Group:
         parts.append(new_graph_table(made))
     if any(run.composites for run in made):
         parts.append(composite_table(made))
+    if any(run.kernels for run in made):
+        parts.append(kernel_table(made))
     others: dict[str, list[tuple[Entry, str, str]]] = {
         "ran on the host": [(e, e.op, e.reason) for e in fallbacks],
         "graph breaks": [(e, "", e.reason) for e in of_kind(entries, GraphBreak)],
@@ -100,6 +102,18 @@ def composite_table(runs: Sequence[GraphRun]) -> Table:
     for run in runs:
         for composite in run.composites:
             table.add_row(str(run.graph), str(composite.count), escape(composite.name), escape(composite.done_by))
+    return table
+
+
+def kernel_table(runs: Sequence[GraphRun]) -> Table:
+    table = Table(title="done by libraries", title_justify="left")
+    table.add_column("graph", justify="right")
+    table.add_column("times", justify="right")
+    table.add_column("op", overflow="fold")
+    table.add_column("done by", overflow="fold")
+    for run in runs:
+        for call in run.kernels:
+            table.add_row(str(run.graph), str(call.count), escape(call.op), escape(call.kernel))
     return table
 
 

@@ -22,6 +22,7 @@ class Describer {
     Description result;
     result.graph = program_.serial;
     result.composites = program_.composites;
+    result.kernels = program_.kernels;
     for (const graph::TypePtr type : tape_.leaves) result.arguments.push_back(to_string(*type));
     for (const graph::TapeGraph::Source& source : tape_.results) result.results.push_back(place(source));
     for (const graph::Walk::Alias& alias : program_.aliases) result.reused.emplace_back(alias.leaf, alias.result);

@@ -41,7 +41,8 @@ struct Description {
   std::vector<std::string> arguments;  // types
   std::vector<Source> results;
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
-  std::vector<std::pair<uint32_t, uint32_t>> reused;                   // (argument, result): may be written over it
+  std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
+  std::vector<std::pair<uint32_t, uint32_t>> reused;                // (argument, result): may be written over it
 };
 
 Description description_of(const Program& program);

@@ -41,7 +41,8 @@ struct Program {
   int64_t predicted_ns = 0;                      // of a run, its recording included (Note [Tiers]); 0: not asked
   Requirements::List requirements;               // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
-  size_t memory_size = 0;                                              // pjrt::Executable::memory_size
+  std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
+  size_t memory_size = 0;                                           // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;

@@ -116,6 +116,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
     const kernels::Claiming claiming(client);
     emitted = emit_program(walk, program.slots, /*with_requirements=*/true, session_.target(), knows);
     program.composites = claiming.all_done();
+    program.kernels = std::move(emitted.kernels);
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
   if (!emitted.requirements.empty()) {

@@ -246,7 +246,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     results.push_back(keys.next());
   }
   if (!requirements.empty()) results.push_back(extremes(e));
-  return {e.finish(results), draws, std::move(unchanged), std::move(requirements)};
+  return {e.finish(results), draws, std::move(unchanged), std::move(requirements), e.kernel_calls()};
 }
 
 }  // namespace tpjrt::engine

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/lower/program/number_slot.h"
@@ -17,6 +19,8 @@ struct EmittedProgram {
   bool draws = false;                            // exported: it has a random state
   std::vector<uint32_t> unchanged;               // exported: results that are written over leaves and are these leaves
   std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes
+  std::map<std::pair<std::string, std::string>, uint32_t>
+      kernels;  // (op, kernel of the CPU's that it calls) -> how many
 };
 
 // Whom a program is for. Note [Exported programs]: one that leaves takes and gives tensors by their sizes, row-major, whatever
