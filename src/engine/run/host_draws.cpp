@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/complex.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/Exception.h>
 
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <vector>
 
 #include "engine/run/host_arguments.h"
 
@@ -37,10 +39,34 @@ at::Tensor scaled(at::Tensor x, double factor, double shift) {
 
 Tensors as_result(const HostArguments& call, const at::Tensor& x) { return {x.to(result_of(call).dtype)}; }
 
+// Below this many, the calls that each step of it makes would cost more than what they compute.
+constexpr int64_t kFewNormals = 128;
+
+// Box and Muller's pairs, of a uniform radius and angle: first all cosines, then all sines.
+template <class T>
+at::Tensor few_normals(const at::Tensor& radius, const at::Tensor& angle, c10::IntArrayRef sizes) {
+  const at::Tensor result = at::empty(sizes, radius.options());
+  const T* radii = radius.const_data_ptr<T>();
+  const T* angles = angle.const_data_ptr<T>();
+  T* data = result.mutable_data_ptr<T>();
+  const int64_t n = result.numel(), half = radius.numel();
+  for (int64_t i = 0; i < half; ++i) {
+    const T length = std::sqrt(std::log(1 - radii[i]) * T{-2});
+    const T turn = angles[i] * static_cast<T>(2 * std::numbers::pi);
+    data[i] = length * std::cos(turn);
+    if (half + i < n) data[half + i] = length * std::sin(turn);
+  }
+  return result;
+}
+
 at::Tensor random_normal(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes) {
   const int64_t n = c10::multiply_integers(sizes), half = (n + 1) / 2;
-  const at::Tensor radius = random_uniform(state, dtype, half).neg_().add_(1).log_().mul_(-2).sqrt_();
-  const at::Tensor angle = random_uniform(state, dtype, half).mul_(2 * std::numbers::pi);
+  at::Tensor radius = random_uniform(state, dtype, half), angle = random_uniform(state, dtype, half);
+  if (n <= kFewNormals) {
+    return dtype == c10::kDouble ? few_normals<double>(radius, angle, sizes) : few_normals<float>(radius, angle, sizes);
+  }
+  radius.neg_().add_(1).log_().mul_(-2).sqrt_();
+  angle.mul_(2 * std::numbers::pi);
   return at::cat({radius * angle.cos(), radius * angle.sin()}).slice(0, 0, n).view(sizes);
 }
 
@@ -160,6 +186,70 @@ Tensors log_normal(const HostArguments& call) {
   return as_result(call, scaled(drawn, call.number("std"), call.number("mean")).exp_());
 }
 
+// Sums of all up to each, in the order in which XLA adds them on the CPU: of blocks of 16, then of these.
+template <class T>
+void sum_up(std::vector<T>& x) {
+  constexpr size_t kBlock = 16;
+  std::vector<T> totals;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i % kBlock != 0) x[i] += x[i - 1];
+    if (i % kBlock == kBlock - 1) totals.push_back(x[i]);
+  }
+  if (x.size() <= kBlock) return;
+  sum_up(totals);
+  for (size_t i = kBlock; i < x.size(); ++i) x[i] += totals[i / kBlock - 1];
+}
+
+// For each of the drawn, the number of sums that are not above its part of the total and below the total.
+template <class T>
+at::Tensor chosen_by_sums(const at::Tensor& weights, const at::Tensor& drawn) {
+  at::Tensor result = at::empty(drawn.sizes(), drawn.options().dtype(c10::kLong));
+  const int64_t n = weights.size(1), count = drawn.size(1);
+  const T *all = weights.const_data_ptr<T>(), *parts = drawn.const_data_ptr<T>();
+  auto* data = result.mutable_data_ptr<int64_t>();
+  for (int64_t row = 0; row < weights.size(0); ++row) {
+    std::vector<T> sums(all + row * n, all + (row + 1) * n);
+    sum_up(sums);
+    const T total = sums.back();
+    const bool is_sorted = std::ranges::is_sorted(sums);  // but for what is rounded between blocks
+    for (int64_t i = row * count; i < (row + 1) * count; ++i) {
+      const T target = parts[i] * total;
+      if (is_sorted) {
+        data[i] =
+            std::min(std::ranges::upper_bound(sums, target), std::ranges::lower_bound(sums, total)) - sums.begin();
+      } else {
+        data[i] = std::ranges::count_if(sums, [&](T sum) { return sum <= target && sum < total; });
+      }
+    }
+  }
+  return result;
+}
+
+// What is refused here, the program names.
+Tensors multinomial(const HostArguments& call) {
+  const graph::TensorType& type = result_of(call);
+  const at::Tensor given = call.tensor("self");
+  const int64_t n = given.dim() == 0 ? 0 : given.size(-1), count = call.integer("num_samples");
+  TORCH_CHECK(n > 0 && count > 0 && given.is_floating_point(), "multinomial: no categories, samples or probabilities");
+  const at::Tensor weights = given.to(wide_enough(given.scalar_type())).reshape({-1, n}).contiguous();
+  const at::Tensor sums = weights.sum(1), least = weights.amin(1);
+  TORCH_CHECK((least >= 0).all().item().toBool() && (sums > 0).all().item().toBool() &&
+                  weights.isfinite().all().item().toBool(),
+              "multinomial: no distribution");
+  RandomState state = call.random_state();
+  const c10::ScalarType dtype = weights.scalar_type();
+  if (call.constant("replacement").toBool()) {
+    const at::Tensor drawn = random_uniform(state, dtype, {weights.size(0), count});
+    const at::Tensor chosen =
+        dtype == c10::kDouble ? chosen_by_sums<double>(weights, drawn) : chosen_by_sums<float>(weights, drawn);
+    return {chosen.view(type.sizes)};
+  }
+  const at::Tensor race = weights / random_exponential(state, dtype, weights.sizes());
+  if (count == 1) return {race.argmax(1).view(type.sizes)};
+  const at::Tensor order = std::get<1>(race.sort(/*stable=*/true, 1, /*descending=*/true));
+  return {order.slice(1, 0, count).reshape(type.sizes)};
+}
+
 struct Entry {
   const char* name;
   HostKernel kernel;
@@ -187,6 +277,7 @@ constexpr Entry kDraws[] = {
     {"aten::geometric", given<geometric>, false},
     {"aten::cauchy", given<cauchy>, true},
     {"aten::log_normal", given<log_normal>, true},
+    {"aten::multinomial", given<multinomial>, false},
 };
 
 // Of the dtypes that PyTorch's CPU computes with as they are.

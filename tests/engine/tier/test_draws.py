@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def policy() -> Iterator[None]:
     _C.set_compile_policy("auto")
 
 
-@pytest.mark.parametrize("size", [(1,), (7,), (0,), (33, 5), (4, 3, 1001)])
+@pytest.mark.parametrize("size", [(1,), (7,), (0,), (33, 5), (4, 3, 1001)])  # few, and many
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, dtype) for name in OF_FLOATS for dtype in FLOATS]
@@ -84,6 +85,35 @@ def test_complex_normals(dtype: torch.dtype) -> None:
     torch.testing.assert_close(calls, program, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS])
+@pytest.mark.parametrize("shape", [(1,), (9,), (16,), (17,), (3, 40), (2, 300), (1, 5000)])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial(shape: tuple[int, ...], dtype: torch.dtype, replacement: bool) -> None:
+    torch.manual_seed(1)
+    weights = torch.rand(shape).square()
+    weights[..., 1::5] = 0
+    samples = 200 if replacement else max(1, int((weights.reshape(-1, shape[-1]) > 0).sum(1).min()) // 2)
+    x = weights.to(dtype).to("pjrt")
+    for count in (1, samples):
+        draw = partial(torch.multinomial, num_samples=count, replacement=replacement)
+        calls, program = drawn(draw, x, "auto"), drawn(draw, x, "every")
+        for ours, theirs in zip(calls, program, strict=True):
+            assert ours.dtype == torch.int64
+            assert ours.shape == (*shape[:-1], count)
+            assert (weights.gather(-1, ours) > 0).all()
+            # The race's logarithms may differ in their last bit, and swap two that are as near.
+            assert (ours != theirs).sum() <= (0 if replacement else 2)
+
+
+def test_multinomial_of_ever_new_sizes_compiles_nothing() -> None:
+    before = torch_pjrt.metrics()["graphs_compiled"]
+    for n in range(1, 30):
+        w = torch.ones(n, device="pjrt")
+        assert 0 <= torch.multinomial(w, 1).item() < n
+        assert sorted(torch.multinomial(w, n).tolist()) == list(range(n))
+    assert torch_pjrt.metrics()["graphs_compiled"] == before
+
+
 def test_in_the_order_of_the_tensor() -> None:
     """A draw into transposed memory gives each element what a dense one gets."""
     for policy in ("auto", "every"):
@@ -109,6 +139,9 @@ def test_a_size_that_is_new_compiles_nothing() -> None:
     [
         (lambda x: torch.bernoulli(x + 2), "p_in"),
         (lambda x: torch.normal(x, x - 1), "std >= 0"),
+        (lambda x: torch.multinomial(x, 1), "sum of probabilities <= 0"),
+        (lambda x: torch.multinomial(x - 1, 1), "element < 0"),
+        (lambda x: torch.multinomial(x / 0, 2, replacement=True), "infinity or NaN"),
     ],
 )
 def test_wrong_numbers(wrong: Draw, words: str) -> None:
