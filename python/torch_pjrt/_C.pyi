@@ -32,7 +32,9 @@ __all__: list[str] = [
     "asked_composites",
     "attribute",
     "begin_optimizer_step",
+    "begin_world",
     "borrow",
+    "complete_world_backend",
     "composite_names",
     "composites_switch",
     "count_fallback",
@@ -69,6 +71,7 @@ __all__: list[str] = [
     "metrics",
     "most_devices",
     "node_id",
+    "per_rank",
     "placeholders_below",
     "platform_name",
     "platform_version",
@@ -105,6 +108,8 @@ __all__: list[str] = [
     "wait",
     "ways",
     "while_loop",
+    "world_backend",
+    "world_size",
     "write_protected",
 ]
 
@@ -411,7 +416,16 @@ def attribute(value: list[float]) -> str: ...
 @typing.overload
 def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
 def begin_optimizer_step(arg0: bool) -> None: ...
+def begin_world(size: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    makes the first devices a world (Note [World])
+    """
+
 def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None: ...
+def complete_world_backend(
+    backend: torch._C._distributed_c10d.Backend,
+    groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
+) -> None: ...
 def composite_names() -> set[str]:
     """
     those of ops
@@ -506,6 +520,11 @@ def node_id(arg0: torch.Tensor) -> int | None:
     nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no value
     """
 
+def per_rank(values: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> torch.Tensor:
+    """
+    a 0-d int64 tensor that is values[rank] on each rank of the world
+    """
+
 def placeholders_below(tensors: collections.abc.Sequence[torch.Tensor]) -> list[int]:
     """
     the addresses of the placeholders that the tensors rest on
@@ -582,6 +601,14 @@ def while_loop(
     condition: Region,
     body: Region,
 ) -> list[torch.Tensor]: ...
+def world_backend(
+    ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+) -> torch._C._distributed_c10d.Backend: ...
+def world_size() -> int:
+    """
+    on how many devices a tensor lies
+    """
+
 def write_protected(arg0: torch.Tensor) -> torch.Tensor | None:
     """
     a tensor over the same memory; a write copies it first, and counts it

@@ -28,6 +28,7 @@ from torch_pjrt.adapt import (
     processes,
 )
 from torch_pjrt.device import accelerator, dlpack
+from torch_pjrt.distributed import world
 from torch_pjrt.libraries import known
 from torch_pjrt.program.tracing_scope import in_backward
 
@@ -116,6 +117,7 @@ def register(module: ModuleType) -> None:
     default_backend.install()
     detection.install()
     distributed.install()
+    world.install()
     dtensor.install()
     flex_attention.install()
     nested.install()

@@ -215,8 +215,12 @@ void Builder::alias(int64_t parameter, int64_t result) {
   impl_->parameters[static_cast<size_t>(parameter)].alias = result;
 }
 
+void Builder::set_replicas(int64_t replicas) { impl_->replicas = replicas; }
+
 std::string Builder::finish(const Values& results) {
-  std::string module = cat("module @", quoted(impl_->module_name), " {\n  func.func public @main(");
+  std::string module = cat("module @", quoted(impl_->module_name));
+  if (impl_->replicas > 1) module += cat(" attributes {mhlo.num_replicas = ", impl_->replicas, " : i32}");
+  module += " {\n  func.func public @main(";
   for (size_t i = 0; i < impl_->parameters.size(); ++i) {
     const Impl::Parameter& parameter = impl_->parameters[i];
     module += cat(i ? ", " : "", "%arg", i, ": ", to_string(parameter.type));

@@ -98,6 +98,8 @@ class Builder {
   Value parameter(const Type& type);
   // The parameter's buffer is reused for the result (`tf.aliasing_output`), see PJRT donation.
   void alias(int64_t parameter, int64_t result);
+  // How many devices run the program at once, each with arguments of its own (`mhlo.num_replicas`); 1 by default.
+  void set_replicas(int64_t replicas);
   // Ends the function with these results and gives the module's text. The builder is used up.
   std::string finish(const Values& results);
   // Ops emitted from now on carry loc("file":line:0), which XLA's errors show. An empty file ends that.
@@ -191,6 +193,16 @@ class Builder {
   // name. What has the same name has the same text.
   Values call(const std::string& name, const std::string& functions, const Values& operands,
               const std::vector<Type>& results);
+
+  // --- between replicas ---------------------------------------------------------------------------------------------
+  // `groups`: one a row, of replicas that take part together, in their order. Each replica is in one.
+  using Groups = std::vector<Dims>;
+  Value replica_id();                                                           // 0-d, kU32
+  Value all_reduce(std::string_view op, const Value& x, const Groups& groups);  // op: a binary op's name
+  Value all_gather(const Value& x, int64_t dimension, const Groups& groups);    // concatenated in the group's order
+  Value all_to_all(const Value& x, int64_t dimension, const Groups& groups);    // split and concatenated along it
+  // Each replica of a group has its part of the dimension.
+  Value reduce_scatter(std::string_view op, const Value& x, int64_t dimension, const Groups& groups);
 
   // --- private functions --------------------------------------------------------------------------------------------
   // body(arguments) is written as a private function of the operands' types, without what its results don't need. The function

@@ -73,6 +73,7 @@ struct Builder::Impl {
   };
 
   std::string module_name;
+  int64_t replicas = 1;
   std::vector<Parameter> parameters;
   std::vector<std::string> names;                 // by Value::id
   std::map<int32_t, Moved> transposes;            // what each was made of

@@ -1,6 +1,7 @@
 // Buffers: waiting for them and reading them.
 #include "pjrt/buffer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -89,6 +90,7 @@ PJRT_Buffer* Buffer::hand_over() const {
 const Api& Buffer::api() const { return client_->api(); }
 
 void Buffer::set_counted(bool counted) const {
+  for (const auto& other : others_) other->set_counted(counted);
   if (counted_.exchange(counted, std::memory_order_relaxed) == counted) return;
   if (!counted && is_handed_over()) data_.store(nullptr, std::memory_order_release);  // it may be deleted before long
   MemoryUse& memory = client_->memory(device_index_);
@@ -102,11 +104,23 @@ void Buffer::set_counted(bool counted) const {
 void Buffer::await() const {
   if (ready_.load(std::memory_order_acquire)) return;
   ready_event(api(), handle()).await();
+  for (const auto& other : others_) other->await();
   ready_.store(true, std::memory_order_release);
 }
 
 bool Buffer::is_ready() const {
-  return ready_.load(std::memory_order_acquire) || ready_event(api(), handle()).is_ready();
+  if (ready_.load(std::memory_order_acquire)) return true;
+  return ready_event(api(), handle()).is_ready() &&
+         std::all_of(others_.begin(), others_.end(), [](const auto& other) { return other->is_ready(); });
+}
+
+const Buffer& Buffer::replica(size_t i) const {
+  if (i == 0) return *this;
+  if (i > others_.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "PJRT_LoadedExecutable_Execute",
+                "a buffer on one device was given to a program that runs on several");
+  }
+  return *others_[i - 1];
 }
 
 const void* Buffer::host_pointer() const {

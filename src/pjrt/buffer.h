@@ -5,6 +5,10 @@
 // await() waits. A Buffer that was donated to an execution is deleted: only is_deleted(), its type and its destruction
 // are left.
 //
+// Note [World]: where one process has a world of devices (torch.distributed's ranks), an array is the first device's Buffer, which
+// owns those of the others: of one type, with values of their own. What is asked of it is answered for the first, but for
+// await(), which waits for all, and what is counted.
+//
 // Over memory of the host's (Client::buffer_over_host) the runtime is told of it when somebody first asks for handle(): what
 // no program takes costs nothing but its count.
 #pragma once
@@ -68,6 +72,11 @@ class Buffer {
   size_t size_in_bytes() const { return type_->size_in_bytes; }
   // Index into Client::devices().
   size_t device_index() const { return device_index_; }
+  // Of a world: before anybody else has it.
+  void set_replicas(std::vector<std::shared_ptr<Buffer>> others) { others_ = std::move(others); }
+  // How many devices have values of it, and the value of the i-th. Throws Error where there is none.
+  size_t replicas() const { return 1 + others_.size(); }
+  const Buffer& replica(size_t i) const;
   const Client& client() const { return *client_; }
 
   // Blocks until the data is there. Throws what the computation failed with, each time it is asked.
@@ -104,6 +113,7 @@ class Buffer {
   mutable std::atomic<PJRT_Buffer*> handle_;
   std::shared_ptr<const BufferType> type_;
   size_t device_index_;
+  std::vector<std::shared_ptr<Buffer>> others_;  // of a world: the second device's value, and so on
   mutable std::atomic<bool> counted_{false};
   mutable std::atomic<bool> ready_{false};          // seen to be there, without error: await() need not ask again
   mutable std::atomic<const void*> data_{nullptr};  // host_pointer(), once it was asked for

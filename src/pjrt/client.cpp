@@ -160,6 +160,17 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
   }
 }
 
+std::shared_ptr<Buffer> Client::replicated_from_host(const void* data, const std::shared_ptr<const BufferType>& type,
+                                                     size_t replicas) {
+  auto buffer = buffer_from_host(data, type, HostBufferSemantics::kCopy, 0, {});
+  std::vector<std::shared_ptr<Buffer>> others;
+  for (size_t i = 1; i < replicas; ++i) {
+    others.push_back(buffer_from_host(data, type, HostBufferSemantics::kCopy, i, {}));
+  }
+  buffer->set_replicas(std::move(others));
+  return buffer;
+}
+
 std::shared_ptr<Buffer> Client::buffer_over_host(void* data, std::shared_ptr<const BufferType> type,
                                                  size_t device_index, std::function<void()> release) {
   return std::make_shared<Buffer>(shared_from_this(), data, std::move(type), device_index, std::move(release));
@@ -188,6 +199,14 @@ std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::sha
   return buffer;
 }
 
+std::vector<int> Client::device_ids(const CompileOptions& options) const {
+  std::vector<int> ids;
+  for (int i = 0; i < options.replicas; ++i) {
+    ids.push_back(devices_.at(static_cast<size_t>(options.device_ordinal + i)).id);
+  }
+  return ids;
+}
+
 std::string Client::serialized_options(const CompileOptions& options) const {
   CompileOptions known = options;
   {
@@ -196,7 +215,7 @@ std::string Client::serialized_options(const CompileOptions& options) const {
       if (options.hints.contains(name)) known.overrides.erase(name);
     }
   }
-  return serialize(known, devices_.at(static_cast<size_t>(options.device_ordinal)).id);
+  return serialize(known, device_ids(options));
 }
 
 void Client::with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call) {
@@ -234,7 +253,7 @@ std::shared_ptr<Executable> Client::compile(const std::string& stablehlo, const 
     args.compile_options_size = serialized.size();
     TPJRT_CALL(api_, PJRT_Client_Compile, args);
   });
-  return std::make_shared<Executable>(shared_from_this(), args.executable, static_cast<size_t>(options.device_ordinal));
+  return std::make_shared<Executable>(shared_from_this(), args.executable, options);
 }
 
 std::shared_ptr<Executable> Client::deserialize(const std::string& serialized, const CompileOptions& options) {
@@ -247,8 +266,7 @@ std::shared_ptr<Executable> Client::deserialize(const std::string& serialized, c
     args.overridden_serialized_compile_options_size = overridden.size();
     TPJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args);
   });
-  return std::make_shared<Executable>(shared_from_this(), args.loaded_executable,
-                                      static_cast<size_t>(options.device_ordinal));
+  return std::make_shared<Executable>(shared_from_this(), args.loaded_executable, options);
 }
 
 }  // namespace tpjrt::pjrt

@@ -71,6 +71,10 @@ class Client : public std::enable_shared_from_this<Client> {
                                            HostBufferSemantics semantics, size_t device_index,
                                            std::function<void()> release);
 
+  // A copy on each of the first devices (Note [World], buffer.h).
+  std::shared_ptr<Buffer> replicated_from_host(const void* data, const std::shared_ptr<const BufferType>& type,
+                                               size_t replicas);
+
   // The same as kZeroCopyMutable, of aligned memory that isn't empty, where device memory is the host's. The runtime is told of
   // it by the first Buffer::handle(), which may throw; `release` runs when nobody uses the memory any more.
   std::shared_ptr<Buffer> buffer_over_host(void* data, std::shared_ptr<const BufferType> type, size_t device_index,
@@ -84,6 +88,9 @@ class Client : public std::enable_shared_from_this<Client> {
   // there by now. `data` may be null where the array is empty.
   std::shared_ptr<Buffer> view_of_device_memory(const void* data, std::shared_ptr<const BufferType> type,
                                                 size_t device_index, StreamHandle stream = 0);
+
+  // Of the devices that a program runs on (Device::id).
+  std::vector<int> device_ids(const CompileOptions& options) const;
 
   // Compiles StableHLO, as text or bytecode. Throws Error with the compiler's message.
   std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options = {});

@@ -48,19 +48,20 @@ Message option_override(const Options::mapped_type& value) {
 
 }  // namespace
 
-std::string serialize(const CompileOptions& options, int device_id) {
+std::string serialize(const CompileOptions& options, std::span<const int> device_ids) {
+  const auto count = static_cast<int64_t>(device_ids.size());
   Message replicas;  // DeviceAssignmentProto.ComputationDevice
-  replicas.integer(1, device_id);
+  for (const int id : device_ids) replicas.integer(1, id);
 
   Message assignment;  // DeviceAssignmentProto
-  assignment.integer(1, 1);
+  assignment.integer(1, count);
   assignment.integer(2, 1);
   assignment.message(3, replicas);
 
-  Message build;                // ExecutableBuildOptionsProto
-  build.integer(1, device_id);  // device_ordinal
-  build.integer(4, 1);          // num_replicas
-  build.integer(5, 1);          // num_partitions
+  Message build;                         // ExecutableBuildOptionsProto
+  build.integer(1, device_ids.front());  // device_ordinal
+  build.integer(4, count);               // num_replicas
+  build.integer(5, 1);                   // num_partitions
   build.message(9, assignment);
 
   Message compile;  // CompileOptionsProto

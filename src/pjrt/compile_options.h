@@ -3,13 +3,14 @@
 // Written by hand: the message is stable and four fields of it do not pay for a protobuf dependency.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "pjrt/executable.h"
 
 namespace tpjrt::pjrt {
 
-// One replica and one partition, assigned to the device with this id (Device::id), and the overrides.
-std::string serialize(const CompileOptions& options, int device_id);
+// One partition, a replica for each of the devices with these ids (Device::id), and the overrides.
+std::string serialize(const CompileOptions& options, std::span<const int> device_ids);
 
 }  // namespace tpjrt::pjrt

@@ -91,8 +91,12 @@ void keep_awake_after(const Event& done) {
 
 }  // namespace
 
-Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle, size_t device_index)
-    : client_(std::move(client)), handle_(handle), device_index_(device_index) {
+Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle,
+                       const CompileOptions& options)
+    : client_(std::move(client)),
+      handle_(handle),
+      device_index_(static_cast<size_t>(options.device_ordinal)),
+      replicas_(static_cast<size_t>(options.replicas)) {
   try {
     TPJRT_ARGS(PJRT_LoadedExecutable_GetExecutable, args);
     args.loaded_executable = handle_;
@@ -139,6 +143,74 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<cons
   results.resize(num_results());
   for (size_t i = 0; i < num_results(); ++i) {
     results[i] = std::make_shared<Buffer>(client_, result_list[i], result_types_[i], device_index_);
+  }
+}
+
+namespace {
+
+// What one replica is given: buffers that are there, on its device. A plugin aborts the process over some of these.
+void check_replica(const Buffer& buffer, size_t argument, size_t device_index) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, "PJRT_LoadedExecutable_Execute",
+                "argument " + std::to_string(argument) + " of the program on device " + std::to_string(device_index) +
+                    " " + what);
+  };
+  if (buffer.device_index() != device_index) refuse("lies on device " + std::to_string(buffer.device_index()));
+  if (buffer.is_deleted()) refuse("was given to an earlier program, which wrote over it");
+}
+
+uint32_t new_launch_id() {
+  static std::atomic<uint32_t> launches{0};
+  return ++launches & 0x7fffffff;
+}
+
+}  // namespace
+
+void Executable::execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                                  std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const {
+  ++programs_begun;
+  PJRT_ExecuteOptions options{};
+  options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
+  options.launch_id = static_cast<int>(new_launch_id());
+  options.non_donatable_input_indices = non_donatable.data();
+  options.num_non_donatable_input_indices = non_donatable.size();
+
+  const size_t outputs = num_results();
+  std::vector<PJRT_Buffer*> given, made(replicas_ * outputs);
+  given.reserve(replicas_ * arguments.size());
+  for (size_t r = 0; r < replicas_; ++r) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const Buffer& buffer = arguments[i]->replica(r);
+      check_replica(buffer, i, device_index_ + r);
+      given.push_back(buffer.handle());
+    }
+  }
+  std::vector<PJRT_Buffer* const*> argument_lists;
+  std::vector<PJRT_Buffer**> result_lists;
+  for (size_t r = 0; r < replicas_; ++r) {
+    argument_lists.push_back(given.data() + r * arguments.size());
+    result_lists.push_back(made.data() + r * outputs);
+  }
+  std::vector<PJRT_Event*> events(replicas_, nullptr);
+  TPJRT_ARGS(PJRT_LoadedExecutable_Execute, args);
+  args.executable = handle_;
+  args.options = &options;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = replicas_;
+  args.num_args = arguments.size();
+  args.output_lists = result_lists.data();
+  args.device_complete_events = events.data();
+  TPJRT_CALL(api(), PJRT_LoadedExecutable_Execute, args);
+  for (PJRT_Event* event : events) done.emplace_back(api(), event);
+
+  results.resize(outputs);
+  for (size_t i = 0; i < outputs; ++i) {
+    results[i] = std::make_shared<Buffer>(client_, made[i], result_types_[i], device_index_);
+    std::vector<std::shared_ptr<Buffer>> others;
+    for (size_t r = 1; r < replicas_; ++r) {
+      others.push_back(std::make_shared<Buffer>(client_, made[r * outputs + i], result_types_[i], device_index_ + r));
+    }
+    results[i]->set_replicas(std::move(others));
   }
 }
 

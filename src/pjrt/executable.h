@@ -1,4 +1,4 @@
-// A compiled program, loaded on one device.
+// A compiled program, loaded on one device, or on each device of a world (Note [World], pjrt/buffer.h).
 //
 // Made by Client::compile and Client::deserialize, shared by shared_ptr, keeps its client alive, may be used from any
 // thread, by several at once.
@@ -26,6 +26,8 @@ using Options = std::map<std::string, std::variant<std::string, bool, int64_t, d
 
 struct CompileOptions {
   int device_ordinal = 0;  // index into Client::devices()
+  // Copies of the program that run at once and may communicate, one a device, from device_ordinal on.
+  int replicas = 1;
   // Settings of XLA for this program alone, by their names as flags, such as {"xla_cpu_enable_fast_math", true}. An
   // unknown one fails the compile.
   Options overrides;
@@ -36,7 +38,7 @@ struct CompileOptions {
 class Executable {
  public:
   // Takes ownership of `handle`. Use Client::compile.
-  Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle, size_t device_index);
+  Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle, const CompileOptions& options);
   ~Executable();
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -50,7 +52,13 @@ class Executable {
   // given, becomes ready when the execution is over, well or badly.
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                std::vector<std::shared_ptr<Buffer>>& results, Event* done = nullptr) const;
-  // The same, and waits until the results are there: one wait for all of them, which the wait hook can't end. What fails
+  // The same of a program of several replicas: arguments and results are the first one's, and hold the others'; `done` gets an
+  // event for each. A replica whose partners don't come waits
+  // for them, on the CPU until the process ends: so nothing is started unless each argument is there, on the device of its
+  // replica, and no more is to be under way at a time than the plugin has threads for (Session::launch_in_world).
+  void execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
+                        std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const;
+  // As execute(), and waits until the results are there: one wait for all of them, which the wait hook can't end. What fails
   // while the program runs is thrown here.
   void execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                         std::vector<std::shared_ptr<Buffer>>& results) const;
@@ -58,6 +66,7 @@ class Executable {
   size_t num_results() const { return result_types_.size(); }
   const std::vector<std::shared_ptr<const BufferType>>& result_types() const { return result_types_; }
   size_t device_index() const { return device_index_; }
+  size_t replicas() const { return replicas_; }
   const Client& client() const { return *client_; }
   // The name of the module.
   std::string name() const;
@@ -81,6 +90,7 @@ class Executable {
   PJRT_LoadedExecutable* handle_;
   PJRT_Executable* executable_ = nullptr;
   size_t device_index_;
+  size_t replicas_;
   std::vector<std::shared_ptr<const BufferType>> result_types_;
 };
 

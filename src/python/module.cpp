@@ -23,6 +23,7 @@
 #include "device/tensor/current_device.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
+#include "device/world/backend.h"
 #include "engine/lower/call_lowering.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
@@ -30,6 +31,7 @@
 #include "engine/run/lazy_engine.h"
 #include "graph/order.h"
 #include "graph/print.h"
+#include "graph/world/world.h"
 #include "python/bench.h"
 #include "python/captured.h"
 #include "python/compiled.h"
@@ -74,6 +76,13 @@ py::typing::Dict<std::string, py::object> metrics() {
   result["executions"] = engine.executions.load();
   result["graphs_run_by_calls"] = engine.graphs_run_by_calls.load();
   result["host_fallbacks"] = device.fallbacks();
+  py::dict collectives, bytes;
+  for (const auto& [name, counted] : engine.collectives()) {
+    collectives[py::str(name)] = counted.calls;
+    bytes[py::str(name)] = counted.bytes;
+  }
+  result["collectives"] = collectives;
+  result["collective_bytes"] = bytes;
   result["syncs"] = engine.syncs();
   result["syncs_by_cause"] = engine.syncs_by_cause();
   result["nodes_executed"] = engine.nodes_executed.load();
@@ -152,6 +161,18 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("host_backend", &device::make_host_backend, py::arg("host"));
   m.def("host_of", &device::host_of, py::arg("backend"));
+  m.def(
+      "begin_world",
+      [](size_t size) {
+        engine::Session::instance().begin_world(size);
+        device::world::take_functional_collectives();
+      },
+      py::arg("size"), "makes the first devices a world (Note [World])");
+  m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
+  m.def("world_backend", &device::world::make_backend, py::arg("ranks"));
+  m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"));
+  m.def("per_rank", &device::world::per_rank, py::arg("values"),
+        "a 0-d int64 tensor that is values[rank] on each rank of the world");
   m.def("begin_optimizer_step", &device::begin_optimizer_step);
   m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
     struct End {

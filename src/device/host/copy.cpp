@@ -21,6 +21,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
+#include "device/world/reading.h"
 
 namespace tpjrt::device {
 namespace {
@@ -78,7 +79,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
-    at::Tensor host = host_tensor(plain, "copy to the host");
+    at::Tensor host = shown_tensor(plain, "copy to the host");
     counters().host_transfer_bytes += host.nbytes();
     self.copy_(host, non_blocking);
     return self;
@@ -131,6 +132,7 @@ at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   end_round_before_read(storage_of(self)->cell);
   const graph::Value leaf = ready_leaf(self, "read of an element");
+  world::check_one_value(leaf, "item()");
   at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());
   engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());

@@ -15,6 +15,7 @@
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
 #include "device/tensor/storage.h"
+#include "device/world/reading.h"
 
 namespace tpjrt::device {
 namespace {
@@ -233,14 +234,29 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   }
 }
 
-at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
-  const graph::Value leaf = ready_leaf(tensor, cause);
+namespace {
+
+at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor) {
   at::Tensor base = engine().host_view(leaf);
   const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
   auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
   return at::from_blob(
       data + tensor.storage_offset() * itemsize, tensor.sizes(), tensor.strides(), [base](void*) {},
       at::TensorOptions(c10::kCPU).dtype(tensor.dtype()));
+}
+
+}  // namespace
+
+at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
+  const graph::Value leaf = ready_leaf(tensor, cause);
+  world::check_one_value(leaf, cause);
+  return host_tensor_of(leaf, tensor);
+}
+
+at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause) {
+  const graph::Value leaf = ready_leaf(tensor, cause);
+  world::tell_that_first_is_shown(leaf);
+  return host_tensor_of(leaf, tensor);
 }
 
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned) {

@@ -27,6 +27,8 @@ void note_on_host(const std::string& op, const char* reason);  // after it ran: 
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
 // The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory.
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
+// The same for who looks at it: in a world, where host_tensor raises, the first rank's values, with a warning.
+at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
 

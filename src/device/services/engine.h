@@ -57,6 +57,8 @@ class Engine {
   virtual bool is_host_memory() = 0;
   // A CPU tensor with the leaf's form. Read only: it may be the device's own memory.
   virtual at::Tensor host_view(const graph::Value& leaf) = 0;
+  // Note [Agreement]: are the values that the ranks of a world have of this leaf known to be equal?
+  virtual bool is_same_on_all_ranks(const graph::Value& leaf) = 0;
   // Reads part of a leaf's memory.
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;
   // Whether the call can be lowered; if not, why. Fills signature.lowering. `numbers` are those of the first such call,

@@ -8,6 +8,7 @@
 #include "engine/call/compiled_graph.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/session/session.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 
@@ -16,6 +17,11 @@ using graph::Value;
 CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
     : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !graph::in_world(),
+      "torch.compile, compile_step and jit make programs for one device, and tensors of this world lie on ",
+      graph::world_size().load(),
+      ". Leave them out: what is recorded between two reads is one program for all devices already");
   const bool is_host_memory = session_.client().is_host_memory();
   std::vector<Value> values;  // the program's results
   std::vector<graph::Update> updates;

@@ -14,6 +14,21 @@ void Metrics::reset() {
   compile_ns = prepare_ns = execute_ns = 0;
   std::lock_guard guard(lock_);
   causes_.clear();
+  collectives_.clear();
+}
+
+void Metrics::count(const Collectives& collectives) {
+  std::lock_guard guard(lock_);
+  for (const auto& [name, more] : collectives) {
+    Collective& counted = collectives_[name];
+    counted.calls += more.calls;
+    counted.bytes += more.bytes;
+  }
+}
+
+Collectives Metrics::collectives() const {
+  std::lock_guard guard(lock_);
+  return collectives_;
 }
 
 void Metrics::count_sync(const char* cause) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <vector>
 
 #include "graph/errors.h"
 #include "graph/node.h"
@@ -16,6 +17,8 @@ struct DeviceData final : graph::Data {
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
   bool borrowed;  // the memory is somebody else's (Engine::borrow)
+  // Of a world: Note [Agreement]. Null: the values of all ranks are equal.
+  std::shared_ptr<const std::vector<uint32_t>> agreement;
   // Over the same memory, which it doesn't own, once calls have made or read it (LazyEngine::kept_tensor). Under the session's
   // lock.
   at::Tensor host;

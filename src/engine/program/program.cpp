@@ -39,6 +39,11 @@ void NumberArguments::make(pjrt::Client& client, const Program& program, const s
   const auto upload = [&](const auto& values, PJRT_Buffer_Type type) {
     for (size_t first = 0; first < values.size(); first += kNumbersInPack) {
       const int64_t dims[] = {static_cast<int64_t>(std::min(kNumbersInPack, values.size() - first))};
+      if (program.executable->replicas() > 1) {
+        const auto pack = std::make_shared<const pjrt::BufferType>(type, std::vector<int64_t>(dims, dims + 1));
+        buffers_.push_back(client.replicated_from_host(values.data() + first, pack, program.executable->replicas()));
+        continue;
+      }
       buffers_.push_back(client.buffer_from_host(values.data() + first, type, dims, pjrt::HostBufferSemantics::kCopy,
                                                  program.executable->device_index(), {}));
     }
@@ -50,6 +55,10 @@ void NumberArguments::make(pjrt::Client& client, const Program& program, const s
 
 void NumberArguments::append_to(std::vector<PJRT_Buffer*>& arguments) const {
   for (const auto& buffer : buffers_) arguments.push_back(buffer->handle());
+}
+
+void NumberArguments::append_to(std::vector<const pjrt::Buffer*>& arguments) const {
+  for (const auto& buffer : buffers_) arguments.push_back(buffer.get());
 }
 
 void NumberArguments::clear() {

@@ -17,6 +17,7 @@
 
 #include "engine/lower/program/number_slot.h"
 #include "engine/lower/program/requirements.h"
+#include "engine/program/collectives.h"
 #include "graph/tape/walk.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"
@@ -42,7 +43,8 @@ struct Program {
   Requirements::List requirements;               // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
-  size_t memory_size = 0;                                           // pjrt::Executable::memory_size
+  Collectives collectives;                                             // of one run
+  size_t memory_size = 0;                                              // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
@@ -53,6 +55,7 @@ class NumberArguments {
  public:
   void make(pjrt::Client& client, const Program& program, const std::vector<graph::Number>& numbers);
   void append_to(std::vector<PJRT_Buffer*>& arguments) const;
+  void append_to(std::vector<const pjrt::Buffer*>& arguments) const;  // of a world
   bool made() const { return made_; }
   void clear();
 

@@ -20,13 +20,14 @@
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/identity.h"
 #include "graph/tape/parts.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 
 using graph::Node;
 
 bool LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
-  if (compile_policy() == CompilePolicy::kEvery || device::eager()) return false;
+  if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return false;
   if (is_bookkeeping(walk)) return true;
   if (at::globalContext().deterministicAlgorithms()) return false;
   if (compile_policy() != CompilePolicy::kFirst && !device::strict()) return true;

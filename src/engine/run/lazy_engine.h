@@ -29,6 +29,7 @@ class LazyEngine final : public device::Engine {
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
   bool is_host_memory() override { return session_.client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf) override;
+  bool is_same_on_all_ranks(const graph::Value& leaf) override { return !data_of(*leaf.node).agreement; }
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {

@@ -10,7 +10,9 @@
 #include "engine/memory/device_data.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
+#include "engine/world/agreement.h"
 #include "graph/errors.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -143,6 +145,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 }
 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
+  if (graph::in_world()) return false;
   const Cut cut = cuts_.find(sync.walk);
   if (cut.part.empty()) return false;
   graph::Parts parts(sync.walk, cut.part);
@@ -170,7 +173,15 @@ void LazyEngine::launch_bound(const graph::Walk& walk, const Program& program, S
 void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& sync) {
   Launch& launch = sync.launch;
   launch.clear();
-  for (const graph::NodePtr& leaf : walk.leaves) launch.arguments.push_back(data_of(*leaf).buffer->handle());
+  const bool in_world = program.executable->replicas() > 1;
+  for (const graph::NodePtr& leaf : walk.leaves) {
+    const pjrt::Buffer& buffer = *data_of(*leaf).buffer;
+    if (in_world) {
+      launch.in_world.push_back(&buffer);
+    } else {
+      launch.arguments.push_back(buffer.handle());
+    }
+  }
   for (const graph::Walk::Alias& alias : program.aliases) {
     const graph::NodePtr& leaf = walk.leaves[alias.leaf];
     if (is_last(leaf)) {
@@ -180,7 +191,11 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
     }
   }
   sync.numbers.make(session_.client(), program, walk.numbers);
-  sync.numbers.append_to(launch.arguments);
+  if (in_world) {
+    sync.numbers.append_to(launch.in_world);
+  } else {
+    sync.numbers.append_to(launch.arguments);
+  }
 }
 
 namespace {
@@ -212,7 +227,12 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
 
 void LazyEngine::settle(const graph::Walk& walk, const Program& program,
                         std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
-  bind_leaves(walk, [&](size_t i) { return leaf_of(program.result_types[i], std::move(results[i])); });
+  const std::vector<Agreement> agreed = graph::in_world() ? agreements(walk) : std::vector<Agreement>();
+  bind_leaves(walk, [&](size_t i) {
+    graph::NodePtr leaf = leaf_of(program.result_types[i], std::move(results[i]));
+    if (!agreed.empty()) static_cast<DeviceData&>(*leaf->data).agreement = agreed[i];
+    return leaf;
+  });
   results.clear();
 }
 

@@ -10,6 +10,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/run/lazy_engine.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 
@@ -21,6 +22,14 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   check_process();
   RECORD_FUNCTION("pjrt::copy_to_device", {});
   const auto type = buffer_type(*form_of(dense));
+  if (graph::in_world()) {
+    try {
+      return session_.client().replicated_from_host(dense.const_data_ptr(), type, graph::world_size());
+    } catch (const pjrt::Error& error) {
+      raise_out_of_memory(error, device, nullptr);
+      throw;
+    }
+  }
   at::Tensor source = dense;
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
@@ -86,6 +95,7 @@ at::Tensor LazyEngine::kept_tensor(const graph::Node& leaf) {
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
   if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
+  if (graph::in_world()) return {};  // the ranks' values part
   const graph::TypePtr form = form_of(dense);
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));
@@ -96,7 +106,7 @@ graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device
 }
 
 graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) {
-  if (!session_.client().is_host_memory()) return upload(dense, device, /*owned=*/false);
+  if (!session_.client().is_host_memory() || graph::in_world()) return upload(dense, device, /*owned=*/false);
   const graph::TypePtr form = form_of(dense);
   const auto semantics =
       dense.nbytes() == 0 ? pjrt::HostBufferSemantics::kCopy : pjrt::HostBufferSemantics::kZeroCopyImmutable;

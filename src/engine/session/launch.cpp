@@ -14,6 +14,7 @@ namespace tpjrt::engine {
 
 void Launch::clear() {
   arguments.clear();
+  in_world.clear();
   kept.clear();
   donated.clear();
   results.clear();
@@ -30,7 +31,14 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   if (executable.client().is_host_memory()) kernels::set_team_size(at::get_num_threads());
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
-    if (until == Until::kReady) {
+    if (executable.replicas() > 1) {
+      session.await_few_in_world();
+      std::vector<pjrt::Event> done;
+      executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);
+      for (pjrt::Event& event : done) session.enqueue(0, std::move(event), program.largest);
+      session.started_in_world();
+      if (!program.collectives.empty()) session.metrics.count(program.collectives);
+    } else if (until == Until::kReady) {
       executable.execute_and_wait(launch.arguments, launch.kept, launch.results);
     } else {
       pjrt::Event done(executable.client().api(), nullptr);

@@ -14,8 +14,9 @@ class Session;
 // What one run of a program is given, and gives. Filled by who runs it, for one thread.
 struct Launch {
   std::vector<PJRT_Buffer*> arguments;
-  std::vector<int64_t> kept;                 // arguments that must not be donated
-  std::vector<const pjrt::Buffer*> donated;  // memory of the device that the program takes over
+  std::vector<const pjrt::Buffer*> in_world;  // in their place, where the program runs on a world's devices
+  std::vector<int64_t> kept;                  // arguments that must not be donated
+  std::vector<const pjrt::Buffer*> donated;   // memory of the device that the program takes over
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
   uint64_t run = 0;  // of several that are one run together: Requirements::new_run()
 

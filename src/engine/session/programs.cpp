@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "engine/lower/program/emit_program.h"
@@ -12,6 +13,7 @@
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "graph/print.h"
+#include "graph/world/world.h"
 #include "hlo/builder.h"
 #include "kernels/claiming.h"
 
@@ -53,6 +55,19 @@ void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex 
   if (walk.nodes.empty() || nbytes <= session.capacity(device)) return;
   throw_out_of_memory(nbytes, device,
                       LargestResult::of(walk)->told() + " Nothing was changed: tensors keep their pending values.");
+}
+
+Collectives collectives_of(const graph::Walk& walk) {
+  constexpr std::string_view kOurs = "pjrt_world::";
+  Collectives collectives;
+  for (const Node* node : walk.nodes) {
+    const graph::Signature& signature = *node->signature;
+    if (!signature.name.starts_with(kOurs) || signature.name == "pjrt_world::per_rank") continue;
+    Collective& counted = collectives[signature.name.substr(kOurs.size())];
+    counted.calls++;
+    counted.bytes += static_cast<uint64_t>(signature.operands.at(0)->nbytes());
+  }
+  return collectives;
 }
 
 // May its text have composites?
@@ -124,7 +139,9 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   }
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
+  if (graph::in_world()) program.collectives = collectives_of(walk);
   coming->options = compile_options(session_.target(), device, {is_small(walk), writes(walk)});
+  coming->options.replicas = static_cast<int>(graph::world_size());
   coming->text = std::move(emitted.text);
   coming->prepared_ns = now_ns() - start;
   coming->prepared_cpu_ns = process_cpu_ns() - cpu;
@@ -195,6 +212,10 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
 }
 
 std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!graph::in_world(),
+                              "torch_pjrt.export: a program in a file is for one device, and this "
+                              "process has a world of ",
+                              graph::world_size().load(), "; export it in a process without one");
   pjrt::Client& client = session_.client();
   std::vector<NumberSlot> slots;
   for (const graph::Number& number : walk.numbers) slots.push_back({number});

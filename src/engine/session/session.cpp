@@ -13,6 +13,7 @@
 #include "device/backend/accelerator.h"
 #include "device/start/eager.h"
 #include "graph/precision.h"
+#include "graph/world/world.h"
 #include "kernels/cpu/handlers.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
@@ -24,7 +25,15 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
   // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
-  return pjrt::Client::create(api, client_options(plugin));
+  pjrt::Options options = client_options(plugin);
+  if (graph::in_world() && is_cpu_plugin(plugin)) {
+    const auto size = static_cast<int64_t>(graph::world_size());
+    // Replicas block threads while they wait for each other. XLA has as many threads as it is told that there are processors.
+    setenv("NPROC", std::to_string(2 * size).c_str(), /*overwrite=*/1);
+    auto& count = options["cpu_device_count"];  // one where nobody said how many
+    if (!std::getenv("TORCH_PJRT_CPU_DEVICES") && count == pjrt::Options::mapped_type(int64_t{1})) count = size;
+  }
+  return pjrt::Client::create(api, options);
 }
 
 graph::PrecisionSettings precision_settings_of(const std::string& platform) {
@@ -107,7 +116,9 @@ void Session::init(const PluginChoice& plugin) {
     graph::precision_settings() = precision_settings_of(client->platform_name());
     plugin_ = plugin;
     target_ = ops::Target::kAny;
-    if (is_cpu(*client)) {
+    if (is_cpu(*client) && graph::in_world()) {
+      target_ = ops::Target::kCpu;  // the libraries' teams of threads are for one program at a time
+    } else if (is_cpu(*client)) {
       target_ = kernels::give_cpu_kernels(*client) ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
     }
     client_ = std::move(client);
@@ -152,6 +163,7 @@ ops::Target Session::target() {
 
 c10::DeviceIndex Session::device_count() {
   if (!client_) client();  // a forked child may count
+  if (graph::in_world()) return 1;
   return static_cast<c10::DeviceIndex>(client_->devices().size());
 }
 
@@ -186,6 +198,46 @@ std::shared_ptr<device::Moment> Session::now(c10::DeviceIndex device) {
   check_process();
   const auto index = static_cast<size_t>(std::max<int>(device, 0));
   return client_ && index < queues_.size() ? queues_[index]->now() : Queue(device).now();
+}
+
+void Session::begin_world(size_t size) {
+  if (size == graph::world_size()) return;
+  TORCH_CHECK(!client_, "torch.distributed.init_process_group('pjrt'): a world of ", size,
+              " ranks in one process has to begin before the device is used, and it has been: a tensor of it lies on ",
+              graph::world_size().load(), graph::in_world() ? " devices" : " device",
+              ". Call init_process_group first in the program");
+  graph::world_size() = size;
+  expected_target_ = std::nullopt;
+  try {
+    client();
+    TORCH_CHECK(client_->devices().size() >= size, "torch.distributed.init_process_group('pjrt'): a world of ", size,
+                " ranks in one process needs as many devices, and plugin '", plugin_.name, "' shows ",
+                client_->devices().size(), ". Pass a smaller world_size",
+                is_cpu(*client_) ? ", or set TORCH_PJRT_CPU_DEVICES" : "");
+  } catch (...) {
+    graph::world_size() = 1;
+    client_.reset();
+    throw;
+  }
+}
+
+void Session::await_few_in_world() {
+  constexpr size_t kMost = 16;
+  while (in_world_.size() >= kMost) {
+    try {
+      in_world_.front()->wait();
+    } catch (const pjrt::Error&) {
+      // What failed is over, too; whoever reads its results is told.
+    } catch (const c10::OutOfMemoryError&) {
+      // As well.
+    }
+    in_world_.pop_front();
+  }
+}
+
+void Session::started_in_world() {
+  in_world_.push_back(now(0));
+  while (!in_world_.empty() && in_world_.front()->reached()) in_world_.pop_front();
 }
 
 void Session::await_all() {

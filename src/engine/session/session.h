@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,9 @@ class Session {
   static Session& instance();
 
   void install(PluginSource plugins, GilRelease gil, SignalCheck signals);
+  // Makes the first `size` devices a world (Note [World], graph/world/world.h), and starts the client. Throws where it has started
+  // without, or the plugin has fewer devices.
+  void begin_world(size_t size);
   // Starts the client now, with this plugin. Throws when one is running already from another plugin.
   void init(const PluginChoice& plugin);
   // Null before it is started. A forked child may ask it what needs no plugin.
@@ -76,6 +80,10 @@ class Session {
   void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
   // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
   void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
+  // Launches of a world, under the lock: a plugin for CPUs has threads for so many at a time, and the process ends where
+  // replicas wait for others that have none. Waits until there are few; one more was started.
+  void await_few_in_world();
+  void started_in_world();
   // After everything that was started on the device so far.
   std::shared_ptr<device::Moment> now(c10::DeviceIndex device);
   // Until what is under way on all devices is over, well or badly.
@@ -113,8 +121,9 @@ class Session {
   std::atomic<std::optional<ops::Target>> expected_target_;
   std::atomic<bool> start_failed_ = false;
   Compiler compiler_;
-  std::vector<std::unique_ptr<Queue>> queues_;  // by device
-  std::vector<size_t> capacities_;              // by device
+  std::vector<std::unique_ptr<Queue>> queues_;            // by device
+  std::vector<size_t> capacities_;                        // by device
+  std::deque<std::shared_ptr<device::Moment>> in_world_;  // launches under way, under the lock
 };
 
 }  // namespace tpjrt::engine

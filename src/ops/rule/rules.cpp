@@ -130,6 +130,7 @@ const RuleTable& RuleTable::instance() {
     add_assertion_rules(rules);
     add_scaling_rules(rules);
     add_resampling_rules(rules);
+    add_collective_rules(rules);
     add_decomposed_composites(rules);
     add_decomposed_by_aten(rules);
     return rules;

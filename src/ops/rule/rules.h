@@ -128,5 +128,6 @@ void add_attention_rules(RuleTable& rules);      // scaled dot product attention
 void add_assertion_rules(RuleTable& rules);
 void add_scaling_rules(RuleTable& rules);     // what GradScaler does
 void add_resampling_rules(RuleTable& rules);  // upsample_*, grid_sampler, and backwards
+void add_collective_rules(RuleTable& rules);  // between the ranks of a world
 
 }  // namespace tpjrt::ops

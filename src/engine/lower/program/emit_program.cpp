@@ -8,6 +8,7 @@
 #include "engine/lower/emit_call.h"
 #include "engine/lower/program/overwrites.h"
 #include "graph/errors.h"
+#include "graph/world/world.h"
 #include "kernels/claiming.h"
 
 namespace tpjrt::engine {
@@ -168,6 +169,7 @@ Value extremes(Emit& e) {
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites, Interface interface) {
   Emit e("graph", target);
+  e.set_replicas(static_cast<int64_t>(graph::world_size()));
   if (auto* claiming = kernels::Claiming::current()) claiming->begin();
   if (!with_requirements) e.without_requirements();
   if (!knows_composites) e.set_composites_as_calls();

@@ -59,6 +59,13 @@ void Requirements::raise() {
     std::vector<int64_t> extremes(2 * done.list->size());
     try {
       done.extremes->copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
+      std::vector<int64_t> others(extremes.size());
+      for (size_t rank = 1; rank < done.extremes->replicas(); ++rank) {  // of a world
+        done.extremes->replica(rank).copy_to_host(others.data(), others.size() * sizeof(int64_t));
+        for (size_t i = 0; i < extremes.size(); ++i) {
+          extremes[i] = i % 2 == 0 ? std::min(extremes[i], others[i]) : std::max(extremes[i], others[i]);
+        }
+      }
     } catch (const pjrt::Error&) {
       continue;  // the program failed, which is told to whoever reads its results or waits for the device
     }

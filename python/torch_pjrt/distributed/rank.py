@@ -1,0 +1,124 @@
+"""A number that each rank of a world has of its own, such as its coordinate in a mesh.
+
+Python runs once for all ranks of a world in one process, so a rank is no ``int``: code that asked which one it is would
+decide for all of them. Arithmetic gives another such number, tensors take it as a 0-d tensor that every rank looks up
+in a table, and who needs one number of it gets an error at that line.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import torch
+
+from torch_pjrt import _C
+
+
+class PerRank:
+    """One integer (or truth value) a rank, ``values[rank]``. It stands in the places of integers and of 0-d tensors."""
+
+    __slots__ = ("_values",)
+    __hash__ = None  # type: ignore[assignment]  # numbers that are equal have equal hashes
+
+    def __init__(self, values: Iterable[int]) -> None:
+        self._values = tuple(values)
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return self._values
+
+    def tensor(self) -> torch.Tensor:
+        """A 0-d tensor of dtype int64, or bool, that has each rank's number."""
+        table = _C.per_rank([int(value) for value in self._values])
+        return table.bool() if isinstance(self._values[0], bool) else table
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise RuntimeError(
+            f"a rank was taken for {what}: Python runs once for all {len(self._values)} ranks of this world, and here "
+            f"they have {list(self._values)}. Code that all ranks share needs no rank: x takes each rank's part with "
+            "torch_pjrt.distributed.split(x, mesh), and DTensor shards by placements; torch.distributed.get_rank() is "
+            "0 in the one process there is. For code that asks its rank, start a process for each with torchrun"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse("a condition")
+
+    def __index__(self) -> int:
+        self._refuse("one integer")
+
+    def __int__(self) -> int:
+        self._refuse("one integer")
+
+    def __float__(self) -> float:
+        self._refuse("one number")
+
+    def __repr__(self) -> str:
+        return f"PerRank({list(self._values)})"
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Where a tensor may stand it is one; sizes and the like are integers, which are refused."""
+
+        def of(value: Any) -> Any:
+            if isinstance(value, PerRank):
+                return value.tensor()
+            return type(value)(map(of, value)) if type(value) in (list, tuple) else value
+
+        if function in (torch.narrow, torch.Tensor.narrow):
+            return _narrow(*args, **(kwargs or {}))
+        return function(*of(args), **{name: of(value) for name, value in (kwargs or {}).items()})
+
+
+def _narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Tensor:
+    if isinstance(length, PerRank):
+        length._refuse("the length of a slice, and a world in one process has shards of one size")
+    places = start.tensor() + torch.arange(length, device="pjrt")
+    return tensor.index_select(dim, places)
+
+
+def per_rank(values: Iterable[int]) -> Any:
+    """These numbers, one a rank; the number itself where they are all the same."""
+    values = tuple(values)
+    return values[0] if len(set(values)) == 1 else PerRank(values)
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    function = getattr(operator, name)
+
+    def both(self: PerRank, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return NotImplemented  # the tensor's turn, which hands both to __torch_function__
+        if isinstance(other, PerRank):
+            return per_rank(map(function, self.values, other.values))
+        if not isinstance(other, int):
+            return NotImplemented
+        return per_rank(function(value, other) for value in self.values)
+
+    return both
+
+
+def _reflected(name: str) -> Callable[..., Any]:
+    function = getattr(operator, name)
+
+    def both(self: PerRank, other: Any) -> Any:
+        return per_rank(function(other, value) for value in self.values) if isinstance(other, int) else NotImplemented
+
+    return both
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    setattr(PerRank, f"__{_name}__", _elementwise(_name))
+    setattr(PerRank, f"__r{_name}__", _reflected(_name))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(PerRank, f"__{_name}__", _elementwise(_name))
+
+
+def select(tensor: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
+    """``tensor.select(dim, index)``, of each rank's own index."""
+    if not isinstance(index, PerRank):
+        return tensor.select(dim, index)
+    return tensor.index_select(dim, index.tensor().reshape(1)).squeeze(dim)

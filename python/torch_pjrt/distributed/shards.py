@@ -1,0 +1,175 @@
+"""Where DTensor and FSDP2 ask which rank they are: a mesh's coordinates, and a rank's part of a tensor.
+
+Everything else of them asks sizes and placements, which all ranks share.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from torch_pjrt import _C
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.rank import PerRank, per_rank, select
+
+
+def coordinates(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Each rank's place in each dimension of its mesh. A mesh of a dimension (``mesh["dp"]``) has one for each of the
+    other dimensions' places, and all ranks are in one of them."""
+    size = _C.world_size()
+    meshes = mesh._layout.remap_to_tensor(mesh._rank_map.cpu())  # which of them, then the places in it
+    places: list[list[int]] = [[-1] * size for _ in range(mesh.ndim)]
+    for *place, rank in ((*index.tolist(), int(meshes[tuple(index)])) for index in torch.ones_like(meshes).nonzero()):
+        for dim in range(mesh.ndim):
+            places[dim][rank] = place[dim + 1]
+    if any(-1 in place for place in places):
+        missing = [rank for rank in range(size) if places[0][rank] < 0]
+        raise NotImplementedError(
+            f"a mesh without ranks {missing}: in a world in one process all {size} ranks run one program, so every "
+            "mesh has all of them; make one of the whole world and take its dimensions"
+        )
+    return tuple(per_rank(place) for place in places)
+
+
+def _take_coordinates() -> None:
+    cached = "_torch_pjrt_coordinates"
+
+    def places(mesh: DeviceMesh) -> tuple[Any, ...]:
+        if not hasattr(mesh, cached):
+            setattr(mesh, cached, coordinates(mesh))
+        return tuple(getattr(mesh, cached))
+
+    def get_coordinate(self: DeviceMesh) -> tuple[Any, ...] | None:
+        return places(self) if self.device_type == "pjrt" else self._coordinate_on_dim
+
+    inner = DeviceMesh._sym_get_coordinate
+
+    @functools.wraps(inner)
+    def _sym_get_coordinate(self: DeviceMesh, index: int) -> Any:
+        return places(self)[index] if self.device_type == "pjrt" else inner(self, index)
+
+    inner_rank = DeviceMesh.get_local_rank
+
+    @functools.wraps(inner_rank)
+    def get_local_rank(self: DeviceMesh, mesh_dim: int | str | None = None) -> Any:
+        if self.device_type != "pjrt" or (self.ndim > 1 and mesh_dim is None):
+            return inner_rank(self, mesh_dim)
+        if isinstance(mesh_dim, str):
+            mesh_dim = self._mesh_dim_names.index(mesh_dim) if self.ndim > 1 else 0
+        return places(self)[mesh_dim or 0]
+
+    DeviceMesh.get_coordinate = get_coordinate
+    DeviceMesh._sym_get_coordinate = _sym_get_coordinate
+    DeviceMesh.get_local_rank = get_local_rank
+
+
+def _refuse_uneven(size: int, chunks: int) -> None:
+    if size % chunks:
+        raise NotImplementedError(
+            f"a dimension of {size} among {chunks} ranks: in a world in one process all ranks run one program, whose "
+            f"shards have one size. Take a multiple of {chunks}, pad it, or start a process for each rank with torchrun"
+        )
+
+
+def _adapt_placements(types: Any) -> None:
+    inner_select = types.Shard._select_split_tensor
+
+    @functools.wraps(inner_select)
+    def _select_split_tensor(self: Any, tensor: Any, num_chunks: int, index: Any, **how: Any) -> Any:
+        if not isinstance(index, PerRank):
+            return inner_select(self, tensor, num_chunks, index, **how)
+        size = tensor.size(self.dim)
+        _refuse_uneven(size, num_chunks)
+        chunks = tensor.unflatten(self.dim, (num_chunks, size // num_chunks))
+        return select(chunks, self.dim, index).contiguous()
+
+    inner_unpad = types.Shard._maybe_unpad_tensor_with_sizes
+
+    def _maybe_unpad_tensor_with_sizes(dim: int, local: Any, pads: Any, rank: Any, make_contiguous: bool) -> Any:
+        if isinstance(rank, PerRank):
+            if len(set(pads)) > 1:
+                _refuse_uneven(local.size(dim) * len(pads) - sum(pads), len(pads))
+            rank = 0
+        return inner_unpad(dim, local, pads, rank, make_contiguous)
+
+    inner_size = types.Shard.local_shard_size_and_offset
+
+    def local_shard_size_and_offset(curr_local_size: Any, num_chunks: int, rank: Any) -> Any:
+        if isinstance(rank, PerRank):
+            _refuse_uneven(curr_local_size, num_chunks)
+            return curr_local_size // num_chunks, curr_local_size // num_chunks * rank
+        return inner_size(curr_local_size, num_chunks, rank)
+
+    types.Shard._select_split_tensor = _select_split_tensor
+    types.Shard._maybe_unpad_tensor_with_sizes = staticmethod(_maybe_unpad_tensor_with_sizes)
+    types.Shard.local_shard_size_and_offset = staticmethod(local_shard_size_and_offset)
+
+
+class _Chunks(list[torch.Tensor]):
+    """A parameter's chunks along `dim`, of which a rank takes its own: as long as the first, the last ones padded."""
+
+    dim: int
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, PerRank):
+            return super().__getitem__(index)
+        first, padded = super().__getitem__(0), []
+        for chunk in self:
+            if chunk.dim() != first.dim():  # one without rows
+                chunk = chunk.new_empty([*first.shape[: self.dim], 0, *first.shape[self.dim + 1 :]])
+            short = first.shape[self.dim] - chunk.shape[self.dim]
+            rest = chunk.new_zeros([*first.shape[: self.dim], short, *first.shape[self.dim + 1 :]])
+            padded.append(torch.cat([chunk, rest], self.dim) if short else chunk)
+        return select(torch.stack(padded), 0, index)
+
+
+def _adapt_parameters(parameters: Any) -> None:
+    inner = parameters._chunk_with_empty
+
+    @functools.wraps(inner)
+    def _chunk_with_empty(tensor: torch.Tensor, num_chunks: int, dim: int) -> list[torch.Tensor]:
+        chunks = _Chunks(inner(tensor, num_chunks, dim))
+        chunks.dim = dim
+        return chunks
+
+    parameters._chunk_with_empty = _chunk_with_empty
+
+
+def _adapt_meshes(meshes: Any) -> None:
+    inner = meshes.FSDPMeshInfo.__post_init__
+
+    @functools.wraps(inner)
+    def __post_init__(self: Any) -> None:
+        inner(self)
+        if self.mesh.device_type == "pjrt":
+            self.shard_mesh_rank = self.mesh.get_local_rank(self.shard_mesh_dim)
+
+    meshes.FSDPMeshInfo.__post_init__ = __post_init__
+
+
+def _refuse_random(random: Any) -> None:
+    inner = random.OffsetBasedRNGTracker._set_pre_op_offset
+
+    @functools.wraps(inner)
+    def _set_pre_op_offset(self: Any, state: Any, spec: Any) -> None:
+        if spec.mesh.device_type == "pjrt" and isinstance(self._compute_rng_offsets(spec)[0], PerRank):
+            raise NotImplementedError(
+                "random numbers of a sharded DTensor: each shard has its own place in the generator's sequence, and "
+                "the programs of a world in one process draw with one key for all ranks. Draw the whole tensor and "
+                "shard it with distribute_tensor, or start a process for each rank with torchrun"
+            )
+        inner(self, state, spec)
+
+    random.OffsetBasedRNGTracker._set_pre_op_offset = _set_pre_op_offset
+
+
+def install() -> None:
+    """Once a world has begun."""
+    _take_coordinates()
+    after_import("torch.distributed.tensor.placement_types", _adapt_placements)
+    after_import("torch.distributed.tensor._random", _refuse_random)
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

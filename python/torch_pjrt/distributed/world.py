@@ -1,0 +1,102 @@
+"""A world in one process: ``init_process_group("pjrt", rank=0, world_size=N)`` over the plugin's devices.
+
+``pjrt:0`` then is the world (Note [World], src/graph/world/world.h). What torch.distributed is asked for is what it
+does for processes; what differs is that no store is needed to meet, and that a group is all groups of its kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.distributed.groups import Groups
+
+_groups: list[Groups] = []  # of the process group that is there; none otherwise
+
+
+def size() -> int:
+    """How many ranks this process has: 1 without a world."""
+    return _C.world_size()
+
+
+def is_asked_for(backend: Any, init_method: Any, world_size: int, rank: int, store: Any) -> bool:
+    """One process is to be all ranks: nothing says where others could be met."""
+    alone = init_method is None and store is None and not {"MASTER_ADDR", "RANK"} & set(os.environ)
+    return isinstance(backend, str) and backend.lower() == "pjrt" and alone and rank == 0 and world_size > 1
+
+
+def _create(_store: Any, rank: int, group_size: int, _timeout: Any) -> Any:
+    groups = _groups[-1]
+    ranks = _creating.pop() if _creating else tuple(range(group_size))
+    if rank != 0:
+        raise NotImplementedError(
+            f"a group of ranks {list(ranks)}, where rank 0 is number {rank}: in a world in one process the first of a "
+            "group's ranks is 0; list the ranks in ascending order"
+        )
+    return groups.backend(ranks)
+
+
+_creating: list[tuple[int, ...]] = []  # the group that is being made
+
+
+def begin(world_size: int) -> None:
+    from torch.distributed import distributed_c10d
+
+    from torch_pjrt.distributed import checkpoints, samplers, shards
+
+    _C.begin_world(world_size)
+    _groups[:] = [Groups(world_size)]
+    _groups[-1].ask(tuple(range(world_size)))
+    plugin = distributed_c10d.Backend._plugins["PJRT"]
+    if plugin.creator_fn is not _create:
+        distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create)
+        checkpoints.install()
+        shards.install()
+        samplers.install()
+
+
+def install() -> None:
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    inner, make_group = distributed_c10d.init_process_group, distributed_c10d._new_process_group_helper
+
+    @functools.wraps(inner)
+    def init_process_group(
+        backend: Any = None,
+        init_method: Any = None,
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        is_first = not torch.distributed.is_initialized()
+        if is_first and is_asked_for(backend, init_method, world_size, rank, store):
+            begin(world_size)
+            store = torch.distributed.HashStore()
+        elif is_first and size() > 1:
+            raise RuntimeError(
+                f"torch.distributed.init_process_group: this process has a world of {size()} ranks, whose tensors lie "
+                f"on {size()} devices; call init_process_group('pjrt', rank=0, world_size={size()}), or start another "
+                "process"
+            )
+        inner(backend, init_method, timeout, world_size, rank, store, *args, **kwargs)
+
+    @functools.wraps(make_group)
+    def _new_process_group_helper(group_size: Any, group_rank: Any, ranks: Any, *args: Any, **kwargs: Any) -> Any:
+        if size() > 1 and _groups:
+            _creating.clear()
+            if ranks:
+                _groups[-1].ask(tuple(ranks))
+                _creating.append(tuple(ranks))
+        return make_group(group_size, group_rank, ranks, *args, **kwargs)
+
+    distributed_c10d.init_process_group = torch.distributed.init_process_group = init_process_group
+    distributed_c10d._new_process_group_helper = _new_process_group_helper

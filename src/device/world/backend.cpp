@@ -1,0 +1,225 @@
+// c10d's collectives, one by one: what they write is what an op gave.
+#include "device/world/backend.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <utility>
+
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device::world {
+namespace {
+
+using c10d::Backend;
+using c10d::Work;
+using WorkPtr = c10::intrusive_ptr<Work>;
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
+WorkPtr done(Tensors results) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(std::move(results)), std::vector<c10::ivalue::Future::WeakStorage>());
+  return Work::create_from_future(future);
+}
+
+std::string name_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return "sum";
+    case c10d::ReduceOp::AVG: return "avg";
+    case c10d::ReduceOp::PRODUCT: return "product";
+    case c10d::ReduceOp::MIN: return "min";
+    case c10d::ReduceOp::MAX: return "max";
+    case c10d::ReduceOp::BAND: return "band";
+    case c10d::ReduceOp::BOR: return "bor";
+    case c10d::ReduceOp::BXOR: return "bxor";
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                  "a world in one process has no reductions with factors (PREMUL_SUM); multiply, "
+                                  "and take ReduceOp.SUM");
+  }
+}
+
+[[noreturn]] void refuse_point_to_point() {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "send and recv, and so pipeline stages, name single ranks, and a world in one process "
+                              "runs one program for all of "
+                              "them. Start a process for each rank with torchrun, or shard by DTensor");
+}
+
+// As with any backend, what a collective writes is no in-place op to autograd.
+class WorldBackend final : public Backend {
+ public:
+  explicit WorldBackend(std::vector<int64_t> ranks)
+      : Backend(0, static_cast<int>(ranks.size())), ranks_(std::move(ranks)) {}
+
+  void complete(Groups groups) { groups_ = std::move(groups); }
+  const Groups& groups() const {
+    TORCH_CHECK_NOT_IMPLEMENTED(!groups_.ranks.empty(), "a collective of ranks ", c10::IntArrayRef(ranks_),
+                                " alone: in a world in one process all ranks run one program, "
+                                "so the other ranks have to be in groups of ",
+                                ranks_.size(),
+                                ", too. Make them with torch.distributed.new_group, "
+                                "or all at once with init_device_mesh");
+    return groups_;
+  }
+  const std::string getBackendName() const override { return "pjrt"; }
+  bool supportsCoalescing() const override { return false; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return 0; }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    return update(tensors, [&](const at::Tensor& x) { return world::broadcast(x, opts.rootRank, groups()); });
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    return update(tensors, [&](const at::Tensor& x) { return world::all_reduce(x, name_of(opts.reduceOp), groups()); });
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
+    return allreduce(tensors, opts);
+  }
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& /*opts*/) override {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    Tensors written;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const at::Tensor all = world::all_gather(inputs[i].unsqueeze(0), groups());
+      for (size_t r = 0; r < outputs[i].size(); ++r) {
+        written.push_back(outputs[i][r].copy_(all.select(0, static_cast<int64_t>(r))));
+      }
+    }
+    return done(std::move(written));
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& /*opts*/) override {
+    return gather_into({output}, {input});
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& /*opts*/) override {
+    return gather_into(outputs, inputs);
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    return scatter_into({output}, {input}, opts);
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override {
+    return scatter_into(outputs, inputs, opts);
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor parts = at::stack(inputs[i]);
+      outputs[i].copy_(world::reduce_scatter(parts, name_of(opts.reduceOp), groups()).squeeze(0));
+    }
+    return done(outputs);
+  }
+  // All ranks run this call, with a list each; that of the source counts.
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    std::vector<int64_t> places(groups().ranks.size());
+    for (size_t i = 0; i < places.size(); ++i) {
+      places[static_cast<size_t>(groups().ranks[i])] = static_cast<int64_t>(i) % groups().size;
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor sent = world::broadcast(at::stack(inputs.at(i)), opts.rootRank, groups());
+      outputs[i].copy_(sent.index_select(0, per_rank(places).reshape({1})).squeeze(0));
+    }
+    return done(outputs);
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                        std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& /*opts*/) override {
+    check_equal_parts(output_sizes);
+    check_equal_parts(input_sizes);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    output.copy_(world::all_to_all(input, groups()).view(output.sizes()));
+    return done({output});
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& /*opts*/) override {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (const at::Tensor& input : inputs) {
+      TORCH_CHECK_VALUE(input.sizes() == inputs[0].sizes(),
+                        "all_to_all: a world in one process takes tensors of one size, got ", input.sizes(), " beside ",
+                        inputs[0].sizes());
+    }
+    const at::Tensor exchanged = world::all_to_all(at::stack(inputs), groups());
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(exchanged.select(0, static_cast<int64_t>(i)));
+    return done(outputs);
+  }
+  // Every rank has run as far as this one.
+  WorkPtr barrier(const c10d::BarrierOptions& /*opts*/) override { return done({}); }
+  WorkPtr send(Tensors& /*tensors*/, int /*to*/, int /*tag*/) override { refuse_point_to_point(); }
+  WorkPtr recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) override { refuse_point_to_point(); }
+  WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override { refuse_point_to_point(); }
+  WorkPtr reduce(Tensors& /*tensors*/, const c10d::ReduceOptions& /*opts*/) override {
+    refuse_one_rank("reduce", "all_reduce");
+  }
+  WorkPtr gather(Lists& /*outputs*/, Tensors& /*inputs*/, const c10d::GatherOptions& /*opts*/) override {
+    refuse_one_rank("gather", "all_gather");
+  }
+
+ private:
+  template <class Collective>
+  WorkPtr update(Tensors& tensors, const Collective& collective) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (const at::Tensor& tensor : tensors) tensor.copy_(collective(tensor));
+    return done(tensors);
+  }
+  WorkPtr gather_into(const Tensors& outputs, const Tensors& inputs) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i].copy_(world::all_gather(inputs[i].reshape(-1), groups()).view(outputs[i].sizes()));
+    }
+    return done(outputs);
+  }
+  WorkPtr scatter_into(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor part = world::reduce_scatter(inputs[i].reshape(-1), name_of(opts.reduceOp), groups());
+      outputs[i].copy_(part.view(outputs[i].sizes()));
+    }
+    return done(outputs);
+  }
+  [[noreturn]] static void refuse_one_rank(const char* op, const char* cure) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op,
+                                " gives its result to one rank, and a world in one process runs one program for all of "
+                                "them; call torch.distributed.",
+                                cure);
+  }
+
+  std::vector<int64_t> ranks_;  // of the group that rank 0 is in
+  Groups groups_;               // empty: those of the other ranks are not known
+};
+
+}  // namespace
+
+c10::intrusive_ptr<Backend> make_backend(std::vector<int64_t> ranks) {
+  return c10::make_intrusive<WorldBackend>(std::move(ranks));
+}
+
+void complete_backend(Backend& backend, const std::vector<std::vector<int64_t>>& groups) {
+  Groups flat;
+  flat.size = static_cast<int64_t>(groups.at(0).size());
+  for (const auto& group : groups) flat.ranks.insert(flat.ranks.end(), group.begin(), group.end());
+  dynamic_cast<WorldBackend&>(backend).complete(std::move(flat));
+}
+
+Groups groups_of(c10d::ProcessGroup& group) {
+  const auto backend = group.getBackend(kPjrt);
+  const auto* ours = dynamic_cast<const WorldBackend*>(backend.get());
+  TORCH_CHECK(ours, "group '", group.getGroupName(), "' is of backend '", backend->getBackendName(),
+              "', whose ranks are processes; in a world in one process, make groups of backend 'pjrt'");
+  return ours->groups();
+}
+
+Groups groups_of(const std::string& group_name) { return groups_of(*c10d::resolve_process_group(group_name)); }
+
+void check_equal_parts(const std::vector<int64_t>& sizes) {
+  for (const int64_t size : sizes) {
+    TORCH_CHECK_NOT_IMPLEMENTED(size == sizes[0], "all_to_all: parts of different sizes (", c10::IntArrayRef(sizes),
+                                "); a world in one process runs one program for all ranks, whose shapes are the same. "
+                                "Pad the parts to one size, or start a process for each rank with torchrun");
+  }
+}
+
+}  // namespace tpjrt::device::world

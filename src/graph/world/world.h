@@ -1,0 +1,19 @@
+// On how many devices at once the tensors of this process lie.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace tpjrt::graph {
+
+// Note [World]: after init_process_group("pjrt", world_size=N) in one process, a tensor on "pjrt:0" is the local tensor of all N
+// ranks: one type, N values. Every program runs on all devices at once, a replica for each rank, and collectives are ops of
+// the graph. 1: an ordinary device. For the whole process: set before its client is started, and then it stays.
+inline std::atomic<size_t>& world_size() {
+  static constinit std::atomic<size_t> size{1};
+  return size;
+}
+
+inline bool in_world() { return world_size().load(std::memory_order_relaxed) > 1; }
+
+}  // namespace tpjrt::graph

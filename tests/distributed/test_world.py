@@ -1,0 +1,63 @@
+"""A world in one process: its collectives, what is read of it, DTensor over it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import fresh
+
+SCRIPTS = Path(__file__).parent / "worlds"
+QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
+pytestmark = pytest.mark.host_memory  # devices that the CPU shows as many of as asked for
+
+
+def run(server: fresh.Server, script: str, *arguments: object, **environment: str) -> str:
+    """What the script prints last. Most of its time would be compiles of programs that run a few times."""
+    source = (SCRIPTS / f"{script}.py").read_text()
+    (result,) = server.run(fresh.Job(source, arguments, {"TORCH_PJRT_CPU_DEVICES": "4", **QUICK, **environment}))
+    return result.out.splitlines()[-1] if result.out else ""
+
+
+def test_collectives(server: fresh.Server) -> None:
+    assert json.loads(run(server, "collectives"))["checked"] > 600
+
+
+def test_reading(server: fresh.Server) -> None:
+    assert run(server, "reading") == "read"
+
+
+def test_refusals(server: fresh.Server) -> None:
+    assert int(run(server, "refusals")) >= 14
+
+
+@pytest.mark.parametrize("case", ["large", "late"])
+def test_a_world_that_cannot_begin(server: fresh.Server, case: str) -> None:
+    run(server, "beginning", case)
+
+
+def test_as_many_devices_as_ranks_without_being_asked(server: fresh.Server) -> None:
+    program = (
+        "import torch, torch_pjrt, torch.distributed as dist\n"
+        "dist.init_process_group('pjrt', rank=0, world_size=3)\n"
+        "x = torch.ones(2, device='pjrt'); dist.all_reduce(x); assert x.tolist() == [3, 3]"
+    )
+    server.run(fresh.Job(program))
+
+
+def test_redistribution(server: fresh.Server) -> None:
+    assert json.loads(run(server, "redistributing"))["checked"] > 100
+
+
+@pytest.mark.parametrize(
+    "how", ["tp", "tp adamw", "sp", "fsdp", "fsdp adamw", "fsdp kept", "fsdp uneven", "hsdp", "fsdp tp", "ddp"]
+)
+def test_training(server: fresh.Server, how: str) -> None:
+    assert json.loads(run(server, "training", how)) == [how]
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_replicas_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
+    assert run(server, "unread", ranks, TORCH_PJRT_CPU_DEVICES=str(ranks)) == "200"

@@ -1,0 +1,91 @@
+"""What a world in one process is made of, without one: groups, numbers of ranks, and what is patched of PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from torch_pjrt.distributed.groups import Groups, in_a_row, translated
+from torch_pjrt.distributed.rank import PerRank, per_rank
+from torch_pjrt.distributed.world import is_asked_for
+
+
+def test_groups_that_lie_alike() -> None:
+    known = {(0, 2), (1, 3), (0, 1), (2, 3), (0, 1, 2, 3)}
+    assert translated((0, 2), 4, known) == [(0, 2), (1, 3)]
+    assert translated((0, 1), 4, known) == [(0, 1), (2, 3)]
+    assert translated((0, 1, 2, 3), 4, known) == [(0, 1, 2, 3)]
+    assert translated((0, 1), 4, {(0, 1)}) is None
+    assert translated((0, 3), 4, known | {(0, 3)}) is None
+
+
+def test_groups_of_a_mesh_that_is_no_row() -> None:
+    assert in_a_row((0, 3), 4, [(0, 1), (2, 1), (0, 3)]) == [(0, 3), (2, 1)]
+    assert in_a_row((0, 3), 4, [(0, 3), (2, 1), (0, 2)]) is None
+
+
+def test_a_group_is_complete_when_all_ranks_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, list[list[int]]]] = []
+    core = importlib.import_module("torch_pjrt._C")
+    monkeypatch.setattr(core, "world_backend", lambda ranks: tuple(ranks))
+    monkeypatch.setattr(core, "complete_world_backend", lambda backend, groups: told.append((backend, groups)))
+    groups = Groups(4)
+    groups.ask((0, 2))
+    backend = groups.backend((0, 2))
+    assert told == []
+    groups.ask((1, 3))
+    assert told == [(backend, [[0, 2], [1, 3]])]
+
+
+def test_numbers_of_ranks() -> None:
+    rank = PerRank(range(4))
+    assert (rank * 2 + 1).values == (1, 3, 5, 7)
+    assert (10 - rank).values == (10, 9, 8, 7)
+    assert (rank // 2 * 3 % 2 == PerRank([0, 0, 1, 1])) is True
+    assert (rank < 2).values == (True, True, False, False)
+    assert per_rank([5, 5]) == 5
+    with pytest.raises(RuntimeError, match=r"a rank was taken for a condition.*\[0, 1, 2, 3\]"):
+        bool(rank)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(rank)
+
+
+def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MASTER_ADDR", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_asked_for("pjrt", None, 4, 0, None)
+    assert not is_asked_for("gloo", None, 4, 0, None)
+    assert not is_asked_for("pjrt", "file:///tmp/store", 4, 0, None)
+    assert not is_asked_for("pjrt", None, 4, 1, None)
+    assert not is_asked_for("pjrt", None, 1, 0, None)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    assert not is_asked_for("pjrt", None, 4, 0, None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.distributed.distributed_c10d:init_process_group",
+        "torch.distributed.distributed_c10d:_new_process_group_helper",
+        "torch.distributed.distributed_c10d:Backend._plugins",
+        "torch.distributed.device_mesh:DeviceMesh.get_coordinate",
+        "torch.distributed.device_mesh:DeviceMesh._sym_get_coordinate",
+        "torch.distributed.device_mesh:DeviceMesh.get_local_rank",
+        "torch.distributed.tensor.placement_types:Shard._select_split_tensor",
+        "torch.distributed.tensor.placement_types:Shard._maybe_unpad_tensor_with_sizes",
+        "torch.distributed.tensor.placement_types:Shard.local_shard_size_and_offset",
+        "torch.distributed.tensor._random:OffsetBasedRNGTracker._set_pre_op_offset",
+        "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo.__post_init__",
+        "torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",
+        "torch.distributed.checkpoint.planner_helpers:_create_write_items_for_dtensor",
+        "torch.distributed.checkpoint.utils:_DistWrapper.__init__",
+        "torch.distributed.checkpoint.planner_helpers:_create_chunk_from_dtensor",
+        "torch.utils.data.distributed:DistributedSampler.__init__",
+    ],
+)
+def test_what_is_patched_is_there(name: str) -> None:
+    module, _, path = name.partition(":")
+    found = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)

@@ -1,0 +1,21 @@
+"""Worlds that can't begin: what is said, and that the device is as it was."""
+
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_pjrt  # noqa: F401
+
+CASES = {
+    "large": (8, r"a world of 8 ranks.*needs as many devices.*shows 4.*TORCH_PJRT_CPU_DEVICES"),
+    "late": (4, r"has to begin before the device is used.*Call init_process_group first"),
+}
+size, said = CASES[sys.argv[1]]
+if sys.argv[1] == "late":
+    assert torch.ones(2, device="pjrt").tolist() == [1, 1]
+with pytest.raises(RuntimeError, match=said):
+    dist.init_process_group("pjrt", rank=0, world_size=size)
+assert not dist.is_initialized()
+assert torch.ones(2, device="pjrt:1").sum().item() == 2

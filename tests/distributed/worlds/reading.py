@@ -1,0 +1,65 @@
+"""What a read gives where the ranks' values are equal, and what it says where they are not."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch.distributed.device_mesh import init_device_mesh
+
+from torch_pjrt.distributed import split
+
+N = 4
+dist.init_process_group("pjrt", rank=0, world_size=N)
+world = init_device_mesh("pjrt", (N,))
+grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("rows", "columns"))
+
+
+def refused(what: str, read: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{what}: the 4 ranks .* values of their own.*full_tensor\(\)"):
+        read()
+
+
+x = split(torch.arange(8.0), world)
+refused(r"item\(\)", lambda: x.sum().item())
+refused(r"item\(\)", lambda: bool((x > 0).all()))
+refused("aten::.* on the host", lambda: torch.linalg.eigvals(x.reshape(2, 1) @ x.reshape(1, 2)))
+assert funcol.all_reduce(x.sum(), "sum", world.get_group()).item() == 28
+half = funcol.all_reduce(x.sum(), "sum", grid.get_group("columns"))
+refused(r"item\(\)", half.item)
+assert funcol.all_reduce(half, "sum", grid.get_group("rows")).item() == 28
+assert funcol.broadcast(x, 1, world.get_group()).tolist() == [2, 3]
+one = torch.ones(3, device="pjrt")
+assert (one * 2).sum().item() == 6  # a value that was never told apart
+x += 0  # in place, too
+refused(r"item\(\)", lambda: x[0].item())
+assert torch.zeros_like(x).sum().item() == 0
+
+y = split(torch.arange(8.0), world)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert y.cpu().tolist() == [0, 1]
+    assert "[0., 1.]" in repr(y)
+assert len(caught) == 1
+assert "shows the first rank's" in str(caught[0].message)
+
+rank = world.get_local_rank()
+assert repr(rank * 2 + 1) == "PerRank([1, 3, 5, 7])"
+assert rank * 0 == 0
+for use in (lambda: rank == 0 and 1, lambda: [1, 2, 3, 4][rank], lambda: int(rank)):
+    with pytest.raises(RuntimeError, match=r"a rank was taken for.*torch_pjrt\.distributed\.split"):
+        use()
+ranks = torch.zeros(1, dtype=torch.long, device="pjrt") + (rank * 10 + 1)
+assert funcol.all_gather_tensor(ranks, 0, world.get_group()).tolist() == [1, 11, 21, 31]
+assert funcol.all_gather_tensor((ranks > rank * 10)[:1], 0, world.get_group()).all()
+assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0, 4, 1)
+with pytest.raises(RuntimeError, match="pjrt"):
+    torch.ones(2, device="pjrt:1")
+
+# An index out of range on the last rank alone is told.
+chosen = torch.arange(5.0, device="pjrt")[split(torch.tensor([0, 1, 2, 7]), world)]
+with pytest.raises(IndexError, match="7"):
+    funcol.all_gather_tensor(chosen, 0, world.get_group()).tolist()
+print("read")

@@ -1,0 +1,76 @@
+"""Bad input of a world: what is said, with the cure."""
+
+import tempfile
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import rand as dtensor_rand
+from torch.utils.data import TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import torch_pjrt
+from torch_pjrt.distributed import split
+
+N = 4
+said = 0
+
+
+def refused(kind: type[BaseException], pattern: str, call: Callable[[], object]) -> None:
+    global said
+    with pytest.raises(kind, match=pattern):
+        call()
+    said += 1
+
+
+def begin(size: int) -> None:
+    dist.init_process_group("pjrt", rank=0, world_size=size)
+
+
+begin(N)
+world = init_device_mesh("pjrt", (N,))
+refused(ValueError, "twice", lambda: begin(N))
+refused(
+    RuntimeError,
+    r"DistributedSampler.*torch_pjrt\.distributed\.split",
+    lambda: DistributedSampler(TensorDataset(torch.ones(8))),
+)
+assert len(DistributedSampler(TensorDataset(torch.ones(8)), num_replicas=4, rank=1)) == 2
+x = split(torch.arange(16.0), world)
+pair = dist.new_group([0, 1])
+refused(NotImplementedError, r"ranks \[0, 1\] alone.*new_group", lambda: dist.all_reduce(x, group=pair))
+dist.new_group([2, 3])
+dist.all_reduce(x, group=pair)  # now all ranks are in one of them
+refused(NotImplementedError, "send and recv.*torchrun", lambda: dist.send(x, 1))
+refused(NotImplementedError, "send and recv.*torchrun", lambda: dist.recv(x, 1))
+refused(NotImplementedError, "reduce gives its result to one rank.*all_reduce", lambda: dist.reduce(x, 0))
+refused(
+    NotImplementedError,
+    "parts of different sizes.*Pad",
+    lambda: funcol.all_to_all_single(x, [1, 1, 1, 1], [2, 1, 1, 0], world.get_group()),
+)
+refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6), world))
+refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
+refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
+refused(NotImplementedError, "6 among 4 ranks.*one size", lambda: distribute_tensor(torch.ones(6), world, [Shard(0)]))
+refused(
+    NotImplementedError,
+    "random numbers of a sharded DTensor.*distribute_tensor",
+    lambda: dtensor_rand(8, device_mesh=world, placements=[Shard(0)]),
+)
+same = dtensor_rand(8, device_mesh=world, placements=[Replicate()])
+assert same.full_tensor().std().item() > 0
+refused(Exception, "make programs for one device.*Leave them out", lambda: torch.compile(lambda t: t * 2)(x))
+refused(Exception, "make programs for one device.*Leave them out", lambda: torch_pjrt.jit(lambda t: t * 2, (x,))(x))
+refused(RuntimeError, "cpu", lambda: dist.all_reduce(torch.ones(2)))
+sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
+with tempfile.TemporaryDirectory() as folder:
+    refused(BaseException, r"full_tensor\(\)", lambda: dcp.save({"w": sharded}, checkpoint_id=folder))
+    dcp.save({"w": sharded.full_tensor()}, checkpoint_id=folder)
+    refused(BaseException, r"full_tensor\(\)", lambda: dcp.load({"w": sharded}, checkpoint_id=folder))
+print(said)
