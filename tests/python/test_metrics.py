@@ -36,6 +36,8 @@ def test_everything_is_there_and_zero_after_a_reset() -> None:
         "executions": 0,
         "graphs_run_by_calls": 0,
         "host_fallbacks": {},
+        "collectives": {},
+        "collective_bytes": {},
         "syncs": 0,
         "syncs_by_cause": {},
         "nodes_executed": 0,
