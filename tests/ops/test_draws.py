@@ -130,5 +130,7 @@ def test_complex_uniform_numbers_are_drawn_on_the_device_and_the_same_in_out(dty
     torch.rand(50, 4, out=out)
     assert torch.equal(out, values)
     parts = torch.view_as_real(values).cpu()
-    assert parts.min() >= 0 and parts.max() < 1 and (parts[..., 0] != parts[..., 1]).all()
+    assert parts.min() >= 0
+    assert parts.max() < 1
+    assert (parts[..., 0] != parts[..., 1]).all()
     assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -43,8 +43,8 @@ struct Program {
   Requirements::List requirements;               // null: none
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
-  Collectives collectives;                                             // of one run
-  size_t memory_size = 0;                                              // pjrt::Executable::memory_size
+  Collectives collectives;                                          // of one run
+  size_t memory_size = 0;                                           // pjrt::Executable::memory_size
   std::shared_ptr<const LargestResult> largest;
 
   bool accepts(const std::vector<graph::Number>& numbers) const;
