@@ -64,7 +64,9 @@ def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor, expected: t
     expected = op(*arguments) if expected is None else expected
     on_device, compiled = op(*(a.to("pjrt") for a in arguments)), torch.compile(op, backend="pjrt")(*arguments)
     for got in (on_device.cpu(), compiled):
-        torch.testing.assert_close(got.float(), expected.float(), rtol=1e-2, atol=1e-5)
+        # A sum in another order may round to the next number of 8 bits.
+        rtol = 0.13 if expected.dtype.itemsize == 1 and expected.is_floating_point() else 1e-2
+        torch.testing.assert_close(got.float(), expected.float(), rtol=rtol, atol=1e-5)
         assert got.dtype == expected.dtype
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 

@@ -30,7 +30,7 @@ def test_reading(server: fresh.Server) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) >= 14
+    assert int(run(server, "refusals")) == 18
 
 
 @pytest.mark.parametrize("case", ["large", "late"])

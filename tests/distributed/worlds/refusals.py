@@ -1,5 +1,6 @@
 """Bad input of a world: what is said, with the cure."""
 
+import io
 import tempfile
 from collections.abc import Callable
 
@@ -73,4 +74,6 @@ with tempfile.TemporaryDirectory() as folder:
     refused(BaseException, r"full_tensor\(\)", lambda: dcp.save({"w": sharded}, checkpoint_id=folder))
     dcp.save({"w": sharded.full_tensor()}, checkpoint_id=folder)
     refused(BaseException, r"full_tensor\(\)", lambda: dcp.load({"w": sharded}, checkpoint_id=folder))
+refused(NotImplementedError, r"torch\.save.*full_tensor\(\)", lambda: torch.save({"w": sharded}, io.BytesIO()))
+torch.save({"w": sharded.full_tensor()}, io.BytesIO())
 print(said)
