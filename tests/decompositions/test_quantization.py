@@ -61,12 +61,11 @@ def test_switched_off(enabled: int) -> None:
 
 def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor, expected: torch.Tensor | None = None) -> None:
     torch_pjrt.reset_metrics()
+    torch._dynamo.reset()  # beyond its limit of recompiles it runs the op on the CPU, whose kernels depend on the processor
     expected = op(*arguments) if expected is None else expected
     on_device, compiled = op(*(a.to("pjrt") for a in arguments)), torch.compile(op, backend="pjrt")(*arguments)
     for got in (on_device.cpu(), compiled):
-        # A sum in another order may round to the next number of 8 bits.
-        rtol = 0.13 if expected.dtype.itemsize == 1 and expected.is_floating_point() else 1e-2
-        torch.testing.assert_close(got.float(), expected.float(), rtol=rtol, atol=1e-5)
+        torch.testing.assert_close(got.float(), expected.float(), rtol=1e-2, atol=1e-5)
         assert got.dtype == expected.dtype
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
