@@ -53,9 +53,9 @@ class Executable {
   void execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                std::vector<std::shared_ptr<Buffer>>& results, Event* done = nullptr) const;
   // The same of a program of several replicas: arguments and results are the first one's, and hold the others'; `done` gets an
-  // event for each. A replica whose partners don't come waits
-  // for them, on the CPU until the process ends: so nothing is started unless each argument is there, on the device of its
-  // replica, and no more is to be under way at a time than the plugin has threads for (Session::launch_in_world).
+  // event for each. A replica whose partners don't come waits for them, on the CPU until the process ends: so nothing is
+  // started unless each argument is there, on the device of its replica, and no more is to be under way at a time than the
+  // plugin has threads for (Session::await_few_in_world).
   void execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
                         std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const;
   // As execute(), and waits until the results are there: one wait for all of them, which the wait hook can't end. What fails

@@ -61,7 +61,7 @@ def test_switched_off(enabled: int) -> None:
 
 def agree(op: Callable[..., torch.Tensor], *arguments: torch.Tensor, expected: torch.Tensor | None = None) -> None:
     torch_pjrt.reset_metrics()
-    torch._dynamo.reset()  # beyond its limit of recompiles it runs the op on the CPU, whose kernels depend on the processor
+    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op, by what kernel the processor has
     expected = op(*arguments) if expected is None else expected
     on_device, compiled = op(*(a.to("pjrt") for a in arguments)), torch.compile(op, backend="pjrt")(*arguments)
     for got in (on_device.cpu(), compiled):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -24,9 +24,11 @@ def tables(entries: Sequence[Entry]) -> Group:
     if made:
         parts.append(new_graph_table(made))
     if any(run.composites for run in made):
-        parts.append(composite_table(made))
+        composites = ((run, one.count, one.name, one.done_by) for run in made for one in run.composites)
+        parts.append(done_by_table("composites", "composite", composites))
     if any(run.kernels for run in made):
-        parts.append(kernel_table(made))
+        kernels = ((run, one.count, one.op, one.kernel) for run in made for one in run.kernels)
+        parts.append(done_by_table("done by libraries", "op", kernels))
     others: dict[str, list[tuple[Entry, str, str]]] = {
         "ran on the host": [(e, e.op, e.reason) for e in fallbacks],
         "graph breaks": [(e, "", e.reason) for e in of_kind(entries, GraphBreak)],
@@ -93,27 +95,15 @@ def new_graph_table(runs: Sequence[GraphRun]) -> Table:
     return table
 
 
-def composite_table(runs: Sequence[GraphRun]) -> Table:
-    table = Table(title="composites", title_justify="left")
+def done_by_table(title: str, what: str, rows: Iterable[tuple[GraphRun, int, str, str]]) -> Table:
+    """Of each run how often it has something, and who does that."""
+    table = Table(title=title, title_justify="left")
     table.add_column("graph", justify="right")
     table.add_column("times", justify="right")
-    table.add_column("composite", overflow="fold")
+    table.add_column(what, overflow="fold")
     table.add_column("done by", overflow="fold")
-    for run in runs:
-        for composite in run.composites:
-            table.add_row(str(run.graph), str(composite.count), escape(composite.name), escape(composite.done_by))
-    return table
-
-
-def kernel_table(runs: Sequence[GraphRun]) -> Table:
-    table = Table(title="done by libraries", title_justify="left")
-    table.add_column("graph", justify="right")
-    table.add_column("times", justify="right")
-    table.add_column("op", overflow="fold")
-    table.add_column("done by", overflow="fold")
-    for run in runs:
-        for call in run.kernels:
-            table.add_row(str(run.graph), str(call.count), escape(call.op), escape(call.kernel))
+    for run, count, name, done_by in rows:
+        table.add_row(str(run.graph), str(count), escape(name), escape(done_by))
     return table
 
 

@@ -84,8 +84,8 @@ void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) 
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[", op.schema().name(),
       "] the pjrt device holds strided and sparse tensors of float, integer, bool or complex dtypes only; call "
-      ".dequantize() on a "
-      "quantized tensor before it goes to the device, and pad a nested one or make it with layout=torch.jagged");
+      ".dequantize() on a quantized tensor before it goes to the device, and pad a nested one or make it with "
+      "layout=torch.jagged");
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());

@@ -2,7 +2,6 @@
 #include "device/host/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -13,6 +12,7 @@
 
 #include "device/host/host.h"
 #include "device/services/counters.h"
+#include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device {
@@ -25,12 +25,6 @@ using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
 
 constexpr const char* kReason = "the process group's backend has collectives of the host's tensors only";
-
-WorkPtr finished(Tensors results) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(std::move(results)), std::vector<c10::ivalue::Future::WeakStorage>());
-  return Work::create_from_future(future);
-}
 
 // What a call does with its tensors: adds and compares them, or only takes them elsewhere.
 enum class Does { kReduces, kMoves };
@@ -111,7 +105,7 @@ class HostCollective {
   // What was written is on the device again.
   WorkPtr finish(const WorkPtr& work) {
     work->wait();
-    return finished(take_back());
+    return finished_work(take_back());
   }
   Tensors take_back() {
     const at::AutoDispatchBelowADInplaceOrView below;

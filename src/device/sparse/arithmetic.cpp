@@ -53,8 +53,7 @@ void add_to_strided(const at::Tensor& self, const at::Tensor& other, const at::S
   } else {
     sum = by_place(self.to(dtype), other).index_add(0, places, values).reshape(self.sizes());
   }
-  if (out.sizes() != self.sizes()) out.resize_(self.sizes());
-  out.copy_(sum);
+  written(out, sum);
 }
 
 void add_sparse(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
@@ -128,14 +127,6 @@ at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor&
   return out;
 }
 
-at::Tensor like(const at::Tensor& pattern, const at::Tensor& values) {
-  std::vector<int64_t> sizes = pattern.sizes().slice(0, static_cast<size_t>(pattern.sparse_dim())).vec();
-  const auto dense = values.sizes().slice(1);
-  sizes.insert(sizes.end(), dense.begin(), dense.end());
-  return at::_sparse_coo_tensor_unsafe(pattern._indices().clone(), values, sizes, values.options().layout(c10::kSparse))
-      ._coalesced_(pattern.is_coalesced());
-}
-
 bool is_masked_here(const at::Tensor& self, const at::Tensor& mask) {
   return is_pjrt(self) && is_sparse_here(mask) && self.sizes() == mask.sizes() && mask.numel() > 0;
 }
@@ -143,17 +134,17 @@ bool is_masked_here(const at::Tensor& self, const at::Tensor& mask) {
 // aten::sparse_mask(Tensor self, Tensor mask): the mask's places, with what self has there.
 at::Tensor sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
   if (is_masked_here(self, mask) && self.layout() == c10::kStrided) {
-    return like(mask, by_place(self, mask).index_select(0, flat_places(mask)));
+    return with_values(mask, by_place(self, mask).index_select(0, flat_places(mask)));
   }
   if (is_masked_here(self, mask) && self.is_sparse() && self.sparse_dim() == mask.sparse_dim()) {
     if (self._nnz() == 0 || mask._nnz() == 0) {
       std::vector<int64_t> sizes = self._values().sizes().vec();
       sizes[0] = mask._nnz();
-      return like(mask, at::zeros(sizes, self._values().options()));
+      return with_values(mask, at::zeros(sizes, self._values().options()));
     }
     const at::Tensor all = self.coalesce();
     const Found found = find_in(flat_places(all), flat_places(mask));
-    return like(mask, where_chosen(found.is_there, all._values().index_select(0, found.position)));
+    return with_values(mask, where_chosen(found.is_there, all._values().index_select(0, found.position)));
   }
   return on_host<at::Tensor>("aten::sparse_mask", "", self, mask);
 }
@@ -177,7 +168,7 @@ at::Tensor mask_projection(const at::Tensor& self, const at::Tensor& mask, bool 
     const at::Tensor matches = all._values().index_select(0, found.position);
     values = values.mul(matches.reshape(sizes)).to(values.scalar_type());
   }
-  return like(self, where_chosen(found.is_there, values));
+  return with_values(self, where_chosen(found.is_there, values));
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {

@@ -3,6 +3,7 @@
 
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -39,6 +40,20 @@ at::Tensor summed_at(const at::Tensor& places, const at::Tensor& values, int64_t
   std::vector<int64_t> sizes = values.sizes().vec();
   sizes[0] = n;
   return at::zeros(sizes, values.options().dtype(wide)).index_add(0, places, values.to(wide)).to(dtype);
+}
+
+at::Tensor with_values(const at::Tensor& pattern, const at::Tensor& values) {
+  std::vector<int64_t> sizes = pattern.sizes().slice(0, static_cast<size_t>(pattern.sparse_dim())).vec();
+  const auto dense = values.sizes().slice(1);
+  sizes.insert(sizes.end(), dense.begin(), dense.end());
+  return at::_sparse_coo_tensor_unsafe(pattern._indices().clone(), values, sizes, values.options().layout(c10::kSparse))
+      ._coalesced_(pattern.is_coalesced());
+}
+
+at::Tensor& written(at::Tensor& out, const at::Tensor& result) {
+  if (out.sizes() != result.sizes()) out.resize_(result.sizes());
+  out.copy_(result);
+  return out;
 }
 
 void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& indices, const at::Tensor& values,

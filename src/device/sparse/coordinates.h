@@ -23,6 +23,12 @@ at::Tensor where_chosen(const at::Tensor& chosen, const at::Tensor& values);
 // (n, dense…): the sums of the values that are at each of n places. Bools are joined by or, floats of 16 bits summed in 32.
 at::Tensor summed_at(const at::Tensor& places, const at::Tensor& values, int64_t n);
 
+// A COO tensor with the places of `pattern`, and with these values (nnz, dense…) there.
+at::Tensor with_values(const at::Tensor& pattern, const at::Tensor& values);
+
+// Writes a strided result to `out`, which gets its sizes. Gives `out`.
+at::Tensor& written(at::Tensor& out, const at::Tensor& result);
+
 // Makes a COO tensor of `sizes` out of them, in place of what it was.
 void become(const at::Tensor& sparse, c10::IntArrayRef sizes, const at::Tensor& indices, const at::Tensor& values,
             bool is_coalesced);

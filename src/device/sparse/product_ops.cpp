@@ -184,12 +184,10 @@ void record_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) { rec
 TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
   m.def(
       "sparse_mm(Tensor compressed_indices, Tensor plain_indices, Tensor values, Tensor dense, str layout, int rows) "
-      "-> "
-      "Tensor");
+      "-> Tensor");
   m.def(
       "sparse_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor values, Tensor dense, str layout, int "
-      "rows, *, "
-      "Tensor(a!) out) -> Tensor(a!)");
+      "rows, *, Tensor(a!) out) -> Tensor(a!)");
   m.def(
       "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout) -> "
       "Tensor");

@@ -6,6 +6,7 @@
 #include <ATen/ops/mul.h>
 #include <torch/library.h>
 
+#include "device/sparse/coordinates.h"
 #include "device/sparse/product.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
@@ -88,10 +89,7 @@ at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::
   if (mat1.dim() == 2 && mat2.dim() == 2 && fits(self, mat1, mat2) && is_strided(out, out.dim()) &&
       out.scalar_type() == mat1.scalar_type()) {
     if (const at::Tensor product = product_of(mat1, mat2); product.defined()) {
-      const at::Tensor result = combined(self, product, beta, alpha);
-      if (out.sizes() != result.sizes()) out.resize_(result.sizes());
-      out.copy_(result);
-      return out;
+      return written(out, combined(self, product, beta, alpha));
     }
   }
   out = on_host<at::Tensor>("aten::addmm", "out", self, mat1, mat2, beta, alpha, out);
@@ -118,10 +116,7 @@ at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::T
     out = on_host<at::Tensor>("aten::addmv", "out", self, mat, vec, beta, alpha, out);
     return out;
   }
-  const at::Tensor result = combined(self, product.squeeze(1), beta, alpha);
-  if (out.sizes() != result.sizes()) out.resize_(result.sizes());
-  out.copy_(result);
-  return out;
+  return written(out, combined(self, product.squeeze(1), beta, alpha));
 }
 
 // A batch of matrices as one: the matrices along its diagonal.
@@ -144,10 +139,7 @@ at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& 
     out = on_host<at::Tensor>("aten::bmm", "out", self, mat2, out);
     return out;
   }
-  const at::Tensor result = bmm_coo(self, mat2);
-  if (out.sizes() != result.sizes()) out.resize_(result.sizes());
-  out.copy_(result);
-  return out;
+  return written(out, bmm_coo(self, mat2));
 }
 
 // aten::sparse_sampled_addmm: alpha * (mat1 @ mat2) where self has elements, + beta * self.

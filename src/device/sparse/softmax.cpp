@@ -3,7 +3,6 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_softmax.h>
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
@@ -43,12 +42,6 @@ at::Tensor maximum_of(const Segments& segments, const at::Tensor& values) {
   sizes[0] = segments.count;
   const at::Tensor least = at::full(sizes, -std::numeric_limits<double>::infinity(), values.options());
   return least.index_reduce(0, segments.of, values, "amax").index_select(0, segments.of);
-}
-
-at::Tensor with_values(const at::Tensor& pattern, const at::Tensor& values) {
-  return at::_sparse_coo_tensor_unsafe(pattern._indices().clone(), values, pattern.sizes(),
-                                       values.options().layout(c10::kSparse))
-      ._coalesced_(true);
 }
 
 // Are the segments few enough to have a number each? A matrix's rows are; more dimensions may have as many as there are elements.

@@ -10,23 +10,27 @@ namespace tpjrt::device {
 // in strict mode, as in host/host.h.
 void run_sparse_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// The same for a kernel that has its arguments unboxed. `name` and `overload` as in the schema: "aten::addmm", "out".
-template <class Result, class... Arguments>
-Result on_host(const char* name, const char* overload, Arguments&&... arguments) {
+// The same for a kernel that has its arguments unboxed: what the call gives. `name` and `overload` as in the schema: "aten::addmm",
+// "out".
+template <class... Arguments>
+torch::jit::Stack stack_on_host(const char* name, const char* overload, Arguments&&... arguments) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
   torch::jit::Stack stack;
   torch::jit::push(stack, std::forward<Arguments>(arguments)...);
   run_sparse_on_host(op, &stack);
-  return stack.at(0).to<Result>();
+  return stack;
+}
+
+// The same of a call that gives one value.
+template <class Result, class... Arguments>
+Result on_host(const char* name, const char* overload, Arguments&&... arguments) {
+  return stack_on_host(name, overload, std::forward<Arguments>(arguments)...).at(0).template to<Result>();
 }
 
 // The same of a call that gives two tensors.
 template <class... Arguments>
 std::tuple<at::Tensor, at::Tensor> on_host_both(const char* name, Arguments&&... arguments) {
-  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
-  torch::jit::Stack stack;
-  torch::jit::push(stack, std::forward<Arguments>(arguments)...);
-  run_sparse_on_host(op, &stack);
+  const torch::jit::Stack stack = stack_on_host(name, "", std::forward<Arguments>(arguments)...);
   return {stack.at(0).toTensor(), stack.at(1).toTensor()};
 }
 

@@ -2,14 +2,13 @@
 #include "device/world/backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <utility>
 
+#include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
 
 namespace tpjrt::device::world {
@@ -20,12 +19,6 @@ using c10d::Work;
 using WorkPtr = c10::intrusive_ptr<Work>;
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
-
-WorkPtr done(Tensors results) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(std::move(results)), std::vector<c10::ivalue::Future::WeakStorage>());
-  return Work::create_from_future(future);
-}
 
 std::string name_of(const c10d::ReduceOp& op) {
   switch (op.op_) {
@@ -90,7 +83,7 @@ class WorldBackend final : public Backend {
         written.push_back(outputs[i][r].copy_(all.select(0, static_cast<int64_t>(r))));
       }
     }
-    return done(std::move(written));
+    return finished_work(std::move(written));
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& /*opts*/) override {
     return gather_into({output}, {input});
@@ -112,7 +105,7 @@ class WorldBackend final : public Backend {
       const at::Tensor parts = at::stack(inputs[i]);
       outputs[i].copy_(world::reduce_scatter(parts, name_of(opts.reduceOp), groups()).squeeze(0));
     }
-    return done(outputs);
+    return finished_work(outputs);
   }
   // All ranks run this call, with a list each; that of the source counts.
   WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
@@ -125,7 +118,7 @@ class WorldBackend final : public Backend {
       const at::Tensor sent = world::broadcast(at::stack(inputs.at(i)), opts.rootRank, groups());
       outputs[i].copy_(sent.index_select(0, per_rank(places).reshape({1})).squeeze(0));
     }
-    return done(outputs);
+    return finished_work(outputs);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& /*opts*/) override {
@@ -133,7 +126,7 @@ class WorldBackend final : public Backend {
     check_equal_parts(input_sizes);
     const at::AutoDispatchBelowADInplaceOrView below;
     output.copy_(world::all_to_all(input, groups()).view(output.sizes()));
-    return done({output});
+    return finished_work({output});
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& /*opts*/) override {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -144,10 +137,10 @@ class WorldBackend final : public Backend {
     }
     const at::Tensor exchanged = world::all_to_all(at::stack(inputs), groups());
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(exchanged.select(0, static_cast<int64_t>(i)));
-    return done(outputs);
+    return finished_work(outputs);
   }
   // Every rank has run as far as this one.
-  WorkPtr barrier(const c10d::BarrierOptions& /*opts*/) override { return done({}); }
+  WorkPtr barrier(const c10d::BarrierOptions& /*opts*/) override { return finished_work({}); }
   WorkPtr send(Tensors& /*tensors*/, int /*to*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override { refuse_point_to_point(); }
@@ -163,14 +156,14 @@ class WorldBackend final : public Backend {
   WorkPtr update(Tensors& tensors, const Collective& collective) {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (const at::Tensor& tensor : tensors) tensor.copy_(collective(tensor));
-    return done(tensors);
+    return finished_work(tensors);
   }
   WorkPtr gather_into(const Tensors& outputs, const Tensors& inputs) {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (size_t i = 0; i < outputs.size(); ++i) {
       outputs[i].copy_(world::all_gather(inputs[i].reshape(-1), groups()).view(outputs[i].sizes()));
     }
-    return done(outputs);
+    return finished_work(outputs);
   }
   WorkPtr scatter_into(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -178,7 +171,7 @@ class WorldBackend final : public Backend {
       const at::Tensor part = world::reduce_scatter(inputs[i].reshape(-1), name_of(opts.reduceOp), groups());
       outputs[i].copy_(part.view(outputs[i].sizes()));
     }
-    return done(outputs);
+    return finished_work(outputs);
   }
   [[noreturn]] static void refuse_one_rank(const char* op, const char* cure) {
     TORCH_CHECK_NOT_IMPLEMENTED(false, op,

@@ -13,7 +13,7 @@
 #include "graph/partner.h"
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"
-#include "kernels/cpu/handlers.h"
+#include "ops/cpu/machine.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -94,12 +94,10 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
   return results;
 }
 
-}  // namespace
-
-namespace {
 bool may_be_called(const Signature& signature, ops::Target target) {
   return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty();
 }
+
 }  // namespace
 
 bool is_aten_call(const Signature& signature, ops::Target target) {
@@ -139,16 +137,15 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
 }
 
 bool is_better_by_aten(const Signature& signature, ops::Target target) {
-  const ops::Platforms* found = ops::RuleTable::instance().platforms_of(signature.name);
-  if (!found || found->aten_from < 0) return false;
-  const ops::Platforms& platforms = *found;
+  const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
+  if (!platforms || platforms->aten_from < 0) return false;
   if (signature.operands.empty() || !is_aten_call(signature, target)) return false;
-  if (!(platforms.aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
+  if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
   int64_t elements = 0;
-  for (const TypePtr type : platforms.aten_of_results ? signature.results : signature.operands) {
+  for (const TypePtr type : platforms->aten_of_results ? signature.results : signature.operands) {
     if (type) elements += type->numel();
   }
-  return elements >= (kernels::are_small_calls_wanted() ? 1 : platforms.aten_from);
+  return elements >= (ops::Machine::here().takes_all ? 1 : platforms->aten_from);
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,

@@ -25,14 +25,6 @@ bool are_cpu_kernels_wanted() {
   return given == nullptr || std::string_view(given) != "0";
 }
 
-bool are_small_calls_wanted() {
-  static const bool wanted = [] {
-    const char* given = std::getenv("TORCH_PJRT_KERNELS");
-    return given != nullptr && std::string_view(given) == "all";
-  }();
-  return wanted;
-}
-
 bool give_cpu_kernels(pjrt::Client& client) {
   if (!are_cpu_kernels_wanted() || !client.is_host_memory()) return false;
   try {

@@ -17,8 +17,6 @@ namespace tpjrt::kernels {
 
 // False: TORCH_PJRT_KERNELS=0.
 bool are_cpu_kernels_wanted();
-// TORCH_PJRT_KERNELS=all, for tests: whatever a kernel takes, however few elements.
-bool are_small_calls_wanted();
 // From now on this client's programs may call them. False where they aren't wanted, where the plugin takes no handlers, or has
 // memory of its own: then nothing is.
 bool give_cpu_kernels(pjrt::Client& client);
