@@ -13,7 +13,7 @@ from tests.sparse.layouts import DEVICE, assert_same_on_both, uncoalesced
 FUNCTIONS: list[Callable[..., torch.Tensor]] = [torch.sparse.softmax, torch.sparse.log_softmax]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=["softmax", "log_softmax"])
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 @pytest.mark.each_way
 def test_of_a_hybrid_tensor(function: Callable[..., torch.Tensor], dim: int) -> None:
@@ -27,7 +27,7 @@ def test_of_a_hybrid_tensor(function: Callable[..., torch.Tensor], dim: int) -> 
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=["softmax", "log_softmax"])
 def test_what_has_no_elements_or_another_dtype(function: Callable[..., torch.Tensor]) -> None:
     assert_same_on_both(lambda device: function(torch.zeros(2, 3, layout=torch.sparse_coo, device=device), 1))
     assert_same_on_both(lambda device: function(uncoalesced(torch.int64).to(device), 1, dtype=torch.float32))

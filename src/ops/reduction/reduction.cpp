@@ -220,11 +220,11 @@ void add_reduction_rules(RuleTable& rules) {
   rules.add("aten::mean.dim", mean);
   rules.add("aten::prod", prod);
   rules.add("aten::prod.dim_int", prod);
-  rules.add("aten::amax", amax);
-  rules.add("aten::amin", amin);
-  rules.add("aten::max", amax);
-  rules.add("aten::min", amin);
-  rules.add("aten::aminmax", aminmax);
+  rules.add("aten::amax", amax, kNotComplex);
+  rules.add("aten::amin", amin, kNotComplex);
+  rules.add("aten::max", amax, kNotComplex);
+  rules.add("aten::min", amin, kNotComplex);
+  rules.add("aten::aminmax", aminmax, kNotComplex);
   rules.add("aten::any", any);
   rules.add("aten::any.dim", any);
   rules.add("aten::any.dims", any);
