@@ -47,7 +47,6 @@ __all__: list[str] = [
     "drop_older_programs",
     "eager",
     "end_optimizer_step",
-    "end_round_before_backward",
     "export_trace",
     "graph",
     "hand_over",
@@ -80,6 +79,7 @@ __all__: list[str] = [
     "register_handler",
     "reset_metrics",
     "rests_on",
+    "run_backward",
     "seal",
     "set_accelerator_here",
     "set_compile_policy",
@@ -458,7 +458,6 @@ def device_properties(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[s
 def drop_older_programs() -> None: ...
 def eager() -> bool: ...
 def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
-def end_round_before_backward() -> None: ...
 def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace: ...
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
 def hand_over(
@@ -541,6 +540,13 @@ def register_handler(target: str, address: typing.SupportsInt | typing.SupportsI
 
 def reset_metrics() -> None: ...
 def rests_on(tensor: torch.Tensor, others: collections.abc.Sequence[torch.Tensor]) -> bool: ...
+def run_backward(
+    engine: collections.abc.Callable[..., typing.Any], args: tuple[typing.Any, ...], how: dict[str, typing.Any]
+) -> typing.Any:
+    """
+    calls the autograd engine: roots first (Note [Backward])
+    """
+
 def seal() -> Seal | None: ...
 def set_accelerator_here(arg0: bool) -> bool: ...
 def set_compile_policy(arg0: str) -> None: ...

@@ -73,15 +73,14 @@ def _move_lazy_modules() -> None:
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.pjrt)
 
 
-def _end_rounds_before_backward() -> None:
-    """A loop may step without an optimizer; its calls of ``backward()`` tell the rounds. torch has no hook there."""
+def _run_backwards() -> None:
+    """The core is told of each ``backward()`` (Note [Backward]). torch has no hook there."""
     inner = torch.autograd.graph._engine_run_backward
 
     @functools.wraps(inner)
     def run(*args: Any, **kwargs: Any) -> Any:
-        _C.end_round_before_backward()
         with in_backward.get() or nullcontext():
-            return inner(*args, **kwargs)
+            return _C.run_backward(inner, args, kwargs)
 
     torch.autograd.graph._engine_run_backward = run
     torch.autograd._engine_run_backward = run
@@ -125,5 +124,5 @@ def register(module: ModuleType) -> None:
     flops.install()
     dlpack.install()
     known.install()
-    _end_rounds_before_backward()
+    _run_backwards()
     atexit.register(_end_work)

@@ -16,6 +16,7 @@
 #include "device/services/counters.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
+#include "device/start/backward.h"
 #include "device/start/eager.h"
 #include "device/start/optimizer_step.h"
 #include "device/start/rounds.h"
@@ -182,7 +183,18 @@ PYBIND11_MODULE(_C, m) {
     engine.sync(cells_of(parameters), "optimizer step");
     device::end_round_after_step();
   });
-  m.def("end_round_before_backward", &device::end_round_before_backward);
+  m.def(
+      "run_backward",
+      [](const py::typing::Callable<py::object(py::ellipsis)>& engine,
+         const py::typing::Tuple<py::object, py::ellipsis>& args, const py::typing::Dict<py::str, py::object>& how) {
+        std::vector<at::Tensor> roots;
+        for (const py::handle root : args[0]) {
+          if (THPVariable_Check(root.ptr())) roots.push_back(THPVariable_Unpack(root.ptr()));  // else a GradientEdge
+        }
+        const device::Backward backward(roots);
+        return engine(*args, **how);
+      },
+      py::arg("engine"), py::arg("args"), py::arg("how"), "calls the autograd engine: roots first (Note [Backward])");
   m.def("drop_older_programs", [&session] { session.programs.drop_older(); });
   m.def("start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); });
   m.def(

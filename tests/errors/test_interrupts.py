@@ -186,3 +186,38 @@ def test_a_graph_that_is_run_call_by_call() -> None:
         """
     )
     assert max(took) < 1, "0.1 s on an idle machine"
+
+
+def test_within_a_backward() -> None:
+    """It runs in the main thread (Note [Backward]): what waits there is interrupted, and the next one is right."""
+    took = seconds_to_interrupts(
+        """
+        class Waits(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                if heavy:
+                    print("waiting", flush=True)
+                    work(2).cpu()
+                return gradient * 2
+
+        x = torch.ones(3, device="pjrt", requires_grad=True)
+        heavy = True
+        try:
+            Waits.apply(x).sum().backward()
+        except KeyboardInterrupt:
+            print(time.time(), flush=True)
+        else:
+            sys.exit("it was not interrupted")
+        heavy = False
+        assert x.grad is None
+        assert torch._C._is_multithreading_enabled()
+        Waits.apply(x).sum().backward()
+        assert x.grad.tolist() == [2, 2, 2]
+        print("usable")
+        """,
+    )
+    assert max(took) < 1, "0.05 s on an idle machine"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.ops.opinfo import DEVICE, OPS, assert_same, on_device, samples, tensors
+from tests.ops.opinfo import DEVICE, OPS, assert_same, compute, on_device, samples, tensors
 from tests.ops.test_opinfo import run
 
 pytestmark = pytest.mark.each_way
@@ -54,10 +54,11 @@ def test_dtype(name: str, dtype: torch.dtype) -> None:
     op = OPS[name]
     if not op.supports_dtype(dtype, "cpu"):
         pytest.skip("the CPU has no kernel of that dtype")
-    for sample in samples(op, dtype, COUNT):
-        moved = on_device(sample)
+    given = list(samples(op, dtype, COUNT))
+    results = [run(op, on_device(sample)) for sample in given]
+    compute(results)
+    for sample, actual in zip(given, results, strict=True):
         expected = run(op, sample)
-        actual = run(op, moved)
         if name in INDICES_OF_EQUALS and not sample.kwargs.get("stable"):
             *actual_values, indices = tensors(actual)
             *expected_values, expected_indices = tensors(expected)

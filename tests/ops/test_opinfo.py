@@ -17,6 +17,7 @@ from tests.ops.opinfo import (
     UNSUPPORTED,
     WITHOUT_GAPS,
     assert_same,
+    compute,
     on_device,
     on_the_cpu,
     on_the_host,
@@ -49,14 +50,27 @@ def with_gaps(given: list[Any]) -> list[Any]:
     return [*given[:-1], given[-1].noncontiguous()] if len(given) > 1 else [given[0], given[0].noncontiguous()]
 
 
+def gradients(op: Any, sample: Any) -> tuple[torch.Tensor | None, ...]:
+    # Where a result is determined up to a phase only, this takes what is well defined.
+    outputs = sample.output_process_fn_grad(run(op, sample))
+    results = [t for t in tensors(outputs) if t.requires_grad]
+    leaves = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
+    if not results or not leaves:
+        return ()
+    grads = [torch.linspace(0.5, 1.5, t.numel()).reshape(t.shape).to(t.dtype).to(t.device) for t in results]
+    return torch.autograd.grad(results, leaves, grads, allow_unused=True)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_forward(name: str) -> None:
     op = op_of(name)
     given = list(samples(op, usual_dtype(op), COUNT))
-    for sample in given if name in WITHOUT_GAPS else with_gaps(given):
-        moved = on_device(sample, name)
-        expected, result = run(op, sample, on_the_cpu(op)), run(op, moved)
-        assert_same(result, expected, values=predictable(op, sample))
+    if name not in WITHOUT_GAPS:
+        given = with_gaps(given)
+    results = [run(op, on_device(sample, name)) for sample in given]
+    compute(results)
+    for sample, result in zip(given, results, strict=True):
+        assert_same(result, run(op, sample, on_the_cpu(op)), values=predictable(op, sample))
     on_host = bool(torch_pjrt.metrics()["host_fallbacks"])
     assert on_host == on_the_host(name), torch_pjrt.metrics()["host_fallbacks"]
 
@@ -66,20 +80,12 @@ def test_backward(name: str) -> None:
     op = op_of(name)
     if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
         pytest.skip("random results, or no float32 kernel on the CPU: there are no gradients to compare")
-    for sample in samples(op, torch.float32, COUNT, requires_grad=True):
-        moved = on_device(sample, name)
-        gradients = []
-        for one in (sample, moved):
-            # Where a result is determined up to a phase only, this takes what is well defined.
-            outputs = sample.output_process_fn_grad(run(op, one))
-            results = [t for t in tensors(outputs) if t.requires_grad]
-            leaves = [t for t in tensors((one.input, one.args, one.kwargs)) if t.requires_grad]
-            if not results or not leaves:
-                gradients.append([])
-                continue
-            grads = [torch.linspace(0.5, 1.5, t.numel()).reshape(t.shape).to(t.dtype).to(t.device) for t in results]
-            gradients.append(torch.autograd.grad(results, leaves, grads, allow_unused=True))
-        assert_same(gradients[1], gradients[0], values=predictable(op, sample), tolerance=GRADIENT_TOLERANCE.get(name))
+    given = list(samples(op, torch.float32, COUNT, requires_grad=True))
+    results = [gradients(op, on_device(sample, name)) for sample in given]
+    compute(results)
+    for sample, result in zip(given, results, strict=True):
+        expected = gradients(op, sample)
+        assert_same(result, expected, values=predictable(op, sample), tolerance=GRADIENT_TOLERANCE.get(name))
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.inplace_variant])

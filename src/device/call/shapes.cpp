@@ -215,14 +215,16 @@ Results linear(const Given& a) {
   return of({at::empty(sizes, x.options())});
 }
 
-// linear_backward: self, grad_output, weight, output_mask
+// linear_backward: self, grad_output, weight (undefined where self wants no gradient), output_mask. However they lie (a sum's
+// gradient is expanded), gradients are contiguous.
 Results linear_backward(const Given& a) {
-  const at::Tensor x = tensor(a[0]), dy = tensor(a[1]), weight = tensor(a[2]);
-  if (!are_alike({x, dy, weight})) return {};
-  for (const at::Tensor& operand : {x, dy, weight}) {
-    if (operand.dim() < 2 || !operand.is_contiguous()) return {};
-  }
-  return of({contiguous_like(x), contiguous_like(weight), at::empty({weight.size(0)}, weight.options())});
+  const at::Tensor x = tensor(a[0]), dy = tensor(a[1]);
+  if (!are_alike({x, dy, tensor(a[2])}) || x.dim() < 2 || dy.dim() < 2) return {};
+  const c10::List<bool> wanted = a[3].toBoolList();
+  const int64_t out = dy.size(-1);
+  return of({wanted[0] ? contiguous_like(x) : at::Tensor(),
+             wanted[1] ? at::empty({out, x.size(-1)}, x.options()) : at::Tensor(),
+             wanted[2] ? at::empty({out}, x.options()) : at::Tensor()});
 }
 
 // The integers from start to end, or nothing where that is not simple.

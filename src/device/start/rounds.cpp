@@ -9,6 +9,7 @@
 #include "device/services/engine.h"
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
+#include "device/start/backward.h"
 
 namespace tpjrt::device {
 namespace {
@@ -25,7 +26,7 @@ uint64_t newest_id() {
   return graph::newest_id();
 }
 
-bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy(); }
+bool may_end_round() { return in_main_thread() && place_source && !tracing() && !stays_lazy() && !in_backward(); }
 
 // The newest node when the main thread passed there before, if it did.
 std::optional<uint64_t> pass(const Place& place) {

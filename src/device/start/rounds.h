@@ -7,7 +7,8 @@
 //   - with an optimizer's step, and where data is moved to the device, or data that is there is read, at a place in the
 //     program where that was done before. If what was recorded since then and is still pending is much, it is
 //     started: each round is one program, the same one, and runs while the next is recorded. Little (a running sum of
-//     losses) stays pending. What a module moves or reads while it computes ends no round (a mask that each layer makes);
+//     losses) stays pending. What a module moves or reads while it computes ends no round (a mask that each layer makes), nor
+//     does what a backward recomputes;
 //   - where a program steps without an optimizer (`p -= lr * p.grad`), with a call of backward() that comes again. What
 //     is pending is started there if it is large, and was begun before the call came last.
 // Only the main thread's rounds count: another thread's (a prefetcher's, a trainer's beside) would end in the midst of them.
