@@ -31,7 +31,7 @@ def forward(device: str) -> Callable[[], object]:
 
 
 def gradient(device: str) -> Callable[[], object]:
-    """Of the strided operand. That of the values would be a matrix of ROWS x ROWS first, in PyTorch's own formula."""
+    """Of the strided operand."""
     sparse, weight = matrix().to(device), torch.randn(ROWS, COLUMNS).to(device)
     x = torch.randn(ROWS, COLUMNS).to(device).requires_grad_()
 
@@ -39,6 +39,18 @@ def gradient(device: str) -> Callable[[], object]:
         y = sparse @ x
         (found,) = torch.autograd.grad(y, x, weight)
         return found[-1, -1].item() + y[-1, -1].item()
+
+    return work
+
+
+def gradient_of_values(device: str) -> Callable[[], object]:
+    """Of a leaf, by torch.sparse.mm: for another, PyTorch makes a matrix of ROWS x ROWS on the CPU."""
+    sparse, weight = matrix().to(device).requires_grad_(), torch.randn(ROWS, COLUMNS).to(device)
+    x = torch.randn(ROWS, COLUMNS).to(device)
+
+    def work() -> float:
+        (found,) = torch.autograd.grad(torch.sparse.mm(sparse, x), sparse, weight)
+        return found.values()[-1].item()
 
     return work
 
@@ -64,6 +76,7 @@ def measure() -> list[Result]:
     made: list[tuple[str, Callable[[str], Callable[[], object]], float]] = [
         ("CSR x dense", forward, 1.1),
         ("CSR x dense, and its gradient", gradient, 1.1),
+        ("torch.sparse.mm, and the values' gradient", gradient_of_values, 1.1),
         ("graph network's step, CSR", lambda device: step(device, torch.sparse_csr), 1.0),
         ("graph network's step, COO", lambda device: step(device, torch.sparse_coo), 1.0),
     ]

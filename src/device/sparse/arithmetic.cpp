@@ -1,18 +1,13 @@
-// Sums, products and masks of COO tensors. As on CUDA, nothing is read: a sum of two has the elements of both, uncoalesced, and a
+// Sums and products of COO tensors. As on CUDA, nothing is read: a sum of two has the elements of both, uncoalesced, and a
 // product those of one of them, zeros among them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/result_type.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
-
-#include <numeric>
 
 #include "device/sparse/coordinates.h"
 #include "device/sparse/under_cpu.h"
@@ -22,18 +17,6 @@ namespace tpjrt::device {
 namespace {
 
 bool is_sparse_here(const at::Tensor& x) { return x.is_sparse() && is_pjrt(x); }
-
-int64_t places_of(const at::Tensor& sparse) {
-  const auto sizes = sparse.sizes().slice(0, static_cast<size_t>(sparse.sparse_dim()));
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
-// A strided tensor of the sizes of `sparse` as (places, dense…).
-at::Tensor by_place(const at::Tensor& strided, const at::Tensor& sparse) {
-  std::vector<int64_t> sizes{places_of(sparse)};
-  for (int64_t dim = sparse.sparse_dim(); dim < sparse.dim(); ++dim) sizes.push_back(sparse.size(dim));
-  return strided.reshape(sizes);
-}
 
 // out = self + alpha * other, of which self and out are strided.
 void add_to_strided(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
@@ -127,55 +110,9 @@ at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor&
   return out;
 }
 
-bool is_masked_here(const at::Tensor& self, const at::Tensor& mask) {
-  return is_pjrt(self) && is_sparse_here(mask) && self.sizes() == mask.sizes() && mask.numel() > 0;
-}
-
-// aten::sparse_mask(Tensor self, Tensor mask): the mask's places, with what self has there.
-at::Tensor sparse_mask(const at::Tensor& self, const at::Tensor& mask) {
-  if (is_masked_here(self, mask) && self.layout() == c10::kStrided) {
-    return with_values(mask, by_place(self, mask).index_select(0, flat_places(mask)));
-  }
-  if (is_masked_here(self, mask) && self.is_sparse() && self.sparse_dim() == mask.sparse_dim()) {
-    if (self._nnz() == 0 || mask._nnz() == 0) {
-      std::vector<int64_t> sizes = self._values().sizes().vec();
-      sizes[0] = mask._nnz();
-      return with_values(mask, at::zeros(sizes, self._values().options()));
-    }
-    const at::Tensor all = self.coalesce();
-    const Found found = find_in(flat_places(all), flat_places(mask));
-    return with_values(mask, where_chosen(found.is_there, all._values().index_select(0, found.position)));
-  }
-  return on_host<at::Tensor>("aten::sparse_mask", "", self, mask);
-}
-
-// aten::_sparse_mask_projection(Tensor self, Tensor mask, bool accumulate_matches): self's places, with its values where the mask
-// has an element, times how many if matches are accumulated.
-at::Tensor mask_projection(const at::Tensor& self, const at::Tensor& mask, bool accumulate_matches) {
-  const bool is_known = is_masked_here(self, mask) && is_sparse_here(self) && self.sparse_dim() == mask.sparse_dim() &&
-                        self._nnz() > 0 && mask._nnz() > 0;
-  if (!is_known) return on_host<at::Tensor>("aten::_sparse_mask_projection", "", self, mask, accumulate_matches);
-  const at::Tensor one = at::_sparse_coo_tensor_unsafe(
-      mask._indices(), at::ones({mask._nnz()}, mask._values().options().dtype(c10::kLong)),
-      mask.sizes().slice(0, static_cast<size_t>(mask.sparse_dim())),
-      mask._values().options().dtype(c10::kLong).layout(c10::kSparse));
-  const at::Tensor all = mask.is_coalesced() ? one._coalesced_(true) : one.coalesce();
-  const Found found = find_in(flat_places(all), flat_places(self));
-  at::Tensor values = self._values();
-  if (accumulate_matches) {
-    std::vector<int64_t> sizes(static_cast<size_t>(values.dim()), 1);
-    sizes[0] = self._nnz();
-    const at::Tensor matches = all._values().index_select(0, found.position);
-    values = values.mul(matches.reshape(sizes)).to(values.scalar_type());
-  }
-  return with_values(self, where_chosen(found.is_there, values));
-}
-
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("add.out", TORCH_FN(add_out));
   m.impl("mul.out", TORCH_FN(mul_out));
-  m.impl("sparse_mask", TORCH_FN(sparse_mask));
-  m.impl("_sparse_mask_projection", TORCH_FN(mask_projection));
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <functional>
+#include <numeric>
+
 namespace tpjrt::device {
 
 at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes) {
@@ -20,6 +23,17 @@ at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes) {
 }
 
 at::Tensor flat_places(const at::Tensor& sparse) { return flat_places(sparse._indices(), sparse.sizes()); }
+
+int64_t places_of(const at::Tensor& sparse) {
+  const auto sizes = sparse.sizes().slice(0, static_cast<size_t>(sparse.sparse_dim()));
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+at::Tensor by_place(const at::Tensor& strided, const at::Tensor& sparse) {
+  std::vector<int64_t> sizes{places_of(sparse)};
+  for (int64_t dim = sparse.sparse_dim(); dim < sparse.dim(); ++dim) sizes.push_back(sparse.size(dim));
+  return strided.reshape(sizes);
+}
 
 Found find_in(const at::Tensor& sorted, const at::Tensor& wanted) {
   const at::Tensor position = at::searchsorted(sorted.contiguous(), wanted.contiguous()).clamp_max(sorted.size(0) - 1);

@@ -11,6 +11,11 @@ namespace tpjrt::device {
 at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes);
 at::Tensor flat_places(const at::Tensor& sparse);
 
+// How many places the sparse dimensions have.
+int64_t places_of(const at::Tensor& sparse);
+// A strided tensor of the sizes of `sparse` as (places, dense…).
+at::Tensor by_place(const at::Tensor& strided, const at::Tensor& sparse);
+
 // Of each of `wanted`, where in `sorted` it is, and whether it is there at all. `sorted` isn't empty.
 struct Found {
   at::Tensor position, is_there;

@@ -32,15 +32,6 @@
 namespace tpjrt::device {
 namespace {
 
-c10::Layout layout_of(c10::string_view name) {
-  if (name == "coo") return c10::kSparse;
-  if (name == "csr") return c10::kSparseCsr;
-  if (name == "csc") return c10::kSparseCsc;
-  if (name == "bsr") return c10::kSparseBsr;
-  TORCH_CHECK(name == "bsc", "[torch_pjrt::sparse_mm] layout is '", name, "'; one of coo, csr, csc, bsr, bsc is meant");
-  return c10::kSparseBsc;
-}
-
 bool is_by_column(c10::Layout layout) { return layout == c10::kSparseCsc || layout == c10::kSparseBsc; }
 
 at::Tensor mm_meta(const at::Tensor& /*compressed*/, const at::Tensor& /*plain*/, const at::Tensor& values,
@@ -164,22 +155,41 @@ at::Tensor sampled_meta(const at::Tensor& /*compressed*/, const at::Tensor& plai
 at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
                              const at::Tensor& b, c10::string_view layout) {
   const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
-  return a.index_select(0, row).mul(b.t().index_select(0, column)).sum(1);
+  const c10::ScalarType dtype = a.scalar_type();
+  const c10::ScalarType wide = c10::isReducedFloatingType(dtype) ? c10::kFloat : dtype;
+  const at::Tensor left = a.index_select(0, row).to(wide), right = b.t().index_select(0, column).to(wide);
+  return left.mul(right).sum(1).to(dtype);
+}
+
+// PyTorch's kernel, a row in one thread.
+at::Tensor sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor pattern =
+      at::_sparse_compressed_tensor_unsafe(ends, column, at::zeros({column.size(0)}, a.options()),
+                                           {a.size(0), b.size(1)}, a.options().layout(c10::kSparseCsr));
+  return at::sparse_sampled_addmm(pattern, a, b, /*beta=*/0).values();
+}
+
+at::Tensor sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b) {
+  check_bounds(row, a.size(0), "row");
+  check_bounds(column, b.size(1), "column");
+  if (is_sorted(row)) return sampled_by_rows(at::_convert_indices_from_coo_to_csr(row, a.size(0)), column, a, b);
+  const auto [order, ends] = by_rows(row, a.size(0));
+  const at::Tensor sorted = sampled_by_rows(ends, column.index_select(0, order), a, b);
+  return at::empty_like(sorted).index_copy_(0, order.to(c10::kLong), sorted);
 }
 
 at::Tensor sampled_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
                           const at::Tensor& b, c10::string_view layout) {
-  if (layout != "csr" || !is_fast(a.scalar_type()) || c10::isComplexType(a.scalar_type())) {
-    return sampled_composite(compressed, plain, a, b, layout);
-  }
-  const at::Tensor pattern = at::_sparse_compressed_tensor_unsafe(
-      compressed.contiguous(), plain.contiguous(), at::zeros({plain.size(0)}, a.options()), {a.size(0), b.size(1)},
-      a.options().layout(c10::kSparseCsr));
-  return at::sparse_sampled_addmm(pattern, a, b, /*beta=*/0).values();
+  const c10::Layout kind = layout_of(layout);
+  const bool has_kernel = is_fast(a.scalar_type()) && !c10::isComplexType(a.scalar_type()) && plain.numel() > 0 &&
+                          kind != c10::kSparseBsr && kind != c10::kSparseBsc;
+  if (!has_kernel) return sampled_composite(compressed, plain, a, b, layout);
+  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
+  if (kind == c10::kSparse) return sampled_coo(ends, inner, a, b);
+  const bool is_csr = kind == c10::kSparseCsr;
+  check_bounds(inner, is_csr ? b.size(1) : a.size(0), is_csr ? "column" : "row");
+  return is_csr ? sampled_by_rows(ends, inner, a, b) : sampled_by_rows(ends, inner, b.t(), a.t());  // (a b)ᵀ = bᵀ aᵀ
 }
-
-// Into the graph as they are: the composite kernel would be taken in the recorder's place.
-void record_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) { record(Operator::of(op), *stack); }
 
 TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
   m.def(
@@ -210,11 +220,7 @@ TORCH_LIBRARY_IMPL(torch_pjrt, PrivateUse1, m) {
   m.impl("sparse_sampled_mm", torch::CppFunction::makeFromBoxedFunction<&record_whole>());
 }
 
-template <class Result, class... Arguments>
-Result call_own(const char* name, Arguments... arguments) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Result(Arguments...)>().call(
-      std::forward<Arguments>(arguments)...);
-}
+}  // namespace
 
 const char* name_of(c10::Layout layout) {
   switch (layout) {
@@ -226,7 +232,16 @@ const char* name_of(c10::Layout layout) {
   }
 }
 
-}  // namespace
+c10::Layout layout_of(c10::string_view name) {
+  if (name == "coo") return c10::kSparse;
+  if (name == "csr") return c10::kSparseCsr;
+  if (name == "csc") return c10::kSparseCsc;
+  if (name == "bsr") return c10::kSparseBsr;
+  TORCH_CHECK(name == "bsc", "[torch_pjrt::sparse_mm] layout is '", name, "'; one of coo, csr, csc, bsr, bsc is meant");
+  return c10::kSparseBsc;
+}
+
+void record_whole(const c10::OperatorHandle& op, torch::jit::Stack* stack) { record(Operator::of(op), *stack); }
 
 Parts parts_of(const at::Tensor& sparse) {
   switch (sparse.layout()) {

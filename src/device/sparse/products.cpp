@@ -110,7 +110,7 @@ at::Tensor& addmv_out(const at::Tensor& self, const at::Tensor& mat, const at::T
   const bool is_known = is_sparse_matrix(mat) && is_strided(vec, 1) && is_strided(self, self.dim()) &&
                         is_strided(out, out.dim()) && self.dim() <= 1 && self.scalar_type() == mat.scalar_type() &&
                         out.scalar_type() == mat.scalar_type() && at::is_expandable_to(self.sizes(), {mat.size(0)}) &&
-                        mat.layout() == c10::kSparseCsr;
+                        (mat.layout() == c10::kSparseCsr || mat.layout() == c10::kSparseCsc);
   const at::Tensor product = is_known ? product_of(mat, vec.unsqueeze(1)) : at::Tensor();
   if (!product.defined()) {
     out = on_host<at::Tensor>("aten::addmv", "out", self, mat, vec, beta, alpha, out);

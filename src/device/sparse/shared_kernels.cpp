@@ -45,10 +45,10 @@ constexpr const char* kCompressed[] = {
     "angle", "angle.out", "_conj_physical", "conj_physical_", "conj_physical.out", "relu", "relu_", "isnan", "isinf", "isposinf",
     "isposinf.out", "isneginf", "isneginf.out", "signbit", "signbit.out", "threshold_backward", "threshold_backward.grad_input",
     "add.Tensor", "add_.Tensor", "mul.Tensor", "mul_.Tensor", "mul.out", "mul.Scalar", "mul_.Scalar", "mm.out", "sum",
-    "sum.dim_IntList", "select.int", "select_copy.int", "sparse_mask",
+    "sum.dim_IntList", "select.int", "select_copy.int",
     "empty.memory_format", "empty_like", "clone", "copy_", "fill_.Scalar", "zero_", "normal_", "resize_", "resize_as_sparse_",
     "sparse_dim", "dense_dim", "_nnz", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices",
-    "_to_dense", "_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
+    "_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
     // clang-format on
 };
 

@@ -1,0 +1,200 @@
+// Note [Elements that are looked at]: PyTorch's formula for the gradient of a sparse matrix in a product with a strided one is the
+// strided product of two matrices, as large as the sparse one is with all its zeros; then it looks at the elements that the sparse one
+// has (sparse_mask), and lets go of the rest. Here such a product waits when it is looked at. Where it is a product, or is made of
+// products element by element, what is recorded in its place is the same of the elements alone: torch_pjrt::sparse_sampled_mm. The large
+// matrix is then held by nobody, and never computed; where somebody does hold it, it is there as on the CPU.
+#include "device/sparse/elements.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "device/call/stack.h"
+#include "device/sparse/coordinates.h"
+#include "device/tensor/access.h"
+#include "device/tensor/storage.h"
+
+namespace tpjrt::device {
+namespace {
+
+using graph::Value;
+
+// A call that waits, as it was recorded.
+struct Waiting {
+  graph::SignaturePtr signature;
+  std::vector<Value> operands;
+  std::vector<graph::Number> numbers;
+};
+
+std::optional<Waiting> waiting(const Value& value) {
+  const std::lock_guard lock(graph::graph_lock());
+  const graph::Node& node = *value.node;
+  if (node.is_leaf() || !node.leaves.empty()) return std::nullopt;
+  return Waiting{
+      node.signature, {node.operands.begin(), node.operands.end()}, {node.numbers.begin(), node.numbers.end()}};
+}
+
+// Each of their results' elements is made of the operands' elements of that place.
+bool is_pointwise(std::string_view name) {
+  constexpr std::array kNames{"aten::add.Tensor", "aten::add_.Tensor", "aten::sub.Tensor", "aten::mul.Tensor",
+                              "aten::mul.Scalar", "aten::div.Tensor",  "aten::div.Scalar", "aten::neg"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+// Is it the whole base of two dimensions, transposed?
+bool is_transpose(const Waiting& call) {
+  if (call.signature->name != "pjrt::view" || call.numbers[0].as_int() != 0) return false;
+  const graph::TensorType& base = *call.signature->operands[0];
+  if (base.rank() != 2 || !base.is_contiguous() || base.dtype != call.signature->results[0]->dtype) return false;
+  return call.signature->parameters[1].constant.toIntVector() == std::vector{base.sizes[1], base.sizes[0]} &&
+         call.signature->parameters[2].constant.toIntVector() == std::vector{int64_t{1}, base.sizes[1]};
+}
+
+at::Tensor tensor_of(Value value, c10::DeviceIndex device) {
+  at::Tensor tensor = make_tensor(value.type(), device);
+  const std::lock_guard lock(graph::graph_lock());
+  storage_of(tensor)->cell.bind(graph::settle(value));
+  return tensor;
+}
+
+Value value_of(const at::Tensor& tensor) {
+  const std::lock_guard lock(graph::graph_lock());
+  return read(tensor);
+}
+
+// Do both give the same? Not where that takes long to see.
+bool are_same(const Value& a, const Value& b, int depth = 4) {
+  if (a == b) return true;
+  if (depth == 0 || a.index != b.index) return false;
+  const std::optional<Waiting> one = waiting(a), other = waiting(b);
+  if (!one || !other || one->signature != other->signature || one->signature->random) return false;
+  return one->numbers == other->numbers &&
+         std::equal(one->operands.begin(), one->operands.end(), other->operands.begin(), other->operands.end(),
+                    [&](const Value& x, const Value& y) { return are_same(x, y, depth - 1); });
+}
+
+// Where in an (n, columns) matrix it is looked at.
+class Places {
+ public:
+  Places(Parts parts, c10::Layout layout, int64_t columns)
+      : parts_(std::move(parts)), layout_(layout), columns_(columns) {}
+
+  // The same of the transposed matrix, which has so many columns.
+  Places transposed(int64_t columns) const {
+    if (layout_ == c10::kSparse) return {{parts_.plain, parts_.compressed, {}}, layout_, columns};
+    return {parts_, layout_ == c10::kSparseCsr ? c10::kSparseCsc : c10::kSparseCsr, columns};
+  }
+
+  at::Tensor sampled(const at::Tensor& a, const at::Tensor& b) const {
+    return sparse_sampled_mm(parts_, a, b, layout_);
+  }
+
+  // What is there of a strided matrix that is made of a sparse one.
+  at::Tensor of_sparse(const Waiting& to_dense, c10::DeviceIndex device) const {
+    const auto& given = to_dense.operands;
+    const at::Tensor values = tensor_of(given[2], device);
+    const c10::Layout layout = layout_of(to_dense.signature->parameters[3].constant.toStringRef());
+    if (layout == layout_ && are_same(given[0], value_of(parts_.compressed)) &&
+        are_same(given[1], value_of(parts_.plain))) {
+      return values;
+    }
+    const Places all({tensor_of(given[0], device), tensor_of(given[1], device), {}}, layout, columns_);
+    const at::Tensor places = flat(), sorted = std::get<0>(places.sort(0));
+    if (places.numel() == 0) return values.narrow(0, 0, 0);
+    const Found found = find_in(sorted, all.flat());
+    const at::Tensor sums = summed_at(found.position, where_chosen(found.is_there, values), places.size(0));
+    return sums.index_select(0, find_in(sorted, places).position);  // of elements of one place, where the first is
+  }
+
+  // What is there, of a tensor that is broadcast to the matrix.
+  at::Tensor of(const at::Tensor& tensor) const {
+    if (tensor.dim() == 0) return tensor;
+    const auto [row, column] = rows_and_columns(parts_, layout_);
+    const bool one_row = tensor.dim() == 1 || tensor.size(0) == 1, one_column = tensor.size(-1) == 1;
+    if (one_row && one_column) return tensor.reshape({1}).expand({column.size(0)});
+    if (one_row) return tensor.reshape({-1}).index_select(0, column);
+    if (one_column) return tensor.reshape({-1}).index_select(0, row);
+    return tensor.reshape({-1}).index_select(0, flat());
+  }
+
+  // Their numbers, row-major.
+  at::Tensor flat() const {
+    const auto [row, column] = rows_and_columns(parts_, layout_);
+    return row.to(c10::kLong).mul(columns_).add(column);
+  }
+
+ private:
+  Parts parts_;
+  c10::Layout layout_;
+  int64_t columns_;
+};
+
+// Of one look at a matrix.
+class Look {
+ public:
+  Look(Places places, c10::IntArrayRef sizes, c10::DeviceIndex device)
+      : there_(places), transposed_(places.transposed(sizes[0])), device_(device) {}
+
+  at::Tensor of(const Value& value, bool is_transposed = false) {
+    at::Tensor& known = known_[{value.node.get(), value.index, is_transposed}];
+    if (!known.defined()) known = found(value, is_transposed);
+    return known;
+  }
+
+ private:
+  at::Tensor found(const Value& value, bool is_transposed) {
+    const Places& places = is_transposed ? transposed_ : there_;
+    const std::optional<Waiting> call = value.type()->rank() == 2 ? waiting(value) : std::nullopt;
+    if (!call) return places.of(tensor_of(value, device_));
+    const std::string_view name = call->signature->name;
+    if (name == "aten::mm") {
+      return places.sampled(tensor_of(call->operands[0], device_), tensor_of(call->operands[1], device_));
+    }
+    if (name == "torch_pjrt::sparse_to_dense") return places.of_sparse(*call, device_);
+    if (is_transpose(*call)) return of(call->operands[0], !is_transposed);
+    if (is_pointwise(name)) return pointwise(*call, value, is_transposed);
+    return places.of(tensor_of(value, device_));
+  }
+
+  at::Tensor pointwise(const Waiting& call, const Value& value, bool is_transposed) {
+    torch::jit::Stack stack = make_stack(*call.signature, call.numbers, [&](uint32_t operand) {
+      const Value& given = call.operands[operand];
+      const bool is_whole = given.type()->sizes == value.type()->sizes;
+      const Places& places = is_transposed ? transposed_ : there_;
+      return is_whole ? of(given, is_transposed) : places.of(tensor_of(given, device_));
+    });
+    if (call.signature->name == "aten::add_.Tensor") {  // what is written to is seen elsewhere
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor").callBoxed(stack);
+    } else {
+      call.signature->op->callBoxed(stack);
+    }
+    return stack.back().toTensor().to(value.type()->dtype);
+  }
+
+  Places there_, transposed_;
+  c10::DeviceIndex device_;
+  std::map<std::tuple<const graph::Node*, uint32_t, bool>, at::Tensor> known_;
+};
+
+// (blocks, height, width)
+at::Tensor blocks_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout) {
+  const int64_t height = parts.values.size(1), width = parts.values.size(2);
+  const int64_t rows = matrix.size(0) / height, columns = matrix.size(1) / width;
+  const auto [row, column] = rows_and_columns(parts, layout);
+  const at::Tensor blocks = matrix.reshape({rows, height, columns, width}).transpose(1, 2);
+  return blocks.reshape({rows * columns, height, width}).index_select(0, row.to(c10::kLong).mul(columns).add(column));
+}
+
+}  // namespace
+
+at::Tensor elements_at(const at::Tensor& matrix, const Parts& parts, c10::Layout layout) {
+  if (layout == c10::kSparseBsr || layout == c10::kSparseBsc) return blocks_at(matrix, parts, layout);
+  constexpr int64_t kFew = 4;  // a product of all elements at once is faster than so many of few
+  const Places places(parts, layout, matrix.size(1));
+  if (parts.plain.numel() > matrix.numel() / kFew) return places.of(matrix);
+  return Look(places, matrix.sizes(), matrix.device().index()).of(value_of(matrix));
+}
+
+}  // namespace tpjrt::device
