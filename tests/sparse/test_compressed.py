@@ -124,6 +124,7 @@ PRODUCTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sparse": lambda s: s @ s.t(),
     "mean": lambda s: torch.sparse.mm(s, dense(6, 3, s.device), "mean"),
     "amax": lambda s: torch.sparse.mm(s, dense(6, 3, s.device), "amax"),
+    "max": lambda s: torch.sparse.mm(s, dense(6, 3, s.device), "max"),
     "sampled": lambda s: torch.sparse.sampled_addmm(s, dense(4, 2, s.device), dense(2, 6, s.device), beta=0.5, alpha=2),
 }  # fmt: skip
 

@@ -65,14 +65,14 @@ Value value_of(const at::Tensor& tensor) {
 }
 
 // Do both give the same? Not where that takes long to see.
-bool are_same(const Value& a, const Value& b, int depth = 4) {
+bool are_same_values(const Value& a, const Value& b, int depth = 4) {
   if (a == b) return true;
   if (depth == 0 || a.index != b.index) return false;
   const std::optional<Waiting> one = waiting(a), other = waiting(b);
   if (!one || !other || one->signature != other->signature || one->signature->random) return false;
   return one->numbers == other->numbers &&
          std::equal(one->operands.begin(), one->operands.end(), other->operands.begin(), other->operands.end(),
-                    [&](const Value& x, const Value& y) { return are_same(x, y, depth - 1); });
+                    [&](const Value& x, const Value& y) { return are_same_values(x, y, depth - 1); });
 }
 
 // Where in an (n, columns) matrix it is looked at.
@@ -96,8 +96,8 @@ class Places {
     const auto& given = to_dense.operands;
     const at::Tensor values = tensor_of(given[2], device);
     const c10::Layout layout = layout_of(to_dense.signature->parameters[3].constant.toStringRef());
-    if (layout == layout_ && are_same(given[0], value_of(parts_.compressed)) &&
-        are_same(given[1], value_of(parts_.plain))) {
+    if (layout == layout_ && are_same_values(given[0], value_of(parts_.compressed)) &&
+        are_same_values(given[1], value_of(parts_.plain))) {
       return values;
     }
     const Places all({tensor_of(given[0], device), tensor_of(given[1], device), {}}, layout, columns_);
@@ -195,6 +195,10 @@ at::Tensor elements_at(const at::Tensor& matrix, const Parts& parts, c10::Layout
   const Places places(parts, layout, matrix.size(1));
   if (parts.plain.numel() > matrix.numel() / kFew) return places.of(matrix);
   return Look(places, matrix.sizes(), matrix.device().index()).of(value_of(matrix));
+}
+
+bool are_same(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && are_same_values(value_of(a), value_of(b));
 }
 
 }  // namespace tpjrt::device

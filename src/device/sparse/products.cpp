@@ -1,5 +1,5 @@
-// aten::addmm, addmv, bmm and sparse_sampled_addmm of sparse matrices. What is no product of a sparse matrix and a strided one runs on
-// the host, which also says what is wrong with what can't be multiplied.
+// aten::mm, addmm, addmv, bmm, sparse_sampled_addmm and _sparse_sparse_matmul of sparse matrices. What isn't known here runs on the host,
+// which also says what is wrong with what can't be multiplied.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/add.h>
@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "device/sparse/coordinates.h"
+#include "device/sparse/matrices.h"
 #include "device/sparse/product.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
@@ -69,9 +70,45 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
   return sparse_mm(parts, mat1.t(), layout, sparse.size(1)).t();
 }
 
+bool is_without_blocks(const at::Tensor& x) { return x.layout() == c10::kSparseCsr || x.layout() == c10::kSparseCsc; }
+
+// Two compressed matrices that the CPU multiplies, into CSR.
+bool are_csr_factors(const at::Tensor& mat1, const at::Tensor& mat2) {
+  const c10::ScalarType dtype = mat1.scalar_type();
+  return is_sparse_matrix(mat1) && is_sparse_matrix(mat2) && is_without_blocks(mat1) && is_without_blocks(mat2) &&
+         mat1.dense_dim() == 0 && mat2.dense_dim() == 0 && mat1.size(1) == mat2.size(0) &&
+         mat1.device() == mat2.device() && mat2.scalar_type() == dtype &&
+         (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
+         dtype != c10::kComplexHalf && parts_of(mat1).plain.scalar_type() == parts_of(mat2).plain.scalar_type();
+}
+
+at::Tensor product_as_csr(const at::Tensor& mat1, const at::Tensor& mat2) {
+  return csr_of(product_of_sparse(mat1, mat2), parts_of(mat1).plain.scalar_type());
+}
+
 bool fits(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2) {
   if (!is_pjrt(self) || self.layout() != c10::kStrided || self.scalar_type() != mat1.scalar_type()) return false;
   return at::is_expandable_to(self.sizes(), {mat1.size(0), mat2.size(1)});
+}
+
+// Is it a CSR matrix of the product's sizes?
+bool may_be_added_to(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2) {
+  return is_pjrt(self) && self.layout() == c10::kSparseCsr && mat1.layout() == c10::kSparseCsr &&
+         mat2.layout() == c10::kSparseCsr && self.scalar_type() == mat1.scalar_type() &&
+         self.sizes() == at::IntArrayRef({mat1.size(0), mat2.size(1)}) &&
+         self.col_indices().scalar_type() == mat1.col_indices().scalar_type();
+}
+
+// beta * self + alpha * the product of two CSR matrices, strided or CSR as self is; undefined if they are something else.
+at::Tensor sum_with_csr(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
+                        const at::Scalar& alpha) {
+  if (!are_csr_factors(mat1, mat2) || mat1.layout() != c10::kSparseCsr || mat2.layout() != c10::kSparseCsr) return {};
+  if (fits(self, mat1, mat2)) return combined(self, product_of_sparse(mat1, mat2).to_dense(), beta, alpha);
+  if (!may_be_added_to(self, mat1, mat2)) return {};
+  const at::Tensor product = product_as_csr(mat1, mat2), scaled = alpha.equal(1) ? product : product.mul(alpha);
+  const at::Tensor sum = beta.equal(0) ? scaled : at::add(beta.equal(1) ? self : self.mul(beta), scaled);
+  return at::_sparse_compressed_tensor_unsafe(sum.crow_indices().to(c10::kLong), sum.col_indices().to(c10::kLong),
+                                              sum.values(), sum.sizes(), sum.options());  // as the CPU's
 }
 
 at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
@@ -81,6 +118,7 @@ at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tenso
       return combined(self, product, beta, alpha);
     }
   }
+  if (const at::Tensor sum = sum_with_csr(self, mat1, mat2, beta, alpha); sum.defined()) return sum;
   return on_host<at::Tensor>("aten::addmm", "", self, mat1, mat2, beta, alpha);
 }
 
@@ -91,6 +129,10 @@ at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::
     if (const at::Tensor product = product_of(mat1, mat2); product.defined()) {
       return written(out, combined(self, product, beta, alpha));
     }
+  }
+  if (are_csr_factors(mat1, mat2) && (is_strided(out, 2) ? fits(out, mat1, mat2) : may_be_added_to(out, mat1, mat2))) {
+    const at::Tensor sum = sum_with_csr(self, mat1, mat2, beta, alpha);
+    if (sum.defined() && sum.layout() == out.layout()) return is_strided(out, 2) ? written(out, sum) : give(sum, out);
   }
   out = on_host<at::Tensor>("aten::addmm", "out", self, mat1, mat2, beta, alpha, out);
   return out;
@@ -162,13 +204,27 @@ at::Tensor mm_compressed(const at::Tensor& mat1, const at::Tensor& mat2) {
   const bool are_matrices = mat1.dim() == 2 && mat2.dim() == 2;
   if (const at::Tensor product = are_matrices ? product_of(mat1, mat2) : at::Tensor(); product.defined())
     return product;
+  if (are_csr_factors(mat1, mat2)) return product_as_csr(mat1, mat2);
   return shared_kernel<at::Tensor>(c10::DispatchKey::SparseCsrCPU, "aten::mm", "", mat1, mat2);
+}
+
+// aten::_sparse_sparse_matmul(Tensor self, Tensor other), of COO matrices.
+at::Tensor matmul_coo(const at::Tensor& self, const at::Tensor& other) {
+  const c10::ScalarType dtype = self.scalar_type();
+  const bool is_known = is_pjrt(self) && is_pjrt(other) && self.is_sparse() && other.is_sparse() && self.dim() == 2 &&
+                        other.dim() == 2 && self.sparse_dim() == 2 && other.sparse_dim() == 2 &&
+                        self.size(1) == other.size(0) && other.scalar_type() == dtype &&
+                        (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
+                        dtype != c10::kComplexHalf;
+  if (!is_known) return on_host<at::Tensor>("aten::_sparse_sparse_matmul", "", self, other);
+  return product_of_sparse(self, other);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   m.impl("addmm", TORCH_FN(addmm));
   m.impl("addmm.out", TORCH_FN(addmm_out));
   m.impl("addmm_", TORCH_FN(addmm_));
+  m.impl("_sparse_sparse_matmul", TORCH_FN(matmul_coo));
   m.impl("bmm", TORCH_FN(bmm_coo));
   m.impl("bmm.out", TORCH_FN(bmm_out));
 }

@@ -29,7 +29,13 @@ at::Tensor lengths(const at::Tensor& ends, const at::TensorOptions& options) {
   return ends.diff().clamp_min(1).unsqueeze(1).to(options);
 }
 
+// The CPU takes both names.
+c10::string_view same_name(c10::string_view reduce) {
+  return reduce == "max" ? "amax" : reduce == "min" ? "amin" : reduce;
+}
+
 Pair reduced(const at::Tensor& self, const at::Tensor& other, c10::string_view reduce) {
+  reduce = same_name(reduce);
   if (!is_csr_times_strided(self, other, reduce)) {
     return on_host_both("aten::_sparse_mm_reduce_impl", self, other, reduce);
   }
@@ -52,6 +58,7 @@ Pair reduced(const at::Tensor& self, const at::Tensor& other, c10::string_view r
 
 Pair reduced_backward(const at::Tensor& self, const at::Tensor& gradient, const at::Tensor& other,
                       c10::string_view reduce, const at::Tensor& arguments, std::array<bool, 2> wanted) {
+  reduce = same_name(reduce);
   if (!is_csr_times_strided(self, other, reduce)) {
     return on_host_both("aten::_sparse_mm_reduce_impl_backward", self, gradient, other, reduce, arguments, wanted);
   }

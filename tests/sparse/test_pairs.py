@@ -1,0 +1,218 @@
+"""Two sparse tensors, and rows that are picked: results whose number of elements is data. Nothing runs on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import torch_pjrt
+from tests.sparse.layouts import CPU, DEVICE, assert_same, name
+
+Program = Callable[[torch.Tensor, torch.Tensor], Any]
+LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+
+
+def draw(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Few are not 0, none in some rows; integers, so that sums are equal in any order."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(1, 9, (rows, columns), generator=generator) * (
+        torch.rand(rows, columns, generator=generator) < 0.3
+    )
+    drawn[rows // 2] = 0
+    return drawn.to(dtype)
+
+
+def two(layout: torch.layout, device: str, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    return tuple(draw(7, 7, seed, dtype).to_sparse(layout=layout).to(device) for seed in (0, 1))
+
+
+def outcome(program: Callable[[], Any]) -> Any:
+    try:
+        return program()
+    except Exception as error:
+        return error
+
+
+def same_or_same_words(program: Callable[[str], Any], same_elements: bool = True) -> None:
+    expected = outcome(lambda: program(CPU))
+    torch_pjrt.reset_metrics()
+    ours = outcome(lambda: program(DEVICE))
+    if isinstance(expected, Exception):
+        assert isinstance(ours, type(expected)), ours
+        assert str(ours)[:30] == str(expected)[:30]
+        return
+    if isinstance(ours, Exception):
+        raise ours
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+    assert_same(ours, expected, same_elements)
+
+
+def gradient(program: Program, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+    result = program(a, b).to_dense()
+    return list(torch.autograd.grad((result * result).sum(), [a, b], allow_unused=True))
+
+
+PRODUCTS: dict[str, Program] = {
+    "@": lambda a, b: a @ b,
+    "mm": torch.mm,
+    "@ the transposed": lambda a, b: a @ b.t(),
+    "the transposed @": lambda a, b: a.t() @ b,
+    "of nothing": lambda a, b: a @ torch.zeros_like(b),
+    "nothing by it": lambda a, b: torch.zeros_like(a) @ b,
+    "of other sizes": lambda a, b: a @ draw(6, 7, 2).to_sparse(layout=a.layout).to(a.device),
+    "of no square": lambda a, b: a @ draw(7, 3, 2).to_sparse(layout=a.layout).to(a.device),
+    "of another dtype": lambda a, b: a @ b.to(torch.float32),
+    "thrice": lambda a, b: a @ b @ a,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=name)
+@pytest.mark.parametrize("program", PRODUCTS)
+@pytest.mark.each_way
+def test_products(program: str, layout: torch.layout) -> None:
+    same_or_same_words(lambda device: PRODUCTS[program](*two(layout, device)), same_elements=layout == torch.sparse_coo)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=name)
+def test_dtypes(layout: torch.layout, dtype: torch.dtype) -> None:
+    same_or_same_words(lambda device: torch.mm(*two(layout, device, dtype)), same_elements=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_dtypes_of_sums(dtype: torch.dtype) -> None:
+    same_or_same_words(lambda device: torch.add(*two(torch.sparse_csr, device, dtype)))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=name)
+@pytest.mark.parametrize("program", [torch.mm, torch.sparse.mm, lambda a, b: a @ b @ a])
+def test_gradients_of_products(program: Program, layout: torch.layout) -> None:
+    same_or_same_words(lambda device: gradient(program, *two(layout, device)), same_elements=False)
+
+
+def test_products_of_elements_in_any_order() -> None:
+    def run(device: str) -> torch.Tensor:
+        a, b = (x.to_sparse() for x in (draw(7, 7, 0), draw(7, 7, 1)))
+        one, other = (
+            torch.sparse_coo_tensor(x._indices().repeat(1, 2).flip(1), x._values().repeat(2), x.shape).to(device)
+            for x in (a, b)
+        )
+        return one @ other
+
+    same_or_same_words(run)
+
+
+CSR: dict[str, Program] = {
+    "+": lambda a, b: a + b,
+    "+ itself": lambda a, b: a + a,
+    "+ the same places": lambda a, b: a + a.clone() * 2,
+    "+ nothing": lambda a, b: a + torch.zeros_like(a),
+    "alpha": lambda a, b: torch.add(a, b, alpha=-2),
+    "add_": lambda a, b: a.clone().add_(b, alpha=3),
+    "add out": lambda a, b: torch.add(a, b, out=torch.zeros_like(a)),
+    "+ of other sizes": lambda a, b: a + (a @ draw(7, 3, 2).to(a.device).to_sparse_csr()),
+    "+ of another dtype": lambda a, b: a + b.to(torch.float32),
+    "strided + it": lambda a, b: draw(7, 7, 3).to(a.device) + a,
+    "strided + CSC": lambda a, b: torch.add(draw(7, 7, 3).to(a.device), a.t(), alpha=2),
+    "mm out": lambda a, b: torch.mm(a, b, out=torch.zeros_like(a)),
+    "addmm": lambda a, b: torch.addmm(a, a, b),
+    "addmm of numbers": lambda a, b: torch.addmm(b, a, b, beta=2, alpha=3),
+    "addmm of beta 0": lambda a, b: torch.addmm(b, a, b, beta=0),
+    "addmm of a strided one": lambda a, b: torch.addmm(draw(7, 7, 3).to(a.device), a, b, alpha=2),
+    "sum of rows": lambda a, b: torch.sum(a, 0, keepdim=True),
+    "sum of columns": lambda a, b: torch.sum(a, -1, keepdim=True),
+    "sum of both": lambda a, b: torch.sum(a, (0, 1), keepdim=True),
+    "sum of integers": lambda a, b: torch.sum(a.to(torch.int32), 0, keepdim=True),
+    "sum in another dtype": lambda a, b: torch.sum(a, 1, keepdim=True, dtype=torch.float32),
+    "sum that keeps no dimension": lambda a, b: torch._sparse_csr_sum(a, 0, False),
+}
+
+
+@pytest.mark.parametrize("program", CSR)
+@pytest.mark.parametrize("indices", [torch.int64, torch.int32], ids=str)
+def test_csr(program: str, indices: torch.dtype) -> None:
+    def run(device: str) -> torch.Tensor:
+        a, b = (
+            torch.sparse_csr_tensor(x.crow_indices().to(indices), x.col_indices().to(indices), x.values(), x.shape)
+            for x in two(torch.sparse_csr, CPU)
+        )
+        result = CSR[program](a.to(device), b.to(device))
+        if result.layout == torch.sparse_csr:
+            return result, result.crow_indices(), torch.tensor(result._nnz(), device=device)
+        return result
+
+    same_or_same_words(run, same_elements="mm" not in program)
+
+
+def test_a_sum_of_the_same_places_reads_nothing() -> None:
+    a = two(torch.sparse_csr, DEVICE)[0]
+    torch_pjrt.reset_metrics()
+    total = (a + a * 2 + a.tanh()).values().sum()
+    assert torch_pjrt.metrics()["syncs"] == 0
+    there = two(torch.sparse_csr, CPU)[0].values()
+    torch.testing.assert_close(total.cpu(), (there * 3 + there.tanh()).sum())
+
+
+def hybrid(device: str) -> torch.Tensor:
+    """(3, 4, 2, 5): two sparse dimensions."""
+    indices = torch.tensor([[2, 0, 1, 1, 0, 2], [3, 2, 0, 0, 2, 1]])
+    values = torch.arange(60, dtype=torch.float64).reshape(6, 2, 5)
+    return torch.sparse_coo_tensor(indices, values, (3, 4, 2, 5)).coalesce().to(device)
+
+
+def long(numbers: list[int], like: torch.Tensor, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(numbers, device=like.device, dtype=dtype)
+
+
+COO: dict[str, Program] = {
+    "rows": lambda a, h: a.index_select(0, long([6, 0, 6, 2], a)),
+    "columns": lambda a, h: a.index_select(1, long([1, 5, 5], a)),
+    "from the end": lambda a, h: a.index_select(-1, long([3, 1], a)),
+    "index of 32 bits": lambda a, h: a.index_select(0, long([2, 2], a, torch.int32)),
+    "no rows": lambda a, h: a.index_select(0, long([], a)),
+    "rows without elements": lambda a, h: a.index_select(0, long([3, 3], a)),
+    "rows that aren't there": lambda a, h: a.index_select(0, long([1, 7], a)),
+    "rows before the first": lambda a, h: a.index_select(0, long([1, -8], a)),
+    "a dimension that isn't there": lambda a, h: a.index_select(2, long([1], a)),
+    "hybrid": lambda a, h: h.index_select(1, long([2, 0, 2], a)),
+    "hybrid, dense": lambda a, h: h.index_select(3, long([4, 0], a)),
+    "hspmm": lambda a, h: torch.hspmm(a, draw(7, 3, 4).to(a.device)),
+    "hspmm of other sizes": lambda a, h: torch.hspmm(a, draw(6, 3, 4).to(a.device)),
+    "sspaddmm": lambda a, h: torch.sspaddmm(a, a, draw(7, 7, 4).to(a.device), beta=2, alpha=3),
+    "sspaddmm of other sizes": lambda a, h: torch.sspaddmm(a, a, draw(7, 3, 4).to(a.device)),
+}
+
+
+@pytest.mark.parametrize("program", COO)
+def test_picked(program: str) -> None:
+    def run(device: str) -> torch.Tensor:
+        result = COO[program](two(torch.sparse_coo, device)[0], hybrid(device))
+        return result.coalesce() if program.startswith("sspaddmm") else result
+
+    same_or_same_words(run)
+
+
+@pytest.mark.parametrize("dims", [0, 1, (0, 1), 2, (0, 2), (1, 3), (0, 1, 3), (2, 3), -1], ids=str)
+def test_gradients_of_sums(dims: Any) -> None:
+    def run(device: str) -> torch.Tensor:
+        x = hybrid(device).requires_grad_()
+        result = torch.sparse.sum(x, dims)
+        result = result.to_dense() if result.is_sparse else result
+        return torch.autograd.grad(result.square().sum(), x)[0]
+
+    same_or_same_words(run)
+
+
+def test_other_counts_are_mostly_no_other_programs() -> None:
+    sizes = []
+    for seed in range(12):
+        a, b = (draw(40, 40, seed + many).to_sparse_csr().to(DEVICE) for many in (0, 100))
+        if seed == 4:
+            torch_pjrt.reset_metrics()
+        sizes.append((a @ b)._nnz())
+    assert len(set(sizes)) > 8
+    assert torch_pjrt.metrics()["graphs_compiled"] <= 8
