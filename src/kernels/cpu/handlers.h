@@ -24,5 +24,9 @@ bool give_cpu_kernels(pjrt::Client& client);
 // One function a file of this folder.
 XLA_FFI_Error* aten_call(XLA_FFI_CallFrame* frame);  // aten_call.cpp
 XLA_FFI_Error* product(XLA_FFI_CallFrame* frame);    // product.cpp
+// convolution.cpp
+XLA_FFI_Error* convolution(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* convolution_of_input(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* convolution_of_weight(XLA_FFI_CallFrame* frame);
 
 }  // namespace tpjrt::kernels

@@ -12,13 +12,6 @@
 namespace tpjrt::ops {
 namespace {
 
-struct Geometry {
-  size_t spatial;  // how many spatial dimensions
-  Dims stride, padding, dilation, output_padding;
-  int64_t groups;
-  bool transposed;
-};
-
 Geometry geometry_of(const Call& c) {
   Geometry g;
   g.spatial = c.type("input").sizes.size() - 2;
@@ -100,13 +93,17 @@ Values convolution(Emit& e, const Call& c) {
   const Geometry g = geometry_of(c);
   const Type out = e.type_of(c.result());
   check(c, x, w, g, out);
+  const auto bias = c.optional_tensor("bias");
   Value y;
   if (empty(x, w)) {
     y = e.zeros(out);
   } else {
+    if (by.library.convolution != nullptr) {
+      if (auto done = by.library.convolution(e, x, w, bias, g, out)) return {e.as(*done, c.result())};
+    }
     y = g.transposed ? input_gradient(e, by, x, w, g, out.dims) : forward(e, by, x, w, g, out.dims);
   }
-  if (auto bias = c.optional_tensor("bias")) {
+  if (bias) {
     ElementType wide = Emit::compute_element(out.element);
     y = e.add(e.to(y, wide), e.broadcast_in_dim(e.to(*bias, wide), out.dims, {1}));
   }
@@ -123,6 +120,8 @@ Values convolution_backward(Emit& e, const Call& c) {
   if (wanted(0)) {
     if (empty(dy, w))
       grads[0] = e.zeros(x.type);
+    else if (auto done = by.library.of_input ? by.library.of_input(e, dy, x, w, g) : std::nullopt)
+      grads[0] = *done;
     else if (g.transposed)
       grads[0] = forward(e, by, dy, w, g, x.dims());
     else
@@ -131,6 +130,8 @@ Values convolution_backward(Emit& e, const Call& c) {
   if (wanted(1)) {
     if (empty(dy, x))
       grads[1] = e.zeros(w.type);
+    else if (auto done = by.library.of_weight ? by.library.of_weight(e, dy, x, w, g) : std::nullopt)
+      grads[1] = *done;
     else if (g.transposed)
       grads[1] = weight_gradient(e, by, dy, x, g, w.dims());
     else
@@ -151,10 +152,15 @@ Values convolution_backward(Emit& e, const Call& c) {
 
 void add_convolution_rules(RuleTable& rules) {
   rules.add_composite("aten::convolution", convolution<kWhole>,
-                      {.cpu = convolution<kCorrelationOnCpu>, .aten_from = kAtenFrom, .aten_kinds = kIntegers},
+                      {.cpu = convolution<kCorrelationOnCpu>,
+                       .with_kernels = convolution<kCorrelationWithKernels>,
+                       .aten_from = kAtenFrom,
+                       .aten_kinds = kIntegers},
                       kNotBools);
-  rules.add_composite("aten::convolution_backward", convolution_backward<kWhole>,
-                      {.cpu = convolution_backward<kCorrelationOnCpu>}, kNotBools);
+  rules.add_composite(
+      "aten::convolution_backward", convolution_backward<kWhole>,
+      {.cpu = convolution_backward<kCorrelationOnCpu>, .with_kernels = convolution_backward<kCorrelationWithKernels>},
+      kNotBools);
 }
 
 }  // namespace tpjrt::ops

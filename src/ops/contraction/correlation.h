@@ -3,6 +3,8 @@
 // Everything is logically NCHW: batch 0, feature 1.
 #pragma once
 
+#include <optional>
+
 #include "ops/rule/emit.h"
 
 namespace tpjrt::ops {
@@ -15,15 +17,45 @@ struct Motion {
   int64_t groups = 1;
 };
 
+// A call of aten::convolution or its backward.
+struct Geometry {
+  size_t spatial;  // how many spatial dimensions
+  Dims stride, padding, dilation, output_padding;
+  int64_t groups;
+  bool transposed;
+};
+
+// Who does such calls whole. Null or nothing: they are made of correlations.
+struct ConvolutionLibrary {
+  // With its bias, rounded once to `out`.
+  std::optional<Value> (*convolution)(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
+                                      const Geometry& g, const Type& out) = nullptr;
+  // The gradients of x and w, from the result's gradient.
+  std::optional<Value> (*of_input)(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                   const Geometry& g) = nullptr;
+  std::optional<Value> (*of_weight)(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                    const Geometry& g) = nullptr;
+};
+
 struct Correlation {
   // x [N, C, in...] with the kernel w [O, C / groups, k...], or [C / groups, O, k...] if `swapped`: [N, O, out...].
   // Of half types it may be f32 yet, so that a bias is added before the result is rounded.
   Value (*result)(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);
   // The kernel's gradient [O, C / groups, k...] of that, from x and the result's gradient y [N, O, out...]; m.spread is 1.
   Value (*kernel)(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel);
+  ConvolutionLibrary library = {};
 };
-extern const Correlation kWhole;             // one stablehlo.convolution each
-extern const Correlation kCorrelationOnCpu;  // ops/cpu/correlation.cpp
+extern const Correlation kWhole;                   // one stablehlo.convolution each
+extern const Correlation kCorrelationOnCpu;        // ops/cpu/correlation.cpp
+extern const Correlation kCorrelationWithKernels;  // the same, but for what is the library's
+
+// ops/cpu/library_convolution.cpp
+std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
+                                         const Geometry& g, const Type& out);
+std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                               const Geometry& g);
+std::optional<Value> library_gradient_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                                const Geometry& g);
 
 // The parts of kWhole.
 Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);

@@ -243,15 +243,17 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
 // --- the CPU's kernels ----------------------------------------------------------------------------------------------
 
 Values Emit::call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
-                         const std::map<std::string, std::string>& attributes) {
+                         const std::map<std::string, std::string>& attributes, const Orders& orders) {
   if (target_ != Target::kCpuWithKernels) throw hlo::Error("[" + std::string(name) + "] there are no kernels");
   ++kernel_calls_[{op_, std::string(name)}];
-  const auto row_major = [](const auto& all, const auto& dims_of) {
+  const auto layouts_of = [](const auto& all, const std::vector<Dims>& given, const auto& dims_of) {
     std::string layouts;
-    for (const auto& one : all) {
-      const auto rank = static_cast<int64_t>(dims_of(one).size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto rank = static_cast<int64_t>(dims_of(all[i]).size());
+      Dims fastest_first = i < given.size() ? given[i] : Dims();
+      for (int64_t d = rank - 1; d >= 0 && std::ssize(fastest_first) < rank; --d) fastest_first.push_back(d);
       std::string order;
-      for (int64_t d = rank - 1; d >= 0; --d) order += (order.empty() ? "" : ", ") + std::to_string(d);
+      for (const int64_t d : fastest_first) order += (order.empty() ? "" : ", ") + std::to_string(d);
       layouts += (layouts.empty() ? "" : ", ") + ("dense<" + (rank == 0 ? "" : "[" + order + "]")) + "> : tensor<" +
                  std::to_string(rank) + "xindex>";
     }
@@ -259,12 +261,13 @@ Values Emit::call_kernel(std::string_view name, const Values& operands, const st
   };
   std::string dictionary;
   for (const auto& [key, value] : attributes) dictionary += (dictionary.empty() ? "" : ", ") + key + " = " + value;
-  return custom_call(
-      name, operands, results,
-      {{"api_version", "4 : i32"},
-       {"backend_config", "{" + dictionary + "}"},
-       {"operand_layouts", row_major(operands, [](const Value& x) -> const Dims& { return x.dims(); })},
-       {"result_layouts", row_major(results, [](const Type& type) -> const Dims& { return type.dims; })}});
+  return custom_call(name, operands, results,
+                     {{"api_version", "4 : i32"},
+                      {"backend_config", "{" + dictionary + "}"},
+                      {"operand_layouts",
+                       layouts_of(operands, orders.operands, [](const Value& x) -> const Dims& { return x.dims(); })},
+                      {"result_layouts", layouts_of(results, orders.results,
+                                                    [](const Type& type) -> const Dims& { return type.dims; })}});
 }
 
 // --- requirements ---------------------------------------------------------------------------------------------------

@@ -105,9 +105,14 @@ class Emit : public hlo::Builder {
   Value gather_along(const Value& x, const Value& indices, int64_t dim);
 
   // --- the CPU's kernels --------------------------------------------------------------------------------------------
-  // What the handler of that name gives (src/kernels/cpu/handlers.h), of row-major operands. Only for Target::kCpuWithKernels.
+  // In which order dimensions lie in memory, the fastest first. Of what is left out, or empty: row-major.
+  struct Orders {
+    std::vector<Dims> operands, results;
+  };
+  // What the handler of that name gives (src/kernels/cpu/handlers.h), of operands that lie so. It is told no orders. Only for
+  // Target::kCpuWithKernels.
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
-                     const std::map<std::string, std::string>& attributes);
+                     const std::map<std::string, std::string>& attributes, const Orders& orders = {});
   // Which op called which of them, and how often: what explain() tells.
   using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, name) -> how many
   void set_op(std::string_view name) { op_ = name; }                            // whose call is emitted now

@@ -1,0 +1,72 @@
+// Convolutions that go to the library that PyTorch has, by the CPU's kernels (src/kernels/cpu/convolution.cpp), and those that stay
+// XLA's.
+#include "hlo/attribute.h"
+#include "ops/contraction/correlation.h"
+#include "ops/cpu/machine.h"
+#include "ops/rule/dims.h"
+
+namespace tpjrt::ops {
+namespace {
+
+enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
+
+// Note [Whose convolutions]: the library's, where it is faster in networks, else XLA's. By dtype, sizes and what oneDNN can do on this
+// machine; docs/kernels.md has the times.
+//
+// - bfloat16, where oneDNN multiplies it by tiles (AMX): all but small ones. XLA converts to float32, and takes 3 to 8 times as long.
+//   With AVX-512 alone, its instructions for bfloat16 or not, the two take as long, or oneDNN longer.
+// - But for the weight's gradient of groups of several channels, for which oneDNN has no fast way.
+// - float32 is XLA's: one as fast as the other (bench/convolution.py). float16 too: oneDNN's gradients take seconds.
+//
+// Images lie with the channels last, which oneDNN computes in twice as fast: XLA's layouts carry that order from one call to the next,
+// through what lies between.
+bool is_the_librarys(Part part, const Value& x, const Value& w, const Type& y, const Geometry& g) {
+  constexpr int64_t kLeast = 1 << 19;
+  const Machine& machine = Machine::here();
+  if (x.element() != ElementType::kBF16) return false;
+  if (machine.takes_all) return machine.bf16;
+  if (part == Part::kOfWeight && g.groups > 1 && w.dim(1) > 1) return false;
+  const Type& over = g.transposed ? x.type : y;
+  return machine.amx && over.elements() / over.dims[1] * w.type.elements() >= kLeast;
+}
+
+// The order in which images lie, the fastest first: with the channels last.
+Dims channels_last(const Value& images) {
+  Dims order{1};
+  for (int64_t d = images.rank() - 1; d > 1; --d) order.push_back(d);
+  order.push_back(0);
+  return order;
+}
+
+std::map<std::string, std::string> attributes_of(const Geometry& g) {
+  return {{"stride", hlo::attribute(g.stride)},     {"padding", hlo::attribute(g.padding)},
+          {"dilation", hlo::attribute(g.dilation)}, {"output_padding", hlo::attribute(g.output_padding)},
+          {"groups", hlo::attribute(g.groups)},     {"transposed", hlo::attribute(g.transposed)}};
+}
+
+}  // namespace
+
+std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
+                                         const Geometry& g, const Type& out) {
+  if (!is_the_librarys(Part::kResult, x, w, out, g)) return {};
+  Values operands{x, w};
+  if (bias) operands.push_back(*bias);
+  return e.call_kernel("torch_pjrt.convolution", operands, {out}, attributes_of(g),
+                       {{channels_last(x)}, {channels_last(x)}})[0];
+}
+
+std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                               const Geometry& g) {
+  if (!is_the_librarys(Part::kOfInput, x, w, dy.type, g)) return {};
+  return e.call_kernel("torch_pjrt.convolution_of_input", {dy, w}, {x.type}, attributes_of(g),
+                       {{channels_last(x)}, {channels_last(x)}})[0];
+}
+
+std::optional<Value> library_gradient_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                                const Geometry& g) {
+  if (!is_the_librarys(Part::kOfWeight, x, w, dy.type, g)) return {};
+  return e.call_kernel("torch_pjrt.convolution_of_weight", {dy, x}, {w.type}, attributes_of(g),
+                       {{channels_last(x), channels_last(x)}, {}})[0];
+}
+
+}  // namespace tpjrt::ops
