@@ -9,6 +9,7 @@ by `torch.distributed.checkpoint`, and read again by a whole model.
 import argparse
 import os
 import tempfile
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -131,12 +132,12 @@ def batch(step: int) -> torch.Tensor:
     return torch.cat(words, 1)
 
 
-def train(model: nn.Module, device: torch.device, steps: int, part: int = 0, parts: int = 1) -> list[torch.Tensor]:
-    """The loss of each step, over this rank's part of the batches."""
+def train(model: nn.Module, steps: int, part: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+    """The loss of each step, over the part of its batch that `part` gives."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(steps):
-        tokens = batch(step).chunk(parts)[part].to(device)
+        tokens = part(batch(step))
         loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -159,7 +160,8 @@ def main() -> None:
 
     torch.manual_seed(0)
     model = parallel(Llama().to(device), mesh)
-    losses = torch.stack(train(model, device, steps, mesh.get_local_rank("dp"), mesh["dp"].size()))
+    part, parts = mesh.get_local_rank("dp"), mesh["dp"].size()
+    losses = torch.stack(train(model, steps, lambda tokens: tokens.chunk(parts)[part].to(device)))
     dist.all_reduce(losses, dist.ReduceOp.AVG, group=mesh.get_group("dp"))
 
     folder = [tempfile.mkdtemp()]
@@ -170,7 +172,7 @@ def main() -> None:
     if rank == 0:
         torch.manual_seed(0)
         alone = Llama().to(device)
-        expected = torch.stack(train(alone, device, steps)).tolist()
+        expected = torch.stack(train(alone, steps, lambda tokens: tokens.to(device))).tolist()
         print("step   loss on", size, "processes   on one device")
         for step, (loss, other) in enumerate(zip(losses.tolist(), expected, strict=True)):
             print(f"{step:4}   {loss:19.6f}   {other:13.6f}")

@@ -76,6 +76,7 @@ __all__: list[str] = [
     "platform_version",
     "plugin",
     "plugin_memory",
+    "promised_equal",
     "register_handler",
     "reset_metrics",
     "rests_on",
@@ -105,6 +106,7 @@ __all__: list[str] = [
     "take_log",
     "tracing",
     "user_location",
+    "values_of_rank",
     "wait",
     "ways",
     "while_loop",
@@ -533,6 +535,11 @@ def platform_name() -> str: ...
 def platform_version() -> str: ...
 def plugin() -> tuple[str, str]: ...
 def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]: ...
+def promised_equal(tensor: torch.Tensor) -> torch.Tensor:
+    """
+    the same values, said to be equal on all ranks of the world: whoever reads them compares
+    """
+
 def register_handler(target: str, address: typing.SupportsInt | typing.SupportsIndex, place: str) -> None:
     """
     with the plugin that the program being made is for
@@ -595,6 +602,11 @@ def tracing() -> bool:
     """
 
 def user_location() -> tuple[str, int]: ...
+def values_of_rank(tensor: torch.Tensor, rank: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor:
+    """
+    a copy on the CPU of what one rank of the world has
+    """
+
 def wait(arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 def ways(tensors: collections.abc.Sequence[torch.Tensor]) -> list[tuple[str, str]]:
     """

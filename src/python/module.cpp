@@ -174,6 +174,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"));
   m.def("per_rank", &device::world::per_rank, py::arg("values"),
         "a 0-d int64 tensor that is values[rank] on each rank of the world");
+  m.def("promised_equal", &device::world::promised_equal, py::arg("tensor"),
+        "the same values, said to be equal on all ranks of the world: whoever reads them compares");
+  m.def("values_of_rank", &device::values_of_rank, py::arg("tensor"), py::arg("rank"),
+        "a copy on the CPU of what one rank of the world has");
   m.def("begin_optimizer_step", &device::begin_optimizer_step);
   m.def("end_optimizer_step", [&engine](const std::vector<at::Tensor>& parameters) {
     struct End {

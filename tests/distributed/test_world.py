@@ -58,6 +58,15 @@ def test_training(server: fresh.Server, how: str) -> None:
     assert json.loads(run(server, "training", how)) == [how]
 
 
+@pytest.mark.parametrize("what", ["clipping", "mixed precision", "recomputing", "gathering", "optimizers"])
+def test_techniques(server: fresh.Server, what: str) -> None:
+    assert json.loads(run(server, "techniques", what))[-1] == what
+
+
+def test_vocabulary(server: fresh.Server) -> None:
+    assert int(run(server, "vocabulary")) > 500
+
+
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_replicas_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
     assert run(server, "unread", ranks, TORCH_PJRT_CPU_DEVICES=str(ranks)) == "200"

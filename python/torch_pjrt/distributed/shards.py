@@ -6,6 +6,7 @@ Everything else of them asks sizes and placements, which all ranks share.
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import torch
@@ -108,6 +109,42 @@ def _adapt_placements(types: Any) -> None:
     types.Shard.local_shard_size_and_offset = staticmethod(local_shard_size_and_offset)
 
 
+class _PerRankOffsets:
+    """Of a dimension that is sharded, where in the whole tensor each rank's rows lie: one tensor a rank."""
+
+    def __init__(self, of_ranks: list[torch.Tensor]) -> None:
+        self.of_ranks = of_ranks
+
+
+def _adapt_offsets(shapes: Any) -> None:
+    """Where a rank's shard begins, which argmax of DTensor, checkpoints and others ask."""
+    inner, inner_first = shapes._get_shard_size_and_offsets, shapes._get_first_offset
+
+    @functools.wraps(inner)
+    def _get_shard_size_and_offsets(
+        size: Any, chunks: Any, rank: Any, placement: Any, previous: Any, zero: Any, skip_offset: Any
+    ) -> tuple[Any, Any]:
+        if not isinstance(rank, PerRank) and not isinstance(previous, _PerRankOffsets):
+            return inner(size, chunks, rank, placement, previous, zero, skip_offset)
+        ranks = rank.values if isinstance(rank, PerRank) else (rank,) * _C.world_size()
+        before = previous.of_ranks if isinstance(previous, _PerRankOffsets) else [previous] * len(ranks)
+        found = [
+            inner(size, chunks, one, placement, offsets, zero, skip_offset)
+            for one, offsets in zip(ranks, before, strict=True)
+        ]
+        if len({shard for shard, _ in found}) > 1:
+            _refuse_uneven(size, chunks)
+        return found[0][0], None if skip_offset else _PerRankOffsets([offsets for _, offsets in found])
+
+    @functools.wraps(inner_first)
+    def _get_first_offset(offsets: Any) -> Any:
+        if isinstance(offsets, _PerRankOffsets):
+            return per_rank(inner_first(of_rank) for of_rank in offsets.of_ranks)
+        return inner_first(offsets)
+
+    shapes._get_shard_size_and_offsets, shapes._get_first_offset = _get_shard_size_and_offsets, _get_first_offset
+
+
 class _Chunks(list[torch.Tensor]):
     """A parameter's chunks along `dim`, of which a rank takes its own: as long as the first, the last ones padded."""
 
@@ -135,7 +172,23 @@ def _adapt_parameters(parameters: Any) -> None:
         chunks.dim = dim
         return chunks
 
+    inner_init = parameters.FSDPParam.__init__
+
+    arguments = inspect.signature(inner_init)
+
+    @functools.wraps(inner_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = arguments.bind(self, *args, **kwargs).arguments
+        is_offloaded = isinstance(given["offload_policy"], parameters.CPUOffloadPolicy)
+        if is_offloaded and given["mesh_info"].mesh.device_type == "pjrt":
+            raise NotImplementedError(
+                "fully_shard: CPUOffloadPolicy keeps one shard on the host, and a process that is all ranks of its "
+                "world has a shard of each. Leave offload_policy out, or start a process for each rank with torchrun"
+            )
+        inner_init(self, *args, **kwargs)
+
     parameters._chunk_with_empty = _chunk_with_empty
+    parameters.FSDPParam.__init__ = __init__
 
 
 def _adapt_meshes(meshes: Any) -> None:
@@ -170,6 +223,7 @@ def install() -> None:
     """Once a world has begun."""
     _take_coordinates()
     after_import("torch.distributed.tensor.placement_types", _adapt_placements)
+    after_import("torch.distributed.tensor._utils", _adapt_offsets)
     after_import("torch.distributed.tensor._random", _refuse_random)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

@@ -236,8 +236,8 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
 
 namespace {
 
-at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor) {
-  at::Tensor base = engine().host_view(leaf);
+at::Tensor host_tensor_of(const graph::Value& leaf, const at::Tensor& tensor, size_t rank = 0) {
+  at::Tensor base = engine().host_view(leaf, rank);
   const auto itemsize = static_cast<int64_t>(c10::elementSize(tensor.scalar_type()));
   auto* data = static_cast<char*>(const_cast<void*>(base.const_data_ptr()));
   return at::from_blob(
@@ -257,6 +257,11 @@ at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause) {
   const graph::Value leaf = ready_leaf(tensor, cause);
   world::tell_that_first_is_shown(leaf);
   return host_tensor_of(leaf, tensor);
+}
+
+at::Tensor values_of_rank(const at::Tensor& tensor, size_t rank) {
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
+  return host_tensor_of(ready_leaf(plain, "read of a rank's values"), plain, rank).clone();
 }
 
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned) {

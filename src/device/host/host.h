@@ -29,6 +29,8 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
 // The same for who looks at it: in a world, where host_tensor raises, the first rank's values, with a warning.
 at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause);
+// A copy of what one rank of a world has.
+at::Tensor values_of_rank(const at::Tensor& tensor, size_t rank);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.
 at::Tensor device_tensor(const at::Tensor& tensor, c10::DeviceIndex device, bool owned);
 

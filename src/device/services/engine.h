@@ -55,9 +55,9 @@ class Engine {
   virtual graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) = 0;
   // Does the device compute in the host's memory? Starts the client.
   virtual bool is_host_memory() = 0;
-  // A CPU tensor with the leaf's form. Read only: it may be the device's own memory.
-  virtual at::Tensor host_view(const graph::Value& leaf) = 0;
-  // Note [Agreement]: are the values that the ranks of a world have of this leaf known to be equal?
+  // A CPU tensor with the leaf's form. Read only: it may be the device's own memory. `rank`: whose, of a world.
+  virtual at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) = 0;
+  // Note [Agreement]: are the values that the ranks of a world have of this leaf known to be equal? May wait for them.
   virtual bool is_same_on_all_ranks(const graph::Value& leaf) = 0;
   // Reads part of a leaf's memory.
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;

@@ -43,6 +43,7 @@ at::Tensor exchanged_meta(const at::Tensor& input, IntArrayRef, int64_t size) {
 }
 at::Tensor broadcast_meta(const at::Tensor& input, int64_t, IntArrayRef, int64_t) { return like(input); }
 at::Tensor per_rank_meta(const at::Tensor& input, IntArrayRef) { return like(input); }
+at::Tensor promised_meta(const at::Tensor& input) { return like(input); }
 
 TORCH_LIBRARY(pjrt_world, m) {
   m.def("all_reduce(Tensor input, str reduce_op, int[] groups, int group_size) -> Tensor");
@@ -51,6 +52,7 @@ TORCH_LIBRARY(pjrt_world, m) {
   m.def("all_to_all(Tensor input, int[] groups, int group_size) -> Tensor");
   m.def("broadcast(Tensor input, int source, int[] groups, int group_size) -> Tensor");
   m.def("per_rank(Tensor like, int[] values) -> Tensor");
+  m.def("promised_equal(Tensor input) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(pjrt_world, Meta, m) {
   m.impl("all_reduce", TORCH_FN(reduced_meta));
@@ -59,6 +61,7 @@ TORCH_LIBRARY_IMPL(pjrt_world, Meta, m) {
   m.impl("all_to_all", TORCH_FN(exchanged_meta));
   m.impl("broadcast", TORCH_FN(broadcast_meta));
   m.impl("per_rank", TORCH_FN(per_rank_meta));
+  m.impl("promised_equal", TORCH_FN(promised_meta));
 }
 
 c10::OperatorHandle schema(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
@@ -108,6 +111,11 @@ at::Tensor per_rank(std::vector<int64_t> values) {
   TORCH_CHECK_VALUE(values.size() == graph::world_size(), "per_rank: ", values.size(), " values for a world of ",
                     graph::world_size().load(), " ranks");
   return op.call(at::empty({}, at::TensorOptions(c10::Device(kPjrt, 0)).dtype(c10::kLong)), values);
+}
+
+at::Tensor promised_equal(const at::Tensor& input) {
+  static const auto op = schema("pjrt_world::promised_equal").typed<at::Tensor(const at::Tensor&)>();
+  return op.call(plain(input));
 }
 
 }  // namespace tpjrt::device::world

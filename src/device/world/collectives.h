@@ -28,6 +28,8 @@ at::Tensor all_to_all(const at::Tensor& input, const Groups& groups);
 at::Tensor broadcast(const at::Tensor& input, int64_t source, const Groups& groups);
 // A 0-d int64 tensor that is values[rank] on each rank.
 at::Tensor per_rank(std::vector<int64_t> values);
+// The same values, of which somebody says that they are equal on all ranks: whoever reads them compares (Note [Agreement]).
+at::Tensor promised_equal(const at::Tensor& input);
 
 // From now on the functional collectives (_c10d_functional::*) of the device's tensors are these.
 void take_functional_collectives();

@@ -28,8 +28,8 @@ class LazyEngine final : public device::Engine {
   graph::Value upload(const at::Tensor& dense, c10::DeviceIndex device, bool owned) override;
   graph::Value borrow(const at::Tensor& dense, c10::DeviceIndex device) override;
   bool is_host_memory() override { return session_.client().is_host_memory(); }
-  at::Tensor host_view(const graph::Value& leaf) override;
-  bool is_same_on_all_ranks(const graph::Value& leaf) override { return !data_of(*leaf.node).agreement; }
+  at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
+  bool is_same_on_all_ranks(const graph::Value& leaf) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {
@@ -92,7 +92,7 @@ class LazyEngine final : public device::Engine {
   // As borrow does, for as long as the runtime reads it; nothing is taken from the tensor.
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
   // What host_view gives, of a leaf that is ready.
-  at::Tensor host_tensor(const graph::Node& leaf);
+  at::Tensor host_tensor(const graph::Node& leaf, size_t rank = 0);
   // A leaf's values for calls: where they lie in the host's memory, a tensor that stays with the leaf and must not outlive it.
   at::Tensor kept_tensor(const graph::Node& leaf);
   // A leaf's data of a result of a call, which nobody else has.

@@ -10,6 +10,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/run/lazy_engine.h"
+#include "engine/world/agreement.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
@@ -115,28 +116,42 @@ graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) 
   return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
 }
 
-at::Tensor LazyEngine::host_view(const graph::Value& leaf) {
+at::Tensor LazyEngine::host_view(const graph::Value& leaf, size_t rank) {
   check_process();
   at::Tensor view;
   session_.without_gil([&] {
-    session_.await(*data_of(*leaf.node).buffer);
+    const pjrt::Buffer& buffer = *data_of(*leaf.node).buffer;
+    session_.await(rank == 0 ? buffer : buffer.replica(rank));
     session_.requirements.raise();
-    view = host_tensor(*leaf.node);
+    view = host_tensor(*leaf.node, rank);
   });
   return view;
 }
 
-at::Tensor LazyEngine::host_tensor(const graph::Node& leaf) {
+bool LazyEngine::is_same_on_all_ranks(const graph::Value& leaf) {
+  const DeviceData& data = data_of(*leaf.node);
+  if (!data.agreement) return true;
+  if (!is_promised(data.agreement)) return false;
+  const at::Tensor first = host_view(leaf);
+  for (size_t rank = 1; rank < graph::world_size(); ++rank) {
+    const at::Tensor other = host_view(leaf, rank);
+    if (std::memcmp(first.const_data_ptr(), other.const_data_ptr(), first.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
+at::Tensor LazyEngine::host_tensor(const graph::Node& leaf, size_t rank) {
   const graph::TensorType& form = *leaf.leaf_type;
   const auto options = at::TensorOptions(c10::kCPU).dtype(form.dtype);
   std::shared_ptr<pjrt::Buffer> buffer = data_of(leaf).buffer;
+  const pjrt::Buffer& own = rank == 0 ? *buffer : buffer->replica(rank);
   RECORD_FUNCTION("pjrt::copy_to_host", {});
   if (session_.client().is_host_memory() && form.numel() > 0) {
-    void* data = const_cast<void*>(buffer->host_pointer());
+    void* data = const_cast<void*>(own.host_pointer());
     return at::from_blob(data, form.sizes, form.strides, [buffer](void*) {}, options);
   }
   at::Tensor copy = at::empty_strided(form.sizes, form.strides, options);
-  if (form.numel() > 0) buffer->copy_to_host(copy.mutable_data_ptr(), copy.nbytes());
+  if (form.numel() > 0) own.copy_to_host(copy.mutable_data_ptr(), copy.nbytes());
   return copy;
 }
 

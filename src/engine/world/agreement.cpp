@@ -34,12 +34,12 @@ Agreement numbered(const std::vector<Key>& by_rank) {
 
 uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }
 
-// Ranks agree where they agree about all of them.
+// Ranks agree where they agree about all of them. What is parted leaves nothing of a promise.
 Agreement met(const std::vector<Agreement>& operands) {
   Agreement one;
   for (const Agreement& operand : operands) {
-    if (!operand || operand == one) continue;
-    if (!one) {
+    if (!operand || operand == one || (one && is_promised(operand))) continue;
+    if (!one || is_promised(one)) {
       one = operand;
       continue;
     }
@@ -67,17 +67,25 @@ Agreement after_collective(const graph::Signature& signature, const Agreement& i
       if (parts) key.push_back(static_cast<uint32_t>(i));
     }
   }
-  return numbered(keys);
+  Agreement found = numbered(keys);
+  // Groups of ranks that only a promise holds together may have got different values.
+  return !found && is_promised(input) && size < keys.size() ? promised() : found;
 }
 
 Agreement after(const Node& node, const std::vector<Agreement>& operands) {
   const graph::Signature& signature = *node.signature;
   if (!signature.name.starts_with("pjrt_world::")) return met(operands);
+  if (signature.name == "pjrt_world::promised_equal") return operands[0] ? promised() : nullptr;
   if (signature.name == "pjrt_world::per_rank") return numbered(constant(signature, "values").toIntVector());
   return after_collective(signature, met(operands));
 }
 
 }  // namespace
+
+const Agreement& promised() {
+  static const Agreement all = std::make_shared<const Classes>(graph::world_size(), 0);
+  return all;
+}
 
 std::vector<Agreement> agreements(const graph::Walk& walk) {
   std::vector<Agreement> leaves, nodes(walk.nodes.size()), results;

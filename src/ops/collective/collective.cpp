@@ -1,4 +1,4 @@
-// pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank (schemas: device/world/collectives.cpp).
+// pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank, promised_equal (schemas: device/world/collectives.cpp).
 #include <algorithm>
 
 #include "ops/rule/rules.h"
@@ -140,6 +140,8 @@ Values broadcast(Emit& e, const Call& c) {
   })};
 }
 
+Values promised_equal(Emit& /*e*/, const Call& c) { return {c.tensor("input")}; }
+
 Values per_rank(Emit& e, const Call& c) { return {of_this_rank(e, c.ints("values"))}; }
 
 }  // namespace
@@ -151,6 +153,7 @@ void add_collective_rules(RuleTable& rules) {
   rules.add("pjrt_world::all_to_all", all_to_all);
   rules.add("pjrt_world::broadcast", broadcast);
   rules.add("pjrt_world::per_rank", per_rank);
+  rules.add("pjrt_world::promised_equal", promised_equal);
 }
 
 }  // namespace tpjrt::ops

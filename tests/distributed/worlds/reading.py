@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from torch_pjrt.distributed import split
 
@@ -57,6 +58,25 @@ assert funcol.all_gather_tensor((ranks > rank * 10)[:1], 0, world.get_group()).a
 assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0, 4, 1)
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
+
+# DTensor says that replicas are equal, and a read compares them.
+wide = distribute_tensor(torch.arange(8.0), grid, [Replicate(), Shard(0)])
+assert wide.full_tensor().sum().item() == 28
+mine = split(torch.arange(8.0), grid["rows"])  # 0 to 3 in the first row, 4 to 7 in the second
+false = DTensor.from_local(mine, grid, [Replicate(), Shard(0)], run_check=False)
+refused(r"item\(\)", lambda: false.full_tensor().sum().item())
+refused(r"item\(\)", lambda: (false.full_tensor() + 1).sum().item())
+true = DTensor.from_local(mine // 8 + 1, grid, [Replicate(), Shard(0)], run_check=False)  # ones, which nobody knows
+refused(r"item\(\)", lambda: true.to_local().sum().item())
+assert true.full_tensor().sum().item() == 8
+assert (true.full_tensor() * 2 + one[0]).sum().item() == 24
+assert funcol.all_reduce(true.full_tensor(), "sum", grid.get_group("rows")).sum().item() == 16
+refused(r"item\(\)", lambda: funcol.all_reduce(false.full_tensor(), "sum", grid.get_group("columns")).sum().item())
+refused(r"item\(\)", lambda: (true.full_tensor().sum() + x.sum()).item())
+local = mine.clone().requires_grad_()
+whole = DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False).full_tensor()
+(gradient,) = torch.autograd.grad((whole * torch.arange(8.0, device="pjrt")).sum(), local)
+assert funcol.all_gather_tensor(gradient, 0, grid.get_group("columns")).cpu().tolist() == list(range(8))
 
 # An index out of range on the last rank alone is told.
 chosen = torch.arange(5.0, device="pjrt")[split(torch.tensor([0, 1, 2, 7]), world)]

@@ -1,0 +1,43 @@
+"""What DTensor says of replicas: that they are equal. Whoever reads them as one value compares them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+from torch_pjrt.adapt.after_import import after_import
+
+
+class _Promised(torch.autograd.Function):
+    """The identity (``pjrt_world::promised_equal``; Note [Agreement], src/engine/world/agreement.h)."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return _C.promised_equal(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def _promise(of_tensors: Any) -> None:
+    """A parameter's replicas were updated alike, but FSDP2 sends their gradients in one buffer with those of shards,
+    which all ranks have of their own: whether they are equal isn't known of the buffer's parts."""
+    inner = of_tensors.DTensor.full_tensor
+
+    @functools.wraps(inner)
+    def full_tensor(self: Any, **how: Any) -> torch.Tensor:
+        whole = inner(self, **how)
+        if whole.device.type != "pjrt" or not any(placement.is_replicate() for placement in self.placements):
+            return whole
+        return _Promised.apply(whole)
+
+    of_tensors.DTensor.full_tensor = full_tensor
+
+
+def install() -> None:
+    """Once a world has begun."""
+    after_import("torch.distributed.tensor", _promise)
