@@ -36,6 +36,7 @@ NAMED_ONLY = [
     "convolution",
     "products",
     "sparse",
+    "parallel",
     "decode",
     "deploy",
     "generate",
@@ -51,6 +52,7 @@ MODULES = {
     "jax": "jax_doors",
     "costs": "tiers.costs",
     "floor": "tiers.floor",
+    "parallel": "world.parallel",
     "products": "kernels.products",
     "sparse": "sparse_matrices",
 }

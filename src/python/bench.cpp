@@ -13,6 +13,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/lazy_engine.h"
+#include "graph/world/world.h"
 
 namespace py = pybind11;
 
@@ -32,11 +33,14 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
   return static_cast<double>(now_ns() - start) / static_cast<double>(count);
 }
 
-// A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait.
+// A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait. In a world, on all its devices.
 class BareProgram {
  public:
-  explicit BareProgram(const std::string& text)
-      : executable_(client().compile(text, engine::compile_options(engine::Session::instance().target(), 0, {}))) {}
+  explicit BareProgram(const std::string& text) {
+    auto options = engine::compile_options(engine::Session::instance().target(), 0, {});
+    options.replicas = static_cast<int>(graph::world_size());
+    executable_ = client().compile(text, options);
+  }
 
   // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
   // -1: each execution donates those arguments, and the next one takes the results in their place.
@@ -45,6 +49,11 @@ class BareProgram {
     buffers_.clear();
     for (const at::Tensor& tensor : tensors) {
       const auto dims = tensor.sizes().vec();
+      if (graph::in_world()) {
+        const auto type = std::make_shared<const pjrt::BufferType>(engine::buffer_type(tensor.scalar_type()), dims);
+        buffers_.push_back(client.replicated_from_host(tensor.const_data_ptr(), type, graph::world_size()));
+        continue;
+      }
       buffers_.push_back(client.buffer_from_host(tensor.const_data_ptr(), engine::buffer_type(tensor.scalar_type()),
                                                  dims, pjrt::HostBufferSemantics::kCopy, 0, {}));
     }
@@ -56,13 +65,21 @@ class BareProgram {
   double execute() {
     py::gil_scoped_release release;
     std::vector<PJRT_Buffer*> arguments;
+    std::vector<const pjrt::Buffer*> in_world;
     std::vector<int64_t> kept;
     for (size_t i = 0; i < buffers_.size(); ++i) {
       if (overwritten_by_[i] < 0) kept.push_back(static_cast<int64_t>(i));
       arguments.push_back(buffers_[i]->handle());
+      in_world.push_back(buffers_[i].get());
     }
     const int64_t start = now_ns();
-    executable_->execute(arguments, kept, results_);
+    if (graph::in_world()) {
+      std::vector<pjrt::Event> done;
+      executable_->execute_in_world(in_world, kept, results_, done);
+      for (const pjrt::Event& one : done) one.await();
+    } else {
+      executable_->execute(arguments, kept, results_);
+    }
     for (const auto& result : results_) result->await();
     const double spent = static_cast<double>(now_ns() - start) * 1e-9;
     for (size_t i = 0; i < buffers_.size(); ++i) {

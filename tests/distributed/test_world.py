@@ -25,8 +25,9 @@ def test_collectives(server: fresh.Server) -> None:
     assert json.loads(run(server, "collectives"))["checked"] > 600
 
 
-def test_reading(server: fresh.Server) -> None:
-    assert run(server, "reading") == "read"
+@pytest.mark.parametrize("kernels", ["1", "0"])
+def test_reading(server: fresh.Server, kernels: str) -> None:
+    assert run(server, "reading", TORCH_PJRT_KERNELS=kernels) == "read"
 
 
 def test_refusals(server: fresh.Server) -> None:

@@ -28,13 +28,19 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     throw_out_of_memory(program.memory_size, device,
                         program.largest->told() + " Nothing was changed: tensors keep their pending values.");
   }
-  if (executable.client().is_host_memory()) kernels::set_team_size(at::get_num_threads());
+  // A world's replicas compute side by side, each with one thread (Note [One team]).
+  if (executable.client().is_host_memory()) {
+    kernels::set_team_size(executable.replicas() > 1 ? 1 : at::get_num_threads());
+  }
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (executable.replicas() > 1) {
       session.await_few_in_world();
       std::vector<pjrt::Event> done;
       executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);
+      for (const pjrt::Event& event : done) {
+        if (until == Until::kReady) event.await(/*interruptible=*/false);
+      }
       for (pjrt::Event& event : done) session.enqueue(0, std::move(event), program.largest);
       session.started_in_world();
       if (!program.collectives.empty()) session.metrics.count(program.collectives);

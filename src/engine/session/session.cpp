@@ -116,9 +116,7 @@ void Session::init(const PluginChoice& plugin) {
     graph::precision_settings() = precision_settings_of(client->platform_name());
     plugin_ = plugin;
     target_ = ops::Target::kAny;
-    if (is_cpu(*client) && graph::in_world()) {
-      target_ = ops::Target::kCpu;  // the libraries' teams of threads are for one program at a time
-    } else if (is_cpu(*client)) {
+    if (is_cpu(*client)) {
       target_ = kernels::give_cpu_kernels(*client) ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
     }
     client_ = std::move(client);

@@ -1,0 +1,219 @@
+"""A world in one process: a Llama's step on four devices beside one device's, launches, collectives, memory.
+
+Each way is a process of its own, as a world has to begin before its device is used; they take turns, on the same cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":  # a way of its own, started by measure()
+    sys.path[:0] = [str(ROOT / "bench"), str(ROOT)]
+
+from measure import Result, compare_timed, count, seconds  # noqa: E402
+
+RANKS, ROUNDS = 4, 9
+SIZES = {"WIDTH": 256, "HEADS": 8, "LAYERS": 4, "LENGTH": 64, "VOCABULARY": 512, "BATCH": 8}
+BYTES = {"4 kB": 1 << 12, "256 kB": 1 << 18, "16 MB": 1 << 24}  # a device
+
+
+def step_of(model: Any, tokens: Any) -> Callable[[], object]:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+
+    def step() -> None:
+        loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        torch.pjrt.synchronize()
+
+    return step
+
+
+def llama() -> Any:
+    sys.path.insert(0, str(ROOT / "examples"))
+    import llama_torchrun
+
+    for name, size in SIZES.items():
+        setattr(llama_torchrun, name, size)
+    return llama_torchrun
+
+
+def facts_of(step: Callable[[], object]) -> dict[str, int]:
+    """What two steps compile, and what five more do."""
+    import torch_pjrt
+
+    step()
+    step()
+    torch_pjrt.reset_metrics()
+    for _ in range(5):
+        step()
+    told = torch_pjrt.metrics()
+    return {name: told[name] for name in ("graphs_compiled", "executions", "syncs")}
+
+
+def alone() -> tuple[Callable[[], object], dict[str, Any]]:
+    import torch
+
+    torch.manual_seed(0)
+    made = llama()
+    step = step_of(made.Llama().to("pjrt"), made.batch(0).to("pjrt"))
+    return step, facts_of(step)
+
+
+def share_of(model: Any) -> float:
+    """The bytes a device has of the parameters, over what it would have if they divided."""
+    local = sum(p.to_local().nbytes for p in model.parameters())
+    return RANKS * local / sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def world() -> tuple[Callable[[], object], dict[str, Any]]:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from torch_pjrt.distributed import split
+
+    dist.init_process_group("pjrt", rank=0, world_size=RANKS)
+    mesh = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    made = llama()
+    step = step_of(made.parallel(made.Llama().to("pjrt"), mesh), split(made.batch(0), mesh["dp"]))
+    told: dict[str, Any] = facts_of(step)
+    flat = init_device_mesh("pjrt", (RANKS,))
+    model = made.Llama().to("pjrt")
+    for block in model.blocks:
+        fully_shard(block, mesh=flat)
+    told["share"] = share_of(fully_shard(model, mesh=flat))
+    told["launches"] = launches(flat)
+    return step, told
+
+
+def launches(mesh: Any) -> dict[str, list[tuple[float, float]]]:
+    """Of a small program and of each collective by size: pairs of our seconds and bare PJRT's, in turns."""
+    import torch
+    from networks import bare, steady_program
+
+    import torch_pjrt
+    from torch_pjrt.distributed import split
+
+    group, ops = mesh.get_group().group_name, torch.ops._c10d_functional
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "all_reduce": lambda x: ops.all_reduce(x, "sum", group),
+        "all_gather": lambda x: ops.all_gather_into_tensor(x, RANKS, group),
+        "reduce_scatter": lambda x: ops.reduce_scatter_tensor(x, "sum", RANKS, group),
+        "all_to_all": lambda x: ops.all_to_all_single(x, [len(x) // RANKS] * RANKS, [len(x) // RANKS] * RANKS, group),
+    }
+    pairs: dict[str, list[tuple[float, float]]] = {}
+
+    def time_both(name: str, ours: Callable[[], object]) -> None:
+        program = bare(steady_program(ours))
+        for _ in range(20):
+            program.execute()
+        repeat = max(1, min(100, int(0.05 / max(seconds(ours, 3), 1e-6))))
+        pairs[name] = [
+            (seconds(ours, repeat), sum(program.execute() for _ in range(repeat)) / repeat) for _ in range(ROUNDS)
+        ]
+
+    def run(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Callable[[], object]:
+        def work() -> None:
+            torch_pjrt.sync([call(x)])
+            torch.pjrt.synchronize()
+
+        return work
+
+    small = split(torch.randn(RANKS * 8), mesh)
+    torch_pjrt.sync([small])
+    time_both("a launch of x + 1", run(lambda x: x + 1, small))
+    for name, call in calls.items():
+        for size, nbytes in BYTES.items():
+            x = split(torch.randn(nbytes), mesh)
+            torch_pjrt.sync([x])
+            time_both(f"{name}, {size} a device", run(call, x))
+    return pairs
+
+
+class Worker:
+    """A process that steps when it is told to, and says how long that took."""
+
+    def __init__(self, way: str, **environment: str) -> None:
+        command = [sys.executable, __file__, way]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
+        )
+        self.told: dict[str, Any] = json.loads(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if line.startswith("{") or line[:1].isdigit():
+                return line
+        raise RuntimeError("the process ended")
+
+    def step(self) -> float:
+        assert self._process.stdin
+        self._process.stdin.write("step\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+def work(way: str) -> None:
+    step, told = world() if way == "world" else alone()
+    print(json.dumps(told), flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        step()
+        print(f"{time.perf_counter() - start:.9f}", flush=True)
+
+
+def measure() -> list[Result]:
+    workers = {
+        "world": Worker("world"),
+        "one device": Worker("alone"),
+        "one device, by XLA alone": Worker("alone", TORCH_PJRT_KERNELS="0"),
+    }
+    try:
+        ours, told = workers.pop("world"), {}
+        told = ours.told
+        results = []
+        for against, other in workers.items():
+            both = lambda other=other: (ours.step(), other.step())  # noqa: E731
+            target = 1.3 if against == "one device" else None
+            results.append(compare_timed("Llama's step, 2 x 2 devices", both, target, against=against, rounds=ROUNDS))
+        results.append(count("compiles of steps after the second", told["graphs_compiled"], 0, "programs"))
+        results.append(count("executions of 5 steps", told["executions"], 5, "programs"))
+        share = told["share"]
+        results.append(
+            Result("FSDP2 parameters a device, of the ideal share", share, 1, share, 1.1, "x", against="1 / 4 of all")
+        )
+        for name, pairs in told["launches"].items():
+            turns = iter(pairs)
+            target = 1.2 if "launch" in name else None
+            timed = lambda turns=turns: tuple(next(turns))  # noqa: E731
+            results.append(compare_timed(name, timed, target, against="bare PJRT", rounds=len(pairs)))
+        return results
+    finally:
+        for worker in (ours, *workers.values()):
+            worker.close()
+
+
+if __name__ == "__main__":
+    work(sys.argv[1])
