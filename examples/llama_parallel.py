@@ -44,9 +44,9 @@ def main() -> None:
         print(f"{step:4}   {loss:17.6f}   {other:10.6f}")
         assert abs(loss - other) < 1e-3
     counted = ", ".join(f"{name} {count}" for name, count in sorted(metrics["collectives"].items()))
+    programs = metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]
     print(
-        f"\n{steps} steps in {seconds:.1f} s: {metrics['executions']} executions, "
-        f"{metrics['graphs_compiled']} compiles, "
+        f"\n{steps} steps in {seconds:.1f} s: {metrics['executions']} executions of {programs} programs, "
         f"{sum(metrics['host_fallbacks'].values())} ops on the host\ncollectives: {counted}"
     )
     dist.destroy_process_group()

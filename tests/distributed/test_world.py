@@ -31,7 +31,7 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 18
+    assert int(run(server, "refusals")) == 15
 
 
 @pytest.mark.parametrize("case", ["large", "late"])
@@ -62,6 +62,15 @@ def test_training(server: fresh.Server, how: str) -> None:
 @pytest.mark.parametrize("what", ["clipping", "mixed precision", "recomputing", "gathering", "optimizers"])
 def test_techniques(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "techniques", what))[-1] == what
+
+
+@pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps"])
+def test_compiling(server: fresh.Server, what: str) -> None:
+    assert json.loads(run(server, "compiling", what)) == what
+
+
+def test_checkpoints(server: fresh.Server, tmp_path: Path) -> None:
+    assert int(run(server, "checkpointing", tmp_path)) > 40
 
 
 def test_vocabulary(server: fresh.Server) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
@@ -128,10 +129,11 @@ def _adapt_offsets(shapes: Any) -> None:
             return inner(size, chunks, rank, placement, previous, zero, skip_offset)
         ranks = rank.values if isinstance(rank, PerRank) else (rank,) * _C.world_size()
         before = previous.of_ranks if isinstance(previous, _PerRankOffsets) else [previous] * len(ranks)
-        found = [
-            inner(size, chunks, one, placement, offsets, zero, skip_offset)
-            for one, offsets in zip(ranks, before, strict=True)
-        ]
+        with _disable_current_modes():  # offsets are read, and a trace's tensors have no values
+            found = [
+                inner(size, chunks, one, placement, offsets, zero, skip_offset)
+                for one, offsets in zip(ranks, before, strict=True)
+            ]
         if len({shard for shard, _ in found}) > 1:
             _refuse_uneven(size, chunks)
         return found[0][0], None if skip_offset else _PerRankOffsets([offsets for _, offsets in found])
@@ -139,7 +141,8 @@ def _adapt_offsets(shapes: Any) -> None:
     @functools.wraps(inner_first)
     def _get_first_offset(offsets: Any) -> Any:
         if isinstance(offsets, _PerRankOffsets):
-            return per_rank(inner_first(of_rank) for of_rank in offsets.of_ranks)
+            with _disable_current_modes():
+                return per_rank([inner_first(of_rank) for of_rank in offsets.of_ranks])
         return inner_first(offsets)
 
     shapes._get_shard_size_and_offsets, shapes._get_first_offset = _get_shard_size_and_offsets, _get_first_offset
@@ -203,6 +206,22 @@ def _adapt_meshes(meshes: Any) -> None:
     meshes.FSDPMeshInfo.__post_init__ = __post_init__
 
 
+def _refuse_captures(states: Any) -> None:
+    inner = states.FSDPState._pre_forward
+
+    @functools.wraps(inner)
+    def _pre_forward(self: Any, *args: Any) -> Any:
+        if _C.tracing():
+            raise NotImplementedError(
+                "compile_step, jit and export of a module of fully_shard, which exchanges parameters as it runs. "
+                "Leave them out: what is recorded between two reads is one program for all devices already. "
+                "parallelize_module's modules are taken"
+            )
+        return inner(self, *args)
+
+    states.FSDPState._pre_forward = _pre_forward
+
+
 def _refuse_random(random: Any) -> None:
     inner = random.OffsetBasedRNGTracker._set_pre_op_offset
 
@@ -226,4 +245,5 @@ def install() -> None:
     after_import("torch.distributed.tensor._utils", _adapt_offsets)
     after_import("torch.distributed.tensor._random", _refuse_random)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
+    after_import("torch.distributed.fsdp._fully_shard._fsdp_state", _refuse_captures)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

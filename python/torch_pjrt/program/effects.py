@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
+from torch_pjrt import _C
+
 # Libraries of ops that only compute, or, as the profiler's, mark what is computed.
 COMPUTE_ONLY = frozenset(
     {
@@ -15,6 +17,8 @@ COMPUTE_ONLY = frozenset(
         "onnx_symbolic", "profiler", "torch_pjrt",
     }
 )  # fmt: skip
+# Of a world in one process collectives are ops of the graph, as any other (Note [World], src/graph/world/world.h).
+OF_WORLD = frozenset({"_c10d_functional", "_c10d_functional_autograd", "_dtensor", "pjrt_world"})
 # In the dispatcher's table a kernel under one of these keys runs for every backend, in the place of the recorder.
 FOR_EVERY_BACKEND = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
@@ -36,6 +40,8 @@ def has_effects(target: Any) -> bool:
         return False
     if target.namespace in COMPUTE_ONLY:
         return target is torch.ops.aten._print.default
+    if target.namespace in OF_WORLD and _C.world_size() > 1:
+        return False
     name = target.name()
     return (
         is_custom(target)

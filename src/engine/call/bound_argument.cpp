@@ -19,6 +19,13 @@ void CallState::count_copy(size_t bytes) {
   device::counters().host_transfer_bytes += bytes;
 }
 
+graph::NodePtr CallState::leaf_of_result(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer,
+                                         size_t result) const {
+  graph::NodePtr leaf = leaf_of(form, std::move(buffer));
+  if (agreed != nullptr) static_cast<DeviceData&>(*leaf->data).agreement = (*agreed)[result];
+  return leaf;
+}
+
 BoundArgument::BoundArgument(uint32_t argument, graph::TypePtr form, int64_t result)
     : argument_(argument), form_(form), type_(buffer_type(*form)), result_(result) {}
 
@@ -40,7 +47,8 @@ class Constant final : public BoundArgument {
  public:
   explicit Constant(graph::NodePtr leaf) : BoundArgument(0, leaf->leaf_type, -1), leaf_(std::move(leaf)) {}
 
-  PJRT_Buffer* bind(CallState& /*call*/) override { return data_of(*leaf_).buffer->handle(); }
+  const pjrt::Buffer& bind(CallState& /*call*/) override { return *data_of(*leaf_).buffer; }
+  Agreement agreement() const override { return data_of(*leaf_).agreement; }
   void update(CallState& /*call*/, std::shared_ptr<pjrt::Buffer>& /*output*/) override {
     throw graph::InternalError("a constant of a compiled graph has a new value");
   }

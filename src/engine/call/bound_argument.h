@@ -15,6 +15,7 @@
 
 #include "engine/call/trace.h"
 #include "engine/session/launch.h"
+#include "engine/world/agreement.h"
 #include "pjrt/client.h"
 
 namespace tpjrt::engine {
@@ -39,9 +40,12 @@ struct CallState {
   std::optional<c10::Device> queued{};        // CUDA's, if some argument lies there: the plugin waits for its stream
   std::optional<pjrt::StreamHandle> order{};  // what the first argument on CUDA is made with (Note [CUDA tensors])
   int64_t copied_bytes = 0;                   // of arguments and results
+  const std::vector<Agreement>* agreed = nullptr;  // of a world: of each of the program's results (Note [Agreement])
 
   const at::Tensor& tensor(uint32_t argument) const { return *given[argument].tensor; }
   void count_copy(size_t bytes);  // between host and device
+  // A leaf of the program's result.
+  graph::NodePtr leaf_of_result(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer, size_t result) const;
 };
 
 // Used by one call at a time: ready() of all, bind() in the program's order, update() once the program was started. Then
@@ -55,8 +59,10 @@ class BoundArgument {
   // Is there anything to make ready?
   virtual bool is_readied() const { return false; }
   virtual void ready(CallState& /*call*/) {}
-  // What the program takes.
-  virtual PJRT_Buffer* bind(CallState& call) = 0;
+  // What the program takes; alive until release().
+  virtual const pjrt::Buffer& bind(CallState& call) = 0;
+  // Of what was bound, on a world's ranks. Null: equal.
+  virtual Agreement agreement() const { return nullptr; }
   // Puts the new value, `output`, where the argument's memory is, if it isn't there already.
   virtual void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) = 0;
   // The call is over, and failed if not `went_well`: keeps what the next one can use.

@@ -5,6 +5,7 @@
 #include "engine/call/bound_argument.h"
 #include "engine/memory/host_memory.h"
 #include "engine/memory/outside_memory.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -14,13 +15,19 @@ class BoundOnCpu final : public BoundArgument {
   BoundOnCpu(uint32_t argument, graph::TypePtr form, int64_t result, bool donated)
       : BoundArgument(argument, form, result), donated_(donated) {}
 
-  PJRT_Buffer* bind(CallState& call) override {
+  const pjrt::Buffer& bind(CallState& call) override {
     const at::Tensor& tensor = tensor_of(call);
     const auto address = [&] { return result_ >= 0 ? tensor.mutable_data_ptr() : tensor.const_data_ptr(); };
     const void* memory = address();
-    if (buffer_ && memory_ == memory) return buffer_->handle();
+    if (buffer_ && memory_ == memory) return *buffer_;
     pjrt::Client& client = call.client;
     memory_ = nullptr;
+    if (graph::in_world()) {  // a copy for each rank
+      call.count_copy(graph::world_size() * type_->size_in_bytes);
+      hold(call);
+      buffer_ = client.replicated_from_host(memory, type_, graph::world_size());
+      return *buffer_;
+    }
     const bool in_place = call.waits && client.is_host_memory();
     if (in_place && !is_aligned(memory)) {
       move_out_of_mapped_file(tensor);
@@ -30,18 +37,18 @@ class BoundOnCpu final : public BoundArgument {
       if (auto own = result_ < 0 ? own_buffer(tensor, *type_) : nullptr) {
         buffer_ = std::move(own);
         hold(call);
-        return buffer_->handle();  // not kept: the tensor's owner decides how long it lives
+        return *buffer_;  // not kept: the tensor's owner decides how long it lives
       }
       memory_ = memory;
       buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kZeroCopyMutable, call.device, {});
       buffer_->set_counted(false);  // the host's memory
-      return buffer_->handle();
+      return *buffer_;
     }
     if (in_place) check_copy(memory, pjrt::Client::kZeroCopyAlignment);
     call.count_copy(type_->size_in_bytes);
     hold(call);
     buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kCopy, call.device, {});
-    return buffer_->handle();
+    return *buffer_;
   }
 
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {

@@ -27,16 +27,16 @@ class BoundOnCuda final : public BoundArgument {
     staged_ = memory_of(tensor).clone();
   }
 
-  PJRT_Buffer* bind(CallState& call) override {
+  const pjrt::Buffer& bind(CallState& call) override {
     const at::Tensor& tensor = tensor_of(call);
     call.launch.kept.push_back(static_cast<int64_t>(call.launch.arguments.size()));
     const void* memory = (staged_.defined() ? staged_ : tensor).const_data_ptr();
-    if (!call.order && buffer_ && memory_ == memory) return buffer_->handle();
+    if (!call.order && buffer_ && memory_ == memory) return *buffer_;
     memory_ = nullptr;
     if (auto own = call.order || staged_.defined() ? nullptr : own_buffer(tensor, *type_)) {
       buffer_ = std::move(own);
       hold(call);
-      return buffer_->handle();  // not kept: the tensor's owner decides how long it lives
+      return *buffer_;  // not kept: the tensor's owner decides how long it lives
     }
     if (staged_.defined()) {
       hold(call);
@@ -45,7 +45,7 @@ class BoundOnCuda final : public BoundArgument {
     }
     buffer_ = call.client.view_of_device_memory(memory, type_, call.device,
                                                 std::exchange(call.order, std::nullopt).value_or(0));
-    return buffer_->handle();
+    return *buffer_;
   }
 
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {

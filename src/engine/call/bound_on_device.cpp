@@ -34,7 +34,7 @@ class BoundOnDevice final : public BoundArgument {
     call.pending.push_back(&*pending_);
   }
 
-  PJRT_Buffer* bind(CallState& call) override {
+  const pjrt::Buffer& bind(CallState& call) override {
     if (pending_) {
       std::lock_guard lock(graph::graph_lock());
       leaf_ = pending_->value();
@@ -47,13 +47,15 @@ class BoundOnDevice final : public BoundArgument {
     } else if (donated_) {
       call.launch.donated.push_back(data.buffer.get());
     }
-    return data.buffer->handle();
+    return *data.buffer;
   }
+
+  Agreement agreement() const override { return data_of(*leaf_.node).agreement; }
 
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {
     leaf_ = {};
     std::lock_guard lock(graph::graph_lock());
-    device::write(tensor_of(call), {leaf_of(form_, output), 0});
+    device::write(tensor_of(call), {call.leaf_of_result(form_, output, static_cast<size_t>(result_)), 0});
   }
 
   void release(bool /*went_well*/) override { let_go(); }

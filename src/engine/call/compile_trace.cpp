@@ -17,12 +17,8 @@ using graph::Value;
 CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
     : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !graph::in_world(),
-      "torch.compile, compile_step and jit make programs for one device, and tensors of this world lie on ",
-      graph::world_size().load(),
-      ". Leave them out: what is recorded between two reads is one program for all devices already");
-  const bool is_host_memory = session_.client().is_host_memory();
+  // Of a world no memory on the CPU is used in place: each rank has its own.
+  const bool is_host_memory = session_.client().is_host_memory() && !graph::in_world();
   std::vector<Value> values;  // the program's results
   std::vector<graph::Update> updates;
   std::vector<int64_t> new_values(trace.arguments.size(), -1);
@@ -64,6 +60,10 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   if (program_->requirements)
     waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
   numbers_ = walk.numbers;
+  if (graph::in_world()) {
+    flow_.emplace(walk);
+    given_.resize(walk.leaves.size());
+  }
   keys_.emplace(numbers_, random_device, device_);
   bind_leaves(walk, trace, new_values);
 }
@@ -81,6 +81,7 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     const auto at = by_leaf.find(leaf.get());
     if (at != by_leaf.end()) updated[at->second] = true;
     if (argument_places[i] < 0) continue;  // in a pack
+    leaf_of_bound_.push_back(static_cast<uint32_t>(i));
     if (at == by_leaf.end()) {
       bound_.push_back(bound_constant(leaf));
       continue;
@@ -101,6 +102,13 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     updated_.push_back(written_.back().get());
   }
   returned_->place(places);
+  places_ = places;
+  results_on_cpu_ = returned_->on_cpu();
+  for (const uint32_t argument : mutated_) {
+    if (trace.arguments[argument].device.is_cpu()) {
+      results_on_cpu_.push_back(static_cast<uint32_t>(places[static_cast<size_t>(new_values[argument])]));
+    }
+  }
   auto next = static_cast<uint32_t>(graph::count_of_own(places));
   for (const graph::Pack& pack : walk.packs) {
     BoundPack bound(pack, next++);

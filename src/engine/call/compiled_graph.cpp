@@ -7,6 +7,7 @@
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
 #include "engine/session/session.h"
+#include "graph/world/world.h"
 
 namespace tpjrt::engine {
 
@@ -37,8 +38,9 @@ void CompiledGraph::ready(CallState& call) {
 
 void CompiledGraph::bind(CallState& call) {
   for (const auto& bound : bound_) {
-    PJRT_Buffer* buffer = bound->bind(call);
-    launch_.arguments.push_back(buffer);
+    const pjrt::Buffer& buffer = bound->bind(call);
+    launch_.arguments.push_back(buffer.handle());
+    if (flow_) launch_.in_world.push_back(&buffer);
   }
   returned_->bind(call);
   for (BoundPack& pack : packs_) {
@@ -48,6 +50,29 @@ void CompiledGraph::bind(CallState& call) {
   keys_->draw(numbers_);
   if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, numbers_);
   packed_.append_to(launch_.arguments);
+  if (!flow_) return;
+  packed_.append_to(launch_.in_world);
+  agree(call);
+}
+
+void CompiledGraph::agree(CallState& call) {
+  std::vector<Agreement> given(given_.size());
+  for (size_t i = 0; i < bound_.size(); ++i) given[leaf_of_bound_[i]] = bound_[i]->agreement();
+  if (agreed_.empty() || given != given_) {
+    const std::vector<Agreement> values = flow_->results(given);
+    agreed_.assign(values.size(), nullptr);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (places_[i] >= 0) agreed_[static_cast<size_t>(places_[i])] = values[i];
+    }
+    given_ = std::move(given);
+  }
+  call.agreed = &agreed_;
+  for (const uint32_t result : results_on_cpu_) {
+    TORCH_CHECK(
+        !agreed_[result], "a compiled function gives the CPU a tensor of which the ", graph::world_size().load(),
+        " ranks of this world have values of their own; leave it on 'pjrt', or reduce it first, as full_tensor() "
+        "of a DTensor or torch.distributed.all_reduce do");
+  }
 }
 
 // New values of arguments: in place already, or put there.

@@ -41,6 +41,8 @@ class CompiledGraph {
 
   void ready(CallState& call);
   void bind(CallState& call);
+  // Of a world: how this call's results agree. Throws where a result that goes to the CPU may not.
+  void agree(CallState& call);
   void update(CallState& call);
   void release(bool went_well);
 
@@ -64,6 +66,12 @@ class CompiledGraph {
   NumberArguments packed_;
   Launch launch_;
   int calls_ = 0;  // up to 2
+  // Of a world (Note [Agreement]):
+  std::optional<AgreementFlow> flow_;
+  std::vector<uint32_t> leaf_of_bound_;    // of each of bound_, its place among the walk's leaves
+  std::vector<uint32_t> results_on_cpu_;   // of the program's
+  std::vector<int64_t> places_;            // of each value, which of the program's results it is
+  std::vector<Agreement> given_, agreed_;  // of the leaves and of the program's results, in the last call
 };
 
 }  // namespace tpjrt::engine

@@ -73,6 +73,14 @@ bool Returned::any_on_cpu() const {
   return std::any_of(storages_.begin(), storages_.end(), [](const Storage& one) { return one.device.is_cpu(); });
 }
 
+std::vector<uint32_t> Returned::on_cpu() const {
+  std::vector<uint32_t> results;
+  for (const Storage& storage : storages_) {
+    if (storage.device.is_cpu()) results.push_back(storage.result);
+  }
+  return results;
+}
+
 std::optional<c10::Device> Returned::cuda() const {
   for (const Storage& storage : storages_) {
     if (storage.device.is_cuda()) return storage.device;
@@ -93,7 +101,7 @@ c10::Storage Returned::give(CallState& call, const Storage& storage) {
   }
   at::Tensor tensor = device::make_tensor(storage.form, storage.device.index());
   std::lock_guard lock(graph::graph_lock());
-  device::storage_of(tensor)->cell.bind({leaf_of(storage.form, std::move(buffer)), 0});
+  device::storage_of(tensor)->cell.bind({call.leaf_of_result(storage.form, std::move(buffer), storage.result), 0});
   return tensor.storage();
 }
 

@@ -28,6 +28,8 @@ class Returned {
 
   // Does some result lie there?
   bool any_on_cpu() const;
+  // Which of the program's results go there.
+  std::vector<uint32_t> on_cpu() const;
   std::optional<c10::Device> cuda() const;
 
   // The program's arguments for what is supplied.

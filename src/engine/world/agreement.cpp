@@ -72,8 +72,7 @@ Agreement after_collective(const graph::Signature& signature, const Agreement& i
   return !found && is_promised(input) && size < keys.size() ? promised() : found;
 }
 
-Agreement after(const Node& node, const std::vector<Agreement>& operands) {
-  const graph::Signature& signature = *node.signature;
+Agreement after(const graph::Signature& signature, const std::vector<Agreement>& operands) {
   if (!signature.name.starts_with("pjrt_world::")) return met(operands);
   if (signature.name == "pjrt_world::promised_equal") return operands[0] ? promised() : nullptr;
   if (signature.name == "pjrt_world::per_rank") return numbered(constant(signature, "values").toIntVector());
@@ -87,20 +86,35 @@ const Agreement& promised() {
   return all;
 }
 
-std::vector<Agreement> agreements(const graph::Walk& walk) {
-  std::vector<Agreement> leaves, nodes(walk.nodes.size()), results;
-  for (const graph::NodePtr& leaf : walk.leaves) leaves.push_back(data_of(*leaf).agreement);
-  const auto of = [&](const graph::Value& value) {
-    return value.node->is_leaf() ? leaves[value.node->local] : nodes[value.node->local];
-  };
-  std::vector<Agreement> operands;
+AgreementFlow::Place AgreementFlow::place_of(const graph::Value& value) {
+  return {value.node->is_leaf(), static_cast<uint32_t>(value.node->local)};
+}
+
+AgreementFlow::AgreementFlow(const graph::Walk& walk) {
   for (const Node* node : walk.nodes) {
-    operands.clear();
-    for (const graph::Value& operand : node->operands) operands.push_back(of(operand));
-    nodes[node->local] = after(*node, operands);
+    const auto first = static_cast<uint32_t>(operands_.size());
+    for (const graph::Value& operand : node->operands) operands_.push_back(place_of(operand));
+    steps_.push_back({node->signature, first, static_cast<uint32_t>(operands_.size())});
   }
-  for (const graph::Value& value : walk.results) results.push_back(of(value));
+  for (const graph::Value& value : walk.results) results_.push_back(place_of(value));
+}
+
+std::vector<Agreement> AgreementFlow::results(const std::vector<Agreement>& leaves) const {
+  std::vector<Agreement> nodes, operands, results;
+  const auto of = [&](const Place& place) { return place.is_leaf ? leaves.at(place.index) : nodes.at(place.index); };
+  for (const Step& step : steps_) {
+    operands.clear();
+    for (uint32_t i = step.first_operand; i < step.end_operand; ++i) operands.push_back(of(operands_[i]));
+    nodes.push_back(after(*step.signature, operands));
+  }
+  for (const Place& place : results_) results.push_back(of(place));
   return results;
+}
+
+std::vector<Agreement> agreements(const graph::Walk& walk) {
+  std::vector<Agreement> leaves;
+  for (const graph::NodePtr& leaf : walk.leaves) leaves.push_back(data_of(*leaf).agreement);
+  return AgreementFlow(walk).results(leaves);
 }
 
 }  // namespace tpjrt::engine

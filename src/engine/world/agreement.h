@@ -21,6 +21,28 @@ using Agreement = std::shared_ptr<const Classes>;
 const Agreement& promised();
 inline bool is_promised(const Agreement& agreement) { return agreement == promised(); }
 
+// How a graph's results agree, by how its leaves do. Outlives the walk that it is made of.
+class AgreementFlow {
+ public:
+  explicit AgreementFlow(const graph::Walk& walk);
+  // Of the walk's results, in their order.
+  std::vector<Agreement> results(const std::vector<Agreement>& leaves) const;
+
+ private:
+  struct Place {
+    bool is_leaf;
+    uint32_t index;
+  };
+  struct Step {
+    graph::SignaturePtr signature;
+    uint32_t first_operand, end_operand;  // into operands_
+  };
+  static Place place_of(const graph::Value& value);
+
+  std::vector<Step> steps_;
+  std::vector<Place> operands_, results_;
+};
+
 // Of a walk's results, by what its leaves say of themselves.
 std::vector<Agreement> agreements(const graph::Walk& walk);
 

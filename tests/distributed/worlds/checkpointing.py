@@ -1,0 +1,96 @@
+"""torch.distributed.checkpoint in a world: all shards are written, and read by other meshes and by one device."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, zeros
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import torch_pjrt  # noqa: F401
+from torch_pjrt.distributed import split
+
+dist.init_process_group("pjrt", rank=0, world_size=4)
+world = init_device_mesh("pjrt", (4,))
+grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
+folder = Path(sys.argv[1])
+checked = 0
+torch.manual_seed(0)
+LAYOUTS: list[tuple[Any, list[Any]]] = [
+    (world, [Shard(0)]),
+    (world, [Shard(1)]),
+    (world, [Replicate()]),
+    (grid, [Shard(0), Shard(1)]),
+    (grid, [Replicate(), Shard(1)]),
+    (grid, [Shard(0), Replicate()]),
+]
+for i, (mesh, placements) in enumerate(LAYOUTS):
+    whole = torch.randn(8, 12)
+    dcp.save({"w": distribute_tensor(whole, mesh, placements)}, checkpoint_id=folder / str(i))
+    alone = {"w": torch.zeros(8, 12)}
+    dcp.load(alone, checkpoint_id=folder / str(i))
+    assert torch.equal(alone["w"], whole), placements
+    for other, target in LAYOUTS:
+        read = {"w": zeros(8, 12, device_mesh=other, placements=target)}
+        dcp.load(read, checkpoint_id=folder / str(i))
+        assert list(read["w"].placements) == target
+        assert torch.equal(read["w"].full_tensor().cpu(), whole), (placements, target)
+        checked += 1
+    dcp.save(alone, checkpoint_id=folder / f"whole{i}")  # of one device, to shards
+    read = {"w": zeros(8, 12, device_mesh=mesh, placements=placements)}
+    dcp.load(read, checkpoint_id=folder / f"whole{i}")
+    assert torch.equal(read["w"].full_tensor().cpu(), whole), placements
+    checked += 1
+
+
+def network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)).to("pjrt")
+    parallelize_module(model, grid["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    return fully_shard(model, mesh=grid["dp"])
+
+
+def step(model: nn.Module, by: torch.optim.Optimizer) -> None:
+    by.zero_grad()
+    (model(split(torch.ones(8, 16), grid["dp"])) ** 2).mean().backward()
+    by.step()
+
+
+def state(model: nn.Module, by: torch.optim.Optimizer) -> dict[str, Any]:
+    of_model, of_optimizer = get_state_dict(model, by)
+    return {"model": of_model, "optimizer": of_optimizer}
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), 0.01)
+
+
+model = network(1)
+by = adam(model)
+for _ in range(2):
+    step(model, by)
+dcp.save(state(model, by), checkpoint_id=folder / "training")
+again = network(2)
+by_again = adam(again)
+saved = state(again, by_again)
+dcp.load(saved, checkpoint_id=folder / "training")
+set_state_dict(again, by_again, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
+for one, optimizer in ((model, by), (again, by_again)):
+    step(one, optimizer)
+for (name, p), q in zip(model.named_parameters(), again.parameters(), strict=True):
+    assert isinstance(p, DTensor)
+    assert isinstance(q, DTensor)
+    torch.testing.assert_close(q.full_tensor(), p.full_tensor(), rtol=0, atol=0, msg=name)
+    checked += 1
+sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
+with pytest.raises(NotImplementedError, match=r"a copy on the CPU.*checkpoint\.save writes all of them"):
+    sharded.cpu().__create_chunk_list__()
+print(checked)

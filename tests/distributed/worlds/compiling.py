@@ -1,0 +1,227 @@
+"""torch.compile, compile_step and jit in a world: a graph, and a whole step, are one program of all devices."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.functional import cross_entropy, dropout
+
+import torch_pjrt
+from torch_pjrt.distributed import split
+
+RANKS, STEPS = 4, 3
+dist.init_process_group("pjrt", rank=0, world_size=RANKS)
+world = init_device_mesh("pjrt", (RANKS,))
+grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
+torch.manual_seed(0)
+X, Y, T = torch.randn(8, 16), torch.randn(8, 16), torch.randint(24, (4, 6))
+PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+
+
+def compiled(function: Any, **how: Any) -> Any:
+    return torch.compile(function, backend="pjrt", fullgraph=True, **how)
+
+
+def of_ranks(x: torch.Tensor) -> list[torch.Tensor]:
+    gathered = funcol.all_gather_tensor(x.contiguous().unsqueeze(0), 0, world.get_group())
+    return list(gathered.cpu())
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+
+
+def compare(alone: nn.Module, model: nn.Module, tolerance: float = 1e-5) -> None:
+    for (name, right), found in zip(alone.named_parameters(), model.parameters(), strict=True):
+        whole = (found.full_tensor() if isinstance(found, DTensor) else found).detach().cpu()
+        torch.testing.assert_close(whole, right.detach(), rtol=tolerance, atol=tolerance, msg=name)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.05, foreach=False)
+
+
+def stepped(model: Any, x: torch.Tensor, y: torch.Tensor, by: torch.optim.Optimizer) -> Callable[[], torch.Tensor]:
+    def step() -> torch.Tensor:
+        by.zero_grad()
+        loss: torch.Tensor = ((model(x) - y) ** 2).mean()
+        loss.backward()
+        by.step()
+        return loss
+
+    return step
+
+
+def functions() -> None:
+    x, same = split(torch.arange(8.0), world), torch.ones(2, device="pjrt")
+    double = compiled(lambda t: t * 2 + 1)
+    assert [t.tolist() for t in of_ranks(double(x))] == [[4 * r + 1, 4 * r + 3] for r in range(RANKS)]
+    assert double(same).sum().item() == 6  # which ranks agree is known of each call's results
+    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks.*values of their own"):
+        double(x).sum().item()
+    assert double(same).sum().item() == 6
+    total = compiled(lambda t: funcol.all_reduce(t * 2, "sum", world.get_group()).sum())
+    torch_pjrt.reset_metrics()
+    assert total(x).item() == 56
+    assert torch_pjrt.metrics()["collectives"] == {"all_reduce": 1}
+    half = compiled(lambda t: funcol.all_reduce(t, "sum", grid.get_group("tp")).sum())
+    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks"):
+        half(x).item()
+    assert torch_pjrt.jit(lambda t: t * 2, (same,))(same).tolist() == [2, 2]
+
+    def written(t: torch.Tensor) -> torch.Tensor:
+        t[:2].mul_(2)
+        return t.view(2, 2).t()
+
+    z, parts = split(torch.arange(16.0), world), [part.clone() for part in torch.arange(16.0).chunk(RANKS)]
+    for found, part in zip(of_ranks(compiled(written)(z)), parts, strict=True):
+        assert torch.equal(found, written(part))
+    for found, part in zip(of_ranks(z), parts, strict=True):
+        assert torch.equal(found, part)
+    scaled = compiled(lambda t, factor: t * factor)
+    assert [t.tolist() for t in of_ranks(scaled(x, torch.tensor(3.0)))] == [[6 * r, 6 * r + 3] for r in range(RANKS)]
+    to_cpu = compiled(lambda t: t.cpu())
+    assert to_cpu(same).tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match=r"gives the CPU a tensor of which the 4 ranks.*full_tensor\(\)"):
+        to_cpu(x)
+    dropped = compiled(lambda t: dropout(t, 0.5))
+    ones = torch.ones(64, device="pjrt")
+    assert dropped(ones).tolist() != dropped(ones).tolist()
+    grown = torch.compile(lambda t: t * 2 + t.shape[0], backend="pjrt", dynamic=True)
+    for size in (4, 8, 12):
+        assert grown(torch.ones(size, device="pjrt")).tolist() == [2.0 + size] * size
+
+
+def placements() -> None:
+    z = torch.randn(8, 12)
+    for mesh, source, target in (
+        (world, [Shard(0)], [Shard(1)]),
+        (world, [Replicate()], [Shard(0)]),
+        (world, [Shard(1)], [Replicate()]),
+        (grid, [Shard(0), Shard(1)], [Shard(1), Replicate()]),
+        (grid, [Replicate(), Shard(0)], [Shard(1), Shard(1)]),
+    ):
+        move = compiled(lambda t, mesh=mesh, target=target: (t * 2).redistribute(mesh, target) + 1)
+        result = move(distribute_tensor(z, mesh, source))
+        assert list(result.placements) == target
+        torch.testing.assert_close(result.full_tensor().cpu(), z * 2 + 1)
+    best = compiled(lambda t: t.argmax(0).full_tensor())
+    torch.testing.assert_close(best(distribute_tensor(z, world, [Shard(0)])).cpu(), z.argmax(0))
+    whole = compiled(lambda t: (t * t).full_tensor())
+    wide = distribute_tensor(torch.arange(8.0), grid, [Replicate(), Shard(0)]).requires_grad_()
+    assert whole(wide).sum().item() == 140
+    whole(wide).sum().backward()
+    assert wide.grad is not None
+    assert wide.grad.full_tensor().tolist() == [2.0 * i for i in range(8)]
+    mine = split(torch.arange(8.0), grid["dp"])
+    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks"):  # replicas that are none
+        whole(DTensor.from_local(mine, grid, [Replicate(), Shard(0)], run_check=False)).sum().item()
+    mean = compiled(lambda t: (t * t).mean().full_tensor())
+    assert mean(distribute_tensor(z, world, [Shard(0)])).item() == pytest.approx((z * z).mean().item(), rel=1e-5)
+
+
+def training() -> None:
+    alone, model = network(), parallelize_module(network().to("pjrt"), world, PLAN)
+    by = sgd(model.parameters())
+    step = stepped(compiled(model), X.to("pjrt"), Y.to("pjrt"), by)
+    wanted = stepped(alone, X, Y, sgd(alone.parameters()))
+    losses = [(step().detach(), wanted().detach()) for _ in range(STEPS)]
+    for found, right in losses:
+        assert found.item() == pytest.approx(right.item(), rel=1e-5)
+    compare(alone, model)
+    torch_pjrt.sync()
+    torch_pjrt.reset_metrics()
+    step()
+    torch_pjrt.sync()
+    told = torch_pjrt.metrics()
+    assert told["executions"] <= 4, told  # forward, the loss, backward, and the optimizer's
+    assert told["graphs_compiled"] == 0
+    assert told["host_fallbacks"] == {}
+
+    # Else Sequential.forward is made for all sizes, at which PyTorch's own tracing of DTensor recurses without end.
+    torch.compiler.reset()
+    words = nn.Sequential(nn.Embedding(24, 16), nn.Linear(16, 24, bias=False))
+    of_words = {"0": RowwiseParallel(input_layouts=Replicate()), "1": ColwiseParallel(output_layouts=Replicate())}
+    shared = nn.Sequential(nn.Embedding(24, 16), nn.Linear(16, 24, bias=False))
+    shared.load_state_dict(words.state_dict())
+    sharded = parallelize_module(shared.to("pjrt"), world, of_words)
+    for one, call, tokens in ((words, words, T), (sharded, compiled(sharded), T.to("pjrt"))):
+        by = sgd(one.parameters())
+        for _ in range(STEPS):
+            by.zero_grad()
+            cross_entropy(call(tokens).flatten(0, 1), tokens.flatten()).backward()
+            by.step()
+    compare(words, sharded)
+
+
+def sharding() -> None:
+    """Modules whose hooks Dynamo leaves out: its graphs lie between them."""
+
+    def data_parallel(model: nn.Sequential, mesh: Any) -> nn.Module:
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    def both(model: nn.Sequential) -> nn.Module:
+        return data_parallel(parallelize_module(model, grid["tp"], PLAN), grid["dp"])
+
+    ways: list[tuple[Callable[[Any], nn.Module], Callable[[torch.Tensor], torch.Tensor]]] = [
+        (lambda model: data_parallel(model, world), lambda x: split(x, world)),
+        (both, lambda x: split(x, grid["dp"])),
+        (nn.parallel.DistributedDataParallel, lambda x: split(x, world)),
+    ]
+    for shard, part in ways:
+        alone, model = network(), shard(network().to("pjrt"))
+        wanted = stepped(alone, X, Y, sgd(alone.parameters()))
+        step = stepped(torch.compile(model, backend="pjrt"), part(X), part(Y), sgd(model.parameters()))
+        for _ in range(STEPS):
+            wanted()
+            step()
+        compare(alone, model)
+
+
+def steps() -> None:
+    for make, kind in ((sgd, "SGD"), (lambda p: torch.optim.AdamW(p, 1e-2, foreach=False), "AdamW")):
+        alone, model = network(), parallelize_module(network().to("pjrt"), world, PLAN)
+        wanted = stepped(alone, X, Y, make(alone.parameters()))
+        step = torch_pjrt.compile_step(stepped(model, X.to("pjrt"), Y.to("pjrt"), make(model.parameters())))
+        losses = []
+        for i in range(5):
+            if i == 2:
+                torch_pjrt.sync()
+                torch_pjrt.reset_metrics()
+            losses.append((step().detach(), wanted().detach()))
+        told = torch_pjrt.metrics()
+        assert (told["executions"], told["graphs_compiled"]) == (3, 0), (kind, told)
+        assert sum(told["collectives"].values()) >= 3
+        for found, right in losses:
+            assert found.item() == pytest.approx(right.item(), rel=1e-4)
+        compare(alone, model, 1e-4)
+    model = network().to("pjrt")
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=world)
+    step = stepped(model, split(X, world), split(Y, world), sgd(model.parameters()))
+    with pytest.raises(torch_pjrt.CaptureError, match=r"a module of fully_shard.*Leave them out"):
+        torch_pjrt.compile_step(step)()
+    alone = network()
+    wanted = stepped(alone, X, Y, sgd(alone.parameters()))
+    for _ in range(STEPS):  # and it trains as it is
+        step()
+        wanted()
+    compare(alone, model)
+
+
+what = sys.argv[1]
+{"functions": functions, "placements": placements, "training": training, "sharding": sharding, "steps": steps}[what]()
+print(json.dumps(what))
