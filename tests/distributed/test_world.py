@@ -31,7 +31,7 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 15
+    assert int(run(server, "refusals")) == 14
 
 
 @pytest.mark.parametrize("case", ["large", "late"])
@@ -67,6 +67,10 @@ def test_techniques(server: fresh.Server, what: str) -> None:
 @pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps"])
 def test_compiling(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "compiling", what)) == what
+
+
+def test_drawing(server: fresh.Server) -> None:
+    assert int(run(server, "drawing")) == 42
 
 
 def test_checkpoints(server: fresh.Server, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.distributed.tensor._utils:_get_first_offset",
         "torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.__init__",
         "torch.distributed.fsdp._fully_shard._fsdp_state:FSDPState._pre_forward",
-        "torch.distributed.tensor._random:OffsetBasedRNGTracker._set_pre_op_offset",
+        "torch.distributed.tensor._random:OffsetBasedRNGTracker._distribute_region",
         "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo.__post_init__",
         "torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",
         "torch.distributed.tensor:DTensor.__create_write_items__",

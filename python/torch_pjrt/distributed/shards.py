@@ -222,28 +222,11 @@ def _refuse_captures(states: Any) -> None:
     states.FSDPState._pre_forward = _pre_forward
 
 
-def _refuse_random(random: Any) -> None:
-    inner = random.OffsetBasedRNGTracker._set_pre_op_offset
-
-    @functools.wraps(inner)
-    def _set_pre_op_offset(self: Any, state: Any, spec: Any) -> None:
-        if spec.mesh.device_type == "pjrt" and isinstance(self._compute_rng_offsets(spec)[0], PerRank):
-            raise NotImplementedError(
-                "random numbers of a sharded DTensor: each shard has its own place in the generator's sequence, and "
-                "the programs of a world in one process draw with one key for all ranks. Draw the whole tensor and "
-                "shard it with distribute_tensor, or start a process for each rank with torchrun"
-            )
-        inner(self, state, spec)
-
-    random.OffsetBasedRNGTracker._set_pre_op_offset = _set_pre_op_offset
-
-
 def install() -> None:
     """Once a world has begun."""
     _take_coordinates()
     after_import("torch.distributed.tensor.placement_types", _adapt_placements)
     after_import("torch.distributed.tensor._utils", _adapt_offsets)
-    after_import("torch.distributed.tensor._random", _refuse_random)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_state", _refuse_captures)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

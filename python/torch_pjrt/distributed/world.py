@@ -46,7 +46,7 @@ _creating: list[tuple[int, ...]] = []  # the group that is being made
 def begin(world_size: int) -> None:
     from torch.distributed import distributed_c10d
 
-    from torch_pjrt.distributed import checkpoints, replicas, samplers, shards
+    from torch_pjrt.distributed import checkpoints, draws, replicas, samplers, shards
 
     _C.begin_world(world_size)
     _groups[:] = [Groups(world_size)]
@@ -57,6 +57,7 @@ def begin(world_size: int) -> None:
         checkpoints.install()
         shards.install()
         replicas.install()
+        draws.install()
         samplers.install()
 
 

@@ -127,6 +127,9 @@ def placements() -> None:
     mine = split(torch.arange(8.0), grid["dp"])
     with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks"):  # replicas that are none
         whole(DTensor.from_local(mine, grid, [Replicate(), Shard(0)], run_check=False)).sum().item()
+    dropped = compiled(lambda t: dropout(t, 0.5))(distribute_tensor(torch.ones(16, 16), world, [Shard(0)]))
+    masks = of_ranks(dropped.to_local())
+    assert not any(torch.equal(masks[a], masks[b]) for a in range(RANKS) for b in range(a))
     mean = compiled(lambda t: (t * t).mean().full_tensor())
     assert mean(distribute_tensor(z, world, [Shard(0)])).item() == pytest.approx((z * z).mean().item(), rel=1e-5)
 

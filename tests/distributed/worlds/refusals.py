@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor import rand as dtensor_rand
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.utils.data import TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -57,13 +56,6 @@ refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6
 refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
 refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
 refused(NotImplementedError, "6 among 4 ranks.*one size", lambda: distribute_tensor(torch.ones(6), world, [Shard(0)]))
-refused(
-    NotImplementedError,
-    "random numbers of a sharded DTensor.*distribute_tensor",
-    lambda: dtensor_rand(8, device_mesh=world, placements=[Shard(0)]),
-)
-same = dtensor_rand(8, device_mesh=world, placements=[Replicate()])
-assert same.full_tensor().std().item() > 0
 
 
 def export() -> None:

@@ -1,0 +1,76 @@
+"""Random numbers of sharded DTensors: each shard has its own, replicas the same, and a seed gives them again."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, ones, rand, randn
+from torch.nn.functional import dropout
+
+import torch_pjrt  # noqa: F401
+
+dist.init_process_group("pjrt", rank=0, world_size=4)
+world = init_device_mesh("pjrt", (4,))
+grid = init_device_mesh("pjrt", (2, 2))
+checked = 0
+
+
+def shards(x: DTensor) -> list[torch.Tensor]:
+    """Each rank's."""
+    local = x.to_local().contiguous().unsqueeze(0)
+    return list(torch.ops._c10d_functional.all_gather_into_tensor(local, 4, world.get_group().group_name).cpu())
+
+
+def drawn(kind: str, mesh: Any, placements: list[Any]) -> DTensor:
+    if kind == "randn":
+        return randn(64, 32, device_mesh=mesh, placements=placements)
+    if kind == "rand":
+        return rand(64, 32, device_mesh=mesh, placements=placements)
+    x = ones(64, 32, device_mesh=mesh, placements=placements)
+    if kind == "dropout":
+        return dropout(x, 0.5)
+    if kind == "rand_like":
+        return torch.rand_like(x)
+    if kind == "bernoulli":
+        return torch.bernoulli(x * 0.5)
+    return getattr(x, kind)()
+
+
+MEANS = {"randn": 0.0, "rand": 0.5, "rand_like": 0.5, "dropout": 1.0, "bernoulli": 0.5, "normal_": 0.0, "uniform_": 0.5}
+LAYOUTS: list[tuple[Any, list[Any]]] = [
+    (world, [Shard(0)]),
+    (world, [Shard(1)]),
+    (grid, [Shard(0), Shard(1)]),
+    (grid, [Shard(0), Shard(0)]),
+    (grid, [Replicate(), Shard(1)]),
+    (grid, [Shard(0), Replicate()]),
+]
+for kind, mean in MEANS.items():
+    for mesh, placements in LAYOUTS:
+        torch.manual_seed(7)
+        first, second = drawn(kind, mesh, placements), drawn(kind, mesh, placements)
+        torch.manual_seed(7)
+        again = drawn(kind, mesh, placements)
+        assert list(first.placements) == placements, (kind, placements)
+        of_ranks = shards(first)
+        for a in range(4):
+            for b in range(a):
+                is_replica = placements[0] == Replicate() and a % 2 == b % 2
+                is_replica |= placements[-1] == Replicate() and a // 2 == b // 2
+                assert torch.equal(of_ranks[a], of_ranks[b]) == is_replica, (kind, placements, a, b)
+        whole = first.full_tensor()
+        assert torch.equal(whole.cpu(), again.full_tensor().cpu()), (kind, placements)
+        assert not torch.equal(whole.cpu(), second.full_tensor().cpu()), (kind, placements)
+        assert abs(whole.mean().item() - mean) < 0.1, (kind, placements)
+        checked += 1
+x = distribute_tensor(torch.ones(64, 32), world, [Shard(0)]).requires_grad_()
+y = dropout(x, 0.5)
+y.sum().backward()
+assert x.grad is not None
+assert torch.equal(x.grad.full_tensor().cpu(), y.full_tensor().detach().cpu())  # the mask is kept
+torch.manual_seed(3)
+same = randn(8, device_mesh=world, placements=[Replicate()])
+torch.manual_seed(3)
+assert torch.equal(same.full_tensor().cpu(), torch.randn(8, device="pjrt").cpu())
+print(checked)
