@@ -30,7 +30,7 @@ from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
-from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_subclass, leaves, leaves_of
+from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
 
 # While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
 _lock = threading.RLock()
@@ -167,8 +167,8 @@ def _run_once(
                 f"the function returns a {type(closed).__name__}, which doesn't say what it is made of (it has no "
                 "__tensor_flatten__): return what it is made of"
             )
-        flat = [x for leaf in given_back for x in (leaves([leaf]) if is_subclass(leaf) else [leaf])]
-        templates = [Template(leaf) if is_subclass(leaf) else None for leaf in given_back]
+        flat = [x for leaf in given_back for x in (leaves([leaf]) if is_compound(leaf) else [leaf])]
+        templates = [Template(leaf) if is_compound(leaf) else None for leaf in given_back]
     if any(isinstance(leaf, Number) for leaf in flat):
         raise CaptureError("the function returns a number that only a run has (Tensor.item()): return the tensor")
     devices = [mode.home, *(piece.real.device for piece in mode.pieces if piece.container is not None)]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.capture.recording import Before, Compound, Recording, State
-from torch_pjrt.program.subclasses import Template, is_subclass, leaves
+from torch_pjrt.program.subclasses import Template, is_compound, leaves
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Plan:
     def giving(self) -> list[Giving]:
         grads = [(owner, owner.placeholder.grad) for owner in self.kept]
         return [
-            Giving(owner, Template(grad) if is_subclass(grad) else None, len(leaves([grad]))) for owner, grad in grads
+            Giving(owner, Template(grad) if is_compound(grad) else None, len(leaves([grad]))) for owner, grad in grads
         ]
 
 

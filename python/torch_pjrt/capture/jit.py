@@ -15,7 +15,7 @@ from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.stand_ins import LIST
 from torch_pjrt.capture.ties import Ties
 from torch_pjrt.program.shown import new_watcher, watching
-from torch_pjrt.program.subclasses import differences, form_of, is_subclass, leaves
+from torch_pjrt.program.subclasses import differences, form_of, is_compound, leaves
 
 
 class Jitted(functools.partial):  # type: ignore[type-arg]
@@ -113,7 +113,7 @@ def jit(
         call = _tied(call, captured.ties, name)
     if captured.form == LIST:
         call = _handed_over(call, captured)
-    if any(map(is_subclass, examples)):
+    if any(map(is_compound, examples)):
         call = _taken_apart(call, examples, name)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
     call.watcher = watcher

@@ -33,7 +33,16 @@ from torch_pjrt.program.placeholders import (
     reaches,
     reaches_beside,
 )
-from torch_pjrt.program.subclasses import form_of, is_sparse, is_stand_in, is_subclass, leaves, leaves_of, with_leaves
+from torch_pjrt.program.subclasses import (
+    form_of,
+    is_compound,
+    is_same,
+    is_sparse,
+    is_stand_in,
+    leaves,
+    leaves_of,
+    with_leaves,
+)
 from torch_pjrt.program.tracing_scope import in_backward, tracing
 
 T = torch.Tensor
@@ -70,7 +79,7 @@ class Piece(State):
 
 @dataclass(eq=False)
 class Compound(State):
-    """One that is a subclass. Its leaves are pieces, found where they lie."""
+    """One that is made of others: a subclass, or sparse. Its leaves are pieces, found where they lie."""
 
     inside: list[tuple[tuple[str, ...], torch.Tensor]] = field(default_factory=list)  # the placeholders of its leaves
 
@@ -135,6 +144,15 @@ def check_gradient(owner: State) -> None:
         raise CaptureError(f"{owner.name}.grad requires grad: double backward across calls is not captured")
 
 
+def check_sparse(real: torch.Tensor, name: str) -> None:
+    if is_sparse(real) and real.requires_grad:
+        raise CaptureError(
+            f"{name} is a sparse tensor ({real.layout}) that requires grad, which a captured program can't hold: let "
+            "its values require grad, and make it of them in the function (torch.sparse_coo_tensor, "
+            "torch.sparse_csr_tensor, …), or leave the function to lazy execution, where a step is one program, too"
+        )
+
+
 def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.untyped_storage().data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset()
 
@@ -179,8 +197,9 @@ class Recording(TorchFunctionMode):
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""
-        if is_subclass(real):
+        if is_compound(real):
             check_leaf(real, name)
+            check_sparse(real, name)
             given = with_leaves(real, lambda leaf, path: self.argument(leaf, ".".join((name, *path))))
             self.given.append(Compound(real, name, None, None, given, inside=list(leaves_of(given))))
             return given
@@ -204,14 +223,8 @@ class Recording(TorchFunctionMode):
             if known.container is not container or known.key != key:
                 self.ties.append((known, Place(name, container, key)))
             return known.placeholder
-        if is_subclass(real):
+        if is_compound(real):
             return self.compound(real, name, container, key)
-        if is_sparse(real):
-            raise CaptureError(
-                f"{name} is a sparse tensor ({real.layout}), which a captured program can't hold: make it in the "
-                "function of its indices and values (torch.sparse_coo_tensor, torch.sparse_csr_tensor, …), or leave "
-                "the function to lazy execution, where a step is one program, too"
-            )
         placeholder = self.stand_in(real, name)
         piece = Piece(real, name, container, key, placeholder)
         index = len(self.pieces)
@@ -220,7 +233,7 @@ class Recording(TorchFunctionMode):
         if real.requires_grad:
             _copy_hooks(real, placeholder)
             grad = real.grad
-            if grad is not None and is_subclass(grad):
+            if grad is not None and is_compound(grad):
                 self.gradient_before(piece)
             elif self.grads == "all" or (self.grads == "actual" and grad is not None):
                 gradient = like(self.trace, real.detach() if grad is None else grad, f"{name}.grad")
@@ -231,7 +244,13 @@ class Recording(TorchFunctionMode):
 
     def compound(self, real: torch.Tensor, name: str, container: Any, key: Any) -> torch.Tensor:
         check_leaf(real, name)
-        placeholder = with_leaves(real, lambda leaf, path: self.piece(leaf, ".".join((name, *path)), leaf, None))
+        check_sparse(real, name)
+
+        def part(leaf: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
+            place = ([leaf], 0) if is_sparse(real) else (leaf, None)  # a sparse tensor's parts are held by nobody else
+            return self.piece(leaf, ".".join((name, *path)), *place)
+
+        placeholder = with_leaves(real, part)
         made = Compound(real, name, container, key, placeholder, inside=list(leaves_of(placeholder)))
         self.compounds.append(made)
         self.by_id[id(real)] = made
@@ -265,7 +284,7 @@ class Recording(TorchFunctionMode):
         kept: list[Compound | Before] = [*self.given, *self.compounds, *self.before]
         for each in kept:
             for (path, before), (_, now) in zip(each.inside, leaves_of(each.placeholder), strict=True):
-                if now is before:
+                if is_same(now, before):
                     continue
                 if (now.shape, now.dtype) != (before.shape, before.dtype):
                     raise CaptureError(
@@ -371,7 +390,7 @@ class Recording(TorchFunctionMode):
 
     def arrived(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """What was moved from the CPU to where the function computes is a copy, which the function may write."""
-        if self.home.type == "cpu" or not isinstance(result, torch.Tensor) or is_subclass(result):
+        if self.home.type == "cpu" or not isinstance(result, torch.Tensor) or is_compound(result):
             return result
         if result.untyped_storage().data_ptr() not in self.on_cpu:
             return result

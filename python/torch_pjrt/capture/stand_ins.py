@@ -9,7 +9,7 @@ from torch_pjrt.capture.kept import Kept
 from torch_pjrt.capture.wrapped import is_wrapped
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.program.placeholders import DEVICE, make_placeholder
-from torch_pjrt.program.subclasses import is_closed, is_subclass
+from torch_pjrt.program.subclasses import is_closed, is_compound
 
 CPU = torch.device("cpu")
 SINGLE, TUPLE, LIST = range(3)  # how a program hands over its results
@@ -60,7 +60,7 @@ def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     """What a traced tensor is in every call, on the CPU, where it rests on no argument, no state and no random draw."""
     if (
         not isinstance(tensor, torch.Tensor)
-        or is_subclass(tensor)
+        or is_compound(tensor)
         or is_wrapped(tensor)
         or tensor.device.type != "pjrt"
     ):

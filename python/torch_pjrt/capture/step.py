@@ -16,7 +16,7 @@ from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.stand_ins import LIST
 from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.program.shown import new_watcher, watching
-from torch_pjrt.program.subclasses import form_of, is_subclass, leaves
+from torch_pjrt.program.subclasses import form_of, is_compound, leaves
 
 # Programs kept for calls that differ in nothing but shapes, the presence of gradients and param_groups.
 MOST_ENTRIES = 32
@@ -162,7 +162,7 @@ class CompiledStep:
         return captured.hand_over(results)
 
     def capture(self, structure: Any, tensors: Any, args: Any, kwargs: Any) -> Any:
-        if not self.takes_subclasses and any(map(is_subclass, tensors)):
+        if not self.takes_subclasses and any(map(is_compound, tensors)):
             self.takes_subclasses = True
             structure, tensors = _taken_apart(structure, tensors)
         if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode: what eager gives

@@ -21,7 +21,7 @@ from torch_pjrt.files import archive, dynamic, portable, tree
 from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names
 from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
 from torch_pjrt.kernels import libraries
-from torch_pjrt.program.subclasses import is_subclass
+from torch_pjrt.program.subclasses import is_compound, is_sparse
 
 if TYPE_CHECKING:
     from torch_pjrt.files.exporting import Exported
@@ -138,7 +138,7 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _as_tensors(value: Any) -> Any:
     """numpy's arrays as tensors; tensors dense."""
     if isinstance(value, torch.Tensor):
-        return value if is_subclass(value) else value.detach().contiguous()
+        return value if is_compound(value) else value.detach().contiguous()
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
         return torch.as_tensor(value).contiguous()
     return value
@@ -183,8 +183,9 @@ def record_entry(
     tensors: list[tuple[str, torch.Tensor]] = []
     arguments = tree.encode(bound, f"the arguments of '{name}'", tensors)
     for argument, tensor in tensors:
-        if is_subclass(tensor):
-            raise TypeError(f"argument '{argument}' of '{name}' is a {type(tensor).__name__}: give what it is made of")
+        if is_compound(tensor):
+            kind = "sparse tensor" if is_sparse(tensor) else type(tensor).__name__
+            raise TypeError(f"argument '{argument}' of '{name}' is a {kind}: give what it is made of")
         check_dtype(tensor.dtype, f"argument '{argument}' of '{name}'")
     entry = Entry(name, positional, rest, arguments, {})
     for number, (chosen, shaped) in enumerate(dynamic.combinations(by_argument, sizes, tensors)):

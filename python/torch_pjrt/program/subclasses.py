@@ -1,5 +1,5 @@
-"""Tensor subclasses that wrap others (``__tensor_flatten__``), and the plain tensors that they are made of, the
-*leaves*, which are what a program takes and gives."""
+"""Tensors that are made of others: subclasses that wrap them (``__tensor_flatten__``), and sparse tensors. The plain
+tensors in them, the *leaves*, are what a program takes and gives."""
 
 from __future__ import annotations
 
@@ -40,6 +40,31 @@ def is_subclass(value: Any) -> bool:
     return is_traceable_wrapper_subclass(value)
 
 
+def is_compound(value: Any) -> bool:
+    """Is it a tensor that is put together of others: a subclass, or a sparse one?"""
+    if not isinstance(value, torch.Tensor) or is_stand_in(value):
+        return False
+    return is_subclass(value) or (type(value) in PLAIN and is_sparse(value))
+
+
+def sparse_parts_of(value: torch.Tensor) -> tuple[dict[str, Any], Any]:
+    """Indices and values, which share its memory; and what else it is."""
+    inner = value.detach()
+    about = (value.layout, value.is_coalesced() if value.layout == torch.sparse_coo else None)
+    return {name: getattr(inner, name)() for name in SPARSE_PARTS[value.layout]}, about
+
+
+def sparse_of(parts: dict[str, Any], context: Any, size: Any) -> torch.Tensor:
+    """The sparse tensor that has these parts."""
+    layout, is_coalesced = context
+    *indices, values = parts.values()
+    if layout == torch.sparse_coo:
+        made = torch.sparse_coo_tensor(*indices, values, size, is_coalesced=is_coalesced, check_invariants=False)
+    else:
+        made = torch.sparse_compressed_tensor(*indices, values, size, layout=layout, check_invariants=False)
+    return made
+
+
 def is_closed(value: Any) -> bool:
     """Is it a tensor that wraps others and doesn't say which, as a MaskedTensor?"""
     if type(value) in PLAIN or not isinstance(value, torch.Tensor) or is_stand_in(value):
@@ -58,6 +83,8 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
     Raises:
         TypeError: it says what is not so.
     """
+    if is_sparse(value):
+        return sparse_parts_of(value)
     flattened = value.__tensor_flatten__()
     try:
         names, context = flattened
@@ -100,6 +127,8 @@ def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = Non
     Raises:
         TypeError: it fails, or gives something else.
     """
+    if is_sparse(like):
+        return sparse_of(parts, context, like.shape if size is None else size)
     cls = type(like)
     size, stride = (like.shape if size is None else size), (like.stride() if stride is None else stride)
     try:
@@ -124,11 +153,7 @@ def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple
             if isinstance(part, torch.Tensor):
                 yield from leaves_of(part, (*path, name))
         return
-    if is_sparse(value):
-        for name in SPARSE_PARTS[value.layout]:
-            yield (*path, name), getattr(value.detach(), name)()
-        return
-    if not is_subclass(value):
+    if not is_compound(value):
         yield path, value
         return
     for name, part in parts_of(value)[0].items():
@@ -145,13 +170,13 @@ def with_leaves(value: torch.Tensor, put: Callable[[torch.Tensor, tuple[str, ...
     """The same with another tensor in the place of each leaf: ``put(leaf, path)``. ``requires_grad`` stays."""
 
     def made(value: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
-        if not is_subclass(value):
+        if not is_compound(value):
             return put(value, path)
         parts, context = parts_of(value)
         inner = {n: made(p, (*path, n)) if isinstance(p, torch.Tensor) else p for n, p in parts.items()}
         return put_together(value, inner, context)
 
-    if not is_subclass(value):
+    if not is_compound(value):
         return put(value, ())
     with torch.no_grad():
         result = made(value, ())
@@ -178,7 +203,7 @@ def check(value: Any, where: str) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """What of a subclass a program is made for: everything but the values, shapes and dtypes of its leaves."""
+    """What of a compound a program is made for: everything but the values, shapes and dtypes of its leaves."""
 
     cls: type
     parts: tuple[tuple[str, Any], ...]  # names, each with the form of what is there; None: a plain tensor
@@ -194,13 +219,14 @@ class Form:
 
 def form_of(value: Any, sizes: bool = True) -> Form | None:
     """``sizes``: not where they are symbols, which to compare is to guard."""
-    if not is_subclass(value):
+    if not is_compound(value):
         return None
     parts, context = parts_of(value)
     forms = tuple((name, form_of(part, sizes)) for name, part in parts.items())
     if not sizes:
         return Form(type(value), forms, context, (), (), value.dtype, value.requires_grad)
-    return Form(type(value), forms, context, tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
+    stride = () if is_sparse(value) else value.stride()
+    return Form(type(value), forms, context, tuple(value.shape), stride, value.dtype, value.requires_grad)
 
 
 def differences(name: str, old: Form | None, new: Form | None) -> Iterator[str]:
@@ -225,14 +251,15 @@ class Template:
 
     def __init__(self, value: torch.Tensor) -> None:
         self.like = type(value)
-        self.size, self.stride = value.shape, value.stride()
+        self.is_sparse = is_sparse(value)
+        self.size, self.stride = value.shape, () if self.is_sparse else value.stride()
         parts, self.context = parts_of(value)
         self.parts: dict[str, Any] = {n: self._inside(part) for n, part in parts.items()}
 
     @staticmethod
     def _inside(part: Any) -> Any:
         if isinstance(part, torch.Tensor):
-            return Template(part) if is_subclass(part) else None
+            return Template(part) if is_compound(part) else None
         return part
 
     def build(self, leaves: Iterator[torch.Tensor]) -> torch.Tensor:
@@ -241,12 +268,23 @@ class Template:
             parts[name] = next(leaves) if inside is None else inside
             if isinstance(inside, Template):
                 parts[name] = inside.build(leaves)
+        if self.is_sparse:
+            return sparse_of(parts, self.context, self.size)
         result: torch.Tensor = self.like.__tensor_unflatten__(parts, self.context, self.size, self.stride)
         return result
 
 
+def is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """One tensor, or, as a sparse tensor's parts are made when they are asked for, two of the same memory?"""
+    if a is b:
+        return True
+    if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.layout != b.layout or a.shape != b.shape:
+        return False
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride() and a.dtype == b.dtype
+
+
 class Watched:
-    """A subclass among a program's state: ``[None]`` is its form as long as it is made of the tensors that it was made
+    """A compound among a program's state: ``[None]`` is its form as long as it is made of the tensors that it was made
     of then."""
 
     def __init__(self, value: torch.Tensor) -> None:
@@ -255,5 +293,5 @@ class Watched:
 
     def __getitem__(self, _: None) -> Form | None:
         now = [leaf for _, leaf in leaves_of(self.value)]
-        same = len(now) == len(self.leaves) and all(a is b for a, b in zip(now, self.leaves, strict=True))
+        same = len(now) == len(self.leaves) and all(map(is_same, now, self.leaves))
         return self.form if same and form_of(self.value) == self.form else None

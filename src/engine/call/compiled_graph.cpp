@@ -20,7 +20,7 @@ bool CompiledGraph::matches(const std::vector<Given>& given) const {
       continue;
     }
     const c10::TensorImpl& tensor = *given[i].tensor->unsafeGetTensorImpl();
-    if (!form.is_tensor || tensor.sizes() != c10::IntArrayRef(form.sizes) ||
+    if (!form.is_tensor || tensor.layout() != c10::kStrided || tensor.sizes() != c10::IntArrayRef(form.sizes) ||
         tensor.strides() != c10::IntArrayRef(form.strides) || tensor.dtype() != form.dtype ||
         tensor.device() != form.device || tensor.is_conj() != form.conjugate || tensor.is_neg() != form.negative) {
       return false;
