@@ -5,11 +5,10 @@
 #include <ATen/ops/convolution_backward.h>
 #include <c10/core/InferenceMode.h>
 
-#include <algorithm>
 #include <array>
 #include <functional>
 #include <optional>
-#include <vector>
+#include <tuple>
 
 #include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
@@ -22,21 +21,6 @@ using Attributes = xla::ffi::Dictionary;
 
 // Multiplications from which several threads are worth it.
 constexpr int64_t kLargeConvolution = 1 << 20;
-
-// Over the same memory, in which the channels lie last.
-at::Tensor channels_last(const at::Tensor& images) {
-  const c10::IntArrayRef sizes = images.sizes();
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  const auto next = [&](size_t d) {
-    strides[d] = step;
-    step *= sizes[d];
-  };
-  next(1);
-  for (size_t d = sizes.size() - 1; d > 1; --d) next(d);
-  next(0);
-  return images.as_strided(sizes, strides);
-}
 
 c10::IntArrayRef ints(const Attributes& attributes, const char* name) {
   const auto span = *attributes.get<xla::ffi::Span<const int64_t>>(name);
@@ -99,33 +83,38 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
   });
 }
 
-// The gradient of `which` (0: images, 1: weight). What is asked for is not read: it is its own place.
-at::Tensor gradient(size_t which, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                    const Attributes& attributes) {
-  const auto [of_input, of_weight, of_bias] = at::convolution_backward(
-      dy, x, w, std::nullopt, ints(attributes, "stride"), ints(attributes, "padding"), ints(attributes, "dilation"),
-      *attributes.get<bool>("transposed"), ints(attributes, "output_padding"), *attributes.get<int64_t>("groups"),
-      std::array<bool, 3>{which == 0, which == 1, false});
-  return which == 0 ? of_input : of_weight;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+// Of images, weight and bias those that the mask has. What isn't read for them is their own place.
+Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const Attributes& attributes,
+                    std::array<bool, 3> mask) {
+  const int64_t channels = dy.size(1);
+  return at::convolution_backward(dy, x, w, c10::IntArrayRef(channels), ints(attributes, "stride"),
+                                  ints(attributes, "padding"), ints(attributes, "dilation"),
+                                  *attributes.get<bool>("transposed"), ints(attributes, "output_padding"),
+                                  *attributes.get<int64_t>("groups"), mask);
 }
 
 // Operands: the gradient of what the convolution gave, and its weight.
 void do_convolution_of_input(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor dx = channels_last(tensors.results.at(0)), &w = tensors.operands.at(1);
   compute_convolution(tensors.operands.at(0), w, [&] {
-    const at::Tensor dy = channels_last(tensors.operands[0]);
-    dx.copy_(is_for_rows(w, dx, dy) ? gradient(0, dy.contiguous(), tensors.results[0], w, attributes)
-                                    : gradient(0, dy, dx, w, attributes));
+    at::Tensor dy = channels_last(tensors.operands[0]), x = dx;
+    if (is_for_rows(w, dx, dy)) dy = dy.contiguous(), x = tensors.results[0];
+    dx.copy_(std::get<0>(gradients(dy, x, w, attributes, {true, false, false})));
   });
 }
 
-// Operands: the gradient of what the convolution gave, and its images.
+// Operands: the gradient of what the convolution gave, and its images. Results: the gradient of the weight, and of the bias if asked.
 void do_convolution_of_weight(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor& dw = tensors.results.at(0);
   compute_convolution(tensors.operands.at(0), dw, [&] {
     at::Tensor dy = channels_last(tensors.operands[0]), x = channels_last(tensors.operands.at(1));
     if (is_for_rows(dw, x, dy)) dy = dy.contiguous(), x = x.contiguous();
-    dw.copy_(gradient(1, dy, x, dw, attributes));
+    const bool with_bias = tensors.results.size() > 1;
+    const auto [of_x, of_w, of_bias] = gradients(dy, x, dw, attributes, {false, true, with_bias});
+    dw.copy_(of_w);
+    if (with_bias) tensors.results[1].copy_(of_bias);
   });
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include <vector>
+
 namespace tpjrt::kernels {
 namespace {
 
@@ -33,6 +35,20 @@ at::Tensor tensor_over(const ffi::AnyBuffer& buffer) {
   const auto dims = buffer.dimensions();
   const c10::IntArrayRef sizes(dims.begin(), dims.size());
   return at::from_blob(buffer.untyped_data(), sizes, at::TensorOptions(dtype_of(buffer.element_type())));
+}
+
+at::Tensor channels_last(const at::Tensor& images) {
+  const c10::IntArrayRef sizes = images.sizes();
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  const auto next = [&](size_t d) {
+    strides[d] = step;
+    step *= sizes[d];
+  };
+  next(1);
+  for (size_t d = sizes.size() - 1; d > 1; --d) next(d);
+  next(0);
+  return images.as_strided(sizes, strides);
 }
 
 Tensors tensors_of(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {

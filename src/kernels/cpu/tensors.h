@@ -10,6 +10,9 @@ namespace tpjrt::kernels {
 // Over the buffer's memory, row-major. Throws for a dtype that torch lacks.
 at::Tensor tensor_over(const xla::ffi::AnyBuffer& buffer);
 
+// Over the same memory, in which an image's channels lie last (Emit::Orders).
+at::Tensor channels_last(const at::Tensor& images);
+
 // What a handler computes with: `operands`, and `results` to write to. Tensors may not outlive the call.
 struct Tensors {
   std::vector<at::Tensor> operands, results;

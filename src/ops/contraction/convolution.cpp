@@ -130,14 +130,14 @@ Values convolution_backward(Emit& e, const Call& c) {
   if (wanted(1)) {
     if (empty(dy, x))
       grads[1] = e.zeros(w.type);
-    else if (auto done = by.library.of_weight ? by.library.of_weight(e, dy, x, w, g) : std::nullopt)
-      grads[1] = *done;
+    else if (auto done = by.library.of_weight ? by.library.of_weight(e, dy, x, w, g, wanted(2)) : std::nullopt)
+      std::copy(done->begin(), done->end(), grads.begin() + 1);
     else if (g.transposed)
       grads[1] = weight_gradient(e, by, dy, x, g, w.dims());
     else
       grads[1] = weight_gradient(e, by, x, dy, g, w.dims());
   }
-  if (wanted(2)) {
+  if (wanted(2) && grads[2].id < 0) {
     Dims all_but_features = range(1, dy.rank());
     all_but_features[0] = 0;
     grads[2] = e.sum(dy, all_but_features);

@@ -30,11 +30,11 @@ struct ConvolutionLibrary {
   // With its bias, rounded once to `out`.
   std::optional<Value> (*convolution)(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                       const Geometry& g, const Type& out) = nullptr;
-  // The gradients of x and w, from the result's gradient.
+  // From the result's gradient, that of x; and that of w, and the bias's if asked.
   std::optional<Value> (*of_input)(Emit& e, const Value& dy, const Value& x, const Value& w,
                                    const Geometry& g) = nullptr;
-  std::optional<Value> (*of_weight)(Emit& e, const Value& dy, const Value& x, const Value& w,
-                                    const Geometry& g) = nullptr;
+  std::optional<Values> (*of_weight)(Emit& e, const Value& dy, const Value& x, const Value& w, const Geometry& g,
+                                     bool of_bias) = nullptr;
 };
 
 struct Correlation {
@@ -54,8 +54,8 @@ std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w
                                          const Geometry& g, const Type& out);
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                const Geometry& g);
-std::optional<Value> library_gradient_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
-                                                const Geometry& g);
+std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                                  const Geometry& g, bool of_bias);
 
 // The parts of kWhole.
 Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);

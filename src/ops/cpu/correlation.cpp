@@ -315,6 +315,6 @@ Value correlate_kernel(Emit& e, const Value& x, const Value& y, const Motion& m,
 
 const Correlation kCorrelationOnCpu{correlate, correlate_kernel};
 const Correlation kCorrelationWithKernels{
-    correlate, correlate_kernel, {library_convolution, library_gradient_of_input, library_gradient_of_weight}};
+    correlate, correlate_kernel, {library_convolution, library_gradient_of_input, library_gradients_of_weight}};
 
 }  // namespace tpjrt::ops

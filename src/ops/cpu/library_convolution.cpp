@@ -30,14 +30,6 @@ bool is_the_librarys(Part part, const Value& x, const Value& w, const Type& y, c
   return machine.amx && over.elements() / over.dims[1] * w.type.elements() >= kLeast;
 }
 
-// The order in which images lie, the fastest first: with the channels last.
-Dims channels_last(const Value& images) {
-  Dims order{1};
-  for (int64_t d = images.rank() - 1; d > 1; --d) order.push_back(d);
-  order.push_back(0);
-  return order;
-}
-
 std::map<std::string, std::string> attributes_of(const Geometry& g) {
   return {{"stride", hlo::attribute(g.stride)},     {"padding", hlo::attribute(g.padding)},
           {"dilation", hlo::attribute(g.dilation)}, {"output_padding", hlo::attribute(g.output_padding)},
@@ -52,21 +44,23 @@ std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w
   Values operands{x, w};
   if (bias) operands.push_back(*bias);
   return e.call_kernel("torch_pjrt.convolution", operands, {out}, attributes_of(g),
-                       {{channels_last(x)}, {channels_last(x)}})[0];
+                       {{channels_last(x.rank())}, {channels_last(x.rank())}})[0];
 }
 
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                const Geometry& g) {
   if (!is_the_librarys(Part::kOfInput, x, w, dy.type, g)) return {};
   return e.call_kernel("torch_pjrt.convolution_of_input", {dy, w}, {x.type}, attributes_of(g),
-                       {{channels_last(x)}, {channels_last(x)}})[0];
+                       {{channels_last(x.rank())}, {channels_last(x.rank())}})[0];
 }
 
-std::optional<Value> library_gradient_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
-                                                const Geometry& g) {
+std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
+                                                  const Geometry& g, bool of_bias) {
   if (!is_the_librarys(Part::kOfWeight, x, w, dy.type, g)) return {};
-  return e.call_kernel("torch_pjrt.convolution_of_weight", {dy, x}, {w.type}, attributes_of(g),
-                       {{channels_last(x), channels_last(x)}, {}})[0];
+  std::vector<Type> results{w.type};
+  if (of_bias) results.push_back({w.element(), {dy.dim(1)}});
+  const Dims order = channels_last(x.rank());
+  return e.call_kernel("torch_pjrt.convolution_of_weight", {dy, x}, results, attributes_of(g), {{order, order}, {}});
 }
 
 }  // namespace tpjrt::ops

@@ -2,6 +2,8 @@
 //
 // Statistics of half types are computed in f32 from a mean that is subtracted first (two passes), as PyTorch's are.
 // Weights and statistics may have a wider dtype than the input.
+#include "ops/reduction/normalization.h"
+
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
@@ -40,6 +42,9 @@ void check_dtypes(const Call& c) {
 struct Statistics {
   Expression mean, variance;
 };
+
+// Who computes batch norms that use the images' own statistics.
+enum class By : uint8_t { kXla, kLibrary };
 
 Statistics statistics(const Groups& g, const Expression& x) {
   Expression mean = g.mean(x), centered = x - g.full(mean);
@@ -86,15 +91,26 @@ struct BatchNorm {
 
 // All forward batch norms: output, mean, 1 / deviation, and with running statistics their new values, which PyTorch
 // writes in place. The running variance is the unbiased one.
+template <By by>
 Values batch_norm(const BatchNorm& b, bool training) {
   const Call& c = b.c;
   check_dtypes(c);
   const bool running = c.has("running_mean");
   training |= !running;
   Expression x = b.tensor("input"), weight = b.vector("weight", 1), bias = b.vector("bias", 0);
-  Statistics m = training ? statistics(b.groups, x) : Statistics{b.tensor("running_mean"), b.tensor("running_var")};
-  Expression rstd = inverse_deviation(m.variance, b.eps);
-  Expression y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
+  const double n = b.groups.count();
+  Statistics m;
+  Expression rstd, y;
+  std::optional<Values> done;
+  if (by == By::kLibrary && training) done = library_batch_norm(b.e, b.input, weight.value, bias.value, b.eps);
+  if (done) {
+    y = {&b.e, (*done)[0]}, rstd = {&b.e, (*done)[2]};
+    m = {{&b.e, (*done)[1]}, Expression{&b.e, (*done)[3]} * ((n - 1) / n)};
+  } else {
+    m = training ? statistics(b.groups, x) : Statistics{b.tensor("running_mean"), b.tensor("running_var")};
+    rstd = inverse_deviation(m.variance, b.eps);
+    y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
+  }
   Values values{b.give(y, 0)};
   // In evaluation nothing is saved: size 0.
   for (size_t i : {1, 2}) {
@@ -106,7 +122,6 @@ Values batch_norm(const BatchNorm& b, bool training) {
     values.insert(values.end(), {c.tensor("running_mean"), c.tensor("running_var")});
     return values;
   }
-  const double n = b.groups.count();
   const Expression momentum{&b.e, c.scalar(b.e, "momentum", ElementType::kF64)};
   const auto factor = [&](const Expression& x) {
     return x.with(b.e.broadcast_to(b.e.convert(x.value, b.element), m.mean.value.dims()));
@@ -116,38 +131,50 @@ Values batch_norm(const BatchNorm& b, bool training) {
     values.push_back(b.e.as(next.value, c.type(name)));
   };
   moved("running_mean", m.mean);
-  moved("running_var", m.variance * (n / (n - 1)));
+  moved("running_var", done ? Expression{&b.e, (*done)[3]} : m.variance * (n / (n - 1)));
   return values;
 }
 
 // aten::native_batch_norm moves its running statistics without saying so in its schema: they are results 3 and 4 here.
 // aten::_native_batch_norm_legit_functional and .no_stats say what they do.
+template <By by>
 Values native_batch_norm(Emit& e, const Call& c) {
-  Values values = batch_norm(BatchNorm(e, c), c.boolean("training"));
+  Values values = batch_norm<by>(BatchNorm(e, c), c.boolean("training"));
   values.resize(c.results.size());
   return values;
 }
 
 // aten::_native_batch_norm_legit_no_training; _batch_norm_no_update, whose `reserve` is scratch for other backends.
 Values native_batch_norm_no_training(Emit& e, const Call& c) {
-  Values values = batch_norm(BatchNorm(e, c), false);
+  Values values = batch_norm<By::kXla>(BatchNorm(e, c), false);
   values.resize(3);
   if (c.results.size() > 3) values.push_back(e.zeros(e.type_of(c.result(3))));
   return values;
 }
 
 // aten::_batch_norm_with_update_functional: `reserve` again.
+template <By by>
 Values batch_norm_with_update(Emit& e, const Call& c) {
-  Values values = batch_norm(BatchNorm(e, c), true);
+  Values values = batch_norm<by>(BatchNorm(e, c), true);
   values.insert(values.begin() + 3, e.zeros(e.type_of(c.result(3))));
   return values;
 }
 
+template <By by>
 Values batch_norm_gradients(const BatchNorm& b, bool training, std::string_view saved_deviation) {
   const Call& c = b.c;
   Expression x = b.tensor("input"), dy = b.tensor("grad_out"), weight = b.vector("weight", 1);
   Expression mean = b.tensor(training ? "save_mean" : "running_mean");
   Expression rstd = training ? b.tensor(saved_deviation) : inverse_deviation(b.tensor("running_var"), b.eps);
+  if (by == By::kLibrary && training) {
+    const auto done =
+        library_batch_norm_gradients(b.e, c.tensor("grad_out"), b.input, weight.value, mean.value, rstd.value, b.eps);
+    Values asked(3);
+    for (size_t i = 0; done && i < 3; ++i) {
+      if (c.results[i]) asked[i] = b.give({&b.e, (*done)[i]}, i);
+    }
+    if (done) return asked;
+  }
   Expression hat = (x - b.groups.full(mean)) * b.groups.full(rstd), scale = b.groups.full(rstd * weight);
   Values grads(3);
   if (c.results[0]) grads[0] = b.give(training ? normalized_gradient(b.groups, dy, hat, scale) : dy * scale, 0);
@@ -157,13 +184,15 @@ Values batch_norm_gradients(const BatchNorm& b, bool training, std::string_view 
 }
 
 // aten::native_batch_norm_backward
+template <By by>
 Values native_batch_norm_backward(Emit& e, const Call& c) {
-  return batch_norm_gradients(BatchNorm(e, c), c.boolean("train"), "save_invstd");
+  return batch_norm_gradients<by>(BatchNorm(e, c), c.boolean("train"), "save_invstd");
 }
 
 // aten::batch_norm_backward: save_var is 1 / deviation here too.
+template <By by>
 Values batch_norm_backward(Emit& e, const Call& c) {
-  return batch_norm_gradients(BatchNorm(e, c), c.boolean("update"), "save_var");
+  return batch_norm_gradients<by>(BatchNorm(e, c), c.boolean("update"), "save_var");
 }
 
 // --- layer norm -----------------------------------------------------------------------------------------------------
@@ -266,14 +295,20 @@ Values native_group_norm_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_normalization_rules(RuleTable& rules) {
-  rules.add_composite("aten::native_batch_norm", native_batch_norm, kFloats);
-  rules.add_composite("aten::_native_batch_norm_legit_functional", native_batch_norm, kFloats);
-  rules.add_composite("aten::_native_batch_norm_legit.no_stats", native_batch_norm, kFloats);
+  rules.add_composite("aten::native_batch_norm", native_batch_norm<By::kXla>,
+                      {.with_kernels = native_batch_norm<By::kLibrary>}, kFloats);
+  rules.add_composite("aten::_native_batch_norm_legit_functional", native_batch_norm<By::kXla>,
+                      {.with_kernels = native_batch_norm<By::kLibrary>}, kFloats);
+  rules.add_composite("aten::_native_batch_norm_legit.no_stats", native_batch_norm<By::kXla>,
+                      {.with_kernels = native_batch_norm<By::kLibrary>}, kFloats);
   rules.add_composite("aten::_native_batch_norm_legit_no_training", native_batch_norm_no_training, kFloats);
   rules.add_composite("aten::_batch_norm_no_update", native_batch_norm_no_training, kFloats);
-  rules.add_composite("aten::_batch_norm_with_update_functional", batch_norm_with_update, kFloats);
-  rules.add_composite("aten::native_batch_norm_backward", native_batch_norm_backward, kFloats);
-  rules.add_composite("aten::batch_norm_backward", batch_norm_backward, kFloats);
+  rules.add_composite("aten::_batch_norm_with_update_functional", batch_norm_with_update<By::kXla>,
+                      {.with_kernels = batch_norm_with_update<By::kLibrary>}, kFloats);
+  rules.add_composite("aten::native_batch_norm_backward", native_batch_norm_backward<By::kXla>,
+                      {.with_kernels = native_batch_norm_backward<By::kLibrary>}, kFloats);
+  rules.add_composite("aten::batch_norm_backward", batch_norm_backward<By::kXla>,
+                      {.with_kernels = batch_norm_backward<By::kLibrary>}, kFloats);
   rules.add_composite("aten::native_layer_norm", native_layer_norm, kFloats);
   rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
   rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);

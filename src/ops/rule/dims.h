@@ -20,6 +20,14 @@ inline hlo::Dims range(int64_t begin, int64_t end) {
   return dims;
 }
 
+// The order in which images [N, C, ...] lie with the channels last: their dimensions, the fastest first.
+inline hlo::Dims channels_last(int64_t rank) {
+  hlo::Dims order{1};
+  for (int64_t d = rank - 1; d > 1; --d) order.push_back(d);
+  order.push_back(0);
+  return order;
+}
+
 // The positions in a box of these sizes.
 inline int64_t count_of(const hlo::Dims& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
