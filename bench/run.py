@@ -30,6 +30,7 @@ MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
 NAMED_ONLY = [
     "large_networks",
     "memory",
+    "models",
     "compile",
     "compile_models",
     "composites",
@@ -53,6 +54,7 @@ MODULES = {
     "costs": "tiers.costs",
     "floor": "tiers.floor",
     "parallel": "world.parallel",
+    "models": "whole_models",  # models/ has those themselves
     "products": "kernels.products",
     "sparse": "sparse_matrices",
 }

@@ -35,18 +35,18 @@ WORKER = Path(__file__).resolve().parent / "worker.py"
 class Worker:
     """A process that measures the units that it is given, one after the other."""
 
-    def __init__(self) -> None:
-        processor = os.environ.get("TORCH_PJRT_BENCH_PROCESSOR", str(max(os.sched_getaffinity(0))))
+    def __init__(self, script: Path | None = None, threads: int = 1) -> None:
+        last = ",".join(map(str, sorted(os.sched_getaffinity(0))[-threads:]))
         self.process = subprocess.Popen(
-            ["taskset", "-c", processor, sys.executable, WORKER],
+            ["taskset", "-c", os.environ.get("TORCH_PJRT_BENCH_PROCESSOR", last), sys.executable, script or WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_PJRT_CACHE": "0", "GLIBC_TUNABLES": MALLOC},
+            env={**os.environ, "OMP_NUM_THREADS": str(threads), "TORCH_PJRT_CACHE": "0", "GLIBC_TUNABLES": MALLOC},
         )
         self.done = 0
 
-    def measure(self, unit: Unit, limit: float = LIMIT) -> dict[str, Any]:
+    def measure(self, unit: tuple[str | int, ...], limit: float = LIMIT) -> dict[str, Any]:
         """What it says of the unit: "timed", or why there is nothing in "left_out"."""
         assert self.process.stdin
         assert self.process.stdout

@@ -1,0 +1,112 @@
+"""Ten models at batch 4, and GPT-2 and a Llama-like one decoding, prefilling 512 tokens and learning, in float32 and in
+bfloat16 (autocast), with two threads: ours over the faster of Inductor and frozen Inductor, a training step over eager.
+
+What was measured is kept in bench/out/models.jsonl on the way, a line for each (model, what, dtype), and a later run
+goes on from there: remove the file to measure anew, or name what is. Each model is run by a process of its own, which
+may hang or die: then that is what its line says. TORCH_PJRT_BENCH_MODELS names some of the models (these are measured
+once more), TORCH_PJRT_BENCH_DTYPES some of the dtypes, TORCH_PJRT_BENCH_SECONDS ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ops.kept import ROOT
+
+from machine import facts
+from measure import Result
+from ops import Worker, named
+
+MODELS = (
+    "resnet18",
+    "resnet50",
+    "resnext50",
+    "alexnet",
+    "mobilenet_v2",
+    "mnasnet",
+    "squeezenet",
+    "vgg16",
+    "vit",
+    "bert",
+)
+LANGUAGE = ("gpt2", "llama")
+DTYPES = ("float32", "bfloat16")
+INFERENCE, STEP, PREFILL, DECODE = "inference", "training step", "prefill", "decode"
+TARGETS = {INFERENCE: 1.2, STEP: 1.15}  # of one model
+KEPT = ROOT / "bench/out/models.jsonl"
+WORKER = Path(__file__).resolve().parent / "worker.py"
+THREADS = 2
+LIMIT = 420.0  # seconds for one line: Inductor compiles twice
+
+
+class Unit(NamedTuple):
+    model: str
+    what: str
+    dtype: str
+
+
+def units() -> list[Unit]:
+    chosen = os.environ.get("TORCH_PJRT_BENCH_MODELS")
+    dtypes = named(os.environ.get("TORCH_PJRT_BENCH_DTYPES"), DTYPES)
+    whats = [(model, what) for model in named(chosen, MODELS) for what in (INFERENCE, STEP)]
+    whats += [(model, what) for model in named(chosen, LANGUAGE) for what in (DECODE, PREFILL, STEP)]
+    return [Unit(model, what, dtype) for dtype in dtypes for model, what in whats]
+
+
+def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
+    """Of each the last."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
+
+
+def result(unit: Unit, seconds: dict[str, float]) -> Result:
+    others = ("eager",) if unit.what == STEP else ("Inductor", "Inductor, frozen")
+    against = min((way for way in others if way in seconds), key=seconds.__getitem__)
+    ours, best = seconds["ours"], seconds[against]
+    return Result(", ".join(unit), ours, best, ours / best, TARGETS.get(unit.what), against=against)
+
+
+def means(found: dict[Unit, Result]) -> list[Result]:
+    """Geometric ones, of the models' ratios."""
+    ratios: dict[tuple[str, str], list[Result]] = {}
+    for unit, one in found.items():
+        ratios.setdefault((unit.what, unit.dtype), []).append(one)
+    made = []
+    for (what, dtype), some in ratios.items():
+        ours, reference = (
+            math.exp(sum(map(math.log, x)) / len(some))
+            for x in zip(*[(r.ours, r.reference) for r in some], strict=True)
+        )
+        made.append(
+            Result(f"mean of {len(some)}, {what}, {dtype}", ours, reference, ours / reference, 1.0, against="as above")
+        )
+    return made
+
+
+def measure() -> list[Result]:
+    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
+    done = {} if os.environ.get("TORCH_PJRT_BENCH_MODELS") else kept()
+    left = [unit for unit in units() if "seconds" not in done.get(unit, {})]
+    KEPT.parent.mkdir(exist_ok=True)
+    machine = facts()
+    for i, unit in enumerate(left):
+        if time.monotonic() > ends:
+            print(f"{len(left) - i} of {len(left)} are left for the next run", file=sys.stderr)
+            break
+        worker = Worker(WORKER, threads=THREADS)
+        answer = worker.measure(unit, LIMIT)
+        worker.end()
+        with KEPT.open("a") as file:
+            file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
+    told = kept()
+    for unit in units():
+        if "left_out" in told.get(unit, {}):
+            print(f"{', '.join(unit)}: {told[unit]['left_out']}", file=sys.stderr)
+    found = {unit: result(unit, told[unit]["seconds"]) for unit in units() if "seconds" in told.get(unit, {})}
+    return [*found.values(), *means(found)]

@@ -1,0 +1,125 @@
+"""Measures what it is told: a line of JSON in, (model, what, dtype), a line out, the least seconds of each way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+import decode  # noqa: E402
+import torch  # noqa: E402
+
+from measure import in_turns  # noqa: E402
+from models.catalogue import Case, case  # noqa: E402
+
+BATCH, TOKENS, ROUNDS, TURN = 4, 512, 9, 0.3
+Run = Callable[[], object]
+Compiled = Callable[[torch.nn.Module], Callable[..., Any]]
+
+
+def cast(dtype: str) -> contextlib.AbstractContextManager[object]:
+    return torch.autocast("cpu", torch.bfloat16) if dtype == "bfloat16" else contextlib.nullcontext()
+
+
+def inference(made: Case, compiled: Compiled, dtype: str) -> Run:
+    call = compiled(made.model.eval())
+
+    def run() -> None:
+        with torch.no_grad(), cast(dtype):
+            Case.output(call, made.inputs)  # type: ignore[arg-type]
+
+    return run
+
+
+def step(made: Case, compiled: Compiled, dtype: str) -> Run:
+    call = compiled(made.model.train())
+    optimizer = torch.optim.SGD(made.model.parameters(), lr=1e-4, momentum=0.9)
+
+    def run() -> None:
+        optimizer.zero_grad()
+        with cast(dtype):
+            loss = made.loss(Case.output(call, made.inputs).float(), made.target)  # type: ignore[arg-type]
+        loss.backward()
+        optimizer.step()
+
+    return run
+
+
+def prefill(made: Case, compiled: Compiled, dtype: str) -> Run:
+    tokens = torch.randint(0, made.model.config.vocab_size, (1, TOKENS))
+    return inference(Case(made.model, (tokens,), made.target), compiled, dtype)
+
+
+def one_token(made: Case, compiled: Compiled, dtype: str) -> Run:
+    with cast(dtype):
+        work = decode.step(made.model, compiled)
+
+    def run() -> None:
+        with cast(dtype):
+            work()
+
+    return run
+
+
+KINDS = {"inference": inference, "training step": step, "prefill": prefill, "decode": one_token}
+
+
+def through(backend: str, *, frozen: bool = False) -> Compiled:
+    from torch._inductor import config
+
+    def compiled(model: torch.nn.Module) -> Callable[..., Any]:
+        call = torch.compile(model, backend=backend, dynamic=False)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with config.patch(freezing=frozen):
+                return call(*args, **kwargs)
+
+        return run if frozen else call
+
+    return compiled
+
+
+def ways(what: str) -> dict[str, Compiled]:
+    found: dict[str, Compiled] = {"eager": lambda model: model, "ours": through("pjrt")}
+    if what != "training step":
+        found |= {"Inductor": through("inductor"), "Inductor, frozen": through("inductor", frozen=True)}
+    return found
+
+
+def timed(name: str, what: str, dtype: str) -> dict[str, float]:
+    calls: dict[str, Run] = {}
+    for way, compiled in ways(what).items():
+        torch._dynamo.reset()
+        calls[way] = KINDS[what](case(name, batch=BATCH), compiled, dtype)
+        calls[way]()
+        calls[way]()
+    return {way: min(taken) for way, taken in in_turns(calls, rounds=ROUNDS, turn=TURN).items()}
+
+
+def answer(unit: list[Any]) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return {"seconds": timed(*unit)}
+    except Exception as error:
+        return {"left_out": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what models print
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
