@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests import fresh
 from tests.sparse.layouts import CPU, DEVICE, assert_same, name
 
 Program = Callable[[torch.Tensor, torch.Tensor], Any]
@@ -216,3 +217,22 @@ def test_other_counts_are_mostly_no_other_programs() -> None:
         sizes.append((a @ b)._nnz())
     assert len(set(sizes)) > 8
     assert torch_pjrt.metrics()["graphs_compiled"] <= 8
+
+
+WITHOUT_KERNELS = """
+import torch, torch_pjrt
+torch.manual_seed(0)
+a, b = ((torch.rand(30, 30) < 0.2) * torch.randn(30, 30) for _ in range(2))
+x, y = (one.to_sparse_csr().to("pjrt") for one in (a, b))
+torch.testing.assert_close((x @ y).cpu().to_dense(), a @ b)
+torch.testing.assert_close((x + y).cpu().to_dense(), a + b)
+mask = (torch.randn(30, 2) @ torch.randn(2, 30)).to("pjrt")
+torch.testing.assert_close(mask.sparse_mask(x).cpu().to_dense(), mask.cpu() * (a != 0))
+assert torch_pjrt.metrics()["host_fallbacks"] == {}, torch_pjrt.metrics()["host_fallbacks"]
+print("right")
+"""
+
+
+def test_where_no_kernel_of_the_cpus_is_called(server: fresh.Server) -> None:
+    (told,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_KERNELS": "0"}))
+    assert told.out.strip() == "right"

@@ -1,15 +1,24 @@
 // Products of two sparse matrices, and what they share with other ops on rows that are picked.
 #include "device/sparse/matrices.h"
 
-#include <ATen/ops/_convert_indices_from_coo_to_csr.h>
+#include <ATen/Context.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/resize_as_sparse.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
 
+#include <algorithm>
+
+#include "device/sized/runs.h"
 #include "device/sized/sized.h"
 #include "device/sparse/coordinates.h"
 #include "device/sparse/product.h"
@@ -27,23 +36,104 @@ struct ByRows {
   at::Tensor ends, columns, values;
 };
 
+// Where the rows of sorted ones end. (PyTorch's op of that has a kernel on the CPU only.)
+at::Tensor ends_of(const at::Tensor& rows, int64_t count, c10::ScalarType indices) {
+  return at::searchsorted(rows.contiguous(), at::arange(count + 1, rows.options())).to(indices);
+}
+
 ByRows by_rows_of(const at::Tensor& matrix) {
   if (matrix.layout() == c10::kSparseCsr) {
     return {matrix.crow_indices().to(c10::kLong), matrix.col_indices().to(c10::kLong), matrix.values()};
   }
   const at::Tensor all = coo_of(matrix).coalesce();
-  const at::Tensor ends = at::_convert_indices_from_coo_to_csr(all._indices().select(0, 0), all.size(0));
+  const at::Tensor ends = ends_of(all._indices().select(0, 0), all.size(0), c10::kLong);
   return {ends, all._indices().select(0, 1), all._values()};
+}
+
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+// torch_pjrt::sparse_matmul: the product of two CSR matrices, of `columns` columns: where its rows end, and the columns and values of the
+// elements, of which there are at most `size`; what is behind them is 0.
+Three matmul_meta(const at::Tensor& a_ends, const at::Tensor& /*a_columns*/, const at::Tensor& a_values,
+                  const at::Tensor& /*b_ends*/, const at::Tensor& b_columns, const at::Tensor& /*b_values*/,
+                  int64_t /*columns*/, int64_t size) {
+  return {at::empty_like(a_ends), at::empty({size}, b_columns.options()), at::empty({size}, a_values.options())};
+}
+
+Three matmul_composite(const at::Tensor& a_ends, const at::Tensor& a_columns, const at::Tensor& a_values,
+                       const at::Tensor& b_ends, const at::Tensor& b_columns, const at::Tensor& b_values,
+                       int64_t columns, int64_t size) {
+  const int64_t rows = a_ends.size(0) - 1;
+  const at::Tensor row = rows_and_columns({a_ends, a_columns, {}}, c10::kSparseCsr).first;
+  const at::Tensor begins = b_ends.index_select(0, a_columns);
+  const Spread terms = spread(b_ends.index_select(0, a_columns.add(1)).sub(begins), size);
+  const at::Tensor other = begins.index_select(0, terms.of).add(terms.within);
+  const at::Tensor product = a_values.index_select(0, terms.of).mul(b_values.index_select(0, other));
+  const at::Tensor place = row.index_select(0, terms.of).mul(columns).add(b_columns.index_select(0, other));
+  const auto [places, order] = at::where(terms.is_one, place, rows * columns).sort(/*stable=*/true, 0, false);
+  const at::Tensor is_one = places.lt(rows * columns), is_first = starts_of(places).logical_and(is_one);
+  const at::Tensor number = is_first.to(c10::kLong).cumsum(0).sub(1);  // of the element
+  const at::Tensor values = summed_at(number, where_chosen(is_one, product.index_select(0, order)), size);
+  const at::Tensor firsts = at::where(is_first, places, 0);
+  const at::Tensor found = at::zeros({size}, places.options()).index_add(0, number, firsts);
+  const at::Tensor counts = at::zeros({rows + 1}, places.options())
+                                .index_add(0, firsts.div(columns, "floor").add(1), is_first.to(c10::kLong));
+  return {counts.cumsum(0), found.remainder(columns), values};
+}
+
+// MKL's, whose rows are in no order.
+Three matmul_on_cpu(const at::Tensor& a_ends, const at::Tensor& a_columns, const at::Tensor& a_values,
+                    const at::Tensor& b_ends, const at::Tensor& b_columns, const at::Tensor& b_values, int64_t columns,
+                    int64_t size) {
+  if (!at::hasMKL()) {
+    return matmul_composite(a_ends, a_columns, a_values, b_ends, b_columns, b_values, columns, size);
+  }
+  const int64_t rows = a_ends.size(0) - 1, inner = b_ends.size(0) - 1;
+  const auto csr = [](const at::Tensor& ends, const at::Tensor& plain, const at::Tensor& values, int64_t m, int64_t n) {
+    return at::_sparse_compressed_tensor_unsafe(ends.contiguous(), plain.contiguous(), values.contiguous(), {m, n},
+                                                values.options().layout(c10::kSparseCsr));
+  };
+  const at::Tensor product =
+      at::mm(csr(a_ends, a_columns, a_values, rows, inner), csr(b_ends, b_columns, b_values, inner, columns));
+  const at::Tensor ends = product.crow_indices(), given = product.col_indices(), values = product.values();
+  const int64_t count = given.numel();
+  at::Tensor order = at::arange(count, given.options());
+  const auto *end = ends.const_data_ptr<int64_t>(), *column = given.const_data_ptr<int64_t>();
+  auto* number = order.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows; ++i) {
+    std::sort(number + end[i], number + end[i + 1], [&](int64_t x, int64_t y) { return column[x] < column[y]; });
+  }
+  at::Tensor sorted = at::zeros({size}, given.options()), sorted_values = at::zeros({size}, values.options());
+  at::Tensor some = sorted.narrow(0, 0, count), some_values = sorted_values.narrow(0, 0, count);
+  at::index_select_out(some, given, 0, order);
+  at::index_select_out(some_values, values, 0, order);
+  return {ends, sorted, sorted_values};
+}
+
+TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
+  m.def(
+      "sparse_matmul(Tensor a_ends, Tensor a_columns, Tensor a_values, Tensor b_ends, Tensor b_columns, Tensor "
+      "b_values, "
+      "int columns, int size) -> (Tensor ends, Tensor columns, Tensor values)");
+}
+TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) { m.impl("sparse_matmul", TORCH_FN(matmul_meta)); }
+TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) { m.impl("sparse_matmul", TORCH_FN(matmul_on_cpu)); }
+TORCH_LIBRARY_IMPL(torch_pjrt, CompositeExplicitAutograd, m) { m.impl("sparse_matmul", TORCH_FN(matmul_composite)); }
+TORCH_LIBRARY_IMPL(torch_pjrt, PrivateUse1, m) {
+  m.impl("sparse_matmul", torch::CppFunction::makeFromBoxedFunction<&record_whole>());
 }
 
 }  // namespace
 
-Spread spread(const at::Tensor& counts) {
+Spread spread(const at::Tensor& counts, std::optional<int64_t> size) {
   Spread all;
-  const at::Tensor ends = counts.cumsum(0);
-  all.count = ends.select(0, -1).item<int64_t>();
-  const at::Tensor number = at::arange(rounded_size(all.count, INT64_MAX), ends.options());
-  all.is_one = number.lt(all.count);
+  const at::Tensor ends = counts.cumsum(0), last = ends.select(0, -1);
+  if (!size) {
+    all.count = last.item<int64_t>();
+    size = rounded_size(all.count, INT64_MAX);
+  }
+  const at::Tensor number = at::arange(*size, ends.options());
+  all.is_one = number.lt(last);
   all.of = at::searchsorted(ends, number, /*out_int32=*/false, /*right=*/true).clamp_max(counts.size(0) - 1);
   const at::Tensor begin = ends.sub(counts).index_select(0, all.of), most = counts.index_select(0, all.of).sub(1);
   all.within = number.sub(begin).minimum(most).clamp_min(0);
@@ -52,7 +142,7 @@ Spread spread(const at::Tensor& counts) {
 
 at::Tensor csr_of(const at::Tensor& coalesced, c10::ScalarType indices) {
   const at::Tensor rows = coalesced._indices().select(0, 0), columns = coalesced._indices().select(0, 1);
-  const at::Tensor ends = at::_convert_indices_from_coo_to_csr(rows, coalesced.size(0), indices == c10::kInt);
+  const at::Tensor ends = ends_of(rows, coalesced.size(0), indices);
   return at::_sparse_compressed_tensor_unsafe(ends, columns.to(indices, /*non_blocking=*/false, /*copy=*/true),
                                               coalesced._values(), coalesced.sizes(),
                                               coalesced.options().layout(c10::kSparseCsr));
@@ -74,20 +164,24 @@ at::Tensor& give(const at::Tensor& result, at::Tensor& out) {
 }
 
 at::Tensor product_of_sparse(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = coo_of(a);
-  const ByRows right = by_rows_of(b);
+  const ByRows left = by_rows_of(a), right = by_rows_of(b);
   const std::vector<int64_t> sizes{a.size(0), b.size(1)};
-  if (left._nnz() == 0 || right.columns.size(0) == 0) return no_elements(sizes, left._values().options());
-  const at::Tensor rows = left._indices().select(0, 0), inner = left._indices().select(0, 1);
-  const at::Tensor begins = right.ends.index_select(0, inner);
-  const Spread terms = spread(right.ends.index_select(0, inner.add(1)).sub(begins));
-  if (terms.count == 0) return no_elements(sizes, left._values().options());
-  const at::Tensor other = begins.index_select(0, terms.of).add(terms.within);
-  const at::Tensor product = left._values().index_select(0, terms.of).mul(right.values.index_select(0, other));
-  const at::Tensor indices = at::stack({rows.index_select(0, terms.of), right.columns.index_select(0, other)});
-  return at::_sparse_coo_tensor_unsafe(indices, where_chosen(terms.is_one, product), sizes,
-                                       product.options().layout(c10::kSparse))
-      .coalesce();
+  const auto none = [&] { return no_elements(sizes, left.values.options()); };
+  if (left.columns.size(0) == 0 || right.columns.size(0) == 0) return none();
+  const at::Tensor terms = right.ends.diff().index_select(0, left.columns).sum();
+  const int64_t most = terms.item<int64_t>();
+  if (most == 0) return none();
+  const auto [ends, columns, values] =
+      call_own<std::tuple<at::Tensor, at::Tensor, at::Tensor>, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+               const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, int64_t>(
+          "torch_pjrt::sparse_matmul", left.ends, left.columns, left.values, right.ends, right.columns, right.values,
+          b.size(1), rounded_size(most, INT64_MAX));
+  const int64_t count = ends.select(0, -1).item<int64_t>(), kept = rounded_size(count, columns.size(0));
+  const Parts parts{ends, columns.narrow(0, 0, kept).clone(), values.narrow(0, 0, kept).clone()};
+  const at::Tensor rows = rows_and_columns(parts, c10::kSparseCsr).first;
+  return at::_sparse_coo_tensor_unsafe(at::stack({rows, parts.plain}).narrow(1, 0, count),
+                                       parts.values.narrow(0, 0, count), sizes, values.options().layout(c10::kSparse))
+      ._coalesced_(true);
 }
 
 }  // namespace tpjrt::device

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace tpjrt::device {
 
 // Of each of `counts` (n) so many, one after another: `of` says whose, `within` which of these. Both are of the count rounded up; what is
@@ -11,8 +13,8 @@ struct Spread {
   at::Tensor of, within, is_one;
   int64_t count = 0;
 };
-// `n` isn't 0. Reads the count.
-Spread spread(const at::Tensor& counts);
+// `n` isn't 0. Reads the count, but where a size is given that it is not above; `count` stays 0 then.
+Spread spread(const at::Tensor& counts, std::optional<int64_t> size = std::nullopt);
 
 // A CSR matrix of a coalesced COO one's elements, with indices of that dtype.
 at::Tensor csr_of(const at::Tensor& coalesced, c10::ScalarType indices);
