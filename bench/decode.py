@@ -32,6 +32,8 @@ def step(
 
     @torch.no_grad()
     def work() -> object:
+        for layer in cache.layers:  # it counts the calls, and would be full after some
+            layer.cumulative_length.fill_(position)
         return call(token, past_key_values=cache, cache_position=at).logits
 
     return work

@@ -1,5 +1,6 @@
 """Ten models at batch 4, and GPT-2 and a Llama-like one decoding, prefilling 512 tokens and learning, in float32 and in
-bfloat16 (autocast), with two threads: ours over the faster of Inductor and frozen Inductor, a training step over eager.
+bfloat16 (autocast; a model that decodes is of it), with two threads: ours over the faster of Inductor and frozen
+Inductor, a training step over eager.
 
 What was measured is kept in bench/out/models.jsonl on the way, a line for each (model, what, dtype), and a later run
 goes on from there: remove the file to measure anew, or name what is. Each model is run by a process of its own, which
