@@ -14,6 +14,7 @@
 #include "device/tensor/access.h"
 #include "engine/memory/outside_memory.h"
 #include "graph/errors.h"
+#include "ops/cpu/machine.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -46,10 +47,12 @@ bool is_wrong_on_the_cpu(const Signature& s) {
          s.name.starts_with("aten::_scaled_mm");
 }
 
-// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32.
+// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by tiles
+// (Note [Whose convolutions]).
 bool sums_in_16_bits(const Signature& s) {
-  return s.name.find("convolution") != std::string::npos && s.mutated.empty() && !s.operands.empty() &&
-         c10::isReducedFloatingType(s.operands[0]->dtype);
+  if (s.name.find("convolution") == std::string::npos || !s.mutated.empty() || s.operands.empty()) return false;
+  const c10::ScalarType dtype = s.operands[0]->dtype;
+  return c10::isReducedFloatingType(dtype) && !(dtype == c10::kBFloat16 && ops::Machine::here().amx);
 }
 
 bool has_kernel(const Signature& s) {
