@@ -161,34 +161,51 @@ at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& pla
   return left.mul(right).sum(1).to(dtype);
 }
 
-// PyTorch's kernel, a row in one thread.
-at::Tensor sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor pattern =
-      at::_sparse_compressed_tensor_unsafe(ends, column, at::zeros({column.size(0)}, a.options()),
-                                           {a.size(0), b.size(1)}, a.options().layout(c10::kSparseCsr));
-  return at::sparse_sampled_addmm(pattern, a, b, /*beta=*/0).values();
+// PyTorch's kernel, a row in one thread. It adds to what is there, in place: so it copies no indices.
+void sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
+                     const at::Tensor& out) {
+  at::Tensor there = at::_sparse_compressed_tensor_unsafe(ends, column, out.zero_(), {a.size(0), b.size(1)},
+                                                          a.options().layout(c10::kSparseCsr));
+  at::sparse_sampled_addmm_out(there, there, a, b);
 }
 
-at::Tensor sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b) {
+void sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
+                 const at::Tensor& out) {
   check_bounds(row, a.size(0), "row");
   check_bounds(column, b.size(1), "column");
-  if (is_sorted(row)) return sampled_by_rows(at::_convert_indices_from_coo_to_csr(row, a.size(0)), column, a, b);
+  if (is_sorted(row)) {
+    return sampled_by_rows(at::_convert_indices_from_coo_to_csr(row, a.size(0)), column, a, b, out);
+  }
   const auto [order, ends] = by_rows(row, a.size(0));
-  const at::Tensor sorted = sampled_by_rows(ends, column.index_select(0, order), a, b);
-  return at::empty_like(sorted).index_copy_(0, order.to(c10::kLong), sorted);
+  const at::Tensor sorted = at::empty_like(out);
+  sampled_by_rows(ends, column.index_select(0, order), a, b, sorted);
+  out.index_copy_(0, order.to(c10::kLong), sorted);
+}
+
+at::Tensor& sampled_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
+                               const at::Tensor& b, c10::string_view layout, at::Tensor& out) {
+  const c10::Layout kind = layout_of(layout);
+  const bool has_kernel = is_fast(a.scalar_type()) && !c10::isComplexType(a.scalar_type()) && plain.numel() > 0 &&
+                          kind != c10::kSparseBsr && kind != c10::kSparseBsc;
+  if (!has_kernel) return out.copy_(sampled_composite(compressed, plain, a, b, layout));
+  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
+  const bool is_csr = kind == c10::kSparseCsr;
+  if (kind == c10::kSparse) {
+    sampled_coo(ends, inner, a, b, out);
+  } else if (is_csr) {
+    check_bounds(inner, b.size(1), "column");
+    sampled_by_rows(ends, inner, a, b, out);
+  } else {
+    check_bounds(inner, a.size(0), "row");
+    sampled_by_rows(ends, inner, b.t(), a.t(), out);  // (a b)ᵀ = bᵀ aᵀ
+  }
+  return out;
 }
 
 at::Tensor sampled_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
                           const at::Tensor& b, c10::string_view layout) {
-  const c10::Layout kind = layout_of(layout);
-  const bool has_kernel = is_fast(a.scalar_type()) && !c10::isComplexType(a.scalar_type()) && plain.numel() > 0 &&
-                          kind != c10::kSparseBsr && kind != c10::kSparseBsc;
-  if (!has_kernel) return sampled_composite(compressed, plain, a, b, layout);
-  const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
-  if (kind == c10::kSparse) return sampled_coo(ends, inner, a, b);
-  const bool is_csr = kind == c10::kSparseCsr;
-  check_bounds(inner, is_csr ? b.size(1) : a.size(0), is_csr ? "column" : "row");
-  return is_csr ? sampled_by_rows(ends, inner, a, b) : sampled_by_rows(ends, inner, b.t(), a.t());  // (a b)ᵀ = bᵀ aᵀ
+  at::Tensor out = at::empty({plain.size(0)}, a.options());
+  return sampled_out_on_cpu(compressed, plain, a, b, layout, out);
 }
 
 TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
@@ -201,6 +218,9 @@ TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
   m.def(
       "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout) -> "
       "Tensor");
+  m.def(
+      "sparse_sampled_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout, *, "
+      "Tensor(a!) out) -> Tensor(a!)");
 }
 TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) {
   m.impl("sparse_mm", TORCH_FN(mm_meta));
@@ -210,6 +230,7 @@ TORCH_LIBRARY_IMPL(torch_pjrt, CPU, m) {
   m.impl("sparse_mm", TORCH_FN(mm_on_cpu));
   m.impl("sparse_mm.out", TORCH_FN(mm_out_on_cpu));
   m.impl("sparse_sampled_mm", TORCH_FN(sampled_on_cpu));
+  m.impl("sparse_sampled_mm.out", TORCH_FN(sampled_out_on_cpu));
 }
 TORCH_LIBRARY_IMPL(torch_pjrt, CompositeExplicitAutograd, m) {
   m.impl("sparse_mm", TORCH_FN(mm_composite));
