@@ -69,6 +69,7 @@ __all__: list[str] = [
     "mark_read_only",
     "metrics",
     "most_devices",
+    "newest_node_id",
     "node_id",
     "per_rank",
     "placeholders_below",
@@ -516,6 +517,7 @@ def make_composites(arg0: bool, arg1: collections.abc.Set[str], arg2: collection
 def mark_read_only(arg0: typing.Any) -> None: ...
 def metrics() -> dict[str, typing.Any]: ...
 def most_devices() -> int: ...
+def newest_node_id() -> int: ...
 def node_id(arg0: torch.Tensor) -> int | None:
     """
     nodes are numbered as they are recorded; 0: it was computed already; None: it is a placeholder, or has no value

@@ -230,6 +230,10 @@ PYBIND11_MODULE(_C, m) {
     const graph::Value& value = device::storage_of(tensor)->cell.value();
     return value && !value.is_leaf();
   });
+  m.def("newest_node_id", [] {
+    const std::lock_guard lock(graph::graph_lock());
+    return graph::newest_id();
+  });
   m.def(
       "node_id",
       [](const at::Tensor& tensor) -> std::optional<uint64_t> {

@@ -197,3 +197,29 @@ def test_what_an_optimizer_holds_does_not_concern_a_call_without_gradients() -> 
     call = torch_pjrt.jit(evaluate, (x,))
     model[0].weight = nn.Parameter(torch.ones(4, 3))
     torch.testing.assert_close(call(x), model(x).detach())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_waits_is_state_after_a_step_without_any(fails: bool) -> None:
+    """Plain SGD keeps no state: each of its steps is a first one, and in a capture it has to end, too."""
+    p = torch.zeros(1, device="pjrt", requires_grad=True)
+    optimizer = torch.optim.SGD([p], 0.1)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        (p * 2).sum().backward()
+        if fails:
+            optimizer.param_groups[0].pop("lr")
+        optimizer.step()
+
+    if fails:
+        with pytest.raises(KeyError, match="lr"):
+            torch_pjrt.compile_step(train)()
+    else:
+        torch_pjrt.compile_step(train)()
+    scale = torch.full((1,), 3.0, device="pjrt")
+    multiply = torch_pjrt.compile_step(lambda x: x * scale)
+    one = torch.ones(1, device="pjrt")
+    assert multiply(one).item() == 3
+    scale.mul_(2)
+    assert multiply(one).item() == 6

@@ -64,7 +64,7 @@ def test_techniques(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "techniques", what))[-1] == what
 
 
-@pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps"])
+@pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps", "branches", "threads"])
 def test_compiling(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "compiling", what)) == what
 

@@ -71,7 +71,27 @@ def _serve_new_groups() -> None:
     distributed_c10d._new_process_group_helper = _new_process_group_helper
 
 
+def _refuse_captured_ddp() -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    inner = DistributedDataParallel._pre_forward
+
+    @functools.wraps(inner)
+    def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if _C.tracing() and torch.is_grad_enabled() and self.require_backward_grad_sync:
+            raise NotImplementedError(
+                "compile_step, jit and export of a DistributedDataParallel module that trains: its reducer adds up "
+                "gradients by hooks, which a captured backward has not. Capture the module within, and add up the "
+                "gradients by torch.distributed.all_reduce; or leave the capture out: what is recorded between two "
+                "reads is one program already"
+            )
+        return inner(self, *inputs, **kwargs)
+
+    DistributedDataParallel._pre_forward = _pre_forward
+
+
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, devices=["pjrt"])
         _serve_new_groups()
+        _refuse_captured_ddp()

@@ -72,7 +72,10 @@ def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
 def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """A step of training ends here, so what is pending for its parameters is started, and then what is pending beside.
     Each step is then the same graph, however seldom the loss is read."""
-    if torch.compiler.is_compiling() or _C.tracing():
+    if torch.compiler.is_compiling():
+        return
+    if _C.tracing():  # its calls run with the trace
+        _C.end_optimizer_step([])
         return
     _C.end_optimizer_step([p for group in optimizer.param_groups for p in plain_parameters(group)])
 

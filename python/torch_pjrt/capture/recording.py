@@ -193,7 +193,8 @@ class Recording(TorchFunctionMode):
         self.on_cpu: set[int] = set()  # the memory of placeholders for tensors of the CPU
         self.constants: dict[int, torch.UntypedStorage] = {}  # what calls made of values, anew in each call
         self.made = Made(self.trace.reached)
-        self.start = _C.node_id(torch.zeros((), device=DEVICE)) or 0
+        _C.end_optimizer_step([])  # of one whose step raised: what it began is data, which was there before
+        self.start = _C.newest_node_id()
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
         """The arguments of the call come first, before any piece of state."""

@@ -20,15 +20,19 @@ from torch_pjrt.distributed.rank import PerRank, select
 
 
 class _OfAllShards(TorchDispatchMode):
-    """Random ops are called once for each of the `shards`, and a rank takes what its `index` says."""
+    """Random ops are called once for each of the `shards`, by the generator of the user's call if there is one, and a
+    rank takes what its `index` says."""
 
-    def __init__(self, shards: int, index: PerRank) -> None:
+    def __init__(self, shards: int, index: PerRank, generator: torch.Generator | None) -> None:
         super().__init__()
-        self._shards, self._index = shards, index
+        self._shards, self._index, self._generator = shards, index, generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
+        if self._generator is not None:  # DTensor has taken it out of the call
+            kwargs = {**kwargs, "generator": self._generator}
 
         def own(*of_shards: Any) -> Any:
             if not isinstance(of_shards[0], torch.Tensor):
@@ -37,9 +41,9 @@ class _OfAllShards(TorchDispatchMode):
 
         if func._schema.is_mutable:  # its first argument, which it gives
             written = args[0]
-            of_shards = [func(written.clone(), *args[1:], **(kwargs or {})) for _ in range(self._shards)]
+            of_shards = [func(written.clone(), *args[1:], **kwargs) for _ in range(self._shards)]
             return written.copy_(own(*of_shards))
-        return pytree.tree_map(own, *(func(*args, **(kwargs or {})) for _ in range(self._shards)))
+        return pytree.tree_map(own, *(func(*args, **kwargs) for _ in range(self._shards)))
 
 
 def _draw(random: Any) -> None:
@@ -56,7 +60,7 @@ def _draw(random: Any) -> None:
             with inner(self, spec, generator):
                 yield
             return
-        with _OfAllShards(math.prod(counts), index):
+        with _OfAllShards(math.prod(counts), index, generator):
             yield
 
     kind._distribute_region = _distribute_region

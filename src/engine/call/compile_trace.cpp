@@ -56,14 +56,12 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
       graph::walk_trace(values, updates, supplied, walk);
     }
     program_ = session_.programs.find_or_compile(walk);
+    if (graph::in_world()) flow_.emplace(walk);
   });
   if (program_->requirements)
     waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
   numbers_ = walk.numbers;
-  if (graph::in_world()) {
-    flow_.emplace(walk);
-    given_.resize(walk.leaves.size());
-  }
+  if (flow_) given_.resize(walk.leaves.size());
   keys_.emplace(numbers_, random_device, device_);
   bind_leaves(walk, trace, new_values);
 }

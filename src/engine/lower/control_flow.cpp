@@ -7,6 +7,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/emit_call.h"
+#include "engine/lower/group.h"
 #include "graph/order.h"
 
 namespace tpjrt::engine {
@@ -210,6 +211,10 @@ void Region::finish(const std::vector<at::Tensor>& results) {
   for (const graph::Node* node : graph::topological_order(graph_.results)) {
     if (!node->is_leaf() && node->signature->random) {
       throw ops::Unsupported("a loop or branch that draws random numbers");
+    }
+    if (!node->is_leaf() &&
+        crosses_ranks(*node->signature)) {  // some ranks might not come there, and others wait for ever
+      throw ops::Unsupported("a loop or branch with collectives, or values of single ranks");
     }
   }
   tensors_.clear();

@@ -93,6 +93,11 @@ void Group::end() {
   done->restore();
 }
 
+bool crosses_ranks(const graph::Signature& signature) {
+  if (signature.name.starts_with("pjrt_world::")) return true;
+  return signature.name == "pjrt::composite" && lowering_of(signature).group->crosses_ranks;
+}
+
 std::vector<int64_t> Group::written() const {
   std::vector<int64_t> indices;
   if (!watch_) return indices;
@@ -117,7 +122,9 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
   std::vector<graph::Value> values;
   for (const at::Tensor& tensor : given) values.push_back(device::read(tensor));
   graph::walk_trace(values, {}, {}, walk);
+  bool crosses = false;
   for (const graph::Node* node : walk.nodes) {
+    crosses |= crosses_ranks(*node->signature);
     if (node->signature->random) {
       throw ops::Unsupported("composite '" + name + "' draws random numbers: draw them outside, and pass the tensor");
     }
@@ -141,8 +148,8 @@ std::vector<at::Tensor> Group::record(const std::string& name, const std::map<st
   Signature* signature = interned(key, is_new);
   if (is_new) {
     auto lowering = std::make_shared<CallLowering>();
-    lowering->group =
-        std::make_shared<GroupBody>(GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size()});
+    lowering->group = std::make_shared<GroupBody>(
+        GroupBody{name, attributes, graph::read_tape(walk.tape), places, operands_.size(), crosses});
     signature->name = "pjrt::composite";
     signature->lowering = std::move(lowering);
     signature->device = static_cast<int8_t>(device);

@@ -26,7 +26,11 @@ struct GroupBody {
   graph::TapeGraph graph;
   std::vector<uint32_t> operands;  // of each leaf of the graph, the node's operand
   size_t tensors = 0;              // of the operands, those that are the function's
+  bool crosses_ranks = false;      // see below: its calls do
 };
+
+// Does a call give ranks of a world other values than their operands' would be, or wait for other ranks? A collective, say.
+bool crosses_ranks(const graph::Signature& signature);
 
 // A function being traced, in one thread. While one lives, what it writes to from outside is remembered, and given its
 // value back.

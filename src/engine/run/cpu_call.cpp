@@ -47,12 +47,24 @@ bool is_wrong_on_the_cpu(const Signature& s) {
          s.name.starts_with("aten::_scaled_mm");
 }
 
-// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by tiles
-// (Note [Whose convolutions]).
+// Is a convolution's, or its backward's, last dimension strided into one or two elements, or out of them?
+bool ends_in_few(const Signature& s) {
+  const auto stride = std::find_if(s.parameters.begin(), s.parameters.end(),
+                                   [](const Parameter& parameter) { return parameter.name == "stride"; });
+  if (stride == s.parameters.end() || !stride->constant.isIntList()) return true;  // it isn't known
+  const std::vector<int64_t> strides = stride->constant.toIntVector();
+  if (strides.empty() || strides.back() == 1) return false;
+  const graph::TypePtr other = s.name.find("backward") == std::string::npos ? s.results[0] : s.operands[1];
+  return std::min(s.operands[0]->sizes.back(), other->sizes.back()) <= 2;
+}
+
+// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by tiles,
+// where it is right (Note [Whose convolutions]).
 bool sums_in_16_bits(const Signature& s) {
   if (s.name.find("convolution") == std::string::npos || !s.mutated.empty() || s.operands.empty()) return false;
   const c10::ScalarType dtype = s.operands[0]->dtype;
-  return c10::isReducedFloatingType(dtype) && !(dtype == c10::kBFloat16 && ops::Machine::here().amx);
+  if (!c10::isReducedFloatingType(dtype)) return false;
+  return dtype != c10::kBFloat16 || !ops::Machine::here().amx || ends_in_few(s);
 }
 
 bool has_kernel(const Signature& s) {

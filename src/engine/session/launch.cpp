@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include <mutex>
 #include <utility>
 
 #include "engine/session/refusal.h"
@@ -35,6 +36,8 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (executable.replicas() > 1) {
+      // All devices are given launches in one order, whoever's they are: collectives of two would wait for each other.
+      const std::lock_guard in_turn(session.world_lock());
       session.await_few_in_world();
       std::vector<pjrt::Event> done;
       executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);

@@ -80,8 +80,9 @@ class Session {
   void set_paid(const std::string& graph) { compiler_.set_paid(client(), graph); }
   // Something was started on the device, and is over when `done` is. `origin`: see Queue::push.
   void enqueue(size_t device, pjrt::Event done, std::shared_ptr<const LargestResult> origin);
-  // Launches of a world, under the lock: a plugin for CPUs has threads for so many at a time, and the process ends where
+  // Launches of a world, under this lock: a plugin for CPUs has threads for so many at a time, and the process ends where
   // replicas wait for others that have none. Waits until there are few; one more was started.
+  std::mutex& world_lock() { return world_lock_; }
   void await_few_in_world();
   void started_in_world();
   // After everything that was started on the device so far.
@@ -121,9 +122,10 @@ class Session {
   std::atomic<std::optional<ops::Target>> expected_target_;
   std::atomic<bool> start_failed_ = false;
   Compiler compiler_;
-  std::vector<std::unique_ptr<Queue>> queues_;            // by device
-  std::vector<size_t> capacities_;                        // by device
-  std::deque<std::shared_ptr<device::Moment>> in_world_;  // launches under way, under the lock
+  std::vector<std::unique_ptr<Queue>> queues_;  // by device
+  std::vector<size_t> capacities_;              // by device
+  std::mutex world_lock_;
+  std::deque<std::shared_ptr<device::Moment>> in_world_;  // launches under way, under world_lock_
 };
 
 }  // namespace tpjrt::engine

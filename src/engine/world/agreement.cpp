@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 
+#include "engine/lower/group.h"
 #include "engine/memory/device_data.h"
 #include "graph/world/world.h"
 
@@ -34,15 +36,24 @@ Agreement numbered(const std::vector<Key>& by_rank) {
 
 uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }
 
-// Ranks agree where they agree about all of them. What is parted leaves nothing of a promise.
+// Nothing is known to be equal.
+Agreement each_its_own() {
+  Classes classes(graph::world_size());
+  std::iota(classes.begin(), classes.end(), 0);
+  return std::make_shared<const Classes>(std::move(classes));
+}
+
+// Ranks agree where they agree about all of them. A promise is of all ranks: what is parted of what it holds together may be
+// parted otherwise, too.
 Agreement met(const std::vector<Agreement>& operands) {
   Agreement one;
   for (const Agreement& operand : operands) {
-    if (!operand || operand == one || (one && is_promised(operand))) continue;
-    if (!one || is_promised(one)) {
+    if (!operand || operand == one) continue;
+    if (!one) {
       one = operand;
       continue;
     }
+    if (is_promised(one) || is_promised(operand)) return each_its_own();
     std::vector<std::pair<uint32_t, uint32_t>> keys;
     for (size_t rank = 0; rank < one->size(); ++rank) keys.emplace_back((*one)[rank], (*operand)[rank]);
     one = numbered(keys);
@@ -69,11 +80,12 @@ Agreement after_collective(const graph::Signature& signature, const Agreement& i
   }
   Agreement found = numbered(keys);
   // Groups of ranks that only a promise holds together may have got different values.
-  return !found && is_promised(input) && size < keys.size() ? promised() : found;
+  if (!is_promised(input) || size == keys.size()) return found;
+  return found ? each_its_own() : promised();
 }
 
 Agreement after(const graph::Signature& signature, const std::vector<Agreement>& operands) {
-  if (!signature.name.starts_with("pjrt_world::")) return met(operands);
+  if (!signature.name.starts_with("pjrt_world::")) return crosses_ranks(signature) ? each_its_own() : met(operands);
   if (signature.name == "pjrt_world::promised_equal") return operands[0] ? promised() : nullptr;
   if (signature.name == "pjrt_world::per_rank") return numbered(constant(signature, "values").toIntVector());
   return after_collective(signature, met(operands));

@@ -1,5 +1,7 @@
 // Convolutions that go to the library that PyTorch has, by the CPU's kernels (src/kernels/cpu/convolution.cpp), and those that stay
 // XLA's.
+#include <algorithm>
+
 #include "hlo/attribute.h"
 #include "ops/contraction/correlation.h"
 #include "ops/cpu/machine.h"
@@ -15,15 +17,23 @@ enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 //
 // - bfloat16, where oneDNN multiplies it by tiles (AMX): all but small ones. XLA converts to float32, and takes 3 to 8 times as long.
 //   With AVX-512 alone, its instructions for bfloat16 or not, the two take as long, or oneDNN longer.
-// - But for the weight's gradient of groups of several channels, for which oneDNN has no fast way.
+// - But for a stride along a last dimension that ends in one or two elements, where oneDNN by tiles reads what is not there.
+// - Nor for the weight's gradient of groups of several channels, for which oneDNN has no fast way.
 // - float32 is XLA's: one as fast as the other (bench/convolution.py). float16 too: oneDNN's gradients take seconds.
 //
 // Images lie with the channels last, which oneDNN computes in twice as fast: XLA's layouts carry that order from one call to the next,
 // through what lies between.
+// Would oneDNN compute a convolution whose last dimension is strided into one or two elements? It does the transposed one's gradient.
+bool ends_in_few(Part part, const Value& x, const Type& y, const Geometry& g) {
+  if (g.stride.back() == 1) return false;
+  if (part == Part::kOfWeight) return std::min(x.dims().back(), y.dims.back()) <= 2;
+  return (g.transposed ? x.dims().back() : y.dims.back()) <= 2;
+}
+
 bool is_the_librarys(Part part, const Value& x, const Value& w, const Type& y, const Geometry& g) {
   constexpr int64_t kLeast = 1 << 19;
   const Machine& machine = Machine::here();
-  if (x.element() != ElementType::kBF16) return false;
+  if (x.element() != ElementType::kBF16 || ends_in_few(part, x, y, g)) return false;
   if (machine.takes_all) return machine.bf16;
   if (part == Part::kOfWeight && g.groups > 1 && w.dim(1) > 1) return false;
   const Type& over = g.transposed ? x.type : y;

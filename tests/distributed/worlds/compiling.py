@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +218,11 @@ def steps() -> None:
     step = stepped(model, split(X, world), split(Y, world), sgd(model.parameters()))
     with pytest.raises(torch_pjrt.CaptureError, match=r"a module of fully_shard.*Leave them out"):
         torch_pjrt.compile_step(step)()
+    summed = nn.parallel.DistributedDataParallel(network().to("pjrt"))
+    trained = stepped(summed, split(X, world), split(Y, world), sgd(summed.parameters()))
+    trained()
+    with pytest.raises(torch_pjrt.CaptureError, match=r"a DistributedDataParallel module that trains.*all_reduce"):
+        torch_pjrt.compile_step(trained)()
     alone = network()
     wanted = stepped(alone, X, Y, sgd(alone.parameters()))
     for _ in range(STEPS):  # and it trains as it is
@@ -225,6 +231,63 @@ def steps() -> None:
     compare(alone, model)
 
 
+def branches() -> None:
+    """Ranks may take different ways, and not all would come to a collective."""
+    group = world.get_group()
+    x, same = split(torch.arange(8.0), world), torch.arange(8.0, device="pjrt")
+
+    def reduced(a: torch.Tensor) -> torch.Tensor:
+        gathered: torch.Tensor = torch.cond(
+            a.sum() > 5, lambda b: funcol.all_reduce(b * 2, "sum", group), lambda b: b - 1, (a,)
+        )
+        return gathered
+
+    def scattered(a: torch.Tensor, yes: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.cond(
+            yes, lambda b: funcol.reduce_scatter_tensor(b, "sum", 0, group), lambda b: b[:2] * 1, (a,)
+        )
+        return found
+
+    assert len(of_ranks(torch.compile(reduced, backend="pjrt")(x))) == RANKS  # it ends
+    parts = torch.compile(scattered, backend="pjrt")(same, torch.tensor(True, device="pjrt"))
+    assert [part.flatten().tolist() for part in of_ranks(parts)] == [[0, 4], [8, 12], [16, 20], [24, 28]]
+    with pytest.raises(RuntimeError, match=r"item\(\)"):
+        parts.sum().item()
+
+
+def threads() -> None:
+    """All devices get the launches of several threads in one order."""
+
+    def make(i: int) -> tuple[Any, torch.Tensor]:
+        x = torch.full((8,), float(i), device="pjrt")
+        return torch_pjrt.jit(lambda a: a * 2 + i, (x,)), x
+
+    def call(function: Any, x: torch.Tensor, i: int) -> None:
+        for _ in range(500):
+            results[i] = function(x)
+
+    results: dict[int, torch.Tensor] = {}
+    workers = [threading.Thread(target=call, args=(*make(i), i)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    lazy = torch.zeros(8, device="pjrt")
+    for _ in range(50):
+        lazy = lazy + 1
+        torch_pjrt.sync(lazy)
+    for worker in workers:
+        worker.join()
+    assert [results[i][0].item() for i in range(4)] == [3 * i for i in range(4)]
+    assert lazy[0].item() == 50
+
+
 what = sys.argv[1]
-{"functions": functions, "placements": placements, "training": training, "sharding": sharding, "steps": steps}[what]()
+{
+    "functions": functions,
+    "placements": placements,
+    "training": training,
+    "sharding": sharding,
+    "steps": steps,
+    "branches": branches,
+    "threads": threads,
+}[what]()
 print(json.dumps(what))

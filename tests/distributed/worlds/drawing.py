@@ -73,4 +73,21 @@ torch.manual_seed(3)
 same = randn(8, device_mesh=world, placements=[Replicate()])
 torch.manual_seed(3)
 assert torch.equal(same.full_tensor().cpu(), torch.randn(8, device="pjrt").cpu())
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator(device="pjrt").manual_seed(3)
+
+
+for placements in ([Shard(0)], [Replicate()]):
+    w = distribute_tensor(torch.zeros(64, 8), world, placements)
+    torch.manual_seed(1)
+    following = torch.rand(1, device="pjrt").item()
+    torch.manual_seed(1)
+    one, other = (w.clone().normal_(generator=seeded()).full_tensor().cpu() for _ in range(2))
+    assert torch.equal(one, other)
+    assert torch.rand(1, device="pjrt").item() == following, "the default generator has moved"
+    generator = seeded()
+    one, other = (w.clone().normal_(generator=generator).full_tensor().cpu() for _ in range(2))
+    assert not torch.equal(one, other)
 print(checked)

@@ -81,6 +81,15 @@ assert (true.full_tensor() * 2 + one[0]).sum().item() == 24
 assert funcol.all_reduce(true.full_tensor(), "sum", grid.get_group("rows")).sum().item() == 16
 refused(r"item\(\)", lambda: funcol.all_reduce(false.full_tensor(), "sum", grid.get_group("columns")).sum().item())
 refused(r"item\(\)", lambda: (true.full_tensor().sum() + x.sum()).item())
+# A promise is of all ranks: it holds for no part of what it says, gathered again.
+promised = false.full_tensor()
+part = split(promised, grid["columns"])
+refused(r"item\(\)", lambda: funcol.all_gather_tensor(part, 0, grid.get_group("columns")).sum().item())
+scattered = funcol.reduce_scatter_tensor(promised, "sum", 0, grid.get_group("columns"))
+refused(r"item\(\)", lambda: funcol.all_gather_tensor(scattered, 0, grid.get_group("columns")).sum().item())
+again = DTensor.from_local(promised, grid, [Replicate(), Replicate()], run_check=False)
+again = again.redistribute(grid, [Replicate(), Shard(0)]) * 1
+refused(r"item\(\)", lambda: again.full_tensor().sum().item())
 local = mine.clone().requires_grad_()
 whole = DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False).full_tensor()
 (gradient,) = torch.autograd.grad((whole * torch.arange(8.0, device="pjrt")).sum(), local)
