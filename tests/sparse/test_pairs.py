@@ -90,7 +90,7 @@ def test_dtypes_of_sums(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=name)
-@pytest.mark.parametrize("program", [torch.mm, torch.sparse.mm, lambda a, b: a @ b @ a])
+@pytest.mark.parametrize("program", [torch.mm, torch.sparse.mm, lambda a, b: a @ b @ a], ids=["mm", "smm", "chain"])
 def test_gradients_of_products(program: Program, layout: torch.layout) -> None:
     same_or_same_words(lambda device: gradient(program, *two(layout, device)), same_elements=False)
 
