@@ -90,6 +90,15 @@ def is_of_this_device(request: pytest.FixtureRequest) -> None:
             pytest.skip(reason)
 
 
+@pytest.fixture
+def programs() -> Iterator[list[str]]:
+    """The text of each program that is made meanwhile."""
+    texts: list[str] = []
+    torch_pjrt._C.set_program_listener(lambda _, text: texts.append(text))
+    yield texts
+    torch_pjrt._C.set_program_listener(None)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[fresh.Server]:
     server = fresh.Server()

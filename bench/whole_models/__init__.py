@@ -18,24 +18,13 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compile_models import MODELS
 from ops.kept import ROOT
 
 from machine import facts
 from measure import Result
 from ops import Worker, named
 
-MODELS = (
-    "resnet18",
-    "resnet50",
-    "resnext50",
-    "alexnet",
-    "mobilenet_v2",
-    "mnasnet",
-    "squeezenet",
-    "vgg16",
-    "vit",
-    "bert",
-)
 LANGUAGE = ("gpt2", "llama")
 DTYPES = ("float32", "bfloat16")
 INFERENCE, STEP, PREFILL, DECODE = "inference", "training step", "prefill", "decode"

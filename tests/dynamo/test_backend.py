@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import torch_pjrt
+from tests.threads import in_two_threads
 from torch_pjrt.dynamo import backend
 
 DEVICES = ("cpu", "pjrt")
@@ -418,31 +419,20 @@ class TestOptions:
 
 
 def test_two_threads_call_the_same_function() -> None:
-    import threading
-
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
     with torch.no_grad():
         fast = compiled(model)
         inputs = [torch.randn(4, 16) for _ in range(8)]
         fast(inputs[0])
         expected = [model(x) for x in inputs]
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(50):
-                    for x, y in zip(inputs, expected, strict=True):
-                        torch.testing.assert_close(fast(x), y)
-        except BaseException as error:
-            failures.append(error)
+        with torch.no_grad():
+            for _ in range(50):
+                for x, y in zip(inputs, expected, strict=True):
+                    torch.testing.assert_close(fast(x), y)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_two_threads(work)
 
 
 def test_grad_modes() -> None:

@@ -1,7 +1,7 @@
 """Composites of compiled functions: ops, ops kept whole, and the user's groups."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,20 +9,11 @@ import torch
 from torch.nn import functional as F
 
 import torch_pjrt
-from torch_pjrt import _C
 
 
 @torch_pjrt.composite("compiled.norm", eps=1e-5)
 def norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return x * (x * x).mean(-1, keepdim=True).add(1e-5).rsqrt() * scale
-
-
-@pytest.fixture
-def programs() -> Iterator[list[str]]:
-    texts: list[str] = []
-    _C.set_program_listener(lambda _, stablehlo: texts.append(stablehlo))
-    yield texts
-    _C.set_program_listener(None)
 
 
 def names(programs: list[str]) -> list[list[str]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,24 +12,15 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from torch_pjrt import _C
+from tests.kernels.library import HAS_BF16, HAS_TILES
+from tests.peak import status
+from tests.threads import in_two_threads
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
-HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-HAS_TILES = HAS_BF16 and torch.cpu._init_amx()
 PARTS = ("convolution", "convolution_of_input", "convolution_of_weight")
 with_tiles = pytest.mark.skipif(not HAS_TILES, reason="oneDNN has no tiles (AMX) here: convolutions are XLA's")
 with_library = pytest.mark.skipif(not HAS_BF16, reason="oneDNN multiplies no bfloat16 here")
-
-
-@pytest.fixture
-def programs() -> Iterator[list[str]]:
-    """The texts of those that are made."""
-    texts: list[str] = []
-    _C.set_program_listener(lambda _, text: texts.append(text))
-    yield texts
-    _C.set_program_listener(None)
 
 
 def by_library(text: str) -> list[str]:
@@ -234,39 +223,26 @@ def test_two_threads() -> None:
     exact = F.conv2d(x.double(), w.double())
     compiled = torch.compile(F.conv2d, backend="pjrt")
     compiled(x, w)
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(30):
-                    rounded(compiled(x, w), exact)
-        except BaseException as error:
-            failures.append(error)
+        with torch.no_grad():
+            for _ in range(30):
+                rounded(compiled(x, w), exact)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_two_threads(work)
 
 
 def test_many_calls_take_no_memory() -> None:
     x, w = drawn(1, 16, 24, 24), drawn(24, 16, 3, 3)
     compiled = torch.compile(F.conv2d, backend="pjrt")
 
-    def resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     with torch.no_grad():
         for _ in range(500):
             compiled(x, w)
-        before = resident()
+        before = status("VmRSS")
         for _ in range(5_000):
             compiled(x, w)
-    assert resident() - before < 4 << 20
+    assert status("VmRSS") - before < 4 << 20
 
 
 OTHERWISE = """

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
 
 import torch_pjrt
 from tests import fresh
-from torch_pjrt import _C
+from tests.kernels.library import HAS_TILES
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
-HAS_TILES = torch.ops.mkldnn._is_mkldnn_bf16_supported() and torch.cpu._init_amx()
 SIZES = (4, 24, 20, 18)
-
-
-@pytest.fixture
-def programs() -> Iterator[list[str]]:
-    """The texts of those that are made."""
-    texts: list[str] = []
-    _C.set_program_listener(lambda _, text: texts.append(text))
-    yield texts
-    _C.set_program_listener(None)
 
 
 def layer(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,22 +10,14 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from torch_pjrt import _C
+from tests.kernels.library import HAS_BF16
+from tests.peak import status
+from tests.threads import in_two_threads
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
-HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 CALL = '@"torch_pjrt.product"'
 with_library = pytest.mark.skipif(not HAS_BF16, reason="oneDNN multiplies no bfloat16 here: products are XLA's")
-
-
-@pytest.fixture
-def programs() -> Iterator[list[str]]:
-    """The texts of those that are made."""
-    texts: list[str] = []
-    _C.set_program_listener(lambda _, text: texts.append(text))
-    yield texts
-    _C.set_program_listener(None)
 
 
 def close(mine: torch.Tensor, expected: torch.Tensor) -> None:
@@ -182,39 +172,26 @@ def test_two_threads() -> None:
     expected = F.linear(x, w)
     compiled = torch.compile(F.linear, backend="pjrt")
     compiled(x, w)
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(50):
-                    close(compiled(x, w), expected)
-        except BaseException as error:
-            failures.append(error)
+        with torch.no_grad():
+            for _ in range(50):
+                close(compiled(x, w), expected)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_two_threads(work)
 
 
 def test_many_calls_take_no_memory() -> None:
     x, w = drawn(8, 512), drawn(512, 512)
     compiled = torch.compile(F.linear, backend="pjrt")
 
-    def resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     with torch.no_grad():
         for _ in range(1000):
             compiled(x, w)
-        before = resident()
+        before = status("VmRSS")
         for _ in range(10_000):
             compiled(x, w)
-    assert resident() - before < 4 << 20
+    assert status("VmRSS") - before < 4 << 20
 
 
 OTHERWISE = """

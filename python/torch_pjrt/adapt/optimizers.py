@@ -74,10 +74,8 @@ def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     Each step is then the same graph, however seldom the loss is read."""
     if torch.compiler.is_compiling():
         return
-    if _C.tracing():  # its calls run with the trace
-        _C.end_optimizer_step([])
-        return
-    _C.end_optimizer_step([p for group in optimizer.param_groups for p in plain_parameters(group)])
+    groups = [] if _C.tracing() else optimizer.param_groups  # what is traced is not started
+    _C.end_optimizer_step([p for group in groups for p in plain_parameters(group)])
 
 
 def install() -> None:

@@ -21,15 +21,14 @@
 namespace tpjrt::device {
 namespace {
 
-// Of each position in the index the elements there, in their order.
-at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& index, std::vector<int64_t> sizes) {
+// Of each of the wanted positions the elements there, in their order.
+at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& wanted, std::vector<int64_t> sizes) {
   const at::Tensor all = self._indices();
-  if (index.numel() == 0) {
+  if (wanted.numel() == 0) {
     const at::Tensor values = self._values().narrow(0, 0, 0);
     return at::_sparse_coo_tensor_unsafe(all.narrow(1, 0, 0), values, sizes, values.options().layout(c10::kSparse));
   }
   const auto [places, order] = all.select(0, dim).sort(/*stable=*/true, 0, false);
-  const at::Tensor wanted = at::where(index.lt(0), index.add(self.size(dim)), index).contiguous();
   const at::Tensor first = at::searchsorted(places, wanted);
   const at::Tensor counts = at::searchsorted(places, wanted, /*out_int32=*/false, /*right=*/true).sub(first);
   const Spread found = spread(counts);
@@ -58,8 +57,8 @@ at::Tensor index_select_coo(const at::Tensor& self, int64_t dim, const at::Tenso
   if (!are_in_range(index, self.size(dim))) return on_host<at::Tensor>("aten::index_select", "", self, dim, index);
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes[static_cast<size_t>(dim)] = index.size(0);
-  if (dim < self.sparse_dim()) return picked(self, dim, index, sizes);
-  const at::Tensor wanted = at::where(index.lt(0), index.add(self.size(dim)), index);
+  const at::Tensor wanted = at::where(index.lt(0), index.add(self.size(dim)), index).contiguous();
+  if (dim < self.sparse_dim()) return picked(self, dim, wanted, sizes);
   const at::Tensor values = self._values().index_select(dim - self.sparse_dim() + 1, wanted);
   return at::_sparse_coo_tensor_unsafe(self._indices().clone(), values, sizes, values.options().layout(c10::kSparse));
 }

@@ -72,14 +72,19 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
 
 bool is_without_blocks(const at::Tensor& x) { return x.layout() == c10::kSparseCsr || x.layout() == c10::kSparseCsc; }
 
+// In which the CPU multiplies two sparse matrices.
+bool has_sparse_product(c10::ScalarType dtype) {
+  return (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
+         dtype != c10::kComplexHalf;
+}
+
 // Two compressed matrices that the CPU multiplies, into CSR.
 bool are_csr_factors(const at::Tensor& mat1, const at::Tensor& mat2) {
   const c10::ScalarType dtype = mat1.scalar_type();
   return is_sparse_matrix(mat1) && is_sparse_matrix(mat2) && is_without_blocks(mat1) && is_without_blocks(mat2) &&
          mat1.dense_dim() == 0 && mat2.dense_dim() == 0 && mat1.size(1) == mat2.size(0) &&
-         mat1.device() == mat2.device() && mat2.scalar_type() == dtype &&
-         (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
-         dtype != c10::kComplexHalf && parts_of(mat1).plain.scalar_type() == parts_of(mat2).plain.scalar_type();
+         mat1.device() == mat2.device() && mat2.scalar_type() == dtype && has_sparse_product(dtype) &&
+         parts_of(mat1).plain.scalar_type() == parts_of(mat2).plain.scalar_type();
 }
 
 at::Tensor product_as_csr(const at::Tensor& mat1, const at::Tensor& mat2) {
@@ -213,9 +218,7 @@ at::Tensor matmul_coo(const at::Tensor& self, const at::Tensor& other) {
   const c10::ScalarType dtype = self.scalar_type();
   const bool is_known = is_pjrt(self) && is_pjrt(other) && self.is_sparse() && other.is_sparse() && self.dim() == 2 &&
                         other.dim() == 2 && self.sparse_dim() == 2 && other.sparse_dim() == 2 &&
-                        self.size(1) == other.size(0) && other.scalar_type() == dtype &&
-                        (c10::isFloatingType(dtype) || c10::isComplexType(dtype)) && c10::elementSize(dtype) >= 4 &&
-                        dtype != c10::kComplexHalf;
+                        self.size(1) == other.size(0) && other.scalar_type() == dtype && has_sparse_product(dtype);
   if (!is_known) return on_host<at::Tensor>("aten::_sparse_sparse_matmul", "", self, other);
   return product_of_sparse(self, other);
 }

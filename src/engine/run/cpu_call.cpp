@@ -14,6 +14,7 @@
 #include "device/tensor/access.h"
 #include "engine/memory/outside_memory.h"
 #include "graph/errors.h"
+#include "ops/contraction/correlation.h"
 #include "ops/cpu/machine.h"
 
 namespace tpjrt::engine {
@@ -53,9 +54,9 @@ bool ends_in_few(const Signature& s) {
                                    [](const Parameter& parameter) { return parameter.name == "stride"; });
   if (stride == s.parameters.end() || !stride->constant.isIntList()) return true;  // it isn't known
   const std::vector<int64_t> strides = stride->constant.toIntVector();
-  if (strides.empty() || strides.back() == 1) return false;
   const graph::TypePtr other = s.name.find("backward") == std::string::npos ? s.results[0] : s.operands[1];
-  return std::min(s.operands[0]->sizes.back(), other->sizes.back()) <= 2;
+  const int64_t size = std::min(s.operands[0]->sizes.back(), other->sizes.back());
+  return !strides.empty() && ops::is_strided_to_few(strides.back(), size);
 }
 
 // Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by tiles,

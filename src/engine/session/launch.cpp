@@ -41,8 +41,8 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
       session.await_few_in_world();
       std::vector<pjrt::Event> done;
       executable.execute_in_world(launch.in_world, launch.kept, launch.results, done);
-      for (const pjrt::Event& event : done) {
-        if (until == Until::kReady) event.await(/*interruptible=*/false);
+      if (until == Until::kReady) {
+        for (const pjrt::Event& event : done) event.await(/*interruptible=*/false);
       }
       for (pjrt::Event& event : done) session.enqueue(0, std::move(event), program.largest);
       session.started_in_world();

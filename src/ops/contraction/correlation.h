@@ -25,6 +25,9 @@ struct Geometry {
   bool transposed;
 };
 
+// Is a dimension strided into, or out of, so few elements? oneDNN by tiles reads what is not there where the last one is.
+constexpr bool is_strided_to_few(int64_t stride, int64_t size) { return stride != 1 && size <= 2; }
+
 // Who does such calls whole. Null or nothing: they are made of correlations.
 struct ConvolutionLibrary {
   // With its bias, rounded once to `out`.

@@ -17,7 +17,7 @@ enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 //
 // - bfloat16, where oneDNN multiplies it by tiles (AMX): all but small ones. XLA converts to float32, and takes 3 to 8 times as long.
 //   With AVX-512 alone, its instructions for bfloat16 or not, the two take as long, or oneDNN longer.
-// - But for a stride along a last dimension that ends in one or two elements, where oneDNN by tiles reads what is not there.
+// - But for a stride along a last dimension that ends in one or two elements (is_strided_to_few).
 // - Nor for the weight's gradient of groups of several channels, for which oneDNN has no fast way.
 // - float32 is XLA's: one as fast as the other (bench/convolution.py). float16 too: oneDNN's gradients take seconds.
 //
@@ -25,9 +25,9 @@ enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 // through what lies between.
 // Would oneDNN compute a convolution whose last dimension is strided into one or two elements? It does the transposed one's gradient.
 bool ends_in_few(Part part, const Value& x, const Type& y, const Geometry& g) {
-  if (g.stride.back() == 1) return false;
-  if (part == Part::kOfWeight) return std::min(x.dims().back(), y.dims.back()) <= 2;
-  return (g.transposed ? x.dims().back() : y.dims.back()) <= 2;
+  const int64_t given = x.dims().back(), result = y.dims.back();
+  const int64_t size = part == Part::kOfWeight ? std::min(given, result) : g.transposed ? given : result;
+  return is_strided_to_few(g.stride.back(), size);
 }
 
 bool is_the_librarys(Part part, const Value& x, const Value& w, const Type& y, const Geometry& g) {

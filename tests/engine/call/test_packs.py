@@ -11,16 +11,6 @@ import torch
 from torch import nn
 
 import torch_pjrt
-from torch_pjrt import _C
-
-
-@pytest.fixture
-def programs() -> list[str]:
-    """The text of each program that is compiled meanwhile."""
-    texts: list[str] = []
-    _C.set_program_listener(lambda graph, text: texts.append(text))
-    yield texts
-    _C.set_program_listener(None)
 
 
 def arguments(program: str) -> list[str]:

@@ -19,6 +19,7 @@ import torch_pjrt
 from tests import fresh
 from tests.engine.tier.conftest import counts
 from tests.ops import opinfo
+from tests.peak import status
 from torch_pjrt import _C
 
 OPS = sorted(set(opinfo.OPS) - set(opinfo.UNSUPPORTED))
@@ -299,18 +300,13 @@ def test_memory_goes_when_it_is_not_needed_any_more() -> None:
     """A chain of ten results of 4 MiB holds one or two at a time."""
     gc.collect()
     x = torch.ones(1 << 20).to("pjrt")
-    before = resident()
+    before = status("VmHWM")
     for _ in range(3):
         y = x
         for _ in range(40):
             y = y.sin()
         y.sum().item()
-    assert resident() - before < 80 << 20  # 160 MiB are made in each round
-
-
-def resident() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    assert status("VmHWM") - before < 80 << 20  # 160 MiB are made in each round
 
 
 STEPS = 24  # its program takes over before
