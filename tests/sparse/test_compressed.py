@@ -265,7 +265,7 @@ def test_what_memory_held_before_is_nothing_to_a_product(layout: torch.layout) -
     if layout == torch.sparse_bsr:
         return
     left, right, found = torch.randn(4, 32), torch.randn(32, 6), torch.full((len(plain),), torch.nan)
-    torch.ops.torch_pjrt.sparse_sampled_mm.out(ends, plain, left, right, name(layout), out=found)
+    torch.ops.torch_pjrt.sparse_sampled_mm.out(ends, plain, left, right.t(), name(layout), out=found)
     there = torch.sparse_coo_tensor(sparse.to_sparse_coo().coalesce().indices(), torch.ones(len(plain)), sparse.shape)
     expected = (left @ right * there.to_dense()).to_sparse(layout=layout)
     torch.testing.assert_close(found, expected.values() if layout != torch.sparse_coo else expected._values())

@@ -147,6 +147,7 @@ at::Tensor mm_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, cons
   return mm_out_on_cpu(compressed, plain, values, dense, layout, rows, out);
 }
 
+// b, of (columns, k), is the second matrix transposed: its rows are what PyTorch's kernel reads, and how the matrix of a gradient lies.
 at::Tensor sampled_meta(const at::Tensor& /*compressed*/, const at::Tensor& plain, const at::Tensor& a,
                         const at::Tensor& /*b*/, c10::string_view /*layout*/) {
   return at::empty({plain.size(0)}, a.options());
@@ -157,22 +158,22 @@ at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& pla
   const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
   const c10::ScalarType dtype = a.scalar_type();
   const c10::ScalarType wide = c10::isReducedFloatingType(dtype) ? c10::kFloat : dtype;
-  const at::Tensor left = a.index_select(0, row).to(wide), right = b.t().index_select(0, column).to(wide);
+  const at::Tensor left = a.index_select(0, row).to(wide), right = b.index_select(0, column).to(wide);
   return left.mul(right).sum(1).to(dtype);
 }
 
 // PyTorch's kernel, a row in one thread. It adds to what is there, in place: so it copies no indices.
 void sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
                      const at::Tensor& out) {
-  at::Tensor there = at::_sparse_compressed_tensor_unsafe(ends, column, out.zero_(), {a.size(0), b.size(1)},
+  at::Tensor there = at::_sparse_compressed_tensor_unsafe(ends, column, out.zero_(), {a.size(0), b.size(0)},
                                                           a.options().layout(c10::kSparseCsr));
-  at::sparse_sampled_addmm_out(there, there, a, b);
+  at::sparse_sampled_addmm_out(there, there, a, b.t());
 }
 
 void sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
                  const at::Tensor& out) {
   check_bounds(row, a.size(0), "row");
-  check_bounds(column, b.size(1), "column");
+  check_bounds(column, b.size(0), "column");
   if (is_sorted(row)) {
     return sampled_by_rows(at::_convert_indices_from_coo_to_csr(row, a.size(0)), column, a, b, out);
   }
@@ -193,11 +194,11 @@ at::Tensor& sampled_out_on_cpu(const at::Tensor& compressed, const at::Tensor& p
   if (kind == c10::kSparse) {
     sampled_coo(ends, inner, a, b, out);
   } else if (is_csr) {
-    check_bounds(inner, b.size(1), "column");
+    check_bounds(inner, b.size(0), "column");
     sampled_by_rows(ends, inner, a, b, out);
   } else {
     check_bounds(inner, a.size(0), "row");
-    sampled_by_rows(ends, inner, b.t(), a.t(), out);  // (a b)ᵀ = bᵀ aᵀ
+    sampled_by_rows(ends, inner, b, a, out);  // (a b)ᵀ = bᵀ aᵀ
   }
   return out;
 }
@@ -216,10 +217,11 @@ TORCH_LIBRARY_FRAGMENT(torch_pjrt, m) {
       "sparse_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor values, Tensor dense, str layout, int "
       "rows, *, Tensor(a!) out) -> Tensor(a!)");
   m.def(
-      "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout) -> "
+      "sparse_sampled_mm(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2_t, str layout) -> "
       "Tensor");
   m.def(
-      "sparse_sampled_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2, str layout, *, "
+      "sparse_sampled_mm.out(Tensor compressed_indices, Tensor plain_indices, Tensor mat1, Tensor mat2_t, str layout, "
+      "*, "
       "Tensor(a!) out) -> Tensor(a!)");
 }
 TORCH_LIBRARY_IMPL(torch_pjrt, Meta, m) {
@@ -289,7 +291,7 @@ at::Tensor sparse_mm(const Parts& parts, const at::Tensor& dense, c10::Layout la
 
 at::Tensor sparse_sampled_mm(const Parts& parts, const at::Tensor& mat1, const at::Tensor& mat2, c10::Layout layout) {
   return call_own<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                  c10::string_view>("torch_pjrt::sparse_sampled_mm", parts.compressed, parts.plain, mat1, mat2,
+                  c10::string_view>("torch_pjrt::sparse_sampled_mm", parts.compressed, parts.plain, mat1, mat2.t(),
                                     name_of(layout));
 }
 
