@@ -149,6 +149,30 @@ def test_csr(program: str, indices: torch.dtype) -> None:
     same_or_same_words(run, same_elements="mm" not in program)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a, b: a @ b,
+        lambda a, b: a + b,
+        lambda a, b: b.to_dense().sparse_mask(a),
+        lambda a, b: torch.sparse.sampled_addmm(a, b.to_dense(), b.to_dense()),
+        lambda a, b: torch.addmm(a, a, b),
+        lambda a, b: a.sin(),
+    ],
+    ids=["product", "sum", "mask", "sampled product", "sum with a product", "pointwise"],
+)
+def test_the_type_of_indices(program: Program) -> None:
+    def types(device: str) -> tuple[torch.dtype, torch.dtype]:
+        a, b = (
+            torch.sparse_csr_tensor(x.crow_indices().int(), x.col_indices().int(), x.values(), x.shape).to(device)
+            for x in two(torch.sparse_csr, CPU)
+        )
+        result = program(a, b)
+        return result.crow_indices().dtype, result.col_indices().dtype
+
+    assert types(DEVICE) == types(CPU)
+
+
 def test_a_sum_of_the_same_places_reads_nothing() -> None:
     a = two(torch.sparse_csr, DEVICE)[0]
     torch_pjrt.reset_metrics()

@@ -69,8 +69,10 @@ at::Tensor sparse_mask_of_compressed(const at::Tensor& self, const at::Tensor& m
   }
   const Parts parts = parts_of(mask);
   const at::Tensor values = elements_at(self, parts, mask.layout());
-  return at::_sparse_compressed_tensor_unsafe(parts.compressed.clone(), parts.plain.clone(), values, mask.sizes(),
-                                              values.options().layout(mask.layout()));
+  // As PyTorch's: places of its own, of 64 bits.
+  return at::_sparse_compressed_tensor_unsafe(parts.compressed.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true),
+                                              parts.plain.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true), values,
+                                              mask.sizes(), values.options().layout(mask.layout()));
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
