@@ -5,6 +5,7 @@
 #include <torch_pjrt/program.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -46,7 +47,7 @@ class Bare {
        const Tensor& input)
       : client_(client), api_(client.api()), input_(input) {
     const runner::Text& own = variant.texts.contains("cpu") ? variant.texts.find("cpu")->second : variant.texts.at("any");
-    const std::string options = pjrt::serialize(own.options, client.devices()[0].id);
+    const std::string options = pjrt::serialize(own.options, std::array{client.devices()[0].id});
     PJRT_Program code{};
     code.struct_size = PJRT_Program_STRUCT_SIZE;
     code.code = const_cast<char*>(text.data());
