@@ -28,6 +28,10 @@ at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes) {
 
 at::Tensor flat_places(const at::Tensor& sparse) { return flat_places(sparse._indices(), sparse.sizes()); }
 
+at::Tensor flat_places(const at::Tensor& row, const at::Tensor& column, int64_t columns) {
+  return row.to(c10::kLong).mul(columns).add(column);
+}
+
 int64_t places_of(const at::Tensor& sparse) {
   const auto sizes = sparse.sizes().slice(0, static_cast<size_t>(sparse.sparse_dim()));
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());

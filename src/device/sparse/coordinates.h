@@ -10,6 +10,8 @@ namespace tpjrt::device {
 // The number of each element's place among all places of the sparse dimensions, row-major: int64, (nnz).
 at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes);
 at::Tensor flat_places(const at::Tensor& sparse);
+// The same of a matrix of so many columns.
+at::Tensor flat_places(const at::Tensor& row, const at::Tensor& column, int64_t columns);
 
 // How many places the sparse dimensions have.
 int64_t places_of(const at::Tensor& sparse);

@@ -122,7 +122,7 @@ class Places {
   // Their numbers, row-major.
   at::Tensor flat() const {
     const auto [row, column] = rows_and_columns(parts_, layout_);
-    return row.to(c10::kLong).mul(columns_).add(column);
+    return flat_places(row, column, columns_);
   }
 
  private:
@@ -184,7 +184,7 @@ at::Tensor blocks_at(const at::Tensor& matrix, const Parts& parts, c10::Layout l
   const int64_t rows = matrix.size(0) / height, columns = matrix.size(1) / width;
   const auto [row, column] = rows_and_columns(parts, layout);
   const at::Tensor blocks = matrix.reshape({rows, height, columns, width}).transpose(1, 2);
-  return blocks.reshape({rows * columns, height, width}).index_select(0, row.to(c10::kLong).mul(columns).add(column));
+  return blocks.reshape({rows * columns, height, width}).index_select(0, flat_places(row, column, columns));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ Three matmul_composite(const at::Tensor& a_ends, const at::Tensor& a_columns, co
   const Spread terms = spread(b_ends.index_select(0, a_columns.add(1)).sub(begins), size);
   const at::Tensor other = begins.index_select(0, terms.of).add(terms.within);
   const at::Tensor product = a_values.index_select(0, terms.of).mul(b_values.index_select(0, other));
-  const at::Tensor place = row.index_select(0, terms.of).mul(columns).add(b_columns.index_select(0, other));
+  const at::Tensor place = flat_places(row.index_select(0, terms.of), b_columns.index_select(0, other), columns);
   const auto [places, order] = at::where(terms.is_one, place, rows * columns).sort(/*stable=*/true, 0, false);
   const at::Tensor is_one = places.lt(rows * columns), is_first = starts_of(places).logical_and(is_one);
   const at::Tensor number = is_first.to(c10::kLong).cumsum(0).sub(1);  // of the element

@@ -20,7 +20,7 @@ at::Tensor to_dense_meta(const at::Tensor& /*compressed*/, const at::Tensor& /*p
 at::Tensor to_dense_composite(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                               c10::string_view layout, int64_t rows, int64_t columns) {
   const auto [row, column] = rows_and_columns({compressed, plain, {}}, layout_of(layout));
-  return summed_at(row.to(c10::kLong).mul(columns).add(column), values, rows * columns).reshape({rows, columns});
+  return summed_at(flat_places(row, column, columns), values, rows * columns).reshape({rows, columns});
 }
 
 at::Tensor to_dense_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
