@@ -11,6 +11,12 @@ from tests import fresh
 
 SCRIPTS = Path(__file__).parent / "worlds"
 QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
+STEPS = [
+    ["fsdp", "fsdp adamw", "fsdp uneven kept", "fsdp recomputed"],
+    ["fsdp bfloat16", "fsdp in two", "fsdp regathered", "replicate"],
+    ["hsdp", "fsdp tp", "ddp", "ddp in two"],
+    ["between", "refused", "buffers"],
+]
 pytestmark = pytest.mark.host_memory  # devices that the CPU shows as many of as asked for
 
 
@@ -67,6 +73,11 @@ def test_techniques(server: fresh.Server, what: str) -> None:
 @pytest.mark.parametrize("what", ["functions", "placements", "training", "sharding", "steps", "branches", "threads"])
 def test_compiling(server: fresh.Server, what: str) -> None:
     assert json.loads(run(server, "compiling", what)) == what
+
+
+@pytest.mark.parametrize("group", STEPS, ids=lambda group: group[0])
+def test_captured_steps(server: fresh.Server, group: list[str]) -> None:
+    assert json.loads(run(server, "stepping", *group)) == group
 
 
 def test_drawing(server: fresh.Server) -> None:

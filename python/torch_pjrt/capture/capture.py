@@ -286,6 +286,8 @@ def _record(
     with_grads: bool,
 ) -> Recorded:
     torch.pjrt.current_device()
+    for each in found.beside:
+        each.begin()
     if with_grads:
         run, plan = _with_grads(fn, args, kwargs, found, inputs, keep_grads)
     else:

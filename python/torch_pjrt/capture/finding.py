@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from torch_pjrt.capture.beside import Beside, beside
+
 # Objects of these packages are used, but hold no state of the user's.
 FOREIGN = ("torch", "torch_pjrt", "numpy", "builtins")
 DEEPEST = 4  # containers and plain objects within each other
@@ -20,6 +22,7 @@ DEEPEST = 4  # containers and plain objects within each other
 class Found:
     modules: list[nn.Module] = field(default_factory=list)  # submodules included
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    beside: tuple[Beside, ...] = ()
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -99,4 +102,5 @@ def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.
     for optimizer in optimizers:
         search.value(optimizer)
     search.value(_as_written(fn))
+    search.found.beside = beside(search.found.modules)
     return search.found

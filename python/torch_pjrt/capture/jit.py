@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.capture.beside import Beside
 from torch_pjrt.capture.capture import Capture, capture
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.stand_ins import LIST
@@ -105,12 +106,15 @@ def jit(
             raise TypeError(f"jit takes tensors as example_args; number {i} is a {type(example).__name__}")
     watcher = new_watcher() if trace else None
     with torch.no_grad(), watching(watcher):
-        captured = capture(fn, examples, {}, find(fn, modules), with_grads=False)
+        found = find(fn, modules)
+        captured = capture(fn, examples, {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
     call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples), *captured.places))
     call.program = captured.program
     if captured.ties:
         call = _tied(call, captured.ties, name)
+    if found.beside:
+        call = _begun(call, found.beside)
     if captured.form == LIST:
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
@@ -118,6 +122,19 @@ def jit(
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
     call.watcher = watcher
     return call
+
+
+def _begun(call: Any, beside: Sequence[Beside]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        for each in beside:
+            each.begin()
+        results = call(*args)
+        for each in beside:
+            each.end()
+        return results
+
+    run.program = call.program  # type: ignore[attr-defined]
+    return run
 
 
 def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:

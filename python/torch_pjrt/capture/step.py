@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.capture.beside import Beside
 from torch_pjrt.capture.capture import Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.stand_ins import LIST
@@ -126,6 +127,7 @@ class CompiledStep:
         self.named = (tuple(modules), tuple(optimizers))
         self.entries: dict[Any, list[_Entry]] = {}
         self.modules: list[torch.nn.Module] = []
+        self.beside: tuple[Beside, ...] = ()
         self.inputs = {"lr"}  # names of hyperparameters that are inputs
         self.seen: dict[Any, Any] = {}
         self.captures = 0
@@ -147,7 +149,9 @@ class CompiledStep:
             structure = (spec, *((type(x), x) for x in leaves if not isinstance(x, torch.Tensor)))
         if self.takes_subclasses:
             structure, tensors = _taken_apart(structure, tensors)
-        key = (structure, _ambient(), *[module.training for module in self.modules])
+        for each in self.beside:
+            each.begin()
+        key = self.key(structure)
         for entry in self.entries.get(key, ()):
             if entry.holds():
                 results = entry.call(entry.bound, *tensors)
@@ -155,8 +159,15 @@ class CompiledStep:
                     return self.hand_over(entry, results)
         return self.capture(structure, tensors, args, kwargs)
 
+    def key(self, structure: Any) -> tuple[Any, ...]:
+        """What the entries of a call are found by."""
+        modes = [module.training for module in self.modules]
+        return (structure, _ambient(), *modes, *(value for each in self.beside for value in each.settings()))
+
     def hand_over(self, entry: _Entry, results: Any) -> Any:
         captured = entry.captured
+        for each in entry.found.beside:
+            each.end()
         if captured.form != LIST:
             return results
         return captured.hand_over(results)
@@ -180,7 +191,8 @@ class CompiledStep:
         if self.modules != found.modules:
             self.modules = found.modules
             self.entries.clear()
-        key = (structure, _ambient(), *[module.training for module in self.modules])
+        self.beside = found.beside
+        key = self.key(structure)
         entries = self.entries.setdefault(key, [])
         entries[:] = [entry, *(e for e in entries if e.is_current())][:MOST_ENTRIES]
         results = entry.call(entry.bound, *tensors)

@@ -69,6 +69,8 @@ class Substitution:
                 self._enter_module(module, names[id(module)])
             for index, optimizer in enumerate(self.found.optimizers):
                 self._enter_optimizer(index, optimizer)
+            for each in self.found.beside:
+                each.enter(lambda parameter: self.recording.by_id[id(parameter)].placeholder)
         except BaseException:
             self.__exit__()
             raise
@@ -80,6 +82,8 @@ class Substitution:
             entries.update(before)
         for optimizer, groups, state in self.optimizers:
             optimizer.param_groups, optimizer.state = groups, state
+        for each in self.found.beside:
+            each.exit()
 
     def _name_modules(self) -> dict[int, str]:
         names: dict[int, str] = {}
@@ -153,6 +157,8 @@ class Substitution:
     def settle(self) -> None:
         """After the function ran, still recording: what it put elsewhere goes where it was; what can't be kept is
         refused. ``state_made`` says whether an optimizer made its state now, as it does in its first step."""
+        for each in self.found.beside:
+            each.settle()
         for module, name, before in self.attributes:
             if isinstance(module, torch.nn.RNNBase):
                 module.__dict__.update({key: before[key] for key in KEPT_BY_RNNS})

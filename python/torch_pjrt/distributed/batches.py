@@ -30,4 +30,5 @@ def split(batch: torch.Tensor, mesh: DeviceMesh, dim: int = 0) -> torch.Tensor:
     if not isinstance(rank, PerRank):
         return batch.narrow(dim, rank * (size // parts), size // parts).to(mesh.device_type)
     dim %= batch.dim()
-    return select(batch.to(mesh.device_type).unflatten(dim, (parts, size // parts)), dim, rank)
+    part = select(batch.to(mesh.device_type).unflatten(dim, (parts, size // parts)), dim, rank)
+    return part.clone()  # else of memory of another shape, which each call of a compiled function would copy

@@ -206,27 +206,10 @@ def _adapt_meshes(meshes: Any) -> None:
     meshes.FSDPMeshInfo.__post_init__ = __post_init__
 
 
-def _refuse_captures(states: Any) -> None:
-    inner = states.FSDPState._pre_forward
-
-    @functools.wraps(inner)
-    def _pre_forward(self: Any, *args: Any) -> Any:
-        if _C.tracing():
-            raise NotImplementedError(
-                "compile_step, jit and export of a module of fully_shard, which exchanges parameters as it runs. "
-                "Leave them out: what is recorded between two reads is one program for all devices already. "
-                "parallelize_module's modules are taken"
-            )
-        return inner(self, *args)
-
-    states.FSDPState._pre_forward = _pre_forward
-
-
 def install() -> None:
     """Once a world has begun."""
     _take_coordinates()
     after_import("torch.distributed.tensor.placement_types", _adapt_placements)
     after_import("torch.distributed.tensor._utils", _adapt_offsets)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_common", _adapt_meshes)
-    after_import("torch.distributed.fsdp._fully_shard._fsdp_state", _refuse_captures)
     after_import("torch.distributed.fsdp._fully_shard._fsdp_param", _adapt_parameters)

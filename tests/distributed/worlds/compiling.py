@@ -212,23 +212,6 @@ def steps() -> None:
         for found, right in losses:
             assert found.item() == pytest.approx(right.item(), rel=1e-4)
         compare(alone, model, 1e-4)
-    model = network().to("pjrt")
-    for layer in (model[0], model[2]):
-        fully_shard(layer, mesh=world)
-    step = stepped(model, split(X, world), split(Y, world), sgd(model.parameters()))
-    with pytest.raises(torch_pjrt.CaptureError, match=r"a module of fully_shard.*Leave them out"):
-        torch_pjrt.compile_step(step)()
-    summed = nn.parallel.DistributedDataParallel(network().to("pjrt"))
-    trained = stepped(summed, split(X, world), split(Y, world), sgd(summed.parameters()))
-    trained()
-    with pytest.raises(torch_pjrt.CaptureError, match=r"a DistributedDataParallel module that trains.*all_reduce"):
-        torch_pjrt.compile_step(trained)()
-    alone = network()
-    wanted = stepped(alone, X, Y, sgd(alone.parameters()))
-    for _ in range(STEPS):  # and it trains as it is
-        step()
-        wanted()
-    compare(alone, model)
 
 
 def branches() -> None:

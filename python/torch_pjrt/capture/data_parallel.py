@@ -1,0 +1,54 @@
+"""DistributedDataParallel in captures: its switches. What its forward and backward do then is in
+``distributed/data_parallel.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+class DataParallel:
+    """Those of a function's modules. A forward notes in each whether the next one sends its buffers to all ranks."""
+
+    def __init__(self, modules: list[DistributedDataParallel]) -> None:
+        self.modules = modules
+        self.before: list[bool] = []  # while a run is under way
+        self.after = self._noted()
+
+    @classmethod
+    def of(cls, modules: Iterable[torch.nn.Module]) -> DataParallel | None:
+        found = [module for module in modules if isinstance(module, DistributedDataParallel)]
+        return cls(found) if found else None
+
+    def _noted(self) -> list[bool]:
+        return [module.require_forward_param_sync for module in self.modules]
+
+    def _note(self, values: list[bool]) -> None:
+        for module, value in zip(self.modules, values, strict=True):
+            module.require_forward_param_sync = value
+
+    def settings(self) -> tuple[Any, ...]:
+        return tuple(
+            (module.require_backward_grad_sync, module.require_forward_param_sync, module.broadcast_buffers)
+            for module in self.modules
+        )
+
+    def begin(self) -> None:
+        pass
+
+    def enter(self, _: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.before = self._noted()
+
+    def settle(self) -> None:
+        self.after = self._noted()
+        self._note(self.before)
+
+    def exit(self) -> None:
+        if self.before:
+            self._note(self.before)
+
+    def end(self) -> None:
+        self._note(self.after)
