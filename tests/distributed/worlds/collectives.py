@@ -35,6 +35,7 @@ JOINS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor,
 }  # fmt: skip
 checked = 0
+pending: list[tuple[torch.Tensor, list[torch.Tensor], str]] = []  # what is read together, of one program
 
 
 def table(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -49,15 +50,22 @@ def of_each_rank(rows: torch.Tensor) -> torch.Tensor:
 
 
 def check(result: torch.Tensor, wanted: list[torch.Tensor], what: str) -> None:
+    pending.append((funcol.all_gather_tensor(result.unsqueeze(0), 0, world.get_group()), wanted, what))
+
+
+def read() -> None:
     global checked
-    gathered = funcol.all_gather_tensor(result.unsqueeze(0), 0, world.get_group()).cpu()
-    bits = {torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}.get(gathered.dtype)
-    for rank in range(N):
-        found, right = gathered[rank], wanted[rank]
-        assert (found.shape, found.dtype) == (right.shape, right.dtype), (what, rank)
-        same = torch.equal(found.view(bits), right.view(bits)) if bits else torch.equal(found, right)
-        assert same, (what, rank, found, right)
-    checked += 1
+    torch_pjrt.sync(gathered for gathered, _, _ in pending)
+    for gathered, wanted, what in pending:
+        of_ranks = gathered.cpu()
+        bits = {torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}.get(of_ranks.dtype)
+        for rank in range(N):
+            found, right = of_ranks[rank], wanted[rank]
+            assert (found.shape, found.dtype) == (right.shape, right.dtype), (what, rank)
+            same = torch.equal(found.view(bits), right.view(bits)) if bits else torch.equal(found, right)
+            assert same, (what, rank, found, right)
+        checked += 1
+    pending.clear()
 
 
 def members(groups: list[list[int]], rank: int) -> list[int]:
@@ -82,9 +90,10 @@ def join(name: str, values: list[torch.Tensor]) -> torch.Tensor:
 
 
 for dtype in DTYPES:
+    rows = table(dtype, 8, 3)
+    x = of_each_rank(rows)
     for name, (group, groups) in GROUPS.items():
-        rows = table(dtype, 8, 3)
-        x, what = of_each_rank(rows), f"{dtype} {name}"
+        what = f"{dtype} {name}"
         size = len(groups[0])
         of = [[rows[r] for r in members(groups, rank)] for rank in range(N)]
         place = [members(groups, rank).index(rank) for rank in range(N)]
@@ -104,6 +113,7 @@ for dtype in DTYPES:
         for source in range(size):
             sent = [values[source] for values in of]
             check(funcol.broadcast(x, source, group), sent, f"broadcast {source} {what}")
+    read()
 
 # As c10d has them: they write what they are given.
 x = of_each_rank(rows := table(torch.float32, 8))
@@ -151,6 +161,7 @@ w = of_each_rank(table(torch.float32, 4)).requires_grad_()
 y = funcol.all_gather_tensor_autograd(w, 0, world.get_group())
 (y * torch.arange(16.0, device="pjrt")).sum().backward()
 check(w.grad, [4 * torch.arange(16.0).chunk(N)[rank] for rank in range(N)], "gradients")
+read()
 
 metrics = torch_pjrt.metrics()
 assert metrics["host_fallbacks"] == {}, metrics["host_fallbacks"]
