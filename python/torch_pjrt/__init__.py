@@ -148,8 +148,8 @@ def metrics() -> dict[str, Any]:
     - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``
       (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),
       ``"optimizer step"``, ``"torch_pjrt.sync"``, ….
-    - ``collectives``, ``collective_bytes``: what the ranks of a world in one process took part in together: dicts from
-      the kind to calls, and to bytes that each rank gave.
+    - ``collectives``, ``collective_bytes``: what ranks took part in together: dicts from the kind to calls, and to
+      bytes that each rank gave. ``"all_reduce"`` is of a world in one process, ``"c10d::allreduce_"`` of processes.
     - ``host_transfer_bytes``: copied between host and device, both ways.
     - ``copies_on_write``: of memory shared with JAX, before it was written to (``torch_pjrt.jax``).
     - ``record_seconds``: in recording. An estimate: the first call of each kind is timed, of the others one in 61.

@@ -82,6 +82,10 @@ py::typing::Dict<std::string, py::object> metrics() {
     collectives[py::str(name)] = counted.calls;
     bytes[py::str(name)] = counted.bytes;
   }
+  for (const auto& [name, counted] : device.exchanges()) {
+    collectives[py::str(name)] = counted.calls;
+    bytes[py::str(name)] = counted.bytes;
+  }
   result["collectives"] = collectives;
   result["collective_bytes"] = bytes;
   result["syncs"] = engine.syncs();

@@ -187,7 +187,9 @@ def main(how: str) -> None:
         part = dist.new_group(ranks, timeout=limit)
         if rank in ranks:
             x, y = torch.ones(2, device=device), torch.ones(2)
+            before = torch_pjrt.metrics()["collective_bytes"].get("c10d::allreduce_", 0)
             dist.all_reduce(x, group=part)
+            assert torch_pjrt.metrics()["collective_bytes"]["c10d::allreduce_"] == before + x.nbytes
             dist.all_reduce(y, group=part)
             assert x.tolist() == y.tolist() == [len(ranks)] * 2
     print(json.dumps({"backend": dist.get_backend(), "counted": torch_pjrt.metrics()["host_fallbacks"]}))

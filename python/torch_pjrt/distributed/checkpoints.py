@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, ClassVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.distributed.rank import PerRank, per_rank, select
 
-# Of the load that is under way: the tensors that it reads shards of, and what it has read of them, by offsets.
-_loading: list[dict[int, tuple[Any, dict[torch.Size, torch.Tensor]]]] = []
+
+class _Load:
+    """One load: the tensors that it reads shards of, and what it has read of them, by offsets.
+
+    Loads may run in several threads, and a reader may have threads of its own: a tensor's load is found by the tensor,
+    and by the thread only if a planner made the tensor itself.
+    """
+
+    of_tensors: ClassVar[dict[int, _Load]] = {}  # by the id of a tensor, which its load holds
+    under_way: ClassVar[ContextVar[_Load | None]] = ContextVar("load", default=None)
+
+    def __init__(self, state: Any) -> None:
+        tensors = [leaf for leaf in pytree.tree_leaves(state) if hasattr(leaf, "device_mesh")]
+        self.read: dict[int, tuple[Any, dict[torch.Size, torch.Tensor]]] = {id(t): (t, {}) for t in tensors}
+
+    def __enter__(self) -> _Load:
+        self.of_tensors.update(dict.fromkeys(self.read, self))
+        self.outer = self.under_way.set(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.under_way.reset(self.outer)
+        for tensor in self.read:
+            if self.of_tensors.get(tensor) is self:
+                del self.of_tensors[tensor]
+
+    @classmethod
+    def reading(cls, tensor: Any) -> dict[torch.Size, torch.Tensor] | None:
+        """Where the shards of a tensor go that is being loaded."""
+        load = cls.of_tensors.get(id(tensor)) or cls.under_way.get()
+        return None if load is None else load.read.setdefault(id(tensor), (tensor, {}))[1]
+
+    def write(self) -> None:
+        """Gives the tensors what was read."""
+        for tensor, shards in self.read.values():
+            if shards:
+                _write(tensor, shards)
 
 
 def _refuse(tensor: Any, what: str) -> None:
@@ -91,9 +128,9 @@ def _take_shards(of_tensors: Any) -> None:
         _, of_ranks = shards_of(self)
         rank = 0 if index.offset is None else of_ranks.index(index.offset)
         values = functools.partial(_C.values_of_rank, self.to_local(), rank)
-        if not _loading:
+        read = _Load.reading(self)
+        if read is None:
             return values()
-        _, read = _loading[-1].setdefault(id(self), (self, {}))
         if of_ranks[rank] not in read:
             read[of_ranks[rank]] = values()
         return read[of_ranks[rank]]
@@ -107,14 +144,10 @@ def _write_what_was_read(loader: Any) -> None:
     inner = loader._load_state_dict
 
     @functools.wraps(inner)
-    def _load_state_dict(*args: Any, **kwargs: Any) -> Any:
-        _loading.append({})
-        try:
-            result = inner(*args, **kwargs)
-        finally:
-            read = _loading.pop()
-        for tensor, shards in read.values():
-            _write(tensor, shards)
+    def _load_state_dict(state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        with _Load(state_dict) as load:
+            result = inner(state_dict, *args, **kwargs)
+        load.write()
         return result
 
     loader._load_state_dict = _load_state_dict

@@ -64,7 +64,7 @@ class HostCollective {
 
   Tensors reads(const Tensors& tensors) {
     Tensors hosts;
-    for (const at::Tensor& tensor : tensors) hosts.push_back(given(to_host(tensor, /*writes=*/false)));
+    for (const at::Tensor& tensor : tensors) hosts.push_back(sent(to_host(tensor, /*writes=*/false)));
     return hosts;
   }
   Lists reads(const Lists& lists) {
@@ -90,7 +90,7 @@ class HostCollective {
     Tensors hosts;
     for (const at::Tensor& tensor : tensors) {
       const at::Tensor host = to_host(tensor, /*writes=*/true);
-      hosts.push_back(given(host));
+      hosts.push_back(sent(host));
       written_.emplace_back(tensor, host);
     }
     return hosts;
@@ -98,7 +98,7 @@ class HostCollective {
   // What is read until wait(): other programs may have taken its memory by then.
   Tensors copies(const Tensors& tensors) {
     Tensors hosts;
-    for (const at::Tensor& tensor : tensors) hosts.push_back(given(to_host(tensor, /*writes=*/true)));
+    for (const at::Tensor& tensor : tensors) hosts.push_back(sent(to_host(tensor, /*writes=*/true)));
     return hosts;
   }
 
@@ -112,6 +112,7 @@ class HostCollective {
     Tensors results;
     for (auto& [tensor, host] : written_) results.push_back(take_back(tensor, host));
     note_on_host(op_, kReason);
+    counters().count_exchange(op_, sent_bytes_);
     return results;
   }
 
@@ -133,6 +134,11 @@ class HostCollective {
     return writes ? host.clone(at::MemoryFormat::Contiguous) : host.contiguous();
   }
 
+  at::Tensor sent(const at::Tensor& host) {
+    sent_bytes_ += host.nbytes();
+    return given(host);
+  }
+
   // As gloo takes it.
   at::Tensor given(const at::Tensor& host) const {
     if (does_ == Does::kMoves) return as_moved(host);
@@ -143,6 +149,7 @@ class HostCollective {
 
   std::string op_;
   Does does_;
+  uint64_t sent_bytes_ = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
 };
 

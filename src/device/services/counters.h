@@ -20,11 +20,18 @@ struct Counters {
 
   bool count_fallback(const std::string& op);  // true the first time this process sees the op
   std::map<std::string, uint64_t> fallbacks() const;
+  // What this process took part in with others, by way of the host: calls of an op, and the bytes that it gave.
+  struct Exchange {
+    uint64_t calls = 0, bytes = 0;
+  };
+  void count_exchange(const std::string& op, uint64_t bytes);
+  std::map<std::string, Exchange> exchanges() const;
   void reset();
 
  private:
   mutable std::mutex lock_;
   std::map<std::string, uint64_t> fallbacks_;
+  std::map<std::string, Exchange> exchanges_;
   std::set<std::string> warned_;  // survives reset(): a warning is given once
 };
 

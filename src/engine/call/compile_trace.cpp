@@ -101,10 +101,11 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
   }
   returned_->place(places);
   places_ = places;
-  results_on_cpu_ = returned_->on_cpu();
+  on_cpu_ = returned_->on_cpu();
   for (const uint32_t argument : mutated_) {
     if (trace.arguments[argument].device.is_cpu()) {
-      results_on_cpu_.push_back(static_cast<uint32_t>(places[static_cast<size_t>(new_values[argument])]));
+      on_cpu_.push_back({static_cast<uint32_t>(places[static_cast<size_t>(new_values[argument])]),
+                         "the new value of argument " + std::to_string(argument)});
     }
   }
   auto next = static_cast<uint32_t>(graph::count_of_own(places));

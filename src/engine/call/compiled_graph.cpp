@@ -67,11 +67,17 @@ void CompiledGraph::agree(CallState& call) {
     given_ = std::move(given);
   }
   call.agreed = &agreed_;
-  for (const uint32_t result : results_on_cpu_) {
-    TORCH_CHECK(
-        !agreed_[result], "a compiled function gives the CPU a tensor of which the ", graph::world_size().load(),
-        " ranks of this world have values of their own; leave it on 'pjrt', or reduce it first, as full_tensor() "
-        "of a DTensor or torch.distributed.all_reduce do");
+  for (const Returned::OnCpu& copied : on_cpu_) {
+    const Agreement& agreed = agreed_[copied.result];
+    if (!agreed) continue;
+    const char* cure =
+        is_promised(agreed)
+            ? " ranks of this world are promised to have equal values, which a read compares and a copy "
+              "within a program doesn't; leave it on 'pjrt', and call cpu() outside of the function"
+            : " ranks of this world have values of their own; leave it on 'pjrt', or reduce it first, as "
+              "full_tensor() of a DTensor or torch.distributed.all_reduce do";
+    TORCH_CHECK(false, "a compiled function gives the CPU ", copied.name, ", of which the ", graph::world_size().load(),
+                cure);
   }
 }
 

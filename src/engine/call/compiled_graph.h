@@ -69,7 +69,7 @@ class CompiledGraph {
   // Of a world (Note [Agreement]):
   std::optional<AgreementFlow> flow_;
   std::vector<uint32_t> leaf_of_bound_;    // of each of bound_, its place among the walk's leaves
-  std::vector<uint32_t> results_on_cpu_;   // of the program's
+  std::vector<Returned::OnCpu> on_cpu_;    // those, and arguments that are updated
   std::vector<int64_t> places_;            // of each value, which of the program's results it is
   std::vector<Agreement> given_, agreed_;  // of the leaves and of the program's results, in the last call
 };

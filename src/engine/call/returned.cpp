@@ -73,12 +73,14 @@ bool Returned::any_on_cpu() const {
   return std::any_of(storages_.begin(), storages_.end(), [](const Storage& one) { return one.device.is_cpu(); });
 }
 
-std::vector<uint32_t> Returned::on_cpu() const {
-  std::vector<uint32_t> results;
-  for (const Storage& storage : storages_) {
-    if (storage.device.is_cpu()) results.push_back(storage.result);
+std::vector<Returned::OnCpu> Returned::on_cpu() const {
+  std::vector<OnCpu> found;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    if (tensor.is_argument || !storages_[tensor.index].device.is_cpu()) continue;
+    found.push_back({storages_[tensor.index].result, "result " + std::to_string(i)});
   }
-  return results;
+  return found;
 }
 
 std::optional<c10::Device> Returned::cuda() const {

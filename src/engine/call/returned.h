@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/call/bound_argument.h"
@@ -29,7 +30,11 @@ class Returned {
   // Does some result lie there?
   bool any_on_cpu() const;
   // Which of the program's results go there.
-  std::vector<uint32_t> on_cpu() const;
+  struct OnCpu {
+    uint32_t result;   // of the program's
+    std::string name;  // what a user calls it
+  };
+  std::vector<OnCpu> on_cpu() const;
   std::optional<c10::Device> cuda() const;
 
   // The program's arguments for what is supplied.

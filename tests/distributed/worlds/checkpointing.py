@@ -1,6 +1,7 @@
 """torch.distributed.checkpoint in a world: all shards are written, and read by other meshes and by one device."""
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,34 @@ for (name, p), q in zip(model.named_parameters(), again.parameters(), strict=Tru
     assert isinstance(p, DTensor)
     assert isinstance(q, DTensor)
     torch.testing.assert_close(q.full_tensor(), p.full_tensor(), rtol=0, atol=0, msg=name)
+    checked += 1
+
+
+def load(i: int) -> None:
+    dcp.load(in_threads[i], checkpoint_id=folder / str(i))
+
+
+# Loads in several threads, whose parts come in turns.
+in_threads = [{"w": zeros(8, 12, device_mesh=mesh, placements=placements)} for mesh, placements in LAYOUTS]
+barrier = threading.Barrier(len(LAYOUTS))
+read_data = dcp.FileSystemReader.read_data
+
+
+def meet(self: Any, *args: Any) -> Any:
+    barrier.wait()  # all have begun, and none has ended
+    return read_data(self, *args)
+
+
+dcp.FileSystemReader.read_data = meet  # type: ignore[method-assign]
+threads = [threading.Thread(target=load, args=(i,)) for i in range(len(LAYOUTS))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+dcp.FileSystemReader.read_data = read_data  # type: ignore[method-assign]
+torch.manual_seed(0)
+for read in in_threads:
+    assert torch.equal(read["w"].full_tensor().cpu(), torch.randn(8, 12))
     checked += 1
 sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
 with pytest.raises(NotImplementedError, match=r"a copy on the CPU.*checkpoint\.save writes all of them"):

@@ -94,8 +94,12 @@ def functions() -> None:
     assert [t.tolist() for t in of_ranks(scaled(x, torch.tensor(3.0)))] == [[6 * r, 6 * r + 3] for r in range(RANKS)]
     to_cpu = compiled(lambda t: t.cpu())
     assert to_cpu(same).tolist() == [1, 1]
-    with pytest.raises(RuntimeError, match=r"gives the CPU a tensor of which the 4 ranks.*full_tensor\(\)"):
+    with pytest.raises(RuntimeError, match=r"gives the CPU result 0, of which the 4 ranks.*full_tensor\(\)"):
         to_cpu(x)
+    replica = distribute_tensor(split(torch.ones(8), world), world, [Replicate()], src_data_rank=None)
+    second = compiled(lambda t: (t * 2, t.full_tensor().cpu()))
+    with pytest.raises(RuntimeError, match=r"gives the CPU result 1, of which the 4 ranks.*promised.*outside"):
+        second(replica)
     dropped = compiled(lambda t: dropout(t, 0.5))
     ones = torch.ones(64, device="pjrt")
     assert dropped(ones).tolist() != dropped(ones).tolist()
