@@ -81,7 +81,7 @@ def test_captured_steps(server: fresh.Server, group: list[str]) -> None:
 
 
 def test_drawing(server: fresh.Server) -> None:
-    assert int(run(server, "drawing")) == 42
+    assert int(run(server, "drawing")) == 50
 
 
 def test_checkpoints(server: fresh.Server, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.nn.parallel:DistributedDataParallel._post_forward",
         "torch.nn.parallel:DistributedDataParallel.will_sync_module_buffers",
         "torch.distributed.tensor._random:OffsetBasedRNGTracker._distribute_region",
+        "torch.distributed.tensor._random:_calc_shard_info",
+        "torch.distributed.tensor:DTensor._op_dispatcher._custom_op_handlers",
         "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo.__post_init__",
         "torch.distributed.fsdp._fully_shard._fsdp_param:_chunk_with_empty",
         "torch.distributed.tensor:DTensor.__create_write_items__",

@@ -39,11 +39,27 @@ class _OfAllShards(TorchDispatchMode):
                 return of_shards[0]
             return select(torch.stack(of_shards), 0, self._index).contiguous()
 
-        if func._schema.is_mutable:  # its first argument, which it gives
-            written = args[0]
-            of_shards = [func(written.clone(), *args[1:], **kwargs) for _ in range(self._shards)]
-            return written.copy_(own(*of_shards))
-        return pytree.tree_map(own, *(func(*args, **kwargs) for _ in range(self._shards)))
+        arguments = func._schema.arguments[: len(args)]
+        written = [i for i, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write]
+        results, writes = [], []
+        for _ in range(self._shards):
+            given = [arg.clone() if i in written else arg for i, arg in enumerate(args)]
+            results.append(func(*given, **kwargs))
+            writes.append([given[i] for i in written])
+        for i, of_shards in zip(written, zip(*writes, strict=True), strict=True):
+            args[i].copy_(own(*of_shards))
+        is_in_place = any(each.alias_info is not None for each in func._schema.returns)
+        return args[written[0]] if is_in_place else pytree.tree_map(own, *results)
+
+
+def _shard_index(random: Any, spec: Any) -> tuple[Any, int]:
+    """Which shard each rank has, and of how many."""
+    places = [spec.mesh._sym_get_coordinate(dim) for dim in range(spec.mesh.ndim)]
+    indices, counts = random._calc_shard_info(places, spec)
+    index, stride = 0, 1
+    for place, count in zip(reversed(indices), reversed(counts), strict=True):
+        index, stride = index + place * stride, stride * count
+    return index, math.prod(counts)
 
 
 def _draw(random: Any) -> None:
@@ -53,19 +69,71 @@ def _draw(random: Any) -> None:
     @functools.wraps(inner)
     @contextlib.contextmanager
     def _distribute_region(self: Any, spec: Any, generator: Any = None) -> Iterator[None]:
-        places = [spec.mesh._sym_get_coordinate(dim) for dim in range(spec.mesh.ndim)]
-        indices, counts = random._calc_shard_info(places, spec)
-        index = self._calc_shard_linear_idx(indices, counts)
+        index, shards = _shard_index(random, spec)
         if spec.mesh.device_type != "pjrt" or not isinstance(index, PerRank):
             with inner(self, spec, generator):
                 yield
             return
-        with _OfAllShards(math.prod(counts), index, generator):
+        with _OfAllShards(shards, index, generator):
             yield
 
     kind._distribute_region = _distribute_region
 
 
+# DTensor has placements for these, but doesn't know that they draw.
+UNKNOWN = (
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "normal_functional",
+    "rrelu_with_noise",
+    "rrelu_with_noise_functional",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
+
+def _draws(op: Any, args: Any, kwargs: Any) -> bool:
+    """Does this call? Attention drops nothing by default, and `rrelu` does so in training alone."""
+    names = [argument.name for argument in op._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if "dropout_p" in names:
+        return bool(given.get("dropout_p", 0.0))
+    return bool(given.get("training", False)) if "training" in names else True
+
+
+def _draw_of_unknown(of_tensors: Any) -> None:
+    from torch.distributed.tensor import _random as random
+
+    def handler(op: Any, args: Any, kwargs: Any) -> Any:
+        dispatcher = of_tensors.DTensor._op_dispatcher
+        called = dispatcher.unwrap_to_op_info(op, args, kwargs)
+        dispatcher.sharding_propagator.propagate(called)
+        output, spec = called.output_sharding, args[0]._spec
+        if output.needs_redistribute:
+            dispatcher.redistribute_local_args(
+                called, output.redistribute_schema, output.use_val_from_redistribute_schema
+            )
+            spec = output.redistribute_schema.args_spec[0]
+        if op._schema.name.endswith("_") and spec.placements != args[0].placements:
+            raise RuntimeError(f"{op}: in-place operations that require placement changes are not supported")
+        local = called.local_args
+        local = pytree.tree_unflatten(local, called.args_tree_spec) if called.args_tree_spec else local
+        index, shards = _shard_index(random, spec)
+        generator = called.local_kwargs.pop("generator", None)
+        if spec.mesh.device_type == "pjrt" and isinstance(index, PerRank) and _draws(op, args, kwargs):
+            with _OfAllShards(shards, index, generator):
+                results = op(*local, **called.local_kwargs)
+        else:
+            results = op(*local, **called.local_kwargs, **({} if generator is None else {"generator": generator}))
+        return args[0] if op._schema.name.endswith("_") else dispatcher.wrap(results, output.output_spec)
+
+    aten = torch.ops.aten
+    handlers = of_tensors.DTensor._op_dispatcher._custom_op_handlers
+    handlers.update({getattr(aten, name).default: handler for name in UNKNOWN})
+
+
 def install() -> None:
     """Once a world has begun."""
     after_import("torch.distributed.tensor._random", _draw)
+    after_import("torch.distributed.tensor", _draw_of_unknown)

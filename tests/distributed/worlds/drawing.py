@@ -6,9 +6,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, ones, rand, randn
-from torch.nn.functional import dropout
+from torch.nn.functional import dropout, rrelu, scaled_dot_product_attention
 
-import torch_pjrt  # noqa: F401
+import torch_pjrt
 
 dist.init_process_group("pjrt", rank=0, world_size=4)
 world = init_device_mesh("pjrt", (4,))
@@ -90,4 +90,47 @@ for placements in ([Shard(0)], [Replicate()]):
     generator = seeded()
     one, other = (w.clone().normal_(generator=generator).full_tensor().cpu() for _ in range(2))
     assert not torch.equal(one, other)
+
+# What DTensor has placements for and doesn't know to draw.
+aten, P = torch.ops.aten, [Replicate(), Shard(0)]
+flat = ones(64, 32, device_mesh=grid, placements=P)
+heads = ones(4, 4, 8, 8, device_mesh=grid, placements=P)
+
+
+def unknown() -> dict[str, DTensor]:
+    return {
+        "exponential_": flat.clone().exponential_(),
+        "geometric_": flat.clone().geometric_(0.3),
+        "log_normal_": flat.clone().log_normal_(),
+        "multinomial": torch.multinomial(flat, 8),
+        "normal_functional": aten.normal_functional(flat),
+        "rrelu": rrelu(-flat, training=True),
+        "attention": scaled_dot_product_attention(heads, heads, heads, dropout_p=0.5),
+        "exponential_ by a generator": flat.clone().exponential_(generator=seeded()),
+    }
+
+
+torch.manual_seed(7)
+first, second = unknown(), unknown()
+torch.manual_seed(7)
+again = unknown()
+torch_pjrt.sync()
+for kind, draw in first.items():
+    a, b, c, d = shards(draw)
+    assert torch.equal(a, c), kind
+    assert torch.equal(b, d), kind
+    assert not torch.equal(a, b), kind
+    assert torch.equal(draw.full_tensor().cpu(), again[kind].full_tensor().cpu()), kind
+    changes = not torch.equal(draw.full_tensor().cpu(), second[kind].full_tensor().cpu())
+    assert changes == ("generator" not in kind), kind
+    checked += 1
+assert torch.equal(*shards(scaled_dot_product_attention(heads, heads, heads))[:2])  # nothing is drawn
+assert torch.equal(*shards(rrelu(-flat))[:2])
+eye = torch.eye(8).expand(4, 4, 8, 8).contiguous()
+value = distribute_tensor(eye, grid, P).requires_grad_()
+kept = scaled_dot_product_attention(heads, heads, value, dropout_p=0.5)  # what remains of the attention's matrix
+kept.sum().backward()
+assert value.grad is not None
+columns = kept.full_tensor().detach().cpu().sum(-2).unsqueeze(-1).expand(4, 4, 8, 8)
+torch.testing.assert_close(value.grad.full_tensor().cpu(), columns)  # backward drops the same
 print(checked)
