@@ -144,6 +144,8 @@ def metrics() -> dict[str, Any]:
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
     - ``graphs_run_by_calls``: runs of graphs that had not paid for their compile
       (``TORCH_PJRT_COMPILE=auto``).
+    - ``calls_on_host``: calls in them that the host did for a device with a memory of its own: of a few integers, and
+      of graphs that grow.
     - ``host_fallbacks``: a dict from op to calls that ran on the host.
     - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``
       (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),

@@ -267,17 +267,72 @@ def test_ops_by_programs_of_one_call(environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_tokens_with_a_static_cache_make_no_programs(run: Run) -> None:
-    """The host does the bookkeeping, whose sizes are others in each token."""
+@pytest.mark.parametrize("kind", ["GPT-2, static", "T5, static", "GPT-2", "Llama"])
+def test_tokens_make_no_programs(run: Run, kind: str) -> None:
+    """The host does the bookkeeping, whose sizes are others in each token, and what grows with a dynamic cache."""
     done = run(
         f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
         from tests.models.generating import programs_of
-        for kind in ("GPT-2, static", "T5, static"):
-            programs = programs_of(kind)
-            assert programs <= 5, (kind, programs)
+        programs = programs_of({kind!r})
+        assert programs <= 5, programs
         """,
         TORCH_PJRT_COMPILE="first",
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+GROWING = """
+import torch, torch_pjrt
+def programs(sizes):
+    torch_pjrt.reset_metrics()
+    for n in sizes:
+        x, w = torch.linspace(0, 1, n * columns).view(n, columns), torch.linspace(-1, 1, columns)
+        kept = (x.to("pjrt") * w.to("pjrt")).tanh()
+        kept[1:] += kept[:-1].sin()
+        expected = (x * w).tanh()
+        expected[1:] += expected[:-1].sin()
+        torch.testing.assert_close(kept.cpu(), expected)
+    metrics = torch_pjrt.metrics()
+    return metrics["graphs_compiled"], metrics["calls_on_host"]
+"""
+
+
+@pytest.mark.parametrize("policy", ["first", "auto"])
+def test_small_calls_that_grow_are_the_hosts(run: Run, policy: str) -> None:
+    program = """
+    columns = 8
+    programs(range(2, 5))
+    made, on_host = programs(range(5, 15))
+    assert made == 0 and on_host >= 10 * 4, (made, on_host)
+    torch_pjrt.reset_metrics()
+    with torch_pjrt.explain() as report:
+        programs([20])
+    assert report.graphs[-1].by_calls.endswith(" by calls, 7 of them on the host"), report.graphs[-1].by_calls
+    """
+    done = run(GROWING + textwrap.dedent(program), TORCH_PJRT_COMPILE=policy)
+    assert done.returncode == 0, done.stderr
+
+
+def test_large_calls_that_grow_are_programs(run: Run) -> None:
+    """Their copies would cost more than a compile."""
+    program = """
+    columns = 1 << 18
+    programs(range(11, 14))
+    made, on_host = programs(range(14, 16))
+    assert made >= 2 and on_host == 0, (made, on_host)
+    """
+    done = run(GROWING + textwrap.dedent(program), TORCH_PJRT_COMPILE="first")
+    assert done.returncode == 0, done.stderr
+
+
+def test_strict_mode_has_nothing_that_grows_on_the_host(run: Run) -> None:
+    program = """
+    columns = 8
+    programs(range(2, 5))
+    made, on_host = programs(range(5, 15))
+    assert made >= 10 and on_host == 0, (made, on_host)
+    """
+    done = run(GROWING + textwrap.dedent(program), TORCH_PJRT_STRICT="1")
+    assert done.returncode == 0, done.stderr

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -26,18 +25,21 @@ namespace tpjrt::engine {
 
 using graph::Node;
 
-bool LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
-  if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return false;
-  if (is_bookkeeping(walk)) return true;
-  if (at::globalContext().deterministicAlgorithms()) return false;
-  if (compile_policy() != CompilePolicy::kFirst && !device::strict()) return true;
-  return !is_part && forms_.grows(walk);
+std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
+  if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return std::nullopt;
+  const CallsBy by = calls_by();
+  if (is_bookkeeping(walk)) return by;
+  if (at::globalContext().deterministicAlgorithms()) return std::nullopt;
+  const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
+  if (!is_compiled_first && by == CallsBy::kKernels) return by;
+  const bool grows = !is_part && forms_.grows(walk, is_compiled_first ? 2 : 1);
+  if (is_compiled_first && !grows) return std::nullopt;
+  return grows && by == CallsBy::kPrograms && !device::strict() ? CallsBy::kEither : by;
 }
 
 CallsBy LazyEngine::calls_by() { return session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms; }
 
-LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
-  const CallsBy by = calls_by();
+LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, CallsBy by) {
   const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
   MetGraph& graph = *met;
   if (graph.met == 1) {
@@ -58,7 +60,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
     if (graph.met > 1) graph.plan = plan;  // of the many that are met once, none is kept
     plan->program->serial = graph.number;
     if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
-    return {plan->program, plan};
+    return {plan->program, plan, std::move(graph.on_host)};
   }
   graph.plan = nullptr;
   std::shared_ptr<Program> program;
@@ -69,28 +71,34 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk) {
   program->predicted_ns = graph.cost.record + graph.cost.program;
   if (!graph.paid) session_.set_paid(identity(walk));
   graph.paid = true;
-  return {program, nullptr};
+  return {program, nullptr, {}};
 }
 
-void LazyEngine::run_calls(const graph::Walk& walk, const CallsPlan& plan, Sync& sync) {
+void LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
   ++session_.metrics.graphs_run_by_calls;
-  if (session_.client().is_host_memory()) return interpret(walk, plan, sync.launch.run);
-  graph::PartOfNode each(walk.nodes.size());
-  std::iota(each.begin(), each.end(), 0);
-  graph::Parts parts(walk, each);
+  if (session_.client().is_host_memory()) return interpret(walk, *chosen.calls, sync.launch.run);
+  // What the host does in a row is done at once, so that values between these calls are not copied.
+  graph::PartOfNode part(walk.nodes.size());
+  std::vector<bool> on_host;  // by part
+  for (size_t i = 0; i < part.size(); ++i) {
+    if (i == 0 || !chosen.on_host[i] || !on_host.back()) on_host.push_back(chosen.on_host[i]);
+    part[i] = static_cast<uint32_t>(on_host.size() - 1);
+  }
+  graph::Parts parts(walk, part);
   for (uint32_t i = 0; i < parts.count(); ++i) {
-    graph::Walk call;
+    graph::Walk calls;
     {
       const std::lock_guard guard(graph::graph_lock());
-      parts.walk(i, call);
+      parts.walk(i, calls);
     }
-    if (call.empty()) continue;
-    if (is_of_few_integers(*call.nodes[0])) {
-      interpret(call, CallsPlan(call), sync.launch.run);
+    if (calls.empty()) continue;
+    if (on_host[i]) {
+      interpret(calls, CallsPlan(calls), sync.launch.run);
+      session_.metrics.calls_on_host += calls.nodes.size();
     } else {
-      const std::shared_ptr<Program> alone = session_.programs.find_or_compile(call);
-      launch_bound(call, *alone, sync);
-      settle(call, *alone, sync.launch.results);
+      const std::shared_ptr<Program> alone = session_.programs.find_or_compile(calls);
+      launch_bound(calls, *alone, sync);
+      settle(calls, *alone, sync.launch.results);
     }
   }
 }

@@ -55,7 +55,7 @@ class LazyEngine final : public device::Engine {
     Launch launch;
   };
 
-  explicit LazyEngine(Session& session) : session_(session) {}
+  explicit LazyEngine(Session& session);
   void start(const char* cause, uint64_t since, const graph::Least& least, const device::Location& where);
   void run(const char* cause, c10::ArrayRef<graph::Cell*> cells, const device::Location& where);
   // `program`: null where it isn't known yet. `is_part`: of a graph that is cut, so that it comes back.
@@ -64,17 +64,18 @@ class LazyEngine final : public device::Engine {
   // Runs all but the last part of a graph that is cut in parts, if it is one.
   bool run_parts(const device::Location& where, Sync& sync);
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
-  // Note [Tiers], Note [Growing graphs]. May this graph without a program run so?
-  bool may_run_by_calls(const graph::Walk& walk, bool is_part);
+  // Note [Tiers], Note [Growing graphs]. May this graph without a program run so, and by whom?
+  std::optional<CallsBy> may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
   // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
   struct Chosen {
     std::shared_ptr<Program> program;
     std::shared_ptr<const CallsPlan> calls;
+    std::vector<bool> on_host;  // where calls are programs: ByOneCall
   };
   // Of a graph without a program: its calls, or what was compiled of it meanwhile.
-  Chosen by_calls_or_compiled(const graph::Walk& walk);
-  void run_calls(const graph::Walk& walk, const CallsPlan& plan, Sync& sync);
+  Chosen by_calls_or_compiled(const graph::Walk& walk, CallsBy by);
+  void run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
   // By PyTorch's kernels and programs of one call.
   void interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
   std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run);

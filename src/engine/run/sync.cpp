@@ -119,21 +119,20 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
                      const device::Location& where, Sync& sync) {
   session_.metrics.count_sync(cause);
   session_.programs.tell(walk);
-  std::shared_ptr<const CallsPlan> calls;
   if (program) met_.pass(program->predicted_ns);
-  if (!program && may_run_by_calls(walk, is_part)) {
-    Chosen chosen = by_calls_or_compiled(walk);
-    program = std::move(chosen.program);
-    calls = std::move(chosen.calls);
+  Chosen chosen;
+  if (!program) {
+    if (const std::optional<CallsBy> by = may_run_by_calls(walk, is_part)) chosen = by_calls_or_compiled(walk, *by);
+    program = chosen.program;
   }
   if (!program) program = session_.programs.compile(walk);
   const int64_t before = session_.metrics.execute_ns;
   const bool logs = session_.run_log.is_on();
   const int64_t cpu = logs ? process_cpu_ns() : 0;
   const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
-  sync.launch.run = calls ? session_.requirements.new_run() : 0;
-  if (calls) {
-    run_calls(walk, *calls, sync);
+  sync.launch.run = chosen.calls ? session_.requirements.new_run() : 0;
+  if (chosen.calls) {
+    run_calls(walk, chosen, sync);
   } else {
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);

@@ -36,6 +36,7 @@ struct Kind {
 // Of one processor that is an AMD EPYC with AVX-512, and XLA:CPU.
 constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
 constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
+constexpr double kCopy = 10'000, kCopyByte = 1;  // of a tensor between the host and a device
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
 enum : uint8_t {
@@ -185,6 +186,18 @@ constexpr int64_t kMostFew = 1024;  // elements
 int64_t cost_within(const Node& node) { return static_cast<int64_t>(known_cost(node.signature).compile); }
 int64_t cost_alone(const Node& node) { return static_cast<int64_t>(kCompileGraph * 1e6) + cost_within(node); }
 
+int64_t cost_launched(const Node& node) {
+  return static_cast<int64_t>(kLaunch + kProgramOfGraph + known_cost(node.signature).program);
+}
+
+int64_t cost_on_host(const Node& node) {
+  double cost = kCallsOfGraph + known_cost(node.signature).calls;
+  for (const auto* types : {&node.signature->operands, &node.signature->results}) {
+    for (const TypePtr type : *types) cost += type ? kCopy + kCopyByte * static_cast<double>(type->nbytes()) : 0;
+  }
+  return static_cast<int64_t>(cost);
+}
+
 Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
   CallCost sum{kCompileGraph * 1e6, 0, 0, 0, kProgramOfGraph};
   sum.program += kArgument * static_cast<double>(walk.leaves.size() + walk.results.size());
@@ -196,7 +209,7 @@ Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
     sum.calls += call.calls;
     sum.program += call.program;
   }
-  if (by == CallsBy::kPrograms) {
+  if (by != CallsBy::kKernels) {
     sum.calls = sum.program + kLaunch * static_cast<double>(walk.nodes.size());
     sum.program += kLaunch;
   } else {

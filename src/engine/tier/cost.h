@@ -24,13 +24,17 @@ struct Cost {
   int64_t program = 0;  // of one run of its program
 };
 
-// Who runs single calls: PyTorch's kernels, on the host's memory, or programs of one call (Note [Tiers]).
-enum class CallsBy : uint8_t { kKernels, kPrograms };
+// Who runs single calls (Note [Tiers]): PyTorch's kernels, on the host's memory; programs of one call; or, of a graph that grows,
+// either.
+enum class CallsBy : uint8_t { kKernels, kPrograms, kEither };
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by);
 // Its share of the compile of a graph; of a program of this one call.
 int64_t cost_within(const graph::Node& node);
 int64_t cost_alone(const graph::Node& node);
+// One run of it on a device with a memory of its own: as a program, and by the host's kernel, its copies included.
+int64_t cost_launched(const graph::Node& node);
+int64_t cost_on_host(const graph::Node& node);
 
 // A call of a few integers (positions, lengths, masks, tokens so far): wherever they are, the host's kernels give what a
 // program would, in next to no time. A loop has them in ever new shapes.

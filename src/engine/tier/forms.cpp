@@ -49,14 +49,13 @@ bool is_bookkeeping(const graph::Walk& walk) {
   return std::ranges::all_of(walk.nodes, [](const Node* node) { return is_of_few_integers(*node); });
 }
 
-bool Forms::grows(const graph::Walk& walk) {
+bool Forms::grows(const graph::Walk& walk, int others) {
   if (met_.size() == kMostForms) met_.clear();
   Met& met = met_[form(walk)];
-  for (uint64_t* hash : {&met.first, &met.second}) {
-    if (*hash == 0) *hash = walk.hash;
-    if (*hash == walk.hash) return false;
-  }
-  return true;
+  if (met.first == 0) met.first = walk.hash;
+  if (met.first == walk.hash) return false;
+  if (met.second == 0) met.second = walk.hash;
+  return others < 2 || met.second != walk.hash;
 }
 
 }  // namespace tpjrt::engine

@@ -25,8 +25,8 @@ uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const g
 
 class Forms {
  public:
-  // Takes down a graph without a program. Were others of its form met before, as many as are compiled at once?
-  bool grows(const graph::Walk& walk);
+  // Takes down a graph without a program. Were so many others of its form met before? 1 or 2.
+  bool grows(const graph::Walk& walk, int others);
 
  private:
   struct Met {

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <string>
-#include <unordered_set>
+#include <utility>
 
 namespace tpjrt::engine {
 namespace {
@@ -62,7 +62,9 @@ std::string MetGraphs::told(const MetGraph& graph) const {
     const int64_t waits = overlaps() ? times(std::max(now_, free_at_) - now_ + cost.compile, step) : 0;
     of = std::to_string(graph.met + times(share(graph) - graph.saved - gain, gain) + waits);
   }
-  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls";
+  const auto on_host = std::count(graph.on_host.begin(), graph.on_host.end(), true);
+  return std::to_string(graph.met) + (of.empty() ? "" : " of " + of) + " by calls" +
+         (on_host == 0 ? "" : ", " + std::to_string(on_host) + " of them on the host");
 }
 
 std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
@@ -81,7 +83,9 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
 
 MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
   const Cost& cost = graph.cost;
-  const int64_t calls = cost.calls + (by == CallsBy::kPrograms ? missing(walk) : 0);
+  const bool are_programs = by != CallsBy::kKernels;
+  ByOneCall one_by_one = are_programs ? purchases_.calls_of(walk, cost, by) : ByOneCall{cost.calls, {}};
+  const int64_t calls = one_by_one.cost;
   const int64_t saved = graph.saved + std::max<int64_t>(0, calls - cost.program);
   Turn turn = Turn::kCalls;
   if (compile_policy() == CompilePolicy::kNever) {
@@ -95,24 +99,13 @@ MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsB
   const bool by_calls = turn != Turn::kProgram;
   if (by_calls) graph.saved = saved;
   now_ += cost.record + (by_calls ? calls : cost.program);
-  if (by == CallsBy::kPrograms) {
-    for (const graph::Node* node : walk.nodes) {
-      int64_t& spent = spent_[node->signature];
-      spent = by_calls ? std::max(spent, cost_alone(*node)) : spent + cost_within(*node);
-    }
+  if (are_programs && by_calls) {
+    purchases_.ran(walk, one_by_one.on_host);
+    graph.on_host = std::move(one_by_one.on_host);
+  } else if (are_programs) {
+    purchases_.compiled(walk);
   }
   return turn;
-}
-
-int64_t MetGraphs::missing(const graph::Walk& walk) const {
-  int64_t sum = 0;
-  std::unordered_set<graph::SignaturePtr> seen;
-  for (const graph::Node* node : walk.nodes) {
-    if (is_of_few_integers(*node) || !seen.insert(node->signature).second) continue;
-    const auto it = spent_.find(node->signature);
-    sum += std::max<int64_t>(0, cost_alone(*node) - (it == spent_.end() ? 0 : it->second));
-  }
-  return sum;
 }
 
 }  // namespace tpjrt::engine

@@ -16,7 +16,9 @@
 // with a memory of its own runs each as a program of one call, which is compiled first, and then serves every graph that has
 // this call. That is one more purchase, of which the same is true: what was spent on a call within whole graphs counts for
 // it, so that the first graphs of a program are compiled whole, and the next ones, of the same calls in another order or for
-// another length, are put together of what is there.
+// another length, are put together of what is there. A graph that differs from an earlier one in sizes alone (Note [Growing
+// graphs]) has calls that do, too, and they may never come again: there a call is run by the host's kernel, its copies
+// included, until it has spent what its program costs. In strict mode it is a program at once.
 //
 // Which tier a run takes depends on the graphs and on how often each was met, never on time: the same script gives the same
 // bits each time on as many processors. A graph that an earlier process has paid for is compiled at once, as its program is
@@ -24,11 +26,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "engine/tier/cost.h"
+#include "engine/tier/purchases.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {
@@ -53,14 +58,18 @@ struct MetGraph {
   int64_t saved = 0;                      // by a program that would have been there for its runs by calls
   int64_t due = 0;                        // when its compile should be done; 0: it hasn't begun
   bool paid = false;                      // by an earlier process, too
+  std::vector<bool> on_host;              // of this run by calls, where calls are programs: ByOneCall
   std::shared_ptr<Coming> coming;         // its compile, once it has begun
   std::shared_ptr<const CallsPlan> plan;  // of its runs by calls, from the second on
 };
 
 class MetGraphs {
  public:
-  // `processors`: that this process may use; 0: to be asked of the system when it matters for the first time.
-  explicit MetGraphs(int processors = 0) : processors_(processors) {}
+  // `processors`: that this process may use; 0: to be asked of the system when it matters for the first time. `has_kernel`:
+  // can the host run such a call?
+  explicit MetGraphs(
+      int processors = 0, std::function<bool(graph::SignaturePtr)> has_kernel = [](auto) { return true; })
+      : processors_(processors), purchases_(std::move(has_kernel)) {}
 
   // Counts one more meeting. Of one that is new, `met` is 1.
   std::shared_ptr<MetGraph> meet(const graph::Walk& walk, CallsBy by);
@@ -69,12 +78,10 @@ class MetGraphs {
   Turn turn(const graph::Walk& walk, MetGraph& graph, CallsBy by);
   // A program ran that takes so long, recording included.
   void pass(int64_t predicted) { now_ += predicted; }
-  // For explain(): "3 of 120 by calls".
+  // For explain(): "3 of 120 by calls", and how many calls of this run the host does where they are programs.
   std::string told(const MetGraph& graph) const;
 
  private:
-  // What has to be compiled before its calls can be run one by one.
-  int64_t missing(const graph::Walk& walk) const;
   // What is to be saved before the compile begins.
   int64_t share(const MetGraph& graph) const;
   // Do compiles run beside what is run?
@@ -84,8 +91,7 @@ class MetGraphs {
   int64_t now_ = 0;                                                 // predicted time of all runs so far
   int64_t free_at_ = 0;                                             // when the compiles that began should be done
   std::unordered_map<uint64_t, std::shared_ptr<MetGraph>> graphs_;  // by hash
-  // What was spent on compiling each call, where calls are programs: within graphs, and alone.
-  std::unordered_map<graph::SignaturePtr, int64_t> spent_;
+  Purchases purchases_;                                             // where calls are programs
 };
 
 }  // namespace tpjrt::engine

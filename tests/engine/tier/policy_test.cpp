@@ -183,6 +183,38 @@ TEST(Tiers, FewIntegersNeedNoProgram) {
   EXPECT_TRUE(takes_calls(graphs, Tensor(x), CallsBy::kPrograms));
 }
 
+// A call of two, which is the same in each size, and one that grows.
+Tensor growing(int64_t size) {
+  return Tensor(call("tier k", {call("tier j", {leaf(f32({2}))}), leaf(f32({size}))}, f32({size})));
+}
+
+// Who runs the calls of a graph that grows?
+std::vector<bool> on_host(MetGraphs& graphs, int64_t size) {
+  const graph::Walk walk = walked(growing(size));
+  MetGraph& graph = *graphs.meet(walk, CallsBy::kEither);
+  EXPECT_NE(graphs.turn(walk, graph, CallsBy::kEither), Turn::kProgram);
+  return graph.on_host;
+}
+
+TEST(Tiers, CallsThatGrowAreTheHostsUntilTheyPay) {
+  MetGraphs graphs;
+  const graph::Node& first = *walked(growing(1)).nodes[0];
+  ASSERT_EQ(first.signature->name, "tier j");
+  const int64_t runs = (cost_alone(first) - 1) / cost_on_host(first);
+  for (int64_t i = 1; i <= runs; ++i) EXPECT_EQ(on_host(graphs, i), std::vector<bool>({true, true})) << i;
+  EXPECT_EQ(on_host(graphs, runs + 1), std::vector<bool>({false, true})) << "the first would have paid";
+}
+
+TEST(Tiers, WhatGrowsIsCompiledWhereItIsLarge) {
+  MetGraphs graphs;
+  EXPECT_FALSE(takes_calls(graphs, growing(1 << 26), CallsBy::kEither)) << "copies cost more than a compile";
+}
+
+TEST(Tiers, TheHostRunsOnlyWhatItHasAKernelFor) {
+  MetGraphs graphs(1, [](graph::SignaturePtr s) { return s->name != "tier j"; });
+  EXPECT_EQ(on_host(graphs, 3), std::vector<bool>({false, true}));
+}
+
 TEST(Tiers, ACallOfFewIntegers) {
   const auto is_one = [](c10::ScalarType dtype, c10::IntArrayRef sizes, const char* name) {
     const graph::TypePtr type = graph::intern_contiguous(dtype, sizes);

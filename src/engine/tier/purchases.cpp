@@ -1,0 +1,66 @@
+// Counting what single calls cost as programs, and on the host.
+#include "engine/tier/purchases.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace tpjrt::engine {
+
+using graph::Node;
+
+int64_t Purchases::missing(const graph::Walk& walk) const {
+  int64_t sum = 0;
+  std::unordered_set<graph::SignaturePtr> seen;
+  for (const Node* node : walk.nodes) {
+    if (is_of_few_integers(*node) || !seen.insert(node->signature).second) continue;
+    const auto it = spent_.find(node->signature);
+    sum += std::max<int64_t>(0, cost_alone(*node) - (it == spent_.end() ? 0 : it->second.compiling));
+  }
+  return sum;
+}
+
+ByOneCall Purchases::calls_of(const graph::Walk& walk, const Cost& cost, CallsBy by) const {
+  ByOneCall calls{cost.calls, std::vector<bool>(walk.nodes.size())};
+  if (by == CallsBy::kPrograms) {
+    calls.cost += missing(walk);
+    for (size_t i = 0; i < walk.nodes.size(); ++i) calls.on_host[i] = is_of_few_integers(*walk.nodes[i]);
+    return calls;
+  }
+  calls.cost = 0;
+  std::unordered_map<graph::SignaturePtr, Spent> spent;  // with what this run spends
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    const Node& node = *walk.nodes[i];
+    const auto before = spent_.find(node.signature);
+    Spent& one = spent.try_emplace(node.signature, before == spent_.end() ? Spent() : before->second).first->second;
+    const int64_t here = cost_on_host(node);
+    const bool pays = is_of_few_integers(node) || (!one.alone && one.on_host + here < cost_alone(node));
+    calls.on_host[i] = pays && has_kernel_(node.signature);
+    if (calls.on_host[i]) {
+      one.on_host += here;
+      calls.cost += here;
+    } else {
+      calls.cost += cost_launched(node) + (one.alone ? 0 : cost_alone(node));
+      one.alone = true;
+    }
+  }
+  return calls;
+}
+
+void Purchases::ran(const graph::Walk& walk, const std::vector<bool>& on_host) {
+  for (size_t i = 0; i < walk.nodes.size(); ++i) {
+    const Node& node = *walk.nodes[i];
+    Spent& spent = spent_[node.signature];
+    if (on_host[i]) {
+      spent.on_host += cost_on_host(node);
+    } else {
+      spent.compiling = std::max(spent.compiling, cost_alone(node));
+      spent.alone = true;
+    }
+  }
+}
+
+void Purchases::compiled(const graph::Walk& walk) {
+  for (const Node* node : walk.nodes) spent_[node->signature].compiling += cost_within(*node);
+}
+
+}  // namespace tpjrt::engine
