@@ -54,8 +54,9 @@ def test_as_many_devices_as_ranks_without_being_asked(server: fresh.Server) -> N
     server.run(fresh.Job(program))
 
 
-def test_redistribution(server: fresh.Server) -> None:
-    assert json.loads(run(server, "redistributing"))["checked"] > 100
+def test_redistribution(server: fresh.Server, tmp_path: Path) -> None:
+    run(server, "oracle", tmp_path / "wanted")
+    assert json.loads(run(server, "redistributing", tmp_path / "wanted"))["checked"] == 312
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,10 @@ def test_compiling(server: fresh.Server, what: str) -> None:
 @pytest.mark.parametrize("group", STEPS, ids=lambda group: group[0])
 def test_captured_steps(server: fresh.Server, group: list[str]) -> None:
     assert json.loads(run(server, "stepping", *group)) == group
+
+
+def test_dimensions_that_do_not_divide(server: fresh.Server) -> None:
+    assert json.loads(run(server, "uneven")) == 38
 
 
 def test_drawing(server: fresh.Server) -> None:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.ragged import ragged, rows_of
 from torch_pjrt.distributed.rank import PerRank, per_rank, select
 
 
@@ -26,7 +27,7 @@ class _Load:
 
     def __init__(self, state: Any) -> None:
         tensors = [leaf for leaf in pytree.tree_leaves(state) if hasattr(leaf, "device_mesh")]
-        self.read: dict[int, tuple[Any, dict[torch.Size, torch.Tensor]]] = {id(t): (t, {}) for t in tensors}
+        self.read: dict[int, tuple[Any, dict[Shard, torch.Tensor]]] = {id(t): (t, {}) for t in tensors}
 
     def __enter__(self) -> _Load:
         self.of_tensors.update(dict.fromkeys(self.read, self))
@@ -40,7 +41,7 @@ class _Load:
                 del self.of_tensors[tensor]
 
     @classmethod
-    def reading(cls, tensor: Any) -> dict[torch.Size, torch.Tensor] | None:
+    def reading(cls, tensor: Any) -> dict[Shard, torch.Tensor] | None:
         """Where the shards of a tensor go that is being loaded."""
         load = cls.of_tensors.get(id(tensor)) or cls.under_way.get()
         return None if load is None else load.read.setdefault(id(tensor), (tensor, {}))[1]
@@ -63,26 +64,42 @@ def _refuse(tensor: Any, what: str) -> None:
         )
 
 
-def shards_of(tensor: Any) -> tuple[torch.Size, list[torch.Size]]:
-    """The size of a DTensor's shards, and where in the whole tensor each rank's begins."""
+Shard = tuple[torch.Size, torch.Size]  # where in the whole tensor it begins, and its size
+
+
+def shards_of(tensor: Any) -> list[Shard]:
+    """Each rank's of a DTensor, without padding (Note [Ragged])."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    if tensor.to_local().device.type != "pjrt":
+    if tensor._local_tensor.device.type != "pjrt":
         _refuse(tensor, "a copy on the CPU")
+    ranks = range(_C.world_size())
+    if ragged(tensor._spec):
+        rows = [rows_of(tensor._spec, rank) for rank in ranks]
+        return [(torch.Size(r.first for r in own), torch.Size(r.count for r in own)) for own in rows]
     sizes, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    of_ranks = [
-        torch.Size(offset.values[rank] if isinstance(offset, PerRank) else offset for offset in offsets)
-        for rank in range(_C.world_size())
-    ]
-    return torch.Size(sizes), of_ranks
+    begins = [torch.Size(o.values[rank] if isinstance(o, PerRank) else o for o in offsets) for rank in ranks]
+    return [(begin, torch.Size(sizes)) for begin in begins]
 
 
-def _write(tensor: Any, read: dict[torch.Size, torch.Tensor]) -> None:
+def _values(tensor: Any, rank: int, size: torch.Size) -> torch.Tensor:
+    """On the CPU, what a rank has without padding."""
+    values = _C.values_of_rank(tensor._local_tensor.detach(), rank)
+    return values[tuple(map(slice, size))]
+
+
+def _write(tensor: Any, read: dict[Shard, torch.Tensor]) -> None:
     """Gives each rank its shard, of those that were read."""
-    _, of_ranks = shards_of(tensor)
-    local = tensor.to_local().detach()
+    of_ranks = shards_of(tensor)
+    local = tensor._local_tensor.detach()
     places = list(dict.fromkeys(of_ranks))
-    rows = [read[place] if place in read else _C.values_of_rank(local, of_ranks.index(place)) for place in places]
+    rows = []
+    for place in places:
+        whole = _C.values_of_rank(local, of_ranks.index(place))
+        if place in read:
+            whole = torch.zeros_like(whole)
+            whole[tuple(map(slice, place[1]))] = read[place]
+        rows.append(whole)
     own = per_rank(places.index(place) for place in of_ranks)
     local.copy_(select(torch.stack(rows).to("pjrt"), 0, own))
 
@@ -101,7 +118,7 @@ def _take_shards(of_tensors: Any) -> None:
         from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
         from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-        properties = TensorProperties.create_from_tensor(self.to_local())
+        properties = TensorProperties.create_from_tensor(self._local_tensor)
         return [
             WriteItem(
                 MetadataIndex(fqn, chunk.offsets),
@@ -118,16 +135,17 @@ def _take_shards(of_tensors: Any) -> None:
         from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
         self._raise_if_contains_partial_placements()
-        sizes, of_ranks = shards_of(self)
-        return [ChunkStorageMetadata(offsets, sizes) for offsets in dict.fromkeys(of_ranks)]
+        there = dict.fromkeys(shard for shard in shards_of(self) if 0 not in shard[1] or 0 in self.shape)
+        return [ChunkStorageMetadata(*shard) for shard in there]
 
     @functools.wraps(shard)
     def __get_tensor_shard__(self: Any, index: Any) -> torch.Tensor:
         if not is_of_world(self):
             return shard(self, index)
-        _, of_ranks = shards_of(self)
-        rank = 0 if index.offset is None else of_ranks.index(index.offset)
-        values = functools.partial(_C.values_of_rank, self.to_local(), rank)
+        of_ranks = shards_of(self)
+        begins = [begin for begin, size in of_ranks]
+        rank = 0 if index.offset is None else begins.index(index.offset)
+        values = functools.partial(_values, self, rank, of_ranks[rank][1])
         read = _Load.reading(self)
         if read is None:
             return values()

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.ragged import is_plain, refuse
 from torch_pjrt.distributed.rank import PerRank, per_rank, select
 
 
@@ -68,12 +69,9 @@ def _take_coordinates() -> None:
     DeviceMesh.get_local_rank = get_local_rank
 
 
-def _refuse_uneven(size: int, chunks: int) -> None:
-    if size % chunks:
-        raise NotImplementedError(
-            f"a dimension of {size} among {chunks} ranks: in a world in one process all ranks run one program, whose "
-            f"shards have one size. Take a multiple of {chunks}, pad it, or start a process for each rank with torchrun"
-        )
+def _chunk_size(size: int, chunks: int) -> int:
+    """Of the first chunk; the last ones are padded (Note [Ragged])."""
+    return -(-size // chunks)
 
 
 def _adapt_placements(types: Any) -> None:
@@ -84,25 +82,23 @@ def _adapt_placements(types: Any) -> None:
         if not isinstance(index, PerRank):
             return inner_select(self, tensor, num_chunks, index, **how)
         size = tensor.size(self.dim)
-        _refuse_uneven(size, num_chunks)
-        chunks = tensor.unflatten(self.dim, (num_chunks, size // num_chunks))
-        return select(chunks, self.dim, index).contiguous()
+        chunk = _chunk_size(size, num_chunks)
+        if isinstance(self, types._StridedShard) and size % num_chunks:
+            refuse(size, num_chunks, f"{self} of {list(tensor.shape)}")
+        padded = types.pad_tensor(tensor, self.dim, chunk * num_chunks - size)
+        return select(padded.unflatten(self.dim, (num_chunks, chunk)), self.dim, index).contiguous()
 
     inner_unpad = types.Shard._maybe_unpad_tensor_with_sizes
 
     def _maybe_unpad_tensor_with_sizes(dim: int, local: Any, pads: Any, rank: Any, make_contiguous: bool) -> Any:
-        if isinstance(rank, PerRank):
-            if len(set(pads)) > 1:
-                _refuse_uneven(local.size(dim) * len(pads) - sum(pads), len(pads))
-            rank = 0
-        return inner_unpad(dim, local, pads, rank, make_contiguous)
+        return local if isinstance(rank, PerRank) else inner_unpad(dim, local, pads, rank, make_contiguous)
 
     inner_size = types.Shard.local_shard_size_and_offset
 
     def local_shard_size_and_offset(curr_local_size: Any, num_chunks: int, rank: Any) -> Any:
         if isinstance(rank, PerRank):
-            _refuse_uneven(curr_local_size, num_chunks)
-            return curr_local_size // num_chunks, curr_local_size // num_chunks * rank
+            chunk = _chunk_size(curr_local_size, num_chunks)
+            return chunk, per_rank(min(chunk * one, curr_local_size) for one in rank.values)
         return inner_size(curr_local_size, num_chunks, rank)
 
     types.Shard._select_split_tensor = _select_split_tensor
@@ -111,10 +107,10 @@ def _adapt_placements(types: Any) -> None:
 
 
 class _PerRankOffsets:
-    """Of a dimension that is sharded, where in the whole tensor each rank's rows lie: one tensor a rank."""
+    """Of a dimension of `size` that is sharded, where in the whole tensor each rank's rows lie: one tensor a rank."""
 
-    def __init__(self, of_ranks: list[torch.Tensor]) -> None:
-        self.of_ranks = of_ranks
+    def __init__(self, of_ranks: list[torch.Tensor], size: int) -> None:
+        self.of_ranks, self.size = of_ranks, size
 
 
 def _adapt_offsets(shapes: Any) -> None:
@@ -127,22 +123,29 @@ def _adapt_offsets(shapes: Any) -> None:
     ) -> tuple[Any, Any]:
         if not isinstance(rank, PerRank) and not isinstance(previous, _PerRankOffsets):
             return inner(size, chunks, rank, placement, previous, zero, skip_offset)
+        if skip_offset and is_plain(placement):
+            return _chunk_size(size, chunks), None
         ranks = rank.values if isinstance(rank, PerRank) else (rank,) * _C.world_size()
         before = previous.of_ranks if isinstance(previous, _PerRankOffsets) else [previous] * len(ranks)
         with _disable_current_modes():  # offsets are read, and a trace's tensors have no values
+            if is_plain(placement):
+                chunk = _chunk_size(size, chunks)
+                rows = (torch.arange(size) if offsets is None else offsets for offsets in before)
+                own = [whole[one * chunk : (one + 1) * chunk] for one, whole in zip(ranks, rows, strict=True)]
+                return chunk, _PerRankOffsets(own, zero)
             found = [
                 inner(size, chunks, one, placement, offsets, zero, skip_offset)
                 for one, offsets in zip(ranks, before, strict=True)
             ]
         if len({shard for shard, _ in found}) > 1:
-            _refuse_uneven(size, chunks)
-        return found[0][0], None if skip_offset else _PerRankOffsets([offsets for _, offsets in found])
+            refuse(size, chunks, str(placement))
+        return found[0][0], None if skip_offset else _PerRankOffsets([offsets for _, offsets in found], zero)
 
     @functools.wraps(inner_first)
     def _get_first_offset(offsets: Any) -> Any:
         if isinstance(offsets, _PerRankOffsets):
             with _disable_current_modes():
-                return per_rank([inner_first(of_rank) for of_rank in offsets.of_ranks])
+                return per_rank([inner_first(own) if len(own) else offsets.size for own in offsets.of_ranks])
         return inner_first(offsets)
 
     shapes._get_shard_size_and_offsets, shapes._get_first_offset = _get_shard_size_and_offsets, _get_first_offset

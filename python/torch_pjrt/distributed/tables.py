@@ -13,7 +13,7 @@ def describe(model: nn.Module) -> str:
     rows, total, whole = [("parameter", "shape", "placements", "bytes a device")], 0, 0
     for name, parameter in model.named_parameters():
         is_sharded = isinstance(parameter, DTensor)
-        local = parameter.to_local() if is_sharded else parameter
+        local = parameter._local_tensor if is_sharded else parameter
         placements = ", ".join(map(str, parameter.placements)) if is_sharded else "-"
         nbytes = local.numel() * local.element_size()
         total += nbytes

@@ -46,7 +46,7 @@ _creating: list[tuple[int, ...]] = []  # the group that is being made
 def begin(world_size: int) -> None:
     from torch.distributed import distributed_c10d
 
-    from torch_pjrt.distributed import checkpoints, data_parallel, draws, replicas, samplers, shards
+    from torch_pjrt.distributed import checkpoints, data_parallel, draws, ragged, replicas, samplers, shards
 
     _C.begin_world(world_size)
     _groups[:] = [Groups(world_size)]
@@ -56,6 +56,7 @@ def begin(world_size: int) -> None:
         distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create)
         checkpoints.install()
         data_parallel.install()
+        ragged.install()
         shards.install()
         replicas.install()
         draws.install()

@@ -50,6 +50,28 @@ for i, (mesh, placements) in enumerate(LAYOUTS):
     dcp.load(read, checkpoint_id=folder / f"whole{i}")
     assert torch.equal(read["w"].full_tensor().cpu(), whole), placements
     checked += 1
+# Rows that don't divide: each shard is written without its padding (Note [Ragged]).
+UNEVEN: list[tuple[Any, list[Any]]] = [
+    (world, [Shard(0)]),
+    (grid, [Shard(0), Shard(0)]),
+    (grid, [Shard(1), Shard(0)]),
+]
+whole = torch.randn(9, 5)
+for i, (mesh, placements) in enumerate(UNEVEN):
+    dcp.save({"w": distribute_tensor(whole, mesh, placements)}, checkpoint_id=folder / f"uneven{i}")
+    alone = {"w": torch.zeros(9, 5)}
+    dcp.load(alone, checkpoint_id=folder / f"uneven{i}")
+    assert torch.equal(alone["w"], whole), placements
+    for other, target in UNEVEN:
+        read = {"w": zeros(9, 5, device_mesh=other, placements=target)}
+        dcp.load(read, checkpoint_id=folder / f"uneven{i}")
+        assert torch.equal(read["w"].full_tensor().cpu(), whole), (placements, target)
+        checked += 1
+few = distribute_tensor(torch.arange(3.0), world, [Shard(0)])  # a rank has nothing
+dcp.save({"w": few}, checkpoint_id=folder / "few")
+read = {"w": zeros(3, device_mesh=world, placements=[Shard(0)])}
+dcp.load(read, checkpoint_id=folder / "few")
+assert read["w"].full_tensor().tolist() == [0, 1, 2]
 
 
 def network(seed: int) -> nn.Module:

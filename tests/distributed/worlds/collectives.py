@@ -113,7 +113,7 @@ for dtype in DTYPES:
         for source in range(size):
             sent = [values[source] for values in of]
             check(funcol.broadcast(x, source, group), sent, f"broadcast {source} {what}")
-    read()
+        read()  # larger programs take longer to compile than their parts
 
 # As c10d has them: they write what they are given.
 x = of_each_rank(rows := table(torch.float32, 8))

@@ -55,7 +55,11 @@ refused(
 refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6), world))
 refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
 refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
-refused(NotImplementedError, "6 among 4 ranks.*one size", lambda: distribute_tensor(torch.ones(6), world, [Shard(0)]))
+refused(
+    NotImplementedError,
+    r"to_local\(\): a dimension of 6 among 4 ranks.*Take a multiple of 4",
+    lambda: distribute_tensor(torch.ones(6), world, [Shard(0)]).to_local(),
+)
 
 
 def export() -> None:

@@ -1,0 +1,268 @@
+"""Shards of a dimension that doesn't divide.
+
+Note [Ragged]: a tensor of a world has one shape for all ranks. So of a dimension of n among N ranks each rank has
+ceil(n / N) rows, as torch.chunk gives the first ones; those behind the n-th, on the last ranks, are *padding*, whose
+values mean nothing. Redistributing cuts it off, as PyTorch does of what its collectives pad. An operator may run on
+shards with padding where it takes rows to rows; where DTensor would have it reduce them, or reorder them, the rows are
+gathered first. What looks at shards past DTensor's operators is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Set
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.rank import PerRank, per_rank
+
+# Of these a padded row is never looked at: indices are of the n rows.
+BY_INDEX = (torch.ops.aten.embedding.default,)
+
+
+def refuse(size: int, chunks: int, what: str) -> NoReturn:
+    """Of shards with padding: `what` can't take them."""
+    raise NotImplementedError(
+        f"{what}: a dimension of {size} among {chunks} ranks, whose shards have rows of padding, as in a world in one "
+        f"process all ranks run one program. Take a multiple of {chunks}, pad it, or redistribute to Replicate() first"
+    )
+
+
+def ragged(spec: Any) -> dict[int, tuple[int, int]]:
+    """The mesh's dimensions whose shards have padding, with the tensor's dimension that they share, and its size."""
+    if spec.tensor_meta is None or spec.mesh.device_type != "pjrt":
+        return {}
+    found: dict[int, tuple[int, int]] = {}
+    by_dim: dict[int, list[int]] = {}
+    for mesh_dim, placement in enumerate(spec.placements):
+        dim = getattr(placement, "dim", None)  # of Shard and _StridedShard
+        if dim is not None:
+            by_dim.setdefault(dim, []).append(mesh_dim)
+    for dim, mesh_dims in by_dim.items():
+        size = spec.tensor_meta.shape[dim]
+        if isinstance(size, int) and size % math.prod(spec.mesh.size(each) for each in mesh_dims):
+            found.update((each, (dim, size)) for each in mesh_dims)
+    return found
+
+
+def chunks_of(spec: Any, dim: int) -> int:
+    """How many ranks share a dimension."""
+    sizes = (spec.mesh.size(i) for i, placement in enumerate(spec.placements) if getattr(placement, "dim", None) == dim)
+    return math.prod(sizes)
+
+
+def is_plain(placement: Any) -> bool:
+    """Is it a Shard, and no _StridedShard?"""
+    from torch.distributed.tensor import Shard
+
+    return type(placement) is Shard
+
+
+def _specs(values: Any) -> list[Any]:
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, DTensorSpec)]
+
+
+Call = tuple[list[Any], list[Any]]  # the specs that it takes, and that it gives
+
+
+def _calls(schema: Any, args: Any, given: Any) -> list[Call]:
+    """An operator of lists does the same with each of their elements."""
+    if schema.op in BY_INDEX:
+        args = args[1:]
+    if not schema.op._schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
+        return [(_specs((args, schema.kwargs_schema)), _specs(given))]
+    lists = [values for values in (*args, *schema.kwargs_schema.values()) if _is_list(values)]
+    results = given if _is_list(given) else []
+    count = max(map(len, lists), default=0)
+    return [(_specs([each[i] for each in lists if i < len(each)]), _specs(results[i : i + 1])) for i in range(count)]
+
+
+def _is_list(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and bool(_specs(values))
+
+
+def _like(args: Any, whole: Any) -> Any:
+    """Arguments that PyTorch may have made flat, as ``whole`` has them."""
+    leaves, form = pytree.tree_leaves(args), pytree.tree_structure(whole)
+    return pytree.tree_unflatten(leaves, form) if len(leaves) == form.num_leaves else args
+
+
+def _mixed(schema: Any, args: Any, given: Any) -> set[int]:
+    """The mesh's dimensions along which padding would get among the rows of a result."""
+    mixed: set[int] = set()
+    for takes, gives in _calls(schema, args, given):
+        padded: dict[int, set[int]] = {}
+        for spec in takes:
+            for mesh_dim, (_, size) in ragged(spec).items():
+                padded.setdefault(mesh_dim, set()).add(size)
+        mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if len(sizes) > 1}
+        for spec in gives:
+            kept = {mesh_dim: size for mesh_dim, (_, size) in ragged(spec).items()}
+            mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if kept.get(mesh_dim) not in sizes}
+    return mixed
+
+
+def _gathered(spec: Any, mesh_dims: Set[int]) -> Any:
+    from torch.distributed.tensor import Replicate
+
+    if not mesh_dims & ragged(spec).keys():
+        return spec
+    placements = tuple(
+        Replicate() if mesh_dim in mesh_dims and hasattr(placement, "dim") else placement
+        for mesh_dim, placement in enumerate(spec.placements)
+    )
+    return type(spec)(spec.mesh, placements, tensor_meta=spec.tensor_meta)
+
+
+def _refuse_call(op: Any, specs: list[Any], mesh_dims: set[int]) -> NoReturn:
+    for spec in specs:
+        for mesh_dim, (dim, size) in ragged(spec).items():
+            if mesh_dim in mesh_dims:
+                refuse(size, chunks_of(spec, dim), str(op))
+    raise AssertionError(f"{op} takes no shards with padding")
+
+
+def _check_operators(of_tensors: Any) -> None:
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    propagator = of_tensors.DTensor._op_dispatcher.sharding_propagator
+    inner = propagator.propagate_op_sharding_non_cached
+
+    def sharding_of(schema: Any) -> Any:
+        output = inner(schema)
+        gathered: set[int] = set()
+        while True:
+            takes = output.redistribute_schema if output.needs_redistribute else schema
+            if not any(map(ragged, _specs((takes.args_schema, takes.kwargs_schema)))):
+                return output
+            mixed = _mixed(schema, _like(takes.args_schema, schema.args_schema), output.output_spec)
+            if not mixed:
+                return output
+            in_kwargs = any(mixed & ragged(spec).keys() for spec in _specs(schema.kwargs_schema))
+            if mixed <= gathered or in_kwargs or schema.is_inplace_op() or schema.is_out_variant_op():
+                _refuse_call(schema.op, _specs((takes.args_schema, takes.kwargs_schema)), mixed)
+            gathered |= mixed
+            args = pytree.tree_map_only(
+                DTensorSpec, functools.partial(_gathered, mesh_dims=frozenset(gathered)), schema.args_schema
+            )
+            used = dataclasses.replace(schema, args_schema=args)
+            output = inner(used)
+            if not output.needs_redistribute:
+                output = dataclasses.replace(output, redistribute_schema=used, needs_redistribute=True)
+
+    propagator.propagate_op_sharding_non_cached = sharding_of
+    propagator.propagate_op_sharding = type(propagator.propagate_op_sharding)(sharding_of)
+
+
+def _cleared(tensor: Any) -> Any:
+    """The tensor, whose padding is zeros now."""
+    spec, local = tensor._spec, tensor._local_tensor
+    for mesh_dim, (dim, size) in ragged(spec).items():
+        if not is_plain(spec.placements[mesh_dim]):
+            refuse(size, chunks_of(spec, dim), str(spec.placements[mesh_dim]))
+        counts = per_rank(rows_of(spec, rank)[dim].count for rank in range(_C.world_size()))
+        rows = torch.arange(local.shape[dim], device="pjrt")
+        is_padding = rows >= (counts.tensor() if isinstance(counts, PerRank) else counts)
+        with torch.no_grad():
+            local.masked_fill_(is_padding.view([-1] + [1] * (local.dim() - dim - 1)), 0)
+    return tensor
+
+
+def _gather_for(handler: Any) -> Any:
+    """One of DTensor's own ways for an operator, which looks at shards: it is given none with padding."""
+    from torch.distributed.tensor import DTensor
+
+    @functools.wraps(handler)
+    def handle(op: Any, args: Any, kwargs: Any) -> Any:
+        def gathered(tensor: Any) -> Any:
+            if not ragged(tensor._spec):
+                return tensor
+            if op is torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default:
+                return _cleared(tensor)
+            if op._schema.is_mutable:
+                _refuse_call(op, [tensor._spec], set(ragged(tensor._spec)))
+            return tensor.redistribute(placements=_gathered(tensor._spec, set(ragged(tensor._spec))).placements)
+
+        return handler(op, *pytree.tree_map_only(DTensor, gathered, (args, kwargs)))
+
+    return handle
+
+
+def _check_handlers(of_tensors: Any) -> None:
+    aten = torch.ops.aten
+    handlers = of_tensors.DTensor._op_dispatcher._custom_op_handlers
+    looking = (aten.is_same_size, aten.is_pinned, aten.as_strided)  # at sizes alone
+    for op, handler in list(handlers.items()):
+        if op.overloadpacket not in looking:
+            handlers[op] = _gather_for(handler)
+
+
+def _refuse_loss(of_losses: Any) -> None:
+    def refusing(handler: Any) -> Any:
+        @functools.wraps(handler)
+        def handle(op: Any, args: Any, kwargs: Any) -> Any:
+            for tensor in args:
+                if padded := ragged(getattr(tensor, "_spec", _NONE)):
+                    _refuse_call(f"loss_parallel's {op}", [tensor._spec], set(padded))
+            return handler(op, args, kwargs)
+
+        return handle
+
+    ops = of_losses.customized_loss_ops
+    ops.update({op: refusing(handler) for op, handler in ops.items()})
+
+
+def _refuse_local(of_tensors: Any) -> None:
+    inner = of_tensors.DTensor.to_local
+
+    @functools.wraps(inner)
+    def to_local(self: Any, **how: Any) -> Any:
+        for dim, size in ragged(self._spec).values():
+            refuse(size, chunks_of(self._spec, dim), "to_local()")
+        return inner(self, **how)
+
+    of_tensors.DTensor.to_local = to_local
+
+
+@dataclasses.dataclass
+class Rows:
+    """Where the rows of one rank begin in a dimension of the whole tensor, how many there are, and with padding."""
+
+    first: int
+    count: int
+    padded: int
+
+
+def rows_of(spec: Any, rank: int) -> list[Rows]:
+    """What a rank has of each dimension."""
+    found = [Rows(0, size, size) for size in spec.tensor_meta.shape]
+    for mesh_dim, placement in enumerate(spec.placements):
+        if not hasattr(placement, "dim"):
+            continue
+        chunks, place = spec.mesh.size(mesh_dim), spec.mesh._sym_get_coordinate(mesh_dim)
+        if not is_plain(placement):
+            refuse(spec.tensor_meta.shape[placement.dim], chunks_of(spec, placement.dim), f"shards of {placement}")
+        rows, own = found[placement.dim], place.values[rank] if isinstance(place, PerRank) else place
+        size = -(-rows.padded // chunks)
+        begin = min(own * size, rows.count)
+        found[placement.dim] = Rows(rows.first + begin, min(size, rows.count - begin), size)
+    return found
+
+
+_NONE = type("NoSpec", (), {"tensor_meta": None})()
+
+
+def install() -> None:
+    """Once a world has begun; before the handlers of others, which take shards as they are."""
+    after_import("torch.distributed.tensor", _check_operators)
+    after_import("torch.distributed.tensor", _check_handlers)
+    after_import("torch.distributed.tensor", _refuse_local)
+    after_import("torch.distributed.tensor.parallel.loss", _refuse_loss)
