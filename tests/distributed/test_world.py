@@ -85,6 +85,10 @@ def test_dimensions_that_do_not_divide(server: fresh.Server) -> None:
     assert json.loads(run(server, "uneven")) == 38
 
 
+def test_context_parallel(server: fresh.Server) -> None:
+    assert run(server, "attending") == "3"
+
+
 def test_drawing(server: fresh.Server) -> None:
     assert int(run(server, "drawing")) == 50
 

@@ -100,6 +100,10 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.distributed.tensor:DTensor.__get_tensor_shard__",
         "torch.distributed.checkpoint.state_dict_loader:_load_state_dict",
         "torch.distributed.checkpoint.utils:_DistWrapper.__init__",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_enable_context_parallel_dispatcher_impl",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_disable_context_parallel_dispatcher_impl",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_enable_cp_dtensor_dispatcher",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_create_default_load_balancer",
         "torch.utils.data.distributed:DistributedSampler.__init__",
     ],
 )

@@ -46,7 +46,7 @@ _creating: list[tuple[int, ...]] = []  # the group that is being made
 def begin(world_size: int) -> None:
     from torch.distributed import distributed_c10d
 
-    from torch_pjrt.distributed import checkpoints, data_parallel, draws, ragged, replicas, samplers, shards
+    from torch_pjrt.distributed import checkpoints, context, data_parallel, draws, ragged, replicas, samplers, shards
 
     _C.begin_world(world_size)
     _groups[:] = [Groups(world_size)]
@@ -55,6 +55,7 @@ def begin(world_size: int) -> None:
     if plugin.creator_fn is not _create:
         distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create)
         checkpoints.install()
+        context.install()
         data_parallel.install()
         ragged.install()
         shards.install()

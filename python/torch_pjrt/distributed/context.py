@@ -1,0 +1,99 @@
+"""Context parallelism: attention whose sequence lies on the ranks of a mesh (``context_parallel``).
+
+PyTorch's ring asks in Python which rank it is, to leave out what a causal mask hides. All ranks of a world run one
+program, so here each has the keys and values of all gathered, and masks by the places that its queries have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import _functional_collectives as functional
+
+from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.rank import select
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+# Its name in torch 2.13, and the one before.
+_all_gather: Any = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
+
+
+def _places(attention: Any, mesh: DeviceMesh, length: int) -> torch.Tensor:
+    """Where in the sequence the gathered keys are, of shape (length,): ranks have a part of its head and one of its
+    tail, where its ends balance the work of a causal mask."""
+    balancer = attention._create_default_load_balancer(length, mesh.size(), torch.device("pjrt"))
+    if balancer is None:
+        return torch.arange(length, device="pjrt")
+    return balancer._generate_indices()[0]
+
+
+def _of_shards(attention: Any, mesh: DeviceMesh, inner: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``scaled_dot_product_attention`` of tensors of shape (batch, heads, sequence / ranks, width)."""
+
+    @functools.wraps(inner)
+    def scaled_dot_product_attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **how: Any,
+    ) -> torch.Tensor:
+        if attn_mask is not None:
+            raise NotImplementedError(
+                "context_parallel: scaled_dot_product_attention with attn_mask, as in PyTorch; pass is_causal=True, or "
+                "leave context_parallel out"
+            )
+        keys, values = (_all_gather(t.contiguous(), 2, mesh) for t in (key, value))
+        mask = None
+        if is_causal:
+            if query.size(2) != key.size(2):
+                raise NotImplementedError("is_causal requires the same query and context sequence lengths")
+            places = _places(attention, mesh, keys.size(2))
+            own = select(places.view(mesh.size(), -1), 0, mesh.get_local_rank())
+            mask = own.unsqueeze(1) >= places
+        return inner(query, keys, values, mask, dropout_p, False, **how)
+
+    return scaled_dot_product_attention
+
+
+def _gather(attention: Any) -> None:
+    enable = attention._enable_context_parallel_dispatcher_impl
+    disable = attention._disable_context_parallel_dispatcher_impl
+    replaced: list[Callable[..., torch.Tensor]] = []
+
+    @functools.wraps(enable)
+    def _enable_context_parallel_dispatcher_impl(seq_dim: int, mesh: DeviceMesh) -> None:
+        if attention._dispatch_mode != attention._DispatchMode.MONKEY_PATCH or mesh.device_type != "pjrt":
+            return enable(seq_dim, mesh)
+        replaced.append(torch.nn.functional.scaled_dot_product_attention)
+        torch.nn.functional.scaled_dot_product_attention = _of_shards(attention, mesh, replaced[-1])
+
+    @functools.wraps(disable)
+    def _disable_context_parallel_dispatcher_impl() -> None:
+        if not replaced:
+            return disable()
+        torch.nn.functional.scaled_dot_product_attention = replaced.pop()
+
+    @functools.wraps(attention._enable_cp_dtensor_dispatcher)
+    def _enable_cp_dtensor_dispatcher() -> None:
+        raise NotImplementedError(
+            "a ring of attention, which asks in Python which rank it is, and a world in one process is all of them: "
+            "use torch.distributed.tensor.experimental.context_parallel, which gathers keys and values here, or start "
+            "a process for each rank with torchrun"
+        )
+
+    attention._enable_context_parallel_dispatcher_impl = _enable_context_parallel_dispatcher_impl
+    attention._disable_context_parallel_dispatcher_impl = _disable_context_parallel_dispatcher_impl
+    attention._enable_cp_dtensor_dispatcher = _enable_cp_dtensor_dispatcher
+
+
+def install() -> None:
+    """Once a world has begun."""
+    after_import("torch.distributed.tensor.experimental._context_parallel._attention", _gather)
