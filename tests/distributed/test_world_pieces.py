@@ -80,6 +80,7 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding_non_cached",
         "torch.distributed.tensor:DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding",
         "torch.distributed.tensor.parallel.loss:customized_loss_ops",
+        "torch.distributed.tensor._dispatch:OpDispatcher.redistribute_local_args",
         "torch.distributed.tensor._utils:_get_shard_size_and_offsets",
         "torch.distributed.tensor._utils:_get_first_offset",
         "torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.__init__",

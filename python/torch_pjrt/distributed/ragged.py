@@ -3,8 +3,9 @@
 Note [Ragged]: a tensor of a world has one shape for all ranks. So of a dimension of n among N ranks each rank has
 ceil(n / N) rows, as torch.chunk gives the first ones; those behind the n-th, on the last ranks, are *padding*, whose
 values mean nothing. Redistributing cuts it off, as PyTorch does of what its collectives pad. An operator may run on
-shards with padding where it takes rows to rows; where DTensor would have it reduce them, or reorder them, the rows are
-gathered first. What looks at shards past DTensor's operators is refused.
+shards with padding where it takes rows to rows. Where DTensor would have it add them up, padding is taken for zeros;
+where it would reduce or reorder them otherwise, the rows are gathered first. What looks at shards past DTensor's
+operators is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Any, NoReturn
 
 import torch
@@ -22,8 +23,15 @@ from torch_pjrt import _C
 from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.distributed.rank import PerRank, per_rank
 
+aten = torch.ops.aten
 # Of these a padded row is never looked at: indices are of the n rows.
-BY_INDEX = (torch.ops.aten.embedding.default,)
+BY_INDEX = (aten.embedding.default,)
+# To what these add up, rows of zeros add nothing.
+SUMS = (
+    aten.sum.default, aten.sum.dim_IntList, aten.mm.default, aten.bmm.default, aten.addmm.default,
+    aten.native_layer_norm_backward.default, aten.embedding_dense_backward.default,
+)  # fmt: skip
+NORMS = (aten.linalg_vector_norm.default, aten._foreach_norm.Scalar)  # but those of orders up to 0
 
 
 def refuse(size: int, chunks: int, what: str) -> NoReturn:
@@ -141,14 +149,19 @@ def _check_operators(of_tensors: Any) -> None:
         gathered: set[int] = set()
         while True:
             takes = output.redistribute_schema if output.needs_redistribute else schema
-            if not any(map(ragged, _specs((takes.args_schema, takes.kwargs_schema)))):
+            specs = _specs((takes.args_schema, takes.kwargs_schema))
+            if not any(map(ragged, specs)):
                 return output
             mixed = _mixed(schema, _like(takes.args_schema, schema.args_schema), output.output_spec)
             if not mixed:
                 return output
+            if _adds_zeros(schema) and all(map(_is_plain_everywhere, specs)):
+                used = dataclasses.replace(takes)
+                used.clears_padding = True
+                return dataclasses.replace(output, redistribute_schema=used, needs_redistribute=True)
             in_kwargs = any(mixed & ragged(spec).keys() for spec in _specs(schema.kwargs_schema))
             if mixed <= gathered or in_kwargs or schema.is_inplace_op() or schema.is_out_variant_op():
-                _refuse_call(schema.op, _specs((takes.args_schema, takes.kwargs_schema)), mixed)
+                _refuse_call(schema.op, specs, mixed)
             gathered |= mixed
             args = pytree.tree_map_only(
                 DTensorSpec, functools.partial(_gathered, mesh_dims=frozenset(gathered)), schema.args_schema
@@ -162,17 +175,55 @@ def _check_operators(of_tensors: Any) -> None:
     propagator.propagate_op_sharding = type(propagator.propagate_op_sharding)(sharding_of)
 
 
+def _adds_zeros(schema: Any) -> bool:
+    if schema.op in NORMS:
+        order = schema.args_schema[1] if len(schema.args_schema) > 1 else schema.kwargs_schema.get("ord", 2)
+        return bool(order > 0)
+    return schema.op in SUMS
+
+
+def _is_plain_everywhere(spec: Any) -> bool:
+    return all(is_plain(placement) or not hasattr(placement, "dim") for placement in spec.placements)
+
+
+def _padding(spec: Any) -> Iterator[torch.Tensor]:
+    """Masks of a local tensor's padding, which each rank has of its own."""
+    for dim in {dim for dim, _ in ragged(spec).values()}:
+        of_ranks = [rows_of(spec, rank)[dim] for rank in range(_C.world_size())]
+        counts = per_rank(rows.count for rows in of_ranks)
+        rows = torch.arange(of_ranks[0].padded, device="pjrt")
+        mask = rows >= (counts.tensor() if isinstance(counts, PerRank) else counts)
+        yield mask.view([-1] + [1] * (len(spec.tensor_meta.shape) - dim - 1))
+
+
+def _clear_arguments(of_dispatch: Any) -> None:
+    kind = of_dispatch.OpDispatcher
+    inner = kind.redistribute_local_args
+
+    @functools.wraps(inner)
+    def redistribute_local_args(called: Any, schema: Any, *how: Any) -> None:
+        inner(called, schema, *how)
+        if not getattr(schema, "clears_padding", False):
+            return
+        local = list(called.local_args)
+        specs = pytree.tree_leaves(schema.args_schema) if called.args_tree_spec is not None else schema.args_schema
+        for i, spec in enumerate(specs):
+            if isinstance(local[i], torch.Tensor) and hasattr(spec, "tensor_meta"):
+                for mask in _padding(spec):
+                    local[i] = local[i].masked_fill(mask, 0)
+        called.local_args = tuple(local)
+
+    kind.redistribute_local_args = staticmethod(redistribute_local_args)
+
+
 def _cleared(tensor: Any) -> Any:
     """The tensor, whose padding is zeros now."""
-    spec, local = tensor._spec, tensor._local_tensor
-    for mesh_dim, (dim, size) in ragged(spec).items():
-        if not is_plain(spec.placements[mesh_dim]):
-            refuse(size, chunks_of(spec, dim), str(spec.placements[mesh_dim]))
-        counts = per_rank(rows_of(spec, rank)[dim].count for rank in range(_C.world_size()))
-        rows = torch.arange(local.shape[dim], device="pjrt")
-        is_padding = rows >= (counts.tensor() if isinstance(counts, PerRank) else counts)
-        with torch.no_grad():
-            local.masked_fill_(is_padding.view([-1] + [1] * (local.dim() - dim - 1)), 0)
+    for dim, size in ragged(tensor._spec).values():
+        if not _is_plain_everywhere(tensor._spec):
+            refuse(size, chunks_of(tensor._spec, dim), "shards of a mesh of FSDP2 and tensor parallel")
+    with torch.no_grad():
+        for mask in _padding(tensor._spec):
+            tensor._local_tensor.masked_fill_(mask, 0)
     return tensor
 
 
@@ -185,7 +236,7 @@ def _gather_for(handler: Any) -> Any:
         def gathered(tensor: Any) -> Any:
             if not ragged(tensor._spec):
                 return tensor
-            if op is torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default:
+            if op is aten._amp_foreach_non_finite_check_and_unscale_.default:
                 return _cleared(tensor)
             if op._schema.is_mutable:
                 _refuse_call(op, [tensor._spec], set(ragged(tensor._spec)))
@@ -197,7 +248,6 @@ def _gather_for(handler: Any) -> Any:
 
 
 def _check_handlers(of_tensors: Any) -> None:
-    aten = torch.ops.aten
     handlers = of_tensors.DTensor._op_dispatcher._custom_op_handlers
     looking = (aten.is_same_size, aten.is_pinned, aten.as_strided)  # at sizes alone
     for op, handler in list(handlers.items()):
@@ -263,6 +313,7 @@ _NONE = type("NoSpec", (), {"tensor_meta": None})()
 def install() -> None:
     """Once a world has begun; before the handlers of others, which take shards as they are."""
     after_import("torch.distributed.tensor", _check_operators)
+    after_import("torch.distributed.tensor._dispatch", _clear_arguments)
     after_import("torch.distributed.tensor", _check_handlers)
     after_import("torch.distributed.tensor", _refuse_local)
     after_import("torch.distributed.tensor.parallel.loss", _refuse_loss)

@@ -79,6 +79,14 @@ for mesh, placements in LAYOUTS:
         right, found = CASES[name]((X + 5).exp(), Y, W, INDEX), CASES[name](rows, beside, *copies)
         torch.testing.assert_close(whole(found), right, msg=f"{name} {placements}")
         checked += 1
+rows = (distribute_tensor(X, world, [Shard(0)]) + 5).exp()
+for gathers, reduce in ((False, torch.Tensor.norm), (False, torch.Tensor.sum), (True, torch.Tensor.prod)):
+    torch_pjrt.sync()
+    torch_pjrt.reset_metrics()
+    reduce(rows * 0.01).full_tensor().cpu()
+    assert ("all_gather" in torch_pjrt.metrics()["collectives"]) == gathers  # of what is added up, nothing is
+smallest = torch.linalg.vector_norm(rows, -float("inf")).full_tensor().item()
+assert smallest == pytest.approx((X + 5).exp().min().item(), rel=1e-5)
 few = distribute_tensor(X[:3], world, [Shard(0)])  # a rank without a row
 torch.testing.assert_close(whole((few + 1).exp().amin(0)), (X[:3] + 1).exp().amin(0))
 assert ones(10, 4, device_mesh=world, placements=[Shard(0)]).sum().full_tensor().item() == 40
