@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/placed.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -27,28 +28,26 @@ c10::IntArrayRef ints(const Attributes& attributes, const char* name) {
   return {span.begin(), span.size()};
 }
 
-// oneDNN's convolution, which adds to what is in the result: to zeros, which are cheaper than a result of its own that is copied.
-const std::optional<c10::OperatorHandle>& adding() {
-  static const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_convolution_pointwise_", "binary"});
+// oneDNN's convolution, as PyTorch's compiler calls it: it takes images as they lie, where at::convolution asks how.
+const std::optional<c10::OperatorHandle>& pointwise() {
+  static const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_convolution_pointwise", ""});
   return op;
 }
 
-void add_convolution(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias,
-                     const Attributes& attributes, const at::Tensor& y) {
-  torch::jit::Stack stack{y,
-                          x,
+at::Tensor by_pointwise(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias,
+                        const Attributes& attributes) {
+  torch::jit::Stack stack{x,
                           w,
                           bias,
                           ints(attributes, "padding"),
                           ints(attributes, "stride"),
                           ints(attributes, "dilation"),
                           *attributes.get<int64_t>("groups"),
-                          "add",
-                          at::Scalar(1.0),
-                          c10::IValue(),
+                          "none",
                           c10::List<std::optional<at::Scalar>>(),
-                          c10::IValue()};
-  adding()->callBoxed(stack);
+                          ""};
+  pointwise()->callBoxed(stack);
+  return stack.front().toTensor();
 }
 
 // A weight is brought into the images' order at each call, by ATen's copy. Where it is larger than the images, they are brought into
@@ -72,14 +71,12 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
     std::optional<at::Tensor> bias;
     if (tensors.operands.size() > 2) bias = tensors.operands[2];
     const bool transposed = *attributes.get<bool>("transposed"), rows = is_for_rows(w, x, y);
-    if (x.dim() == 4 && !transposed && !rows && adding()) {
-      y.zero_();
-      return add_convolution(x, w, bias, attributes, y);
-    }
+    const Placed place(y);
+    if (x.dim() == 4 && !transposed && !rows && pointwise()) return place.give(by_pointwise(x, w, bias, attributes));
     if (rows) x = x.contiguous();
-    y.copy_(at::convolution(x, w, bias, ints(attributes, "stride"), ints(attributes, "padding"),
-                            ints(attributes, "dilation"), transposed, ints(attributes, "output_padding"),
-                            *attributes.get<int64_t>("groups")));
+    place.give(at::convolution(x, w, bias, ints(attributes, "stride"), ints(attributes, "padding"),
+                               ints(attributes, "dilation"), transposed, ints(attributes, "output_padding"),
+                               *attributes.get<int64_t>("groups")));
   });
 }
 
@@ -101,7 +98,8 @@ void do_convolution_of_input(const Tensors& tensors, const Attributes& attribute
   compute_convolution(tensors.operands.at(0), w, [&] {
     at::Tensor dy = channels_last(tensors.operands[0]), x = dx;
     if (is_for_rows(w, dx, dy)) dy = dy.contiguous(), x = tensors.results[0];
-    dx.copy_(std::get<0>(gradients(dy, x, w, attributes, {true, false, false})));
+    const Placed place(dx);
+    place.give(std::get<0>(gradients(dy, x, w, attributes, {true, false, false})));
   });
 }
 

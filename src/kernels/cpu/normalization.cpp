@@ -7,6 +7,7 @@
 #include <array>
 
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/placed.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -35,10 +36,12 @@ void do_batch_norm_backward(const Tensors& tensors, const Attributes& attributes
   const at::Tensor dy = channels_last(tensors.operands.at(0)), x = channels_last(tensors.operands.at(1));
   compute(is_worth_a_team(x), [&] {
     const c10::InferenceMode inference;
+    const at::Tensor place_of_dx = channels_last(tensors.results.at(0));
+    const Placed place(place_of_dx);
     const auto [dx, dw, db] = at::native_batch_norm_backward(
         dy, x, tensors.operands.at(2), {}, {}, tensors.operands.at(3), tensors.operands.at(4), /*train=*/true,
         *attributes.get<double>("eps"), std::array<bool, 3>{true, true, true});
-    channels_last(tensors.results.at(0)).copy_(dx);
+    place.give(dx);
     tensors.results.at(1).copy_(dw);
     tensors.results.at(2).copy_(db);
   });

@@ -1,0 +1,50 @@
+// Results of kernels that make their own, in memory that is there (Note [Placed results]).
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/placed.h"
+
+namespace tpjrt::kernels {
+namespace {
+
+TEST(Placed, TheFirstOfItsSizeLiesThere) {
+  const at::Tensor memory = at::zeros({2, 3});
+  const Placed place(memory);
+  EXPECT_NE(at::empty({2, 4}).const_data_ptr(), memory.const_data_ptr());
+  at::Tensor grown = at::empty({0});
+  grown.resize_({2, 3});
+  EXPECT_EQ(grown.const_data_ptr(), memory.const_data_ptr());
+  EXPECT_NE(at::empty({2, 3}).const_data_ptr(), memory.const_data_ptr());
+}
+
+TEST(Placed, WhatLiesElsewhereIsCopied) {
+  const at::Tensor memory = at::zeros({2, 3});
+  const at::Tensor result = at::zeros({2, 3}).fill_(7);
+  const Placed place(memory);
+  const at::Tensor scratch = at::empty({3, 2});  // takes the place
+  EXPECT_EQ(scratch.const_data_ptr(), memory.const_data_ptr());
+  place.give(result);
+  EXPECT_TRUE(memory.equal(result));
+}
+
+TEST(Placed, WhatLiesThereInAnotherOrderIsTurned) {
+  const at::Tensor memory = at::zeros({2, 3}), turned = memory.as_strided({2, 3}, {1, 2});
+  const Placed place(turned);
+  const at::Tensor result = at::empty({2, 3});
+  for (int64_t i = 0; i < 6; ++i) result.view(-1)[i].fill_(i);
+  const at::Tensor wanted = result.clone();
+  place.give(result);
+  EXPECT_TRUE(turned.equal(wanted));
+}
+
+TEST(Placed, AfterwardsNothingLiesThere) {
+  const at::Tensor memory = at::zeros({2, 3});
+  {
+    const Placed place(memory);
+  }
+  EXPECT_NE(at::empty({2, 3}).const_data_ptr(), memory.const_data_ptr());
+}
+
+}  // namespace
+}  // namespace tpjrt::kernels
