@@ -19,6 +19,7 @@ __all__: list[str] = [
     "ExportedTrace",
     "FileProgram",
     "ForeignFunction",
+    "FrozenWeight",
     "Function",
     "Group",
     "Kernel",
@@ -48,6 +49,7 @@ __all__: list[str] = [
     "eager",
     "end_optimizer_step",
     "export_trace",
+    "freezes_convolutions",
     "graph",
     "hand_over",
     "handler_version",
@@ -383,6 +385,27 @@ class Kernel:
     @property
     def platform(self) -> str: ...
 
+class FrozenWeight:
+    """
+    a convolution's, as programs find it by its number
+    """
+    def __init__(self) -> None: ...
+    def put(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        padding: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        dilation: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        groups: typing.SupportsInt | typing.SupportsIndex,
+        images: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    ) -> None:
+        """
+        from now on it is this one, for images of these sizes
+        """
+    @property
+    def number(self) -> int: ...
+
 def _bench_add(arg0: torch.Tensor, arg1: torch.Tensor, arg2: typing.SupportsInt | typing.SupportsIndex) -> float:
     """
     x + y in a C++ loop; nanoseconds a call
@@ -462,6 +485,7 @@ def drop_older_programs() -> None: ...
 def eager() -> bool: ...
 def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
 def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace: ...
+def freezes_convolutions(arg0: typing.Any) -> bool: ...
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
 def hand_over(
     inputs: collections.abc.Sequence[torch.Tensor],

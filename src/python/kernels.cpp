@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "kernels/claiming.h"
+#include "kernels/cpu/frozen_weights.h"
 #include "pjrt/ffi.h"
 
 namespace py = pybind11;
@@ -81,6 +82,18 @@ void bind_kernels(py::module& m) {
       .def_property_readonly("platform", &kernels::Kernel::platform)
       .def_property_readonly("label", &kernels::Kernel::label)
       .def("remove", [](const kernels::Kernel& kernel) { kernels::remove(&kernel); });
+  py::class_<kernels::FrozenWeight>(m, "FrozenWeight", "a convolution's, as programs find it by its number")
+      .def(py::init<>())
+      .def_property_readonly("number", &kernels::FrozenWeight::number)
+      .def(
+          "put",
+          [](kernels::FrozenWeight& self, const at::Tensor& weight, std::optional<at::Tensor> bias,
+             const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+             const std::vector<int64_t>& dilation, int64_t groups, const std::vector<int64_t>& images) {
+            self.put(weight, std::move(bias), {stride, padding, dilation, groups}, images);
+          },
+          py::arg("weight"), py::arg("bias"), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
+          py::arg("groups"), py::arg("images"), "from now on it is this one, for images of these sizes");
   m.def(
       "add_kernel",
       [](std::string composite, std::string platform, std::string label,

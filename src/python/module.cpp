@@ -130,6 +130,10 @@ PYBIND11_MODULE(_C, m) {
     return properties;
   });
   m.def("plugin_memory", [&engine](int index) { return engine.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
+  m.def("freezes_convolutions", [&session](const py::object& dtype) {
+    TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
+    return session.freezes_convolutions(reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+  });
   m.def("is_host_memory", [&session] { return session.client().is_host_memory(); });
   m.def(
       "is_shared", [&session](c10::Device device) { return engine::cuda::is_shared(session.client(), device.type()); },

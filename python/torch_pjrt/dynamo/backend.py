@@ -19,6 +19,7 @@ from torch_pjrt.dynamo import comparing, composites, layouts, optimizers
 from torch_pjrt.dynamo.around import compile_around
 from torch_pjrt.dynamo.composites import asking
 from torch_pjrt.dynamo.device_interface import PjrtInterface
+from torch_pjrt.dynamo.freezing import freeze
 from torch_pjrt.dynamo.own_kernels import own_kernels
 from torch_pjrt.dynamo.pieces import Compiled, compile_graph
 from torch_pjrt.dynamo.recompiles import argument_names, input_names, tell_guards
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     "retrace": "record the graph again in every call, as the lazy device does (for comparison)",
     "verify": "run eager beside each graph, and raise on the first result or mutation that differs",
+    "freeze": "parameters are part of what is compiled for inference, until they are seen to change",
     "trace": "what torch_pjrt.last_traces(compiled) shows is taken down",
     "composites": 'the composites that its programs have: what torch_pjrt.composites takes, such as "all"',
 }
@@ -204,6 +206,15 @@ def pjrt(
         function = compile_around(compile_graph, graph, inputs, names)
         return comparing.verified(graph, function, names) if settings.get("verify") else function
 
+    def frozen(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        def rest(module: fx.GraphModule, given: Sequence[Any], names: Sequence[str]) -> Any:
+            with asking(asked), collector.compiling("forward") if collector else nullcontext():
+                return compile_around(compile_graph, module, given, names)
+
+        names = argument_names(graph.graph, inputs_of_user)
+        function = freeze(graph, inputs, names, rest)
+        return comparing.verified(graph, function, names) if settings.get("verify") else function
+
     def backward_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         keep_what_was_saved()
         return compiler(graph, inputs, "backward")
@@ -213,7 +224,7 @@ def pjrt(
     def inference_compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         if collector is not None:
             collector.inference(graph)
-        function = compiler(graph, inputs)
+        function = frozen(graph, inputs) if settings.get("freeze") else compiler(graph, inputs)
         if isinstance(function, Compiled) and needs_no_wrapper(module, example_inputs, inputs):
             direct.append(function.direct)
         return function

@@ -14,7 +14,9 @@
 #include "device/start/eager.h"
 #include "graph/precision.h"
 #include "graph/world/world.h"
+#include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
+#include "ops/cpu/machine.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
 
@@ -157,6 +159,12 @@ ops::Target Session::target() {
   }
   expected_target_ = target;
   return target;
+}
+
+bool Session::freezes_convolutions(c10::ScalarType dtype) {
+  if (target() != ops::Target::kCpuWithKernels || graph::in_world() || !kernels::can_freeze_weights()) return false;
+  const ops::Machine& machine = ops::Machine::here();
+  return dtype == c10::kFloat || (dtype == c10::kBFloat16 && (machine.amx || (machine.takes_all && machine.bf16)));
 }
 
 c10::DeviceIndex Session::device_count() {

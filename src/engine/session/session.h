@@ -60,6 +60,8 @@ class Session {
   const PluginChoice& plugin();
   // Whose forms programs will have: before a client is started, as the first plugin's name says.
   ops::Target target();
+  // Would a convolution of that dtype, its weight frozen, be the CPU's library's (Note [Whose convolutions])?
+  bool freezes_convolutions(c10::ScalarType dtype);
   c10::DeviceIndex device_count();
   // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
   c10::DeviceIndex most_devices();

@@ -17,6 +17,7 @@ const std::map<std::string, XLA_FFI_Handler*>& all() {
       {"torch_pjrt.convolution", convolution},
       {"torch_pjrt.convolution_of_input", convolution_of_input},
       {"torch_pjrt.convolution_of_weight", convolution_of_weight},
+      {"torch_pjrt.frozen_convolution", frozen_convolution},
       {"torch_pjrt.batch_norm", batch_norm},
       {"torch_pjrt.batch_norm_backward", batch_norm_backward},
   };

@@ -148,9 +148,16 @@ Values convolution_backward(Emit& e, const Call& c) {
   return grads;
 }
 
+// torch_pjrt::frozen_convolution: of a weight that this process has.
+Values frozen_convolution(Emit& /*e*/, const Call& /*c*/) {
+  throw Unsupported("its weight is frozen as the CPU's kernels have it");
+}
+
 }  // namespace
 
 void add_convolution_rules(RuleTable& rules) {
+  rules.add("torch_pjrt::frozen_convolution", frozen_convolution,
+            Platforms{.with_kernels = library_frozen_convolution});
   rules.add_composite("aten::convolution", convolution<kWhole>,
                       {.cpu = convolution<kCorrelationOnCpu>,
                        .with_kernels = convolution<kCorrelationWithKernels>,

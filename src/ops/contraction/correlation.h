@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "ops/rule/call.h"
 #include "ops/rule/emit.h"
 
 namespace tpjrt::ops {
@@ -59,6 +60,9 @@ std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const V
                                                const Geometry& g);
 std::optional<Values> library_gradients_of_weight(Emit& e, const Value& dy, const Value& x, const Value& w,
                                                   const Geometry& g, bool of_bias);
+
+// ops/cpu/frozen_convolution.cpp
+Values library_frozen_convolution(Emit& e, const Call& c);
 
 // The parts of kWhole.
 Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out);

@@ -243,7 +243,8 @@ Value Emit::gather_along(const Value& x, const Value& indices, int64_t dim) {
 // --- the CPU's kernels ----------------------------------------------------------------------------------------------
 
 Values Emit::call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
-                         const std::map<std::string, std::string>& attributes, const Orders& orders) {
+                         const std::map<std::string, std::string>& attributes, const Orders& orders,
+                         std::optional<size_t> written_over) {
   if (target_ != Target::kCpuWithKernels) throw hlo::Error("[" + std::string(name) + "] there are no kernels");
   ++kernel_calls_[{op_, std::string(name)}];
   const auto layouts_of = [](const auto& all, const std::vector<Dims>& given, const auto& dims_of) {
@@ -261,13 +262,19 @@ Values Emit::call_kernel(std::string_view name, const Values& operands, const st
   };
   std::string dictionary;
   for (const auto& [key, value] : attributes) dictionary += (dictionary.empty() ? "" : ", ") + key + " = " + value;
-  return custom_call(name, operands, results,
-                     {{"api_version", "4 : i32"},
-                      {"backend_config", "{" + dictionary + "}"},
-                      {"operand_layouts",
-                       layouts_of(operands, orders.operands, [](const Value& x) -> const Dims& { return x.dims(); })},
-                      {"result_layouts", layouts_of(results, orders.results,
-                                                    [](const Type& type) -> const Dims& { return type.dims; })}});
+  std::map<std::string, std::string> about{
+      {"api_version", "4 : i32"},
+      {"backend_config", "{" + dictionary + "}"},
+      {"operand_layouts",
+       layouts_of(operands, orders.operands, [](const Value& x) -> const Dims& { return x.dims(); })},
+      {"result_layouts",
+       layouts_of(results, orders.results, [](const Type& type) -> const Dims& { return type.dims; })}};
+  if (written_over) {
+    about["output_operand_aliases"] =
+        "[#stablehlo.output_operand_alias<output_tuple_indices = [" + std::string(results.size() > 1 ? "0" : "") +
+        "], operand_index = " + std::to_string(*written_over) + ", operand_tuple_indices = []>]";
+  }
+  return custom_call(name, operands, results, about);
 }
 
 // --- requirements ---------------------------------------------------------------------------------------------------

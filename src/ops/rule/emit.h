@@ -110,9 +110,11 @@ class Emit : public hlo::Builder {
     std::vector<Dims> operands, results;
   };
   // What the handler of that name gives (src/kernels/cpu/handlers.h), of operands that lie so. It is told no orders. Only for
-  // Target::kCpuWithKernels.
+  // Target::kCpuWithKernels. `written_over`: the operand whose memory the first result takes; it is copied first where it is needed
+  // after the call.
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
-                     const std::map<std::string, std::string>& attributes, const Orders& orders = {});
+                     const std::map<std::string, std::string>& attributes, const Orders& orders = {},
+                     std::optional<size_t> written_over = {});
   // Which op called which of them, and how often: what explain() tells.
   using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, name) -> how many
   void set_op(std::string_view name) { op_ = name; }                            // whose call is emitted now

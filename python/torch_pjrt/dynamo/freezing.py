@@ -1,0 +1,292 @@
+"""Inference whose parameters are taken into what is compiled (``options={"freeze": True}``).
+
+What is computed of parameters and buffers alone is computed once: casts, a batch norm's factors. A convolution's weight
+is multiplied by those of the batch norm after it, and is kept as oneDNN has it (Note [Frozen weights]); what is added
+to its result and cuts that off is part of the call. A parameter is looked at in each call: another tensor, or one that
+was written to (its version tells), is taken anew, and the program stays the same.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from torch_pjrt import _C
+from torch_pjrt.dynamo.tracing import returns_views
+
+aten = torch.ops.aten
+Function = Callable[[list[Any]], Sequence[Any]]
+Compiler = Callable[[fx.GraphModule, Sequence[Any], Sequence[str]], Function]
+LEAST_MULTIPLICATIONS = 1 << 19  # of a convolution that is worth a call
+
+
+class Window(NamedTuple):
+    """How a convolution's weight moves over images."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+
+class Norm(NamedTuple):
+    """A batch norm in evaluation: (x - mean) * factor + bias."""
+
+    weight: fx.Node | None
+    bias: fx.Node | None
+    mean: fx.Node
+    variance: fx.Node
+    eps: float
+
+
+class Weight(NamedTuple):
+    """What a convolution's is made of, and where it is put."""
+
+    place: _C.FrozenWeight
+    window: Window
+    images: list[int]  # their sizes
+    weight: fx.Node
+    bias: fx.Node | None
+    norm: Norm | None  # that comes after
+
+    @property
+    def parameters(self) -> list[fx.Node]:
+        return [node for node in (self.weight, self.bias, *(self.norm or ())) if isinstance(node, fx.Node)]
+
+    def put(self, values: Iterator[torch.Tensor]) -> None:
+        """``values``: first those of the parameters."""
+        weight = next(values)
+        bias = next(values) if self.bias is not None else None
+        norm = [next(values) if isinstance(x, fx.Node) else x for x in self.norm] if self.norm else None
+        self.place.put(*folded(weight, bias, norm), **self.window._asdict(), images=self.images)
+
+
+def static_inputs(inputs: Sequence[Any]) -> set[int]:
+    """Which inputs of the graph that AOTAutograd has compiled now are parameters and buffers that it doesn't write."""
+    context = torch._guards.TracingContext.try_get()
+    about = context.fw_metadata if context is not None else None
+    if about is None or len(about.input_info) != len(inputs):
+        return set()
+    return {
+        i
+        for i in about.static_input_indices
+        if isinstance(inputs[i], torch.Tensor)
+        and inputs[i].device.type == "cpu"
+        and not about.input_info[i].mutates_data
+    }
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def constants_of(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
+    """What is computed of static inputs alone."""
+    found = set(static)
+    for node in graph.nodes:
+        operands = node.all_input_nodes
+        if node.op != "call_function" or not operands or not found.issuperset(operands):
+            continue
+        target = node.target
+        is_call = isinstance(target, torch._ops.OpOverload) and target.namespace in ("aten", "prims")
+        is_pure = is_call and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+        if is_pure or target is operator.getitem:
+            found.add(node)
+    return found
+
+
+def norm_after(node: fx.Node, constants: set[fx.Node]) -> tuple[Norm, fx.Node] | None:
+    user = only_user(node)
+    if user is None or user.target is not aten._native_batch_norm_legit_no_training.default or user.args[0] is not node:
+        return None
+    arguments: Any = user.args
+    _, weight, bias, mean, variance, _, eps = arguments
+    result = only_user(user)
+    if result is None or result.target is not operator.getitem or result.args[1] != 0:
+        return None
+    norm = Norm(weight, bias, mean, variance, eps)
+    return (norm, result) if all(x is None or x in constants for x in norm[:4]) else None
+
+
+def added_after(node: fx.Node, constants: set[fx.Node]) -> tuple[fx.Node, fx.Node] | None:
+    """Images that are added, and the sum."""
+    user = only_user(node)
+    if user is None or user.target is not aten.add.Tensor or user.kwargs or len(user.args) != 2:
+        return None
+    (other,) = [x for x in user.args if x is not node] or [None]
+    if not isinstance(other, fx.Node) or other in constants:
+        return None
+    value, wanted = other.meta["val"], node.meta["val"]
+    return (other, user) if value.shape == wanted.shape and value.dtype == wanted.dtype else None
+
+
+def activation_after(node: fx.Node) -> tuple[str, fx.Node] | None:
+    user = only_user(node)
+    if user is None:
+        return None
+    if user.target is aten.relu.default:
+        return "relu", user
+    is_relu6 = user.target in (aten.hardtanh.default, aten.clamp.default) and tuple(user.args[1:]) == (0, 6)
+    return ("relu6", user) if is_relu6 else None
+
+
+def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
+    """In the place of a convolution, and of what is done to its result until another call needs it."""
+    if node.target is not aten.convolution.default:
+        return None
+    arguments: Any = node.args
+    images, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
+    if images in constants or weight not in constants or not (bias is None or bias in constants) or transposed:
+        return None
+    value, weights = node.meta["val"], weight.meta["val"]
+    if value.dim() != 4 or value.numel() // value.shape[1] * weights.numel() < LEAST_MULTIPLICATIONS:
+        return None
+    if not _C.freezes_convolutions(value.dtype):
+        return None
+    if value.dtype == torch.bfloat16 and stride[-1] != 1 and value.shape[-1] <= 2:
+        return None  # is_strided_to_few, src/ops/contraction/correlation.h
+    window = Window(list(stride), list(padding), list(dilation), groups)
+    norm = added = None
+    activation, last = "none", node
+    if after := norm_after(last, constants):
+        norm, last = after
+    if sum_ := added_after(last, constants):
+        added, last = sum_
+    if cut := activation_after(last):
+        activation, last = cut
+    frozen = Weight(_C.FrozenWeight(), window, list(images.meta["val"].shape), weight, bias, norm)
+    with node.graph.inserting_before(last):
+        call = node.graph.call_function(
+            torch.ops.torch_pjrt.frozen_convolution.default,
+            (images, added, frozen.place.number, list(value.shape), *window, activation),
+        )
+    call.meta = dict(last.meta)
+    last.replace_all_uses_with(call)
+    return frozen
+
+
+def folded(weight: torch.Tensor, bias: torch.Tensor | None, norm: Sequence[Any] | None) -> tuple[Any, Any]:
+    """Weight and bias of the convolution that gives what the batch norm after this one does."""
+    if norm is None:
+        return weight, bias
+    factor, shift, mean, variance, eps = norm
+    wide = weight.double()
+    scale = (variance.double() + eps).rsqrt()
+    if factor is not None:
+        scale = scale * factor.double()
+    moved = -mean.double() if bias is None else bias.double() - mean.double()
+    moved = moved * scale if shift is None else moved * scale + shift.double()
+    return (wide * scale.view(-1, 1, 1, 1)).to(weight.dtype), moved.to(weight.dtype)
+
+
+class Frozen:
+    """A graph whose static inputs are taken once."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        names: Sequence[str],
+        static: set[int],
+        compiler: Compiler,
+    ) -> None:
+        self._boxed_call = True
+        self.plain: Function | None = None
+        self.make_plain: Callable[[], Function] = lambda: compiler(module, inputs, names)
+        graph = fx.Graph()
+        graph.output(graph.graph_copy(module.graph, {}, return_output_node=False))
+        places = graph.find_nodes(op="placeholder")
+        self.watched = sorted(static)
+        constants = constants_of(graph, {places[i] for i in static})
+        self.weights = [weight for node in list(graph.nodes) if (weight := put_call(node, constants))]
+        # What the rest needs of the constants that isn't a view: that needs what it is a view of.
+        needed = [
+            node
+            for node in graph.nodes
+            if node in constants - set(places)
+            and not returns_views(node.target)
+            and any(user not in constants or returns_views(user.target) for user in node.users)
+        ]
+        self.compute: Callable[..., Any] = fx.GraphModule(module, computing(places, self.watched, needed, self.weights))
+        given = [(node.meta["val"], node.name) for node in needed]
+        for node in needed:
+            with graph.inserting_before(places[0]):
+                place = graph.placeholder(f"{node.name}_frozen")
+            place.meta = dict(node.meta)
+            node.replace_all_uses_with(place)
+        graph.eliminate_dead_code()
+        self.constants: list[torch.Tensor] = []
+        self.kept = [i for i, place in enumerate(places) if i not in static or place.users]
+        for place in places:
+            if place in {places[i] for i in self.kept}:
+                continue
+            graph.erase_node(place)
+        rest = [(inputs[i], names[i]) for i in self.kept]
+        values, called = zip(*given, *rest, strict=True) if given or rest else ((), ())
+        self.function = compiler(fx.GraphModule(module, graph), list(values), list(called))
+        self.number_of_constants = len(needed)
+        self.taken: list[torch.Tensor] = []
+        self.seen: list[tuple[int, int]] = []
+        self.lock = threading.Lock()
+
+    def take(self, given: Sequence[Any]) -> list[torch.Tensor]:
+        """What is computed of the parameters as they are."""
+        tensors = [given[i] for i in self.watched]
+        seen = [(x._version, x.data_ptr()) for x in tensors]
+        with self.lock:
+            if seen == self.seen and all(map(operator.is_, tensors, self.taken)):
+                return self.constants
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+                values = list(self.compute(*tensors))
+                parameters = iter(values[self.number_of_constants :])
+                for weight in self.weights:
+                    weight.put(parameters)
+            self.constants, self.taken, self.seen = values[: self.number_of_constants], tensors, seen
+            return self.constants
+
+    def __call__(self, arguments: list[Any]) -> Sequence[Any]:
+        given = list(arguments)
+        arguments.clear()
+        # Where nothing tells when it is written to, and what has no values.
+        if any(isinstance(given[i], FakeTensor) or given[i].is_inference() for i in self.watched):
+            if self.plain is None:
+                self.plain = self.make_plain()
+            return self.plain(given)
+        constants = self.take(given)
+        return self.function([*constants, *(given[i] for i in self.kept)])
+
+
+def computing(
+    places: Sequence[fx.Node], watched: Sequence[int], needed: Sequence[fx.Node], weights: Sequence[Weight]
+) -> fx.Graph:
+    """From the watched inputs to what is needed, and then each convolution's parameters."""
+    wanted = [*needed, *(node for weight in weights for node in weight.parameters)]
+    graph = fx.Graph()
+    made = {places[i]: graph.placeholder(f"input_{i}") for i in watched}
+    before: set[fx.Node] = set()
+    left = list(wanted)
+    while left:
+        node = left.pop()
+        if node not in before:
+            before.add(node)
+            left += node.all_input_nodes
+    for node in places[0].graph.nodes:
+        if node in before and node not in made:
+            made[node] = graph.node_copy(node, made.__getitem__)
+    graph.output(tuple(made[node] for node in wanted))
+    return graph
+
+
+def freeze(module: fx.GraphModule, inputs: Sequence[Any], names: Sequence[str], compiler: Compiler) -> Function:
+    """The graph for inference that AOTAutograd has compiled now, its parameters frozen where that is possible."""
+    static = static_inputs(inputs)
+    numbers = [n for x in inputs for n in (x.shape if isinstance(x, torch.Tensor) else [x])]
+    if not static or not all(isinstance(n, int) for n in numbers):
+        return compiler(module, inputs, names)
+    return Frozen(module, inputs, names, static, compiler)
