@@ -310,6 +310,7 @@ def test_small_calls_that_grow_are_the_hosts(run: Run, policy: str) -> None:
     with torch_pjrt.explain() as report:
         programs([20])
     assert report.graphs[-1].by_calls.endswith(" by calls, 7 of them on the host"), report.graphs[-1].by_calls
+    assert 0 < report.graphs[-1].copied_bytes <= torch_pjrt.metrics()["host_transfer_bytes"]
     """
     done = run(GROWING + textwrap.dedent(program), TORCH_PJRT_COMPILE=policy)
     assert done.returncode == 0, done.stderr

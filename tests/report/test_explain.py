@@ -247,14 +247,14 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.linalg.lstsq(x, x, driver="gelss")
     text = str(report)
     assert text.splitlines()[0].startswith("3 runs of 1 graph; 1 compiled and 0 loaded from disk in ")
-    assert text.splitlines()[0].endswith("; 1 call on the host")
+    assert text.splitlines()[0].endswith("; 1 host fallback")
     assert "(x[:70].exp() * 0.5).cpu()" in text  # the line of code
     assert "copy to the host" in text
     assert "ran on the host" in text
     assert "aten::linalg_lstsq" in text
     with torch_pjrt.explain() as empty:
         pass
-    assert str(empty) == "0 runs of 0 graphs; 0 compiled and 0 loaded from disk in 0 µs; 0 calls on the host\n"
+    assert str(empty) == "0 runs of 0 graphs; 0 compiled and 0 loaded from disk in 0 µs; 0 host fallbacks\n"
 
 
 def test_a_number_in_the_place_of_a_tensor() -> None:

@@ -49,7 +49,7 @@ def summary(runs: Sequence[GraphRun], fallbacks: int) -> str:
         f"{counted(len(runs), 'run')} of {counted(len({run.graph for run in runs}), 'graph')}; "
         f"{count['compiled']} compiled and {count['disk']} loaded from disk in {seconds(compiling)}; "
         + (f"{count['calls']} by calls; " if count["calls"] else "")
-        + f"{counted(fallbacks, 'call')} on the host"
+        + f"{counted(fallbacks, 'host fallback')}"
     )
 
 

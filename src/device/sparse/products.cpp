@@ -87,11 +87,12 @@ bool are_csr_factors(const at::Tensor& mat1, const at::Tensor& mat2) {
          parts_of(mat1).plain.scalar_type() == parts_of(mat2).plain.scalar_type();
 }
 
-// What PyTorch makes as a new CSR matrix has indices of 64 bits, whatever its arguments have.
+// What PyTorch makes as a new CSR matrix has indices of its own, of 64 bits, whatever its arguments have.
 at::Tensor new_csr(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                    c10::IntArrayRef sizes) {
-  return at::_sparse_compressed_tensor_unsafe(compressed.to(c10::kLong), plain.to(c10::kLong), values, sizes,
-                                              values.options().layout(c10::kSparseCsr));
+  return at::_sparse_compressed_tensor_unsafe(compressed.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true),
+                                              plain.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true), values,
+                                              sizes, values.options().layout(c10::kSparseCsr));
 }
 
 at::Tensor product_as_csr(const at::Tensor& mat1, const at::Tensor& mat2) {
@@ -206,7 +207,7 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
   if (!is_known) return on_host<at::Tensor>("aten::sparse_sampled_addmm", "", self, mat1, mat2, beta, alpha);
   const Parts parts = parts_of(self);
   const at::Tensor values = combined(parts.values, sparse_sampled_mm(parts, mat1, mat2, self.layout()), beta, alpha);
-  return new_csr(parts.compressed.clone(), parts.plain.clone(), values, self.sizes());
+  return new_csr(parts.compressed, parts.plain, values, self.sizes());
 }
 
 // aten::mm of compressed matrices. PyTorch's, which is shared, would make CSR of CSC first, in many ops.
@@ -214,10 +215,7 @@ at::Tensor mm_compressed(const at::Tensor& mat1, const at::Tensor& mat2) {
   const bool are_matrices = mat1.dim() == 2 && mat2.dim() == 2;
   if (const at::Tensor product = are_matrices ? product_of(mat1, mat2) : at::Tensor(); product.defined())
     return product;
-  if (are_csr_factors(mat1, mat2)) {
-    const at::Tensor product = product_as_csr(mat1, mat2);
-    return new_csr(product.crow_indices(), product.col_indices(), product.values(), product.sizes());
-  }
+  if (are_csr_factors(mat1, mat2)) return csr_of(product_of_sparse(mat1, mat2), c10::kLong);
   return shared_kernel<at::Tensor>(c10::DispatchKey::SparseCsrCPU, "aten::mm", "", mat1, mat2);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "device/call/meta.h"
+#include "device/services/counters.h"
 #include "device/services/modes.h"
 #include "device/start/eager.h"
 #include "engine/memory/device_data.h"
@@ -74,9 +75,9 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
   return {program, nullptr, {}};
 }
 
-void LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
+uint64_t LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
   ++session_.metrics.graphs_run_by_calls;
-  if (session_.client().is_host_memory()) return interpret(walk, *chosen.calls, sync.launch.run);
+  if (session_.client().is_host_memory()) return interpret(walk, *chosen.calls, sync.launch.run).copied;
   // What the host does in a row is done at once, so that values between these calls are not copied.
   graph::PartOfNode part(walk.nodes.size());
   std::vector<bool> on_host;  // by part
@@ -85,6 +86,7 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& 
     part[i] = static_cast<uint32_t>(on_host.size() - 1);
   }
   graph::Parts parts(walk, part);
+  uint64_t copied = 0;
   for (uint32_t i = 0; i < parts.count(); ++i) {
     graph::Walk calls;
     {
@@ -93,14 +95,17 @@ void LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& 
     }
     if (calls.empty()) continue;
     if (on_host[i]) {
-      interpret(calls, CallsPlan(calls), sync.launch.run);
-      session_.metrics.calls_on_host += calls.nodes.size();
+      const OnHost done = interpret(calls, CallsPlan(calls), sync.launch.run);
+      session_.metrics.calls_on_host += calls.nodes.size() - done.alone;
+      copied += done.copied;
     } else {
       const std::shared_ptr<Program> alone = session_.programs.find_or_compile(calls);
       launch_bound(calls, *alone, sync);
       settle(calls, *alone, sync.launch.results);
     }
   }
+  device::counters().host_transfer_bytes += copied;
+  return copied;
 }
 
 namespace {
@@ -149,7 +154,7 @@ struct Plain {
 
 }  // namespace
 
-void LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const Plain plain;
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
@@ -157,19 +162,26 @@ void LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint6
   const auto device = walk.nodes.back()->signature->device;
   const bool is_host_memory = session_.client().is_host_memory();
   Taken taken;
-  const Interpreting with{
-      [&](const graph::NodePtr& leaf) { return kept_tensor(*leaf); },
-      [&](const graph::NodePtr& leaf) {
-        if (!is_host_memory || !is_last(leaf)) return false;
-        if (taken.empty()) session_.await_all();  // who reads it may not be done
-        taken.add(leaf);
-        return true;
-      },
-      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) { return run_alone(node, operands, run); }};
+  OnHost done;
+  const Interpreting with{[&](const graph::NodePtr& leaf) {
+                            if (!is_host_memory) done.copied += leaf->leaf_type->nbytes();
+                            return kept_tensor(*leaf);
+                          },
+                          [&](const graph::NodePtr& leaf) {
+                            if (!is_host_memory || !is_last(leaf)) return false;
+                            if (taken.empty()) session_.await_all();  // who reads it may not be done
+                            taken.add(leaf);
+                            return true;
+                          },
+                          [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
+                            ++done.alone;
+                            return run_alone(node, operands, run);
+                          }};
   std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
   std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
     if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
+    if (!is_host_memory) done.copied += values[i].nbytes();
     Taken::One* const one = taken.find(values[i].const_data_ptr());
     if (!one) {
       results.push_back(keep(std::move(values[i]), plan.result_types[i], device));
@@ -184,6 +196,7 @@ void LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint6
   session_.metrics.nodes_executed += walk.nodes.size();
   session_.metrics.execute_ns += now_ns() - start;
   settle(walk, *plan.program, results);
+  return done;
 }
 
 // As the graph of this one call.

@@ -75,9 +75,14 @@ class LazyEngine final : public device::Engine {
   };
   // Of a graph without a program: its calls, or what was compiled of it meanwhile.
   Chosen by_calls_or_compiled(const graph::Walk& walk, CallsBy by);
-  void run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
+  // Gives the bytes that were copied between the host and the device.
+  uint64_t run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
+  struct OnHost {
+    uint64_t copied = 0;  // bytes, to and from a device with a memory of its own
+    size_t alone = 0;     // calls that were programs, since the host has no kernel for them
+  };
   // By PyTorch's kernels and programs of one call.
-  void interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  OnHost interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
   std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
   static void settle(const graph::Walk& walk, const Program& program,

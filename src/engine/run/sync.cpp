@@ -3,7 +3,9 @@
 #include <c10/util/ScopeExit.h>
 
 #include <deque>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "device/services/foreign_trace.h"
 #include "engine/lower/call_lowering.h"
@@ -30,6 +32,26 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
     if (value.is_leaf()) (void)data_of(*value.node);
   }
   return any;
+}
+
+// The pending ones of each device, as a program runs on one. None, if all are of one device.
+std::map<int, std::vector<Cell*>> by_device(c10::ArrayRef<Cell*> cells) {
+  std::map<int, std::vector<Cell*>> found;
+  const std::lock_guard graph_guard(graph::graph_lock());
+  const auto device_of = [](const Cell* cell) { return cell->value().node->signature->device; };
+  const auto is_pending = [](const Cell* cell) { return cell->value() && !cell->value().is_leaf(); };
+  const Cell* first = nullptr;
+  bool are_of_one = true;
+  for (const Cell* cell : cells) {
+    if (!is_pending(cell)) continue;
+    if (!first) first = cell;
+    are_of_one &= device_of(cell) == device_of(first);
+  }
+  if (are_of_one) return found;
+  for (Cell* cell : cells) {
+    if (is_pending(cell)) found[device_of(cell)].push_back(cell);
+  }
+  return found;
 }
 
 // A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
@@ -92,6 +114,11 @@ void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& le
 }
 
 void LazyEngine::run(const char* cause, c10::ArrayRef<Cell*> cells, const device::Location& where) {
+  if (cells.size() > 1) {
+    const std::map<int, std::vector<Cell*>> of_devices = by_device(cells);
+    for (const auto& [device, own] : of_devices) run(cause, own, where);
+    if (!of_devices.empty()) return;
+  }
   ++running_;
   const auto ran = c10::make_scope_exit([this] { --running_; });
   Sync sync;
@@ -131,14 +158,15 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   const int64_t cpu = logs ? process_cpu_ns() : 0;
   const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
   sync.launch.run = chosen.calls ? session_.requirements.new_run() : 0;
+  uint64_t copied = 0;
   if (chosen.calls) {
-    run_calls(walk, chosen, sync);
+    copied = run_calls(walk, chosen, sync);
   } else {
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);
   }
   if (logs) {
-    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, /*copied_bytes=*/0, predicted,
+    session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, copied, predicted,
                          process_cpu_ns() - cpu);
   }
 }

@@ -36,7 +36,7 @@ struct Kind {
 // Of one processor that is an AMD EPYC with AVX-512, and XLA:CPU.
 constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
 constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
-constexpr double kCopy = 10'000, kCopyByte = 1;  // of a tensor between the host and a device
+constexpr double kCopy = 10'000, kCopyByte = 1;  // of a tensor between the host and a device: PCIe, not measured here
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
 enum : uint8_t {

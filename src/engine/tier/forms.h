@@ -4,7 +4,8 @@
 // first met, each token of a `generate()` costs a program, and none comes back. So of graphs that differ in sizes alone two are
 // compiled when they are met, where all graphs are, and the others once they have paid (Note [Tiers]), under any policy but
 // `every`. Bookkeeping doesn't count: tokens with and without a new mask are of one form. A graph that is nothing else is
-// not compiled before it has paid, either.
+// not compiled before it has paid, either. Where a call is a program, of a device with a memory of its own, the host runs the calls
+// from the second graph of a form on (purchases.h): there each would be compiled anew, too.
 #pragma once
 
 #include <cstdint>

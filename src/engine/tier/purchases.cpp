@@ -8,6 +8,13 @@ namespace tpjrt::engine {
 
 using graph::Node;
 
+namespace {
+
+// What its program would have saved.
+int64_t lost_on_host(const Node& node) { return std::max<int64_t>(0, cost_on_host(node) - cost_launched(node)); }
+
+}  // namespace
+
 int64_t Purchases::missing(const graph::Walk& walk) const {
   int64_t sum = 0;
   std::unordered_set<graph::SignaturePtr> seen;
@@ -32,12 +39,12 @@ ByOneCall Purchases::calls_of(const graph::Walk& walk, const Cost& cost, CallsBy
     const Node& node = *walk.nodes[i];
     const auto before = spent_.find(node.signature);
     Spent& one = spent.try_emplace(node.signature, before == spent_.end() ? Spent() : before->second).first->second;
-    const int64_t here = cost_on_host(node);
-    const bool pays = is_of_few_integers(node) || (!one.alone && one.on_host + here < cost_alone(node));
+    const int64_t lost = lost_on_host(node);
+    const bool pays = is_of_few_integers(node) || (!one.alone && one.lost + lost < cost_alone(node));
     calls.on_host[i] = pays && has_kernel_(node.signature);
     if (calls.on_host[i]) {
-      one.on_host += here;
-      calls.cost += here;
+      one.lost += lost;
+      calls.cost += cost_on_host(node);
     } else {
       calls.cost += cost_launched(node) + (one.alone ? 0 : cost_alone(node));
       one.alone = true;
@@ -51,7 +58,7 @@ void Purchases::ran(const graph::Walk& walk, const std::vector<bool>& on_host) {
     const Node& node = *walk.nodes[i];
     Spent& spent = spent_[node.signature];
     if (on_host[i]) {
-      spent.on_host += cost_on_host(node);
+      spent.lost += lost_on_host(node);
     } else {
       spent.compiling = std::max(spent.compiling, cost_alone(node));
       spent.alone = true;

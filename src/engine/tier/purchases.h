@@ -34,8 +34,8 @@ class Purchases {
   // In nanoseconds.
   struct Spent {
     int64_t compiling = 0;  // within graphs, and alone
-    int64_t on_host = 0;
-    bool alone = false;  // it is a program
+    int64_t lost = 0;       // on the host, over what its program takes
+    bool alone = false;     // it is a program
   };
   // What has to be compiled before all these calls can be run as programs.
   int64_t missing(const graph::Walk& walk) const;

@@ -183,14 +183,14 @@ TEST(Tiers, FewIntegersNeedNoProgram) {
   EXPECT_TRUE(takes_calls(graphs, Tensor(x), CallsBy::kPrograms));
 }
 
-// A call of two, which is the same in each size, and one that grows.
-Tensor growing(int64_t size) {
-  return Tensor(call("tier k", {call("tier j", {leaf(f32({2}))}), leaf(f32({size}))}, f32({size})));
+// A call of `width` elements, which is the same in each size, and one that grows.
+Tensor growing(int64_t size, int64_t width = 2) {
+  return Tensor(call("tier k", {call("tier j", {leaf(f32({width}))}, f32({width})), leaf(f32({size}))}, f32({size})));
 }
 
 // Who runs the calls of a graph that grows?
-std::vector<bool> on_host(MetGraphs& graphs, int64_t size) {
-  const graph::Walk walk = walked(growing(size));
+std::vector<bool> on_host(MetGraphs& graphs, int64_t size, int64_t width = 2) {
+  const graph::Walk walk = walked(growing(size, width));
   MetGraph& graph = *graphs.meet(walk, CallsBy::kEither);
   EXPECT_NE(graphs.turn(walk, graph, CallsBy::kEither), Turn::kProgram);
   return graph.on_host;
@@ -198,11 +198,18 @@ std::vector<bool> on_host(MetGraphs& graphs, int64_t size) {
 
 TEST(Tiers, CallsThatGrowAreTheHostsUntilTheyPay) {
   MetGraphs graphs;
-  const graph::Node& first = *walked(growing(1)).nodes[0];
+  constexpr int64_t kWidth = 1 << 18;
+  const graph::Walk walk = walked(growing(1, kWidth));
+  const graph::Node& first = *walk.nodes[0];
   ASSERT_EQ(first.signature->name, "tier j");
-  const int64_t runs = (cost_alone(first) - 1) / cost_on_host(first);
-  for (int64_t i = 1; i <= runs; ++i) EXPECT_EQ(on_host(graphs, i), std::vector<bool>({true, true})) << i;
-  EXPECT_EQ(on_host(graphs, runs + 1), std::vector<bool>({false, true})) << "the first would have paid";
+  const int64_t runs = (cost_alone(first) - 1) / (cost_on_host(first) - cost_launched(first));
+  for (int64_t i = 1; i <= runs; ++i) EXPECT_EQ(on_host(graphs, i, kWidth), std::vector<bool>({true, true})) << i;
+  EXPECT_EQ(on_host(graphs, runs + 1, kWidth), std::vector<bool>({false, true})) << "the first would have paid";
+}
+
+TEST(Tiers, CallsThatTheHostDoesInLessTimeStayThere) {
+  MetGraphs graphs;
+  for (int64_t i = 1; i <= 5000; ++i) ASSERT_EQ(on_host(graphs, i), std::vector<bool>({true, true})) << i;
 }
 
 TEST(Tiers, WhatGrowsIsCompiledWhereItIsLarge) {
