@@ -11,7 +11,7 @@ import torch
 from torch_pjrt.capture.data_parallel import DataParallel
 from torch_pjrt.capture.fully_sharded import FullySharded
 
-StandIn = Callable[[torch.Tensor], torch.Tensor]
+StandIn = Callable[[torch.Tensor], torch.Tensor | None]  # None: of a parameter of no module of the function's
 
 
 class Beside(Protocol):

@@ -39,7 +39,7 @@ class DataParallel:
     def begin(self) -> None:
         pass
 
-    def enter(self, _: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def enter(self, _: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         self.before = self._noted()
 
     def settle(self) -> None:

@@ -52,7 +52,7 @@ def _set_up(states: list[Any]) -> None:
     """As the first forward does, of the outermost module and for good."""
     within = {id(inner) for state in states for inner in _within(state)}
     for state in states:
-        if state._is_root is None and id(state) not in within:
+        if state._is_root is None and id(state) not in within and len(state._modules) == 1:
             state._lazy_init()
 
 
@@ -102,12 +102,18 @@ class FullySharded:
             if not group.is_sharded:
                 group.reshard()
 
-    def enter(self, stand_in: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def enter(self, stand_in: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         self._refuse_unreduced("before it")
         shared = {id(each): each for state in self.states for each in (state._state_ctx, state._comm_ctx)}
         self.kept = [_Kept(owner) for owner in (*self.states, *self.groups, *self.parameters, *shared.values())]
         for parameter in self.parameters:
             placeholder: Any = stand_in(parameter.sharded_param)
+            if placeholder is None:
+                raise CaptureError(
+                    f"fully_shard gathers '{parameter._param_fqn or parameter._module_info.param_name}' with the "
+                    "parameters of a captured function, which knows nothing of its module: name the whole model "
+                    "(modules=[model])"
+                )
             parameter.sharded_param = placeholder
             with torch.no_grad():
                 parameter._sharded_param_data = placeholder._local_tensor.view(-1)

@@ -70,7 +70,7 @@ class Substitution:
             for index, optimizer in enumerate(self.found.optimizers):
                 self._enter_optimizer(index, optimizer)
             for each in self.found.beside:
-                each.enter(lambda parameter: self.recording.by_id[id(parameter)].placeholder)
+                each.enter(self._stand_in)
         except BaseException:
             self.__exit__()
             raise
@@ -92,6 +92,10 @@ class Substitution:
                 for name, each in module.named_modules():
                     names.setdefault(id(each), name)
         return names
+
+    def _stand_in(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        known = self.recording.by_id.get(id(parameter))
+        return None if known is None else known.placeholder
 
     def _place(self, entries: dict[Any, Any], key: Any, real: torch.Tensor, name: str, container: Any) -> None:
         placeholder = self.recording.piece(real, name, container, key)

@@ -234,6 +234,11 @@ def refused() -> None:
         assert torch.equal(parameter.full_tensor().detach().cpu(), right)
     step(x, y)
     assert step.programs == 1
+    parts = network().to("pjrt")
+    fully_shard([parts[0], parts[2]], mesh=world)
+    first = parts[0]
+    with pytest.raises(torch_pjrt.CaptureError, match=r"fully_shard gathers '.*' with.*modules=\[model\]"):
+        torch_pjrt.jit(lambda t: first(t), (x,))
     summed = DistributedDataParallel(network().to("pjrt"))
     summed.register_comm_hook(None, lambda _, bucket: bucket.buffer())
     with pytest.raises(torch_pjrt.CaptureError, match="register_comm_hook: leave that out"):
