@@ -56,7 +56,7 @@ def test_as_many_devices_as_ranks_without_being_asked(server: fresh.Server) -> N
 
 def test_redistribution(server: fresh.Server, tmp_path: Path) -> None:
     run(server, "oracle", tmp_path / "wanted")
-    assert json.loads(run(server, "redistributing", tmp_path / "wanted"))["checked"] == 312
+    assert json.loads(run(server, "redistributing", tmp_path / "wanted"))["checked"] == 324
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,11 @@ def read() -> None:
 for shape, mesh in itertools.product([(8, 12), (10, 7)], [world, grid]):
     x = torch.arange(float(shape[0] * shape[1])).view(shape)
     every = [Replicate(), Shard(0), Shard(1), Partial()]
-    for source in itertools.product(every, repeat=mesh.ndim):
+    others = [Partial("avg"), Partial("max")] if mesh.ndim == 1 else []  # equal on all ranks, they are what they were
+    for source in itertools.product([*every, *others], repeat=mesh.ndim):
         share = 1
         for dim, placement in enumerate(source):
-            share *= mesh.size(dim) if placement.is_partial() else 1
+            share *= mesh.size(dim) if placement == Partial() else 1
         whole = [Replicate() if placement.is_partial() else placement for placement in source]
         local = distribute_tensor(x, mesh, whole)._local_tensor / share
         start = DTensor.from_local(local, mesh, source, run_check=False, shape=x.shape, stride=x.stride())
