@@ -127,7 +127,7 @@ HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float
 CASES = {
     "fsdp": Case(of_shards(world)),
     "fsdp adamw": Case(of_shards(world), adamw, clipped, tolerance=1e-4),
-    "fsdp uneven kept": Case(of_shards(world, reshard_after_forward=False), adamw, hidden=7, tolerance=1e-4),
+    "fsdp uneven kept": Case(of_shards(world, reshard_after_forward=False), adamw, clipped, hidden=7, tolerance=1e-4),
     "fsdp bfloat16": Case(of_shards(world, mp_policy=HALF), tolerance=0.02),
     "fsdp recomputed": Case(recomputed),
     "fsdp in two": Case(of_shards(world), step=in_two),
