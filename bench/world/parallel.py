@@ -25,7 +25,8 @@ SIZES = {"WIDTH": 256, "HEADS": 8, "LAYERS": 4, "LENGTH": 64, "VOCABULARY": 512,
 BYTES = {"4 kB": 1 << 12, "256 kB": 1 << 18, "16 MB": 1 << 24}  # a device
 
 
-def step_of(model: Any, tokens: Any) -> Callable[[], object]:
+def step_of(model: Any, tokens: Any, captured: bool = False) -> Callable[[], object]:
+    """A step of training; `captured`: by compile_step."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -37,9 +38,11 @@ def step_of(model: Any, tokens: Any) -> Callable[[], object]:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        torch.pjrt.synchronize()
 
-    return step
+    import torch_pjrt
+
+    call = torch_pjrt.compile_step(step) if captured else step
+    return lambda: (call(), torch.pjrt.synchronize())
 
 
 def llama() -> Any:
@@ -79,7 +82,7 @@ def share_of(model: Any) -> float:
     return RANKS * local / sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def world() -> tuple[Callable[[], object], dict[str, Any]]:
+def world(captured: bool = False) -> tuple[Callable[[], object], dict[str, Any]]:
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -91,8 +94,10 @@ def world() -> tuple[Callable[[], object], dict[str, Any]]:
     mesh = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
     torch.manual_seed(0)
     made = llama()
-    step = step_of(made.parallel(made.Llama().to("pjrt"), mesh), split(made.batch(0), mesh["dp"]))
+    step = step_of(made.parallel(made.Llama().to("pjrt"), mesh), split(made.batch(0), mesh["dp"]), captured)
     told: dict[str, Any] = facts_of(step)
+    if captured:
+        return step, told
     flat = init_device_mesh("pjrt", (RANKS,))
     model = made.Llama().to("pjrt")
     for block in model.blocks:
@@ -176,7 +181,7 @@ class Worker:
 
 
 def work(way: str) -> None:
-    step, told = world() if way == "world" else alone()
+    step, told = alone() if way == "alone" else world(captured=way == "captured")
     print(json.dumps(told), flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
@@ -187,13 +192,23 @@ def work(way: str) -> None:
 def measure() -> list[Result]:
     workers = {
         "world": Worker("world"),
+        "captured": Worker("captured"),
         "one device": Worker("alone"),
         "one device, by XLA alone": Worker("alone", TORCH_PJRT_KERNELS="0"),
     }
     try:
-        ours, told = workers.pop("world"), {}
+        ours, captured, told = workers.pop("world"), workers.pop("captured"), {}
         told = ours.told
-        results = []
+        results = [
+            compare_timed(
+                "Llama's step, 2 x 2 devices, by compile_step",
+                lambda: (captured.step(), ours.step()),
+                None,
+                against="recorded in each step",
+                rounds=ROUNDS,
+            )
+        ]
+        results.append(count("executions of 5 captured steps", captured.told["executions"], 5, "programs"))
         for against, other in workers.items():
             both = lambda other=other: (ours.step(), other.step())  # noqa: E731
             target = 1.3 if against == "one device" else None
@@ -211,7 +226,7 @@ def measure() -> list[Result]:
             results.append(compare_timed(name, timed, target, against="bare PJRT", rounds=len(pairs)))
         return results
     finally:
-        for worker in (ours, *workers.values()):
+        for worker in (ours, captured, *workers.values()):
             worker.close()
 
 
