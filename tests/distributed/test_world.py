@@ -14,7 +14,7 @@ QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
 STEPS = [
     ["fsdp", "fsdp adamw", "fsdp uneven kept", "fsdp recomputed"],
     ["fsdp bfloat16", "fsdp in two", "fsdp regathered", "replicate"],
-    ["hsdp", "fsdp tp", "ddp", "ddp in two"],
+    ["hsdp", "fsdp tp", "ddp", "ddp in two", "ddp at once"],
     ["between", "refused", "buffers"],
 ]
 pytestmark = pytest.mark.host_memory  # devices that the CPU shows as many of as asked for
@@ -90,7 +90,7 @@ def test_context_parallel(server: fresh.Server) -> None:
 
 
 def test_drawing(server: fresh.Server) -> None:
-    assert int(run(server, "drawing")) == 50
+    assert int(run(server, "drawing")) == 52
 
 
 def test_checkpoints(server: fresh.Server, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from torch_pjrt.distributed.data_parallel import unknown
+
 
 class DataParallel:
     """Those of a function's modules. A forward notes in each whether the next one sends its buffers to all ranks."""
@@ -32,7 +34,13 @@ class DataParallel:
 
     def settings(self) -> tuple[Any, ...]:
         return tuple(
-            (module.require_backward_grad_sync, module.require_forward_param_sync, module.broadcast_buffers)
+            (
+                module.require_backward_grad_sync,
+                module.require_forward_param_sync,
+                module.broadcast_buffers,
+                frozenset(module.parameters_to_ignore),
+                *(bool(is_so) for is_so, _ in unknown(module)),
+            )
             for module in self.modules
         )
 
@@ -49,6 +57,7 @@ class DataParallel:
     def exit(self) -> None:
         if self.before:
             self._note(self.before)
+        self.before = []
 
     def end(self) -> None:
         self._note(self.after)

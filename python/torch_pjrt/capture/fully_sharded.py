@@ -24,6 +24,8 @@ SWITCHES = (
     "force_sum_reduction_for_comms",
     "reduce_scatter_unused_params",
     "_all_reduce_hook",
+    "_all_gather_comm",
+    "_reduce_scatter_comm",
 )
 
 
@@ -125,7 +127,8 @@ class FullySharded:
         self.begin()
 
     def exit(self) -> None:
-        for each in self.kept:
+        kept, self.kept = self.kept, []
+        for each in kept:
             each.put_back()
 
     def end(self) -> None:

@@ -19,13 +19,18 @@ from torch_pjrt import _C
 REDUCER = "_torch_pjrt_reducer"  # of a placeholder: whom its hook tells
 
 
-def _refused(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
+def unknown(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
+    """What may be set of a module and isn't done here, with its name."""
     yield module._comm_hooks, "register_comm_hook"
     yield hasattr(module, "buffer_hook"), "a hook for buffers"
     yield module._join_config.enable, "join()"
     yield module.mixed_precision, "mixed_precision (take torch.autocast)"
     yield module._use_python_reducer, "the reducer in Python (torch._dynamo.config.optimize_ddp)"
     yield module._delay_all_reduce_all_params, "delay_all_reduce_named_params"
+
+
+def _refused(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
+    yield from unknown(module)
     locals_ = (getattr(parameter, "_local_tensor", parameter) for parameter in module.parameters())
     yield any(map(_C.Trace.is_known, locals_)), "parameters that are not the captured module's (replicate)"
 
@@ -43,13 +48,13 @@ class _Reducer:
     """Of one module, in one run of a captured function."""
 
     def __init__(self, module: DistributedDataParallel) -> None:
-        self.group = module.process_group
+        self.module, self.group = module, module.process_group
         self.ready: list[torch.Tensor] = []
         self.is_on = False
 
     def prepare(self, is_on: bool) -> None:
-        """For the backward of the forward that begins."""
-        self.is_on = is_on
+        """For the next backward: until then the forwards of ``no_sync()`` change nothing."""
+        self.is_on |= is_on
 
     def note(self, parameter: torch.Tensor) -> None:
         """A parameter's gradient is there."""
@@ -88,6 +93,10 @@ def _reducer_of(module: DistributedDataParallel) -> _Reducer:
     ]
     there = (getattr(parameter, REDUCER, None) for parameter in parameters)
     reducer = next((each for each in there if each is not None), None) or _Reducer(module)
+    if reducer.module is not module:
+        raise NotImplementedError(
+            "a captured DistributedDataParallel with a parameter that another one has, too: wrap both modules in one"
+        )
     for parameter in parameters:
         if getattr(parameter, REDUCER, None) is None:
             setattr(parameter, REDUCER, reducer)

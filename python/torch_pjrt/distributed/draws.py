@@ -80,17 +80,20 @@ def _draw(random: Any) -> None:
     kind._distribute_region = _distribute_region
 
 
-# DTensor has placements for these, but doesn't know that they draw.
-UNKNOWN = (
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal_functional",
-    "rrelu_with_noise",
-    "rrelu_with_noise_functional",
-    "_scaled_dot_product_fused_attention_overrideable",
-)
+def _unknown(dispatcher: Any) -> Iterator[Any]:
+    """ATen's random ops that DTensor doesn't take for such. It runs them where it has placements for them, or finds
+    some in what they are made of."""
+    implicit = torch._C.DispatchKey.CompositeImplicitAutograd
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, of = name.partition("::")
+        packet, _, overload = of.partition(".")
+        op = (
+            getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if namespace == "aten" else None
+        )
+        if op is None or torch.Tag.nondeterministic_seeded not in op.tags or op in dispatcher._random_ops:
+            continue
+        if not op.has_kernel_for_dispatch_key(implicit):
+            yield op
 
 
 def _draws(op: Any, args: Any, kwargs: Any) -> bool:
@@ -102,6 +105,17 @@ def _draws(op: Any, args: Any, kwargs: Any) -> bool:
     return bool(given.get("training", False)) if "training" in names else True
 
 
+def _check_written(op: Any, args: Any, redistributed: Any) -> None:
+    """What is written in place is no copy of other placements."""
+    for argument, given, taken in zip(op._schema.arguments, args, redistributed.args_schema, strict=False):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written and taken.placements != given.placements:
+            raise RuntimeError(
+                f"{op}: in-place operations that require placement changes are not supported: '{argument.name}' has "
+                f"{given.placements}; redistribute it to {taken.placements} first"
+            )
+
+
 def _draw_of_unknown(of_tensors: Any) -> None:
     from torch.distributed.tensor import _random as random
 
@@ -109,28 +123,28 @@ def _draw_of_unknown(of_tensors: Any) -> None:
         dispatcher = of_tensors.DTensor._op_dispatcher
         called = dispatcher.unwrap_to_op_info(op, args, kwargs)
         dispatcher.sharding_propagator.propagate(called)
-        output, spec = called.output_sharding, args[0]._spec
+        output, spec = called.output_sharding, called.schema.args_spec[0]
         if output.needs_redistribute:
+            _check_written(op, args, output.redistribute_schema)
             dispatcher.redistribute_local_args(
                 called, output.redistribute_schema, output.use_val_from_redistribute_schema
             )
             spec = output.redistribute_schema.args_spec[0]
-        if op._schema.name.endswith("_") and spec.placements != args[0].placements:
-            raise RuntimeError(f"{op}: in-place operations that require placement changes are not supported")
         local = called.local_args
         local = pytree.tree_unflatten(local, called.args_tree_spec) if called.args_tree_spec else local
         index, shards = _shard_index(random, spec)
         generator = called.local_kwargs.pop("generator", None)
         if spec.mesh.device_type == "pjrt" and isinstance(index, PerRank) and _draws(op, args, kwargs):
+            if "out" in kwargs:
+                raise NotImplementedError(f"{op} of shards: leave out= out, and copy the result")
             with _OfAllShards(shards, index, generator):
                 results = op(*local, **called.local_kwargs)
         else:
             results = op(*local, **called.local_kwargs, **({} if generator is None else {"generator": generator}))
         return args[0] if op._schema.name.endswith("_") else dispatcher.wrap(results, output.output_spec)
 
-    aten = torch.ops.aten
-    handlers = of_tensors.DTensor._op_dispatcher._custom_op_handlers
-    handlers.update({getattr(aten, name).default: handler for name in UNKNOWN})
+    dispatcher = of_tensors.DTensor._op_dispatcher
+    dispatcher._custom_op_handlers.update(dict.fromkeys(_unknown(dispatcher), handler))
 
 
 def install() -> None:

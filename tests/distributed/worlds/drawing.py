@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, ones, rand, randn
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, ones, rand, randn
 from torch.nn.functional import dropout, rrelu, scaled_dot_product_attention
 
 import torch_pjrt
@@ -102,6 +103,8 @@ def unknown() -> dict[str, DTensor]:
         "exponential_": flat.clone().exponential_(),
         "geometric_": flat.clone().geometric_(0.3),
         "log_normal_": flat.clone().log_normal_(),
+        "cauchy_": flat.clone().cauchy_(),
+        "geometric": aten.geometric(flat, 0.3),
         "multinomial": torch.multinomial(flat, 8),
         "normal_functional": aten.normal_functional(flat),
         "rrelu": rrelu(-flat, training=True),
@@ -126,6 +129,11 @@ for kind, draw in first.items():
     checked += 1
 assert torch.equal(*shards(scaled_dot_product_attention(heads, heads, heads))[:2])  # nothing is drawn
 assert torch.equal(*shards(rrelu(-flat))[:2])
+with pytest.raises(NotImplementedError, match="leave out= out"):
+    aten.exponential(flat, out=flat.clone())
+parts = DTensor.from_local(-torch.ones(8, 4, device="pjrt"), world, [Partial()])
+with pytest.raises(RuntimeError, match=r"'noise' has \(Partial\(sum\),\); redistribute it to"):
+    rrelu(parts, training=True)
 eye = torch.eye(8).expand(4, 4, 8, 8).contiguous()
 value = distribute_tensor(eye, grid, P).requires_grad_()
 kept = scaled_dot_product_attention(heads, heads, value, dropout_p=0.5)  # what remains of the attention's matrix

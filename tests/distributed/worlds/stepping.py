@@ -1,6 +1,7 @@
 """compile_step of steps of fully_shard, replicate and DistributedDataParallel: one execution, with the gradients and
 losses of one device that takes the whole batch."""
 
+import contextlib
 import copy
 import json
 import sys
@@ -113,6 +114,21 @@ def in_two(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor]
     return step
 
 
+def at_once(model: Any, by: torch.optim.Optimizer) -> Callable[..., torch.Tensor]:
+    """Two forwards and one backward: what the first has armed, the second, in no_sync(), leaves so."""
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        by.zero_grad()
+        loss = loss_of(model, x, y)
+        with model.no_sync() if isinstance(model, DistributedDataParallel) else contextlib.nullcontext():
+            loss = (loss + loss_of(model, x + 1, y)) / 2
+        loss.backward()
+        by.step()
+        return loss
+
+    return step
+
+
 @dataclass
 class Case:
     shard: Shard
@@ -137,6 +153,7 @@ CASES = {
     "replicate": Case(lambda model: replicate(model, mesh=world)),
     "ddp": Case(DistributedDataParallel, adamw, clipped, tolerance=1e-4),
     "ddp in two": Case(lambda model: DistributedDataParallel(model, find_unused_parameters=True), step=in_two),
+    "ddp at once": Case(DistributedDataParallel, step=at_once),
 }
 
 
@@ -243,6 +260,12 @@ def refused() -> None:
     summed.register_comm_hook(None, lambda _, bucket: bucket.buffer())
     with pytest.raises(torch_pjrt.CaptureError, match="register_comm_hook: leave that out"):
         torch_pjrt.compile_step(plain(summed, sgd(summed.parameters())))(x, y)
+    later = DistributedDataParallel(network().to("pjrt"))
+    known = torch_pjrt.compile_step(plain(later, sgd(later.parameters())))
+    known(x, y)
+    later.register_comm_hook(None, lambda _, bucket: bucket.buffer())
+    with pytest.raises(torch_pjrt.CaptureError, match="register_comm_hook: leave that out"):
+        known(x, y)
 
 
 class Normed(nn.Module):
