@@ -216,6 +216,26 @@ def test_who_else_is_given_the_parameter() -> None:
     assert model.count == 2
 
 
+def test_arguments_that_share_memory_that_is_written() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Conv2d(16, 16, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return self.inner(y)
+
+    torch.manual_seed(0)
+    model, x = Writes().eval(), images()
+    mine, wanted = x.clone(), x.double()
+    call, double = frozen(model), copy.deepcopy(model).double()
+    with torch.no_grad():
+        for _ in range(3):
+            near(call(mine, mine[:1]), double(wanted, wanted[:1]))
+            near(mine, wanted)
+
+
 def test_gradients_are_not_frozen(programs: list[str]) -> None:
     model, x = Block(), images()
     frozen(model)(x).sum().backward()

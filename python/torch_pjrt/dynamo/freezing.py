@@ -67,11 +67,15 @@ class Weight(NamedTuple):
         self.place.put(*folded(weight, bias, norm), **self.window._asdict(), images=self.images)
 
 
-def static_inputs(inputs: Sequence[Any]) -> set[int]:
+def static_inputs(graph: fx.Graph, inputs: Sequence[Any]) -> set[int]:
     """Which inputs of the graph that AOTAutograd has compiled now are parameters and buffers that it doesn't write."""
     context = torch._guards.TracingContext.try_get()
     about = context.fw_metadata if context is not None else None
     if about is None or len(about.input_info) != len(inputs):
+        return set()
+    # Where inputs share memory that is written, they come as another, and the numbers are of those before.
+    numbers = [getattr(place.meta.get("desc"), "idx", i) for i, place in enumerate(graph.find_nodes(op="placeholder"))]
+    if numbers != list(range(len(inputs))):
         return set()
     return {
         i
@@ -285,7 +289,7 @@ def computing(
 
 def freeze(module: fx.GraphModule, inputs: Sequence[Any], names: Sequence[str], compiler: Compiler) -> Function:
     """The graph for inference that AOTAutograd has compiled now, its parameters frozen where that is possible."""
-    static = static_inputs(inputs)
+    static = static_inputs(module.graph, inputs)
     numbers = [n for x in inputs for n in (x.shape if isinstance(x, torch.Tensor) else [x])]
     if not static or not all(isinstance(n, int) for n in numbers):
         return compiler(module, inputs, names)
