@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,9 @@ KINDS = {"inference": inference, "training step": step, "prefill": prefill, "dec
 
 
 def through(backend: str, *, frozen: bool = False) -> Compiled:
+    if backend == "pjrt":
+        return lambda model: torch.compile(model, backend=backend, dynamic=False, options={"freeze": frozen})
+
     from torch._inductor import config
 
     def compiled(model: torch.nn.Module) -> Callable[..., Any]:
@@ -84,6 +88,7 @@ def through(backend: str, *, frozen: bool = False) -> Compiled:
 def ways(what: str) -> dict[str, Compiled]:
     found: dict[str, Compiled] = {"eager": lambda model: model, "ours": through("pjrt")}
     if what != "training step":
+        found["ours, frozen"] = through("pjrt", frozen=True)
         found |= {"Inductor": through("inductor"), "Inductor, frozen": through("inductor", frozen=True)}
     return found
 
@@ -95,7 +100,8 @@ def timed(name: str, what: str, dtype: str) -> dict[str, float]:
         calls[way] = KINDS[what](case(name, batch=BATCH), compiled, dtype)
         calls[way]()
         calls[way]()
-    return {way: min(taken) for way, taken in in_turns(calls, rounds=ROUNDS, turn=TURN).items()}
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    return {way: min(taken) for way, taken in in_turns(calls, rounds=ROUNDS, turn=TURN, clock=clock).items()}
 
 
 def answer(unit: list[Any]) -> dict[str, Any]:
