@@ -310,6 +310,29 @@ def test_conjugate_and_negative_views() -> None:
     both(program)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+     torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2],
+)  # fmt: skip
+def test_an_element_of_each_dtype(dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, 0.0, 2.5, 3.0]).to(dtype)
+    for place in range(4):
+        given, expected = x.to(DEVICE)[place].item(), x[place].item()
+        assert given == expected
+        assert type(given) is type(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_an_element_of_a_conjugate_and_of_a_negative_view(dtype: torch.dtype) -> None:
+    x = torch.tensor([1.5 + 2j, -3 - 0.25j]).to(dtype).to(DEVICE)
+    assert [x[i].item() for i in range(2)] == [1.5 + 2j, -3 - 0.25j]
+    assert [x.conj()[i].item() for i in range(2)] == [1.5 - 2j, -3 + 0.25j]
+    negative = x.conj().imag
+    assert negative.is_neg()
+    assert [negative[i].item() for i in range(2)] == [-2.0, 0.25]
+
+
 def test_overlap_is_refused_as_on_the_cpu() -> None:
     for device in (DEVICE, "cpu"):
         x = torch.zeros(6, device=device)

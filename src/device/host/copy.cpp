@@ -1,6 +1,7 @@
 // copy_ in all directions, reads of single elements, and the kernels built on them.
 #include "device/host/copy.h"
 
+#include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
@@ -133,12 +134,18 @@ at::Scalar _local_scalar_dense(const at::Tensor& self) {
   end_round_before_read(storage_of(self)->cell);
   const graph::Value leaf = ready_leaf(self, "read of an element");
   world::check_one_value(leaf, "item()");
-  at::Tensor element = at::empty_strided({}, {}, at::TensorOptions(c10::kCPU).dtype(self.dtype()));
   const auto itemsize = static_cast<int64_t>(self.itemsize());
-  engine().read(leaf, self.storage_offset() * itemsize, itemsize, element.mutable_data_ptr());
+  at::Scalar element;
+  // The dtypes and the name are those of PyTorch's own kernel; a tensor of one element would take longer than the read.
+  AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu", AT_WRAP([&] {
+                   scalar_t value;
+                   engine().read(leaf, self.storage_offset() * itemsize, itemsize, &value);
+                   element = at::Scalar(value);
+                 }),
+                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_FLOAT8_TYPES), c10::kComplexHalf, c10::kHalf,
+                 c10::kBool, c10::kBFloat16, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES));
   if (self.is_conj()) element = element.conj();
-  if (self.is_neg()) element = element._neg_view();
-  return element.item();
+  return self.is_neg() ? -element : element;
 }
 
 }  // namespace tpjrt::device

@@ -2,6 +2,7 @@
 #include "engine/run/cpu_call.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ScalarOps.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -74,6 +75,24 @@ bool has_kernel(const Signature& s) {
          s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
+// The dtype of all operands of a pointwise call, where it computes in it: its kernel converts Python's numbers to that first,
+// which takes longer than a number of this dtype. Kernels for 16 bits take numbers as they are.
+std::optional<c10::ScalarType> dtype_of_numbers(const Signature& s) {
+  if (!s.op || !s.op->hasTag(at::Tag::pointwise) || s.operands.empty()) return std::nullopt;
+  const c10::ScalarType dtype = s.operands[0]->dtype;
+  const bool is_one = std::ranges::all_of(s.operands, [&](graph::TypePtr type) { return type->dtype == dtype; });
+  return is_one && (dtype == c10::kFloat || dtype == c10::kDouble) ? std::optional(dtype) : std::nullopt;
+}
+
+// One of Python's numbers in the dtype, rounded as a kernel rounds it: to infinity where it is too large, which Scalar refuses.
+at::Tensor number_of(const c10::Scalar& number, c10::ScalarType dtype) {
+  c10::Scalar rounded = number;
+  if (dtype == c10::kFloat) {
+    rounded = number.isFloatingPoint() ? static_cast<float>(number.toDouble()) : static_cast<float>(number.toLong());
+  }
+  return at::detail::scalar_tensor_static(rounded, dtype, c10::kCPU);
+}
+
 Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
   if (s.name == "pjrt::empty") return Way::kEmpty;
   if (s.name == "pjrt::convert") return Way::kConvert;
@@ -116,6 +135,7 @@ CpuCall::CpuCall(graph::SignaturePtr signature)
       may_fail_halfway_(is_of_integers(*signature)),
       widens_(sums_in_16_bits(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
+      dtype_of_numbers_(dtype_of_numbers(*signature)),
       host_kernel_(host_kernel(*signature)) {
   way_ = way_of(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, c10::Device(c10::kCPU));
@@ -183,9 +203,18 @@ void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack&
     const bool copies = may_fail_halfway_ || !is_alone(given);
     written.push_back(copies ? empty_of(*graph::dense(s.operands[operand])).copy_(given) : given);
   }
-  form_->push(stack, node.numbers, [&](uint32_t operand) {
-    return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
-  });
+  form_->push(
+      stack, node.numbers,
+      [&](uint32_t operand) {
+        return writes(operand) ? written[static_cast<size_t>(written_[operand])] : operands[operand];
+      },
+      [&](const Parameter::Entry& entry) {
+        const c10::ScalarType dtype = entry.type->dtype;
+        const bool converts =
+            dtype_of_numbers_ && entry.wrapped_number && (dtype == c10::kDouble || dtype == c10::kLong);
+        if (!converts) return device::host_number(entry, node.numbers);
+        return number_of(node.numbers[entry.index].scalar(), *dtype_of_numbers_);
+      });
   {
     std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
     if (C10_UNLIKELY(is_warned_of_)) guard.emplace(&silent);

@@ -68,6 +68,7 @@ class CpuCall {
   bool widens_ = false;            // 16-bit floats to 32 bits before the kernel
   bool is_warned_of_ = false;      // by the recorder: of degrees of freedom
   std::atomic<bool> refused_ = false;
+  std::optional<c10::ScalarType> dtype_of_numbers_;  // that Python's numbers are converted to
   HostKernel host_kernel_ = nullptr;
   std::optional<device::StackForm> form_;  // of kKernel
   graph::Sizes sizes_, strides_;           // of a view, or the place that is written
