@@ -54,7 +54,7 @@ PACKAGES: dict[str, set[str]] = {
     "files": {"errors", "program", "capture", "kernels", "jax"},
     "adapt": {"device", "dynamo", "program"},
     "libraries": {"adapt", "told"},
-    "distributed": {"adapt"},
+    "distributed": {"adapt", "capture"},
     "jax": {"errors", "program", "capture"},
     "recorded": {"capture", "program"},
 }

@@ -102,43 +102,6 @@ def test_several_devices() -> None:
 
 
 @pytest.mark.host_memory
-@pytest.mark.parametrize("policy", ["auto", "first", "every"])
-def test_a_model_over_two_devices(policy: str) -> None:
-    program = """
-    import torch
-    import torch_pjrt
-
-    class Split(torch.nn.Module):
-        def __init__(self, first, second):
-            super().__init__()
-            self.first, self.second = torch.nn.Linear(4, 8).to(first), torch.nn.Linear(8, 2).to(second)
-
-        def forward(self, x):
-            hidden = self.first(x.to(self.first.weight.device)).tanh()
-            return self.second(hidden.to(self.second.weight.device))
-
-    def train(first, second):
-        torch.manual_seed(0)
-        model, x = Split(first, second), torch.randn(16, 4)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-        assert model.first.weight.device != model.second.weight.device or first == second
-        return loss.item(), *[p.detach().cpu() for p in model.parameters()]
-
-    torch.testing.assert_close(train("pjrt:0", "pjrt:1"), train("cpu", "cpu"))
-    a, b = torch.arange(5, device="pjrt:0"), torch.arange(5, device="pjrt:1")
-    c, d = a + 1, b * 2
-    torch_pjrt.sync([c, d])
-    assert (c.float() * a).sum().item() == 40 and (d.float() * b).sum().item() == 60
-    """
-    run(program, TORCH_PJRT_CPU_DEVICES="2", TORCH_PJRT_COMPILE=policy)
-
-
-@pytest.mark.host_memory
 def test_each_process_of_torchrun_has_the_device_of_its_number() -> None:
     program = (
         "import torch; x = torch.ones(2, device='pjrt:1'); assert torch.pjrt.device_count() == {} and x.sum() == 2"

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_pjrt.distributed.data_parallel import unknown
+
+def unknown(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
+    """What may be set of a module and isn't done here, with its name."""
+    yield module._comm_hooks, "register_comm_hook"
+    yield hasattr(module, "buffer_hook"), "a hook for buffers"
+    yield module._join_config.enable, "join()"
+    yield module.mixed_precision, "mixed_precision (take torch.autocast)"
+    yield module._use_python_reducer, "the reducer in Python (torch._dynamo.config.optimize_ddp)"
+    yield module._delay_all_reduce_all_params, "delay_all_reduce_named_params"
 
 
 class DataParallel:
