@@ -3,7 +3,7 @@
 What is computed of parameters and buffers alone is computed once: casts, a batch norm's factors. A convolution's weight
 is multiplied by those of the batch norm after it, and is kept as oneDNN has it (Note [Frozen weights]); what is added
 to its result and cuts that off is part of the call. A parameter is looked at in each call: another tensor, or one that
-was written to (its version tells), is taken anew, and the program stays the same.
+was written to (its version tells, but of fused optimizers), is taken anew, and the program stays the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo.tracing import returns_views
@@ -24,6 +25,25 @@ aten = torch.ops.aten
 Function = Callable[[list[Any]], Sequence[Any]]
 Compiler = Callable[[fx.GraphModule, Sequence[Any], Sequence[str]], Function]
 LEAST_MULTIPLICATIONS = 1 << 19  # of a convolution that is worth a call
+
+
+class _FusedSteps:
+    """How many there were, of any optimizer: PyTorch's fused kernels count no versions of parameters."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_counting = False
+
+    def begin(self) -> None:
+        if not self.is_counting:
+            register_optimizer_step_post_hook(self._note)
+            self.is_counting = True
+
+    def _note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.count += any(group.get("fused") for group in optimizer.param_groups)
+
+
+fused_steps = _FusedSteps()
 
 
 class Window(NamedTuple):
@@ -102,6 +122,20 @@ def constants_of(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
         is_pure = is_call and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
         if is_pure or target is operator.getitem:
             found.add(node)
+    return found
+
+
+def returned_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
+    """The constants whose memory the caller gets, and may write to: results, and what they are views of."""
+    found: set[fx.Node] = set()
+    left = list(graph.output_node().all_input_nodes)
+    while left:
+        node = left.pop()
+        if node not in constants or node in found:
+            continue
+        found.add(node)
+        if node.target is operator.getitem or returns_views(node.target):
+            left += node.all_input_nodes
     return found
 
 
@@ -209,6 +243,7 @@ class Frozen:
         self.watched = sorted(static)
         constants = constants_of(graph, {places[i] for i in static})
         self.weights = [weight for node in list(graph.nodes) if (weight := put_call(node, constants))]
+        constants -= returned_of(graph, constants)
         # What the rest needs of the constants that isn't a view: that needs what it is a view of.
         needed = [
             node
@@ -236,23 +271,26 @@ class Frozen:
         self.function = compiler(fx.GraphModule(module, graph), list(values), list(called))
         self.number_of_constants = len(needed)
         self.taken: list[torch.Tensor] = []
-        self.seen: list[tuple[int, int]] = []
-        self.lock = threading.Lock()
+        self.memory: list[torch.UntypedStorage] = []  # of these, which nobody else can be given meanwhile
+        self.seen: list[Any] = []
+        self.lock = threading.RLock()
+        fused_steps.begin()
 
     def take(self, given: Sequence[Any]) -> list[torch.Tensor]:
         """What is computed of the parameters as they are."""
         tensors = [given[i] for i in self.watched]
-        seen = [(x._version, x.data_ptr()) for x in tensors]
-        with self.lock:
-            if seen == self.seen and all(map(operator.is_, tensors, self.taken)):
-                return self.constants
-            with torch.no_grad(), torch.autocast("cpu", enabled=False):
-                values = list(self.compute(*tensors))
-                parameters = iter(values[self.number_of_constants :])
-                for weight in self.weights:
-                    weight.put(parameters)
-            self.constants, self.taken, self.seen = values[: self.number_of_constants], tensors, seen
+        seen: list[Any] = [(x._version, x.data_ptr(), x.stride()) for x in tensors]
+        seen.append(fused_steps.count)
+        if seen == self.seen and all(map(operator.is_, tensors, self.taken)):
             return self.constants
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            values = list(self.compute(*tensors))
+            parameters = iter(values[self.number_of_constants :])
+            for weight in self.weights:
+                weight.put(parameters)
+        self.constants, self.taken, self.seen = values[: self.number_of_constants], tensors, seen
+        self.memory = [x.untyped_storage() for x in tensors]
+        return self.constants
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)
@@ -262,8 +300,9 @@ class Frozen:
             if self.plain is None:
                 self.plain = self.make_plain()
             return self.plain(given)
-        constants = self.take(given)
-        return self.function([*constants, *(given[i] for i in self.kept)])
+        with self.lock:  # until the program has run: it looks weights up by number
+            constants = self.take(given)
+            return self.function([*constants, *(given[i] for i in self.kept)])
 
 
 def computing(
