@@ -82,7 +82,7 @@ def test_captured_steps(server: fresh.Server, group: list[str]) -> None:
 
 
 def test_dimensions_that_do_not_divide(server: fresh.Server) -> None:
-    assert json.loads(run(server, "uneven")) == 38
+    assert json.loads(run(server, "uneven")) == 43
 
 
 def test_context_parallel(server: fresh.Server) -> None:

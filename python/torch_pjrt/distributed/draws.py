@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_pjrt.adapt.after_import import after_import
+from torch_pjrt.distributed.operators import of_shards
 from torch_pjrt.distributed.rank import PerRank, select
 
 
@@ -121,17 +122,9 @@ def _draw_of_unknown(of_tensors: Any) -> None:
 
     def handler(op: Any, args: Any, kwargs: Any) -> Any:
         dispatcher = of_tensors.DTensor._op_dispatcher
-        called = dispatcher.unwrap_to_op_info(op, args, kwargs)
-        dispatcher.sharding_propagator.propagate(called)
-        output, spec = called.output_sharding, called.schema.args_spec[0]
-        if output.needs_redistribute:
-            _check_written(op, args, output.redistribute_schema)
-            dispatcher.redistribute_local_args(
-                called, output.redistribute_schema, output.use_val_from_redistribute_schema
-            )
-            spec = output.redistribute_schema.args_spec[0]
-        local = called.local_args
-        local = pytree.tree_unflatten(local, called.args_tree_spec) if called.args_tree_spec else local
+        called, local = of_shards(dispatcher, op, args, kwargs, functools.partial(_check_written, op, args))
+        output = called.output_sharding
+        spec = (output.redistribute_schema if output.needs_redistribute else called.schema).args_spec[0]
         index, shards = _shard_index(random, spec)
         generator = called.local_kwargs.pop("generator", None)
         if spec.mesh.device_type == "pjrt" and isinstance(index, PerRank) and _draws(op, args, kwargs):

@@ -112,6 +112,8 @@ def _mixed(schema: Any, args: Any, given: Any) -> set[int]:
             for mesh_dim, (_, size) in ragged(spec).items():
                 padded.setdefault(mesh_dim, set()).add(size)
         mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if len(sizes) > 1}
+        if not gives and not schema.is_inplace_op() and not schema.is_out_variant_op():
+            mixed |= padded.keys()  # a bool or a number of all elements
         for spec in gives:
             kept = {mesh_dim: size for mesh_dim, (_, size) in ragged(spec).items()}
             mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if kept.get(mesh_dim) not in sizes}

@@ -46,7 +46,17 @@ _creating: list[tuple[int, ...]] = []  # the group that is being made
 def begin(world_size: int) -> None:
     from torch.distributed import distributed_c10d
 
-    from torch_pjrt.distributed import checkpoints, context, data_parallel, draws, ragged, replicas, samplers, shards
+    from torch_pjrt.distributed import (
+        checkpoints,
+        context,
+        data_parallel,
+        draws,
+        losses,
+        ragged,
+        replicas,
+        samplers,
+        shards,
+    )
 
     _C.begin_world(world_size)
     _groups[:] = [Groups(world_size)]
@@ -61,6 +71,7 @@ def begin(world_size: int) -> None:
         shards.install()
         replicas.install()
         draws.install()
+        losses.install()
         samplers.install()
 
 

@@ -70,6 +70,16 @@ CASES: dict[str, Callable[..., Any]] = {
     "gradient": lambda x, y, w, i: with_gradient(lambda leaf: (leaf * leaf).mean(), x),
     "gradient of weights": lambda x, y, w, i: with_gradient(lambda leaf: ((x @ leaf) ** 2).sum(), w),
 }
+CASES |= {
+    name: lambda x, y, w, i, loss=loss: with_gradient(lambda leaf: loss((leaf / 300).sigmoid(), x / 9000), x)
+    for name, loss in {
+        "mse_loss": F.mse_loss,
+        "smooth_l1_loss": F.smooth_l1_loss,
+        "huber_loss": F.huber_loss,
+        "binary_cross_entropy": F.binary_cross_entropy,
+        "mse_loss, summed": lambda x, y: F.mse_loss(x, y, reduction="sum"),
+    }.items()
+}
 LAYOUTS: list[tuple[Any, list[Any]]] = [(world, [Shard(0)]), (grid, [Shard(0), Shard(0)]), (grid, [Shard(1), Shard(0)])]
 for mesh, placements in LAYOUTS:
     rows = (distribute_tensor(X, mesh, placements) + 5).exp()
