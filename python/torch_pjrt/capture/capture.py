@@ -32,8 +32,9 @@ from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
 
-# While a function is captured, placeholders are in the place of its modules' parameters, which threads may share.
-_lock = threading.RLock()
+# While a function is captured, placeholders are in the place of its modules' parameters, which threads may share. Who
+# holds this finds no other thread's there.
+capturing = threading.RLock()
 
 
 @dataclass
@@ -236,7 +237,7 @@ def capture(
         raise CaptureError(
             "a function can't be captured where PyTorch traces (FakeTensorMode, make_fx): nothing has values"
         )
-    with _lock:
+    with capturing:
         return _capture(fn, args, kwargs, found, inputs, keep_grads, with_grads)
 
 
@@ -270,7 +271,7 @@ def record(
     with_grads: bool = True,
 ) -> Recorded:
     """As ``capture``, without a program: its trace is the caller's."""
-    with _lock:
+    with capturing:
         recorded = _record(fn, args, kwargs, found, inputs, False, with_grads)
         recorded.end()
         return recorded

@@ -11,7 +11,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.capture.beside import Beside
-from torch_pjrt.capture.capture import Capture, capture
+from torch_pjrt.capture.capture import Capture, capture, capturing
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.stand_ins import LIST
 from torch_pjrt.capture.ties import Ties
@@ -65,6 +65,9 @@ class _Otherwise:
             with torch.no_grad():
                 fitting.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given))
         result = self.captured.call((None, *self.captured.places), *fitting)
+        if result is NotImplemented:
+            with capturing:  # another thread may have captured the module then
+                result = self.captured.call((None, *self.captured.places), *fitting)
         if result is NotImplemented:
             raise RuntimeError(
                 f"{self.name}: a parameter or buffer has another shape, dtype, device or layout than when the function "

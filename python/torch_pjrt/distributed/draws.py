@@ -47,8 +47,8 @@ class _OfAllShards(TorchDispatchMode):
             given = [arg.clone() if i in written else arg for i, arg in enumerate(args)]
             results.append(func(*given, **kwargs))
             writes.append([given[i] for i in written])
-        for i, of_shards in zip(written, zip(*writes, strict=True), strict=True):
-            args[i].copy_(own(*of_shards))
+        for i, drawn in zip(written, zip(*writes, strict=True), strict=True):
+            args[i].copy_(own(*drawn))
         is_in_place = any(each.alias_info is not None for each in func._schema.returns)
         return args[written[0]] if is_in_place else pytree.tree_map(own, *results)
 

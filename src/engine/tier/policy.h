@@ -16,9 +16,9 @@
 // with a memory of its own runs each as a program of one call, which is compiled first, and then serves every graph that has
 // this call. That is one more purchase, of which the same is true: what was spent on a call within whole graphs counts for
 // it, so that the first graphs of a program are compiled whole, and the next ones, of the same calls in another order or for
-// another length, are put together of what is there. A graph that differs from an earlier one in sizes alone (Note [Growing
-// graphs]) has calls that do, too, and they may never come again: there a call is run by the host's kernel, its copies
-// included, until it has spent what its program costs. In strict mode it is a program at once.
+// another length, are put together of what is there. A graph that differs from an earlier one in sizes alone
+// (Note [Growing graphs]) has calls that do, too, and they may never come again: there a call is run by the host's kernel, its
+// copies included, until its program would have saved what it costs. In strict mode it is a program at once.
 //
 // Which tier a run takes depends on the graphs and on how often each was met, never on time: the same script gives the same
 // bits each time on as many processors. A graph that an earlier process has paid for is compiled at once, as its program is

@@ -214,7 +214,7 @@ TEST(Tiers, CallsThatTheHostDoesInLessTimeStayThere) {
 
 TEST(Tiers, WhatGrowsIsCompiledWhereItIsLarge) {
   MetGraphs graphs;
-  EXPECT_FALSE(takes_calls(graphs, growing(1 << 26), CallsBy::kEither)) << "copies cost more than a compile";
+  EXPECT_FALSE(takes_calls(graphs, growing(1 << 26, 1 << 26), CallsBy::kEither)) << "copies cost more than a compile";
 }
 
 TEST(Tiers, TheHostRunsOnlyWhatItHasAKernelFor) {
