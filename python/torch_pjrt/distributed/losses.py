@@ -1,7 +1,7 @@
 """Gradients of means over sharded DTensors.
 
 DTensor takes the backward of a pointwise loss for pointwise. So with ``reduction="mean"`` each rank would divide by the
-elements of its shard: a gradient that is as many times too large as there are shards (of PyTorch's process groups, too).
+elements of its shard: a gradient that is as many times too large as there are shards (in processes, too).
 """
 
 from __future__ import annotations
