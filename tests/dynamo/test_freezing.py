@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_TILES
+from tests.kernels.library import HAS_TILES, LIES
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -152,15 +152,6 @@ def test_parameters_that_change(change: Callable[[Block], None], programs: list[
             change(model)
             near(call(x), exact(model, x))
     assert len(programs) == made
-
-
-LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "channels last": lambda x: x.to(memory_format=torch.channels_last),
-    "at an odd offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
-    "every second": lambda x: torch.stack([x, x], 1).flatten(0, 1)[::2],
-    "turned": lambda x: x.mT.contiguous().mT,
-    "repeated": lambda x: x[:1].expand_as(x),
-}
 
 
 @pytest.mark.parametrize("lies", LIES)

@@ -1,8 +1,19 @@
-"""What the library that PyTorch has (oneDNN) can do on this machine."""
+"""What the library that PyTorch has (oneDNN) can do on this machine, and how its operands may lie."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 HAS_TILES: bool = HAS_BF16 and torch.cpu._init_amx()
+
+# Of four dimensions: the same values in other places.
+LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "channels last": lambda x: x.to(memory_format=torch.channels_last),
+    "at an odd offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
+    "every second": lambda x: torch.stack([x, x], 1).flatten(0, 1)[::2],
+    "turned": lambda x: x.mT.contiguous().mT,
+    "repeated": lambda x: x[:1].expand_as(x),
+}

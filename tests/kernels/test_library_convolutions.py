@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16, HAS_TILES
+from tests.kernels.library import HAS_BF16, HAS_TILES, LIES
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -82,15 +82,6 @@ def test_values(name: str, with_bias: bool, programs: list[str]) -> None:
     if HAS_TILES:
         none_of_weight = name == "grouped" or options.get("groups") == 2
         assert by_library("".join(programs)) == list(PARTS[:2] if none_of_weight else PARTS)
-
-
-LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "channels last": lambda x: x.to(memory_format=torch.channels_last),
-    "at an odd offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),
-    "every second": lambda x: torch.stack([x, x], 1).flatten(0, 1)[::2],
-    "turned": lambda x: x.mT.contiguous().mT,
-    "repeated": lambda x: x[:1].expand_as(x),
-}
 
 
 @pytest.mark.parametrize("lies", LIES)

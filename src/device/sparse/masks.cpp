@@ -1,5 +1,4 @@
 // What a tensor has where a sparse one has elements: aten::sparse_mask and _sparse_mask_projection.
-#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -7,6 +6,7 @@
 
 #include "device/sparse/coordinates.h"
 #include "device/sparse/elements.h"
+#include "device/sparse/matrices.h"
 #include "device/sparse/product.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
@@ -69,10 +69,7 @@ at::Tensor sparse_mask_of_compressed(const at::Tensor& self, const at::Tensor& m
   }
   const Parts parts = parts_of(mask);
   const at::Tensor values = elements_at(self, parts, mask.layout());
-  // As PyTorch's: places of its own, of 64 bits.
-  return at::_sparse_compressed_tensor_unsafe(parts.compressed.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true),
-                                              parts.plain.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true), values,
-                                              mask.sizes(), values.options().layout(mask.layout()));
+  return with_own_places({parts.compressed, parts.plain, values}, mask.sizes(), mask.layout());
 }
 
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {

@@ -148,6 +148,14 @@ at::Tensor csr_of(const at::Tensor& coalesced, c10::ScalarType indices) {
                                               coalesced.options().layout(c10::kSparseCsr));
 }
 
+at::Tensor with_own_places(const Parts& parts, c10::IntArrayRef sizes, c10::Layout layout) {
+  const auto own = [](const at::Tensor& indices) {
+    return indices.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true);
+  };
+  return at::_sparse_compressed_tensor_unsafe(own(parts.compressed), own(parts.plain), parts.values, sizes,
+                                              parts.values.options().layout(layout));
+}
+
 at::Tensor coo_of(const at::Tensor& compressed) {
   if (compressed.is_sparse()) return compressed;
   const Parts parts = parts_of(compressed);

@@ -5,6 +5,8 @@
 
 #include <optional>
 
+#include "device/sparse/product.h"
+
 namespace tpjrt::device {
 
 // Of each of `counts` (n) so many, one after another: `of` says whose, `within` which of these. Both are of the count rounded up; what is
@@ -18,6 +20,8 @@ Spread spread(const at::Tensor& counts, std::optional<int64_t> size = std::nullo
 
 // A CSR matrix of a coalesced COO one's elements, with indices of that dtype.
 at::Tensor csr_of(const at::Tensor& coalesced, c10::ScalarType indices);
+// A compressed matrix of these values, as PyTorch makes new ones: its indices are its own, of 64 bits, whatever the parts have.
+at::Tensor with_own_places(const Parts& parts, c10::IntArrayRef sizes, c10::Layout layout);
 // A COO matrix of a CSR or CSC one's elements.
 at::Tensor coo_of(const at::Tensor& compressed);
 

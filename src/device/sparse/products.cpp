@@ -87,18 +87,6 @@ bool are_csr_factors(const at::Tensor& mat1, const at::Tensor& mat2) {
          parts_of(mat1).plain.scalar_type() == parts_of(mat2).plain.scalar_type();
 }
 
-// What PyTorch makes as a new CSR matrix has indices of its own, of 64 bits, whatever its arguments have.
-at::Tensor new_csr(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
-                   c10::IntArrayRef sizes) {
-  return at::_sparse_compressed_tensor_unsafe(compressed.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true),
-                                              plain.to(c10::kLong, /*non_blocking=*/false, /*copy=*/true), values,
-                                              sizes, values.options().layout(c10::kSparseCsr));
-}
-
-at::Tensor product_as_csr(const at::Tensor& mat1, const at::Tensor& mat2) {
-  return csr_of(product_of_sparse(mat1, mat2), parts_of(mat1).plain.scalar_type());
-}
-
 bool fits(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2) {
   if (!is_pjrt(self) || self.layout() != c10::kStrided || self.scalar_type() != mat1.scalar_type()) return false;
   return at::is_expandable_to(self.sizes(), {mat1.size(0), mat2.size(1)});
@@ -118,9 +106,10 @@ at::Tensor sum_with_csr(const at::Tensor& self, const at::Tensor& mat1, const at
   if (!are_csr_factors(mat1, mat2) || mat1.layout() != c10::kSparseCsr || mat2.layout() != c10::kSparseCsr) return {};
   if (fits(self, mat1, mat2)) return combined(self, product_of_sparse(mat1, mat2).to_dense(), beta, alpha);
   if (!may_be_added_to(self, mat1, mat2)) return {};
-  const at::Tensor product = product_as_csr(mat1, mat2), scaled = alpha.equal(1) ? product : product.mul(alpha);
+  const at::Tensor product = csr_of(product_of_sparse(mat1, mat2), parts_of(mat1).plain.scalar_type()),
+                   scaled = alpha.equal(1) ? product : product.mul(alpha);
   const at::Tensor sum = beta.equal(0) ? scaled : at::add(beta.equal(1) ? self : self.mul(beta), scaled);
-  return new_csr(sum.crow_indices(), sum.col_indices(), sum.values(), sum.sizes());
+  return with_own_places(parts_of(sum), sum.sizes(), c10::kSparseCsr);
 }
 
 at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2, const at::Scalar& beta,
@@ -207,7 +196,7 @@ at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& mat1, const a
   if (!is_known) return on_host<at::Tensor>("aten::sparse_sampled_addmm", "", self, mat1, mat2, beta, alpha);
   const Parts parts = parts_of(self);
   const at::Tensor values = combined(parts.values, sparse_sampled_mm(parts, mat1, mat2, self.layout()), beta, alpha);
-  return new_csr(parts.compressed, parts.plain, values, self.sizes());
+  return with_own_places({parts.compressed, parts.plain, values}, self.sizes(), c10::kSparseCsr);
 }
 
 // aten::mm of compressed matrices. PyTorch's, which is shared, would make CSR of CSC first, in many ops.

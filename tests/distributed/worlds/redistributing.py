@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 import torch_pjrt
+from tests.distributed.redistributions import SHAPES, numbered, starts
 
 RANKS = 4
 wanted: dict[tuple[Any, ...], list[torch.Tensor]] = torch.load(sys.argv[1])
@@ -36,24 +36,14 @@ def read() -> None:
         for rank, right in enumerate(wanted[case]):
             found = gathered[rank][tuple(map(slice, right.shape))].cpu()
             assert torch.equal(found, right), (case, rank, found, right)
-        shape = case[0]
-        assert torch.equal(whole.cpu(), torch.arange(float(shape[0] * shape[1])).view(shape)), case
+        assert torch.equal(whole.cpu(), numbered(case[0])), case
         checked += 1
     pending.clear()
 
 
-for shape, mesh in itertools.product([(8, 12), (10, 7)], [world, grid]):
-    x = torch.arange(float(shape[0] * shape[1])).view(shape)
-    every = [Replicate(), Shard(0), Shard(1), Partial()]
-    others = [Partial("avg"), Partial("max")] if mesh.ndim == 1 else []  # equal on all ranks, they are what they were
-    for source in itertools.product([*every, *others], repeat=mesh.ndim):
-        share = 1
-        for dim, placement in enumerate(source):
-            share *= mesh.size(dim) if placement == Partial() else 1
-        whole = [Replicate() if placement.is_partial() else placement for placement in source]
-        local = distribute_tensor(x, mesh, whole)._local_tensor / share
-        start = DTensor.from_local(local, mesh, source, run_check=False, shape=x.shape, stride=x.stride())
-        for target in itertools.product(every[:3], repeat=mesh.ndim):
+for shape, mesh in itertools.product(SHAPES, [world, grid]):
+    for source, start, targets in starts(shape, mesh):
+        for target in targets:
             result = start.redistribute(mesh, target)
             case = (shape, tuple(mesh.shape), str(source), str(target))
             pending.append((case, of_ranks(result._local_tensor), result.full_tensor()))
