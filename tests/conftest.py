@@ -104,7 +104,7 @@ def programs() -> Iterator[list[str]]:
     torch_pjrt._C.set_program_listener(None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[fresh.Server]:
     server = fresh.Server()
     yield server

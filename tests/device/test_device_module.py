@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,20 +12,22 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests.fresh import Server
 
 DEVICE = "pjrt"
 
 
-def run(program: str, **environment: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(server: Server) -> Run:
+    def run(program: str, **environment: str) -> str:
+        end = server.end(program, warnings="error", **environment)
+        assert end.returncode == 0, end.stderr[-3000:]
+        return end.stdout
+
+    return run
 
 
 def long_work(size: int = 700, steps: int = 12) -> torch.Tensor:
@@ -61,7 +60,7 @@ def test_devices() -> None:
 
 
 @pytest.mark.host_memory
-def test_several_devices() -> None:
+def test_several_devices(run: Run) -> None:
     program = """
     import torch
     p = torch.pjrt
@@ -102,7 +101,7 @@ def test_several_devices() -> None:
 
 
 @pytest.mark.host_memory
-def test_each_process_of_torchrun_has_the_device_of_its_number() -> None:
+def test_each_process_of_torchrun_has_the_device_of_its_number(run: Run) -> None:
     program = (
         "import torch; x = torch.ones(2, device='pjrt:1'); assert torch.pjrt.device_count() == {} and x.sum() == 2"
     )
@@ -111,7 +110,7 @@ def test_each_process_of_torchrun_has_the_device_of_its_number() -> None:
 
 
 @pytest.mark.host_memory
-def test_options_of_the_client() -> None:
+def test_options_of_the_client(run: Run) -> None:
     run("import torch; assert torch.pjrt.device_count() == 3", TORCH_PJRT_CLIENT_OPTIONS="cpu_device_count=3")
     program = """
     import torch
@@ -174,7 +173,7 @@ def test_every_function_of_a_device_says_that_there_is_none() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.host_memory
-def test_a_backward_on_the_cpu_starts_no_client(count: int) -> None:
+def test_a_backward_on_the_cpu_starts_no_client(run: Run, count: int) -> None:
     """Autograd asks for the devices of all backends then, and makes a thread for each."""
     program = f"""
 import torch
@@ -239,7 +238,7 @@ def test_methods() -> None:
 
 
 @pytest.mark.host_memory
-def test_no_plugin() -> None:
+def test_no_plugin(run: Run) -> None:
     program = """
     import torch, torch_pjrt.plugins as plugins
     plugins._announced = lambda: iter(())
@@ -257,7 +256,7 @@ def test_no_plugin() -> None:
     run(program, TORCH_PJRT_PLUGIN="")
 
 
-def test_who_asks_whether_there_is_a_device_starts_none() -> None:
+def test_who_asks_whether_there_is_a_device_starts_none(run: Run) -> None:
     program = """
     import torch
     from pathlib import Path
@@ -270,7 +269,7 @@ def test_who_asks_whether_there_is_a_device_starts_none() -> None:
 
 
 @pytest.mark.host_memory
-def test_a_plugin_that_can_not_be_loaded(tmp_path: Path) -> None:
+def test_a_plugin_that_can_not_be_loaded(run: Run, tmp_path: Path) -> None:
     plugin = tmp_path / "my_cpu.so"
     plugin.write_bytes(b"GetPjrtApi")
     program = """

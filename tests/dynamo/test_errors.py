@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import tempfile
-import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 import torch_pjrt
+from tests import fresh
+
+Script = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def script(source: str, **env: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def script(server: fresh.Server, tmp_path: Path) -> Script:
     """Runs it as a file: Dynamo takes lines of code from there."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "script.py"
-        path.write_text(textwrap.dedent(source))
-        return subprocess.run(
-            [sys.executable, "-W", "ignore", path],
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    path = str(tmp_path / "script.py")
+    return lambda source, **env: server.end(source, path, "ignore", **env)
 
 
 def test_half_on_the_cpu_half_on_the_device() -> None:
@@ -90,7 +83,7 @@ def test_a_tensor_of_another_device() -> None:
         torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(3, device="meta"))
 
 
-def test_a_call_that_needs_more_memory_than_there_is() -> None:
+def test_a_call_that_needs_more_memory_than_there_is(script: Script) -> None:
     ran = script("""
         import torch, torch_pjrt
         @torch.compile(backend="pjrt")
@@ -108,7 +101,7 @@ def test_a_call_that_needs_more_memory_than_there_is() -> None:
     assert "[[16.0], [16.0]]" in ran.stdout
 
 
-def test_a_program_that_xla_refuses() -> None:
+def test_a_program_that_xla_refuses(script: Script) -> None:
     ran = script(
         """
         import torch
@@ -131,7 +124,7 @@ def test_a_program_that_xla_refuses() -> None:
 
 
 @pytest.mark.compiled
-def test_a_lazy_graph_that_xla_refuses() -> None:
+def test_a_lazy_graph_that_xla_refuses(script: Script) -> None:
     ran = script(
         """
         import torch
@@ -154,12 +147,12 @@ def test_a_lazy_graph_that_xla_refuses() -> None:
 
 
 @pytest.mark.compiled
-def test_malformed_xla_options() -> None:
+def test_malformed_xla_options(script: Script) -> None:
     ran = script("import torch; torch.ones(3, device='pjrt').cpu()", TORCH_PJRT_XLA_OPTIONS="nonsense")
     assert "TORCH_PJRT_XLA_OPTIONS: 'nonsense' is not name=value" in ran.stderr
 
 
-def test_ctrl_c_while_compiling() -> None:
+def test_ctrl_c_while_compiling(script: Script) -> None:
     ran = script(
         """
         import os, signal, threading, torch

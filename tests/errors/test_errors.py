@@ -16,21 +16,23 @@ import pytest
 import torch
 
 import torch_pjrt
+from tests import fresh
 from tests.plugin_library import plugin_library
 
 DEVICE = "pjrt"
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python program in a process of its own."""
+    """A Python program in a process that is really new."""
     env = {**os.environ, **environment}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], env=env, capture_output=True, text=True, timeout=120
     )
 
 
-def error_of(program: str, **environment: str) -> str:
-    result = run(program, **environment)
+def error_of(server: fresh.Server | None, program: str, **environment: str) -> str:
+    """In one that is really new where there is no server."""
+    result = server.end(program, **environment) if server else run(program, **environment)
     assert result.returncode == 1, result.stderr
     return result.stderr
 
@@ -44,13 +46,13 @@ def still_works() -> None:
 ONES = "import torch; print(torch.ones(3, device='pjrt'))"
 
 
-def test_no_plugin_of_that_name() -> None:
-    message = error_of(ONES, TORCH_PJRT_PLUGIN="missing")
+def test_no_plugin_of_that_name(server: fresh.Server) -> None:
+    message = error_of(server, ONES, TORCH_PJRT_PLUGIN="missing")
     assert "TORCH_PJRT_PLUGIN=missing: no PJRT plugin is named 'missing'; installed: 'xla_cpu_pjrt'" in message
     assert "pip install xla-cpu-pjrt" in message
 
 
-def test_no_plugin_at_all() -> None:
+def test_no_plugin_at_all(server: fresh.Server) -> None:
     program = """
     import torch, torch_pjrt.plugins as plugins
     plugins._announced = lambda: iter(())
@@ -60,15 +62,15 @@ def test_no_plugin_at_all() -> None:
     except RuntimeError as error:
         print(error)
     """
-    result = run(program, TORCH_PJRT_PLUGIN="")
+    result = server.end(program, TORCH_PJRT_PLUGIN="")
     assert result.returncode == 0, result.stderr
     assert (
         "no PJRT plugin was found. Install one (`pip install xla-cpu-pjrt`), or set TORCH_PJRT_PLUGIN" in result.stdout
     )
 
 
-def test_no_such_path() -> None:
-    message = error_of(ONES, TORCH_PJRT_PLUGIN="/nowhere/plugin.so")
+def test_no_such_path(server: fresh.Server) -> None:
+    message = error_of(server, ONES, TORCH_PJRT_PLUGIN="/nowhere/plugin.so")
     assert "there is no PJRT plugin at '/nowhere/plugin.so': no such file. Install one" in message
 
 
@@ -77,17 +79,17 @@ def compiled(folder: Path, source: str) -> Path:
     return plugin_library(folder / "plugin.c", folder / "plugin.so")
 
 
-def test_a_path_that_is_no_plugin(tmp_path: Path) -> None:
+def test_a_path_that_is_no_plugin(server: fresh.Server, tmp_path: Path) -> None:
     library = compiled(tmp_path, "int nothing;")
-    message = error_of(ONES, TORCH_PJRT_PLUGIN=str(library))
+    message = error_of(server, ONES, TORCH_PJRT_PLUGIN=str(library))
     assert f"'{library}' is not a PJRT plugin" in message
     assert "GetPjrtApi" in message
     text = tmp_path / "text.so"
     text.write_text("text")
-    assert f"cannot load the PJRT plugin '{text}'" in error_of(ONES, TORCH_PJRT_PLUGIN=str(text))
+    assert f"cannot load the PJRT plugin '{text}'" in error_of(server, ONES, TORCH_PJRT_PLUGIN=str(text))
 
 
-def test_a_plugin_that_is_too_old(tmp_path: Path) -> None:
+def test_a_plugin_that_is_too_old(server: fresh.Server, tmp_path: Path) -> None:
     library = compiled(
         tmp_path,
         """
@@ -97,7 +99,7 @@ def test_a_plugin_that_is_too_old(tmp_path: Path) -> None:
         const struct Table* GetPjrtApi(void) { return &table; }
         """,
     )
-    message = error_of(ONES, TORCH_PJRT_PLUGIN=str(library))
+    message = error_of(server, ONES, TORCH_PJRT_PLUGIN=str(library))
     assert f"'{library}' is too old: it has API version 0.3" in message
     assert "pip install -U xla-cpu-pjrt" in message
     again = f"""
@@ -109,7 +111,7 @@ def test_a_plugin_that_is_too_old(tmp_path: Path) -> None:
     torch_pjrt.init("xla_cpu_pjrt")
     assert torch.ones(3, device="pjrt").sum().item() == 3
     """
-    result = run(again)
+    result = server.end(again)
     assert result.returncode == 0, result.stderr
 
 
@@ -304,15 +306,15 @@ def test_strict_mode() -> None:
     assert torch_pjrt.metrics()["host_fallbacks"]["aten::linalg_lstsq"] > 0
 
 
-def test_strict_mode_of_a_process_and_the_one_warning() -> None:
+def test_strict_mode_of_a_process_and_the_one_warning(server: fresh.Server) -> None:
     program = """
     import torch
     x = torch.eye(2, device="pjrt")
     for _ in range(3): torch.linalg.inv(x)
     """
-    strict = error_of(program, TORCH_PJRT_STRICT="1", TORCH_PJRT_KERNELS="0")
+    strict = error_of(server, program, TORCH_PJRT_STRICT="1", TORCH_PJRT_KERNELS="0")
     assert "[aten::linalg_inv_ex] would run on the host at <string>:4" in strict
-    warned = run(program, TORCH_PJRT_KERNELS="0")
+    warned = server.end(program, TORCH_PJRT_KERNELS="0")
     assert warned.returncode == 0
     assert warned.stderr.count("[aten::linalg_inv_ex] runs on the host at <string>:4: XLA has no op for this") == 1
 
@@ -357,9 +359,10 @@ def test_temporary_memory_that_there_is_not() -> None:
 
 
 @pytest.mark.compiled
-def test_calls_are_tried_alone_in_the_form_that_the_program_has(tmp_path: Path) -> None:
+def test_calls_are_tried_alone_in_the_form_that_the_program_has(server: fresh.Server, tmp_path: Path) -> None:
     """Else a call that XLA refuses in its plain form only would be blamed for another."""
     error = error_of(
+        server,
         'import torch; torch.ones(3).to("pjrt").log1p().cpu()',
         TORCH_PJRT_XLA_OPTIONS="xla_no_such_option=true",
         XLA_FLAGS=f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text",
@@ -399,7 +402,7 @@ y.backward()
 
 
 def test_an_exception_ends_the_process_as_usual() -> None:
-    message = error_of("import torch\nx = torch.ones(3, device='pjrt') + 1\nraise SystemExit('bye')")
+    message = error_of(None, "import torch\nx = torch.ones(3, device='pjrt') + 1\nraise SystemExit('bye')")
     assert message.endswith("bye\n")
 
 
@@ -438,13 +441,13 @@ def test_import_order(first: str) -> None:
 
 
 def test_autoload_can_be_switched_off() -> None:
-    message = error_of(ONES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    message = error_of(None, ONES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "pjrt" in message
     result = run(f"import torch_pjrt\n{ONES}", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.returncode == 0, result.stderr
 
 
-def test_a_client_does_not_survive_fork() -> None:
+def test_a_client_does_not_survive_fork(server: fresh.Server) -> None:
     program = """
     import os, torch
     from torch.utils.data import DataLoader
@@ -453,7 +456,7 @@ def test_a_client_does_not_survive_fork() -> None:
     total = sum(batch.to("pjrt").sum().item() for batch in DataLoader(data, batch_size=2, num_workers=2))
     assert total == 56, total
     """
-    result = run(program)
+    result = server.end(program)
     assert result.returncode == 0, result.stderr[-3000:]
 
 

@@ -48,13 +48,11 @@ def test_names_exist() -> None:
     assert [name for name in COMMON if name not in OPS] == []
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 @pytest.mark.parametrize("name", [name for name in COMMON if name in OPS])
-def test_dtype(name: str, dtype: torch.dtype) -> None:
+def test_dtypes(name: str) -> None:
+    """All dtypes as one graph: one program, which compiles in half the time of ten."""
     op = OPS[name]
-    if not op.supports_dtype(dtype, "cpu"):
-        pytest.skip("the CPU has no kernel of that dtype")
-    given = list(samples(op, dtype, COUNT))
+    given = [sample for dtype in DTYPES if op.supports_dtype(dtype, "cpu") for sample in samples(op, dtype, COUNT)]
     results = [run(op, on_device(sample)) for sample in given]
     compute(results)
     for sample, actual in zip(given, results, strict=True):

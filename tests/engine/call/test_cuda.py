@@ -6,26 +6,25 @@ the kernels and the programs are the CPU's, and both write down what they are as
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import torch_pjrt.plugins
+from tests import fresh
 from tests.plugin_library import plugin_library
 
 ROOT = Path(__file__).parents[3]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is; our package comes after torch.
+BEFORE = "import ctypes\nctypes.CDLL({!r})\n"
 START = """
-import ctypes, os
-ctypes.CDLL(os.environ["EMULATED_CUDA"])
+import os
 import torch
 torch.cuda._lazy_init = lambda: None
 torch.cuda.device_count = lambda: 1
@@ -52,21 +51,28 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", abi, *headers, *libraries)
     (folder / "log").touch()
     return {
-        **os.environ, "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
+        "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
         "TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0",
-        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1",
     }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def beside_cuda(environment: dict[str, str]) -> Iterator[fresh.Server]:
+    server = fresh.Server(BEFORE.format(environment["EMULATED_CUDA"]))
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def run(environment: dict[str, str], tmp_path: Path) -> Run:
+def run(beside_cuda: fresh.Server, environment: dict[str, str], tmp_path: Path) -> Run:
     if torch.version.cuda or torch.version.hip:
         pytest.skip("PyTorch has CUDA of its own, and beside it none can be emulated")
 
     def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "program.py").write_text(START + textwrap.dedent(program))
-        result = subprocess.run([sys.executable, tmp_path / "program.py"], env={**environment, **variables}, text=True,
-                                capture_output=True, timeout=300)  # fmt: skip
+        job = fresh.Job(START + textwrap.dedent(program), (), environment | variables, str(tmp_path / "program.py"))
+        (tmp_path / "program.py").write_text(job.source)
+        [result] = beside_cuda.ends(job)
         assert result.returncode == 0, result.stderr
         return result
 
