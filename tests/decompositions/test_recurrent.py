@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,15 +37,16 @@ def outputs(module: Any, layer: Any, x: torch.Tensor, *states: torch.Tensor) -> 
     return [y, *ends], [x.grad, *(s.grad for s in states), *(p.grad for p in layer.parameters())]
 
 
-@pytest.mark.parametrize(
+# An RNN differs from a GRU in its cell alone.
+OF_EACH_KIND = pytest.mark.parametrize(
     ("kind", "options"),
-    # An RNN differs from a GRU in its cell alone.
     [(kind, options) for kind in KINDS for options in (OPTIONS if kind in ("lstm", "gru") else OPTIONS[:1])],
 )
-@pytest.mark.parametrize("where", ["device", "compiled"])
-def test_values_and_gradients(where: str, kind: str, options: dict[str, Any]) -> None:
+
+
+def check(kind: str, options: dict[str, Any], place: str, wrap: Callable[[nn.Module], Any]) -> None:
     layer = KINDS[kind](5, 7, **options)
-    ours = copy.deepcopy(layer)
+    ours = copy.deepcopy(layer).to(place)
     x = torch.randn(3, 9, 5)
     count = options["num_layers"] * (2 if options.get("bidirectional") else 1)
     states = [torch.randn(count, 3 if options.get("batch_first") else 9, 7) for _ in range(2 if kind == "lstm" else 1)]
@@ -52,16 +54,23 @@ def test_values_and_gradients(where: str, kind: str, options: dict[str, Any]) ->
         x, states = x.transpose(0, 1).contiguous(), [s[:, :3] for s in states]
     expected = outputs(layer, layer, x, *states)
     torch_pjrt.reset_metrics()
-    if where == "device":
-        ours.to("pjrt")
-        got = outputs(ours, ours, x.to("pjrt"), *(s.to("pjrt") for s in states))
-    else:
-        torch._dynamo.reset()
-        got = outputs(torch.compile(ours, backend="pjrt", fullgraph=True), ours, x, *states)
+    got = outputs(wrap(ours), ours, x.to(place), *(s.to(place) for s in states))
     for a, b in zip((*got[0], *got[1]), (*expected[0], *expected[1]), strict=True):
         torch.testing.assert_close(a.cpu(), b, rtol=1e-4, atol=1e-5)
     assert [y.stride() for y in got[0]] == [y.stride() for y in expected[0]]
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@OF_EACH_KIND
+def test_values_and_gradients(kind: str, options: dict[str, Any]) -> None:
+    check(kind, options, "pjrt", lambda layer: layer)
+
+
+@OF_EACH_KIND
+@pytest.mark.compiled
+def test_compiled(kind: str, options: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    check(kind, options, "cpu", lambda layer: torch.compile(layer, backend="pjrt", fullgraph=True))
 
 
 def test_a_long_sequence_is_no_longer_program() -> None:
