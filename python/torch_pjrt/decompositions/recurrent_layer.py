@@ -1,7 +1,8 @@
 """One direction of one layer of ``torch.nn.LSTM``, ``GRU`` or ``RNN`` on sequences, as a loop.
 
 It is an operator of the project's own, ``torch_pjrt::recurrent_layer``. What goes into it, x times the input weights,
-is one matrix product for the whole sequence. Its kernel on the CPU, cell by cell, serves ``options={"verify": True}``.
+is one matrix product for the whole sequence. Its kernel on the CPU (src/kernels/cpu/recurrent.cpp) is what programs
+there call; elsewhere it is a loop.
 """
 
 from __future__ import annotations
@@ -20,18 +21,10 @@ from torch_pjrt.program.loops import apply, looped, unrolled
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # what a cell keeps for its backward, in hidden sizes
 
-_library = torch.library.Library("torch_pjrt", "DEF")
 # gates: (length, batch, gates * hidden), x times the input weights, with all biases but a GRU's hidden one; hx and, of
-# an LSTM, cx: (batch, hidden). Gives each step's hidden state, cell state (LSTM) and workspace.
-_library.define(
-    "recurrent_layer(Tensor gates, Tensor hx, Tensor? cx, Tensor weight, Tensor? bias, str cell, bool reverse) "
-    "-> (Tensor outputs, Tensor cells, Tensor workspace)"
-)
-# Gives the gradients of gates, of what weight and bias added to them, of hx and cx.
-_library.define(
-    "recurrent_layer_backward(Tensor grad_outputs, Tensor grad_cells, Tensor outputs, Tensor cells, Tensor workspace, "
-    "Tensor hx, Tensor? cx, Tensor weight, str cell, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)"
-)
+# an LSTM, cx: (batch, hidden). Gives each step's hidden state, cell state (LSTM) and workspace. The backward gives the
+# gradients of gates, of what weight and bias added to them, of hx and cx.
+_library = torch.library.Library("torch_pjrt", "FRAGMENT")
 
 Scan = Callable[..., Sequence[Tensor]]
 _loop: Scan = functools.partial(looped, apply)
@@ -141,12 +134,7 @@ for _name, _meaning, _meta in (
     ("recurrent_layer", _forward, _forward_meta),
     ("recurrent_layer_backward", _backward, _backward_meta),
 ):
-
-    def _with(scan: Scan, meaning: Callable[..., Any] = _meaning) -> Callable[..., Any]:
-        return lambda *args: meaning(scan, *args)
-
-    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = _with(_loop)
-    _library.impl(_name, _with(_unrolled), "CPU")
+    DECOMPOSITIONS[f"torch_pjrt::{_name}"] = functools.partial(_meaning, _loop)
     _library.impl(_name, _meta, "Meta")
 
 

@@ -95,14 +95,14 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
 }
 
 bool may_be_called(const Signature& signature, ops::Target target) {
-  return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty();
+  return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty() &&
+         signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 }  // namespace
 
 bool is_aten_call(const Signature& signature, ops::Target target) {
-  return may_be_called(signature, target) && signature.op->schema().name().starts_with("aten::") &&
-         signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  return may_be_called(signature, target) && signature.op->schema().name().starts_with("aten::");
 }
 
 bool is_own_kernel(const Signature& signature, ops::Target target) {
@@ -139,11 +139,15 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
 bool is_better_by_aten(const Signature& signature, ops::Target target) {
   const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
   if (!platforms || platforms->aten_from < 0) return false;
-  if (signature.operands.empty() || !is_aten_call(signature, target)) return false;
+  if (signature.operands.empty() || !may_be_called(signature, target)) return false;
   if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
   int64_t elements = 0;
-  for (const TypePtr type : platforms->aten_of_results ? signature.results : signature.operands) {
-    if (type) elements += type->numel();
+  if (platforms->aten_work) {
+    elements = platforms->aten_work(signature.operands);
+  } else {
+    for (const TypePtr type : platforms->aten_of_results ? signature.results : signature.operands) {
+      if (type) elements += type->numel();
+    }
   }
   return elements >= (ops::Machine::here().takes_all ? 1 : platforms->aten_from);
 }

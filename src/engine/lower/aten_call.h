@@ -15,7 +15,8 @@ bool is_own_kernel(const graph::Signature& signature, ops::Target target);
 // Does the kernel take such arguments, and says nothing? What it refuses or warns of is the host's to say, at the user's line; a
 // program's thread has nobody who listens. Tried, where the operands are small.
 bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
-// is_aten_call() of an op that has another way, where the table says so of its operands (ops::Platforms::aten_from).
+// Of an op that has another way, PyTorch's or this project's with a CPU kernel: where the table says so of its operands
+// (ops::Platforms::aten_from).
 bool is_better_by_aten(const graph::Signature& signature, ops::Target target);
 
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,

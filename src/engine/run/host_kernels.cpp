@@ -1,4 +1,4 @@
-// linear_backward, dropout, layers of recurrent networks, and attention of the fused operator for backends of our kind.
+// linear_backward, dropout, and attention of the fused operator for backends of our kind.
 #include "engine/run/host_kernels.h"
 
 #include <ATen/ExpandUtils.h>
@@ -22,7 +22,6 @@
 #include "engine/run/host_arguments.h"
 #include "engine/run/host_draws.h"
 #include "engine/run/host_random.h"
-#include "engine/run/host_recurrent.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -181,10 +180,6 @@ HostKernel host_kernel(const graph::Signature& signature) {
   const std::string& name = signature.name;
   if (name == "aten::native_dropout") return given<native_dropout>;
   if (name == "aten::linear_backward") return given<linear_backward>;
-  const bool is_wide = !signature.operands.empty() &&
-                       (signature.operands[0]->dtype == c10::kFloat || signature.operands[0]->dtype == c10::kDouble);
-  if (is_wide && name == "torch_pjrt::recurrent_layer") return given<recurrent_layer>;
-  if (is_wide && name == "torch_pjrt::recurrent_layer_backward") return given<recurrent_layer_backward>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return given<attention>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return given<attention_backward>;
   return host_draw(signature);

@@ -46,6 +46,20 @@ void add_decomposed_by_aten(RuleTable& rules) {
   }
 }
 
+// Layers of recurrent networks: a step's product takes XLA:CPU ten times what MKL takes; where it is small, ATen's calls take longer
+// than XLA's loop does. By how much a step multiplies for each of its gates.
+void add_recurrent_by_aten(RuleTable& rules) {
+  constexpr int64_t kFromMultiplications = 1 << 15;
+  rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
+                                                      return of[1]->numel() * of[1]->sizes[1];  // hx: (batch, hidden)
+                                                    }});
+  rules.add_by_aten("torch_pjrt::recurrent_layer_backward",
+                    {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
+                       const auto& sizes = of[0]->sizes;  // (length, batch, hidden)
+                       return sizes[1] * sizes[2] * sizes[2];
+                     }});
+}
+
 }  // namespace
 
 Kinds kind_of(ElementType element) {
@@ -132,6 +146,7 @@ const RuleTable& RuleTable::instance() {
     add_resampling_rules(rules);
     add_collective_rules(rules);
     add_decomposed_composites(rules);
+    add_recurrent_by_aten(rules);
     add_decomposed_by_aten(rules);
     return rules;
   }();

@@ -38,6 +38,8 @@ struct Platforms {
   int64_t aten_from = -1;
   uint8_t aten_kinds = kEveryNumber;  // of the numbers of the first operand for which that is so
   bool aten_of_results = false;       // count the results' elements instead: what is picked from a table
+  // Count this instead, from the operands' types.
+  int64_t (*aten_work)(const std::vector<graph::TypePtr>& operands) = nullptr;
 };
 
 // Of ops that XLA:CPU does in two to sixty times what PyTorch's kernels take (docs/ops.md): running sums, what is chosen by an
