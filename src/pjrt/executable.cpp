@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "pjrt/api/event.h"
@@ -71,24 +69,6 @@ class Handles {
   PJRT_Buffer** data_;
 };
 
-// Note [Awake]: a plugin that computes on the host runs all but the least programs in a thread of its own, which sleeps when
-// it has found nothing to do for some tens of microseconds. Waking it can take longer than a small program. So the end of
-// a short program that was waited for has a callback, which runs in that thread, and keeps it from sleeping for a moment:
-// until the next program begins.
-std::atomic<uint64_t> programs_begun{0};
-
-void keep_awake_after(const Event& done) {
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::microseconds kShort{500}, kMoment{200};
-  static const bool has_cores_to_spare = std::thread::hardware_concurrency() > 1;
-  if (!has_cores_to_spare) return;
-  done.on_ready([begun = programs_begun.load(), start = Clock::now(), waiting = std::this_thread::get_id()] {
-    const auto end = Clock::now();
-    if (end - start > kShort || std::this_thread::get_id() == waiting) return;
-    while (programs_begun == begun && Clock::now() < end + kMoment) std::this_thread::yield();
-  });
-}
-
 }  // namespace
 
 Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* handle,
@@ -119,7 +99,6 @@ const Api& Executable::api() const { return client_->api(); }
 
 void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<const int64_t> non_donatable,
                          std::vector<std::shared_ptr<Buffer>>& results, Event* done) const {
-  ++programs_begun;
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
   options.non_donatable_input_indices = non_donatable.data();
@@ -168,7 +147,6 @@ uint32_t new_launch_id() {
 
 void Executable::execute_in_world(std::span<const Buffer* const> arguments, std::span<const int64_t> non_donatable,
                                   std::vector<std::shared_ptr<Buffer>>& results, std::vector<Event>& done) const {
-  ++programs_begun;
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
   options.launch_id = static_cast<int>(new_launch_id());
@@ -218,7 +196,6 @@ void Executable::execute_and_wait(std::span<PJRT_Buffer* const> arguments, std::
                                   std::vector<std::shared_ptr<Buffer>>& results) const {
   Event done(api(), nullptr);
   execute(arguments, non_donatable, results, &done);
-  if (client_->is_host_memory() && !done.is_ready()) keep_awake_after(done);
   done.await(/*interruptible=*/false);
   for (const auto& result : results) result->mark_ready();
 }
