@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import torch_pjrt
+from tests.ops.opinfo import compute
 
 pytestmark = pytest.mark.each_way
 
@@ -32,8 +33,10 @@ def test_as_on_the_cpu(size: tuple[int, ...], dtype: torch.dtype) -> None:
         functions += [torch.max, torch.min, lambda t: t.amax(tuple(range(t.dim()))), lambda t: t.amax(0)]
     if x.numel() and x.dim() > 1:
         functions += [lambda t: t.amax((0, -1)), lambda t: t.amin((-2, -1))]
-    for function in functions:
-        assert torch.equal(function(y).cpu(), function(x))
+    results = [function(y) for function in functions]
+    compute(results)
+    for function, result in zip(functions, results, strict=True):
+        assert torch.equal(result.cpu(), function(x))
 
 
 @pytest.mark.parametrize("place", [0, 1, 62, 124])

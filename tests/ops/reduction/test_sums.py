@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.ops.opinfo import compute
 from torch_pjrt import _C
 
 pytestmark = pytest.mark.each_way
@@ -24,13 +25,17 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = (torch.randn(size) * 10).to(dtype)
     y = x.to(DEVICE)
+    sums, variances = [], []
     for dims in ((), (-1,), (0, -1), tuple(range(len(size)))[::-1], (0, *range(2, len(size))), (0,)):
         dims = tuple(dict.fromkeys(d % len(size) for d in dims))
-        torch.testing.assert_close(
-            y.sum(dims).cpu(), x.sum(dims), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-3
-        )
+        sums.append((y.sum(dims), x.sum(dims)))
         if dtype.is_floating_point and x.numel():
-            torch.testing.assert_close(y.double().var(dims).cpu(), x.double().var(dims), equal_nan=True)
+            variances.append((y.double().var(dims), x.double().var(dims)))
+    compute([sums, variances])
+    for there, here in sums:
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-3)
+    for there, here in variances:
+        torch.testing.assert_close(there.cpu(), here, equal_nan=True)
 
 
 @pytest.mark.parametrize("n", [1, 1023, 1024, 1031, 4096])
