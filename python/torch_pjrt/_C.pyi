@@ -29,6 +29,7 @@ __all__: list[str] = [
     "Requirement",
     "Seal",
     "Trace",
+    "add_default_kernel",
     "add_kernel",
     "asked_composites",
     "attribute",
@@ -417,6 +418,13 @@ def _bench_prepare(arg0: torch.Tensor) -> int:
     """
 
 def _calls_counts() -> dict[str, int]: ...
+def add_default_kernel(
+    composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
+) -> None:
+    """
+    one that nobody has to ask for, for the life of the process
+    """
+
 def add_kernel(
     composite: str, platform: str, label: str, claim: collections.abc.Callable[..., typing.Any]
 ) -> Kernel: ...

@@ -29,6 +29,7 @@ from torch_pjrt.adapt import (
 )
 from torch_pjrt.device import accelerator, dlpack
 from torch_pjrt.distributed import world
+from torch_pjrt.kernels import defaults
 from torch_pjrt.libraries import known
 from torch_pjrt.program.tracing_scope import in_backward
 
@@ -124,5 +125,6 @@ def register(module: ModuleType) -> None:
     flops.install()
     dlpack.install()
     known.install()
+    defaults.install()
     _run_backwards()
     atexit.register(_end_work)

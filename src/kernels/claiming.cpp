@@ -10,11 +10,17 @@ thread_local Claiming* claiming = nullptr;
 
 }  // namespace
 
-Claiming::Claiming(pjrt::Client& client) : client_(client) { claiming = this; }
+Claiming::Claiming(pjrt::Client& client, bool with_defaults) : client_(client), with_defaults_(with_defaults) {
+  claiming = this;
+}
 Claiming::~Claiming() { claiming = nullptr; }
 Claiming* Claiming::current() { return claiming; }
 
-Answer Claiming::answer(const Table& table, const Offer& offer) {
+bool Claiming::has_default(const std::string& composite) const {
+  return with_defaults_ && !defaults_of(composite, client_.platform_name()).empty();
+}
+
+Answer Claiming::answer(const Table* table, const Offer& offer) {
   struct Offering {
     Claiming& whose;
     const Offer* before;
@@ -22,14 +28,24 @@ Answer Claiming::answer(const Table& table, const Offer& offer) {
     ~Offering() { whose.offer_ = before; }
   } const offering(*this, &offer);
   std::string declined;
-  for (const Kernel* kernel : table.of(offer.composite)) {
+  std::vector<const Kernel*> kernels = table == nullptr ? std::vector<const Kernel*>{} : table->of(offer.composite);
+  const auto registered = std::ssize(kernels);
+  if (with_defaults_) {
+    const std::vector<const Kernel*> defaults = defaults_of(offer.composite, offer.platform);
+    kernels.insert(kernels.end(), defaults.begin(), defaults.end());
+  }
+  for (const Kernel* kernel : kernels) {
     if (std::find(within_.begin(), within_.end(), kernel) != within_.end()) continue;
     std::string why;
     if (kernel->platform() != offer.platform) {
       why = "it is for " + kernel->platform();
     } else {
       Claim claim = kernel->claim(offer);
-      if (claim.declined.empty()) return {kernel, std::move(claim), {}};
+      if (claim.declined.empty()) {
+        const bool is_default = std::find(kernels.begin(), kernels.end(), kernel) - kernels.begin() >= registered;
+        if (is_default) claimed_by_default_.insert(kernel->label());
+        return {kernel, std::move(claim), {}};
+      }
       why = claim.declined;
     }
     declined += (declined.empty() ? "" : "; ") + kernel->label() + " declined: " + why;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ struct Answer {
 // Of a thread, for as long as it lives; one at a time. Programs that are only shown have none, and no kernels.
 class Claiming {
  public:
-  explicit Claiming(pjrt::Client& client);
+  // `with_defaults`: may the default kernels claim (Note [Default kernels])?
+  explicit Claiming(pjrt::Client& client, bool with_defaults = true);
   ~Claiming();
   Claiming(const Claiming&) = delete;
   Claiming& operator=(const Claiming&) = delete;
@@ -31,9 +33,13 @@ class Claiming {
   // The offer being made; null between offers.
   const Offer* offer() const { return offer_; }
 
-  // The last registered that claims. Those that are being recorded in a composite's place (Within) are not offered what
-  // they are made of.
-  Answer answer(const Table& table, const Offer& offer);
+  // The last registered that claims, else a default one (Note [Default kernels]). Those that are being recorded in a
+  // composite's place (Within) are not offered what they are made of. `table`: null where none is registered.
+  Answer answer(const Table* table, const Offer& offer);
+  // Is there a default kernel that may claim it?
+  bool has_default(const std::string& composite) const;
+  // What the default kernels are called that claimed; empty: none did.
+  const std::set<std::string>& defaults() const { return claimed_by_default_; }
   // Who does a composite of the program. Not told of composites within others.
   void done(const std::string& composite, const std::string& by);
   // (composite, by whom) -> how often
@@ -51,9 +57,11 @@ class Claiming {
 
  private:
   pjrt::Client& client_;
+  bool with_defaults_;
   const Offer* offer_ = nullptr;
   std::vector<const Kernel*> within_;
   std::map<std::pair<std::string, std::string>, uint32_t> done_;
+  std::set<std::string> claimed_by_default_;
 };
 
 // No kernel is offered anything while it lives: what is emitted is thrown away.

@@ -11,6 +11,7 @@ namespace {
 struct Registry {
   std::mutex lock;
   std::vector<const Kernel*> kernels;
+  std::map<std::pair<std::string, std::string>, std::vector<const Kernel*>> defaults;  // by composite and platform
   std::map<std::vector<const Kernel*>, std::unique_ptr<const Table>> tables;
   graph::CompositesPtr asked = default_composites();
 
@@ -71,6 +72,20 @@ void remove(const Kernel* kernel) {
   std::lock_guard guard(all.lock);
   std::erase(all.kernels, kernel);
   all.publish();
+}
+
+void add_default(std::unique_ptr<const Kernel> kernel) {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  auto& those = all.defaults[{kernel->composite(), kernel->platform()}];
+  those.insert(those.begin(), kernel.release());
+}
+
+std::vector<const Kernel*> defaults_of(const std::string& composite, const std::string& platform) {
+  Registry& all = registry();
+  std::lock_guard guard(all.lock);
+  const auto found = all.defaults.find({composite, platform});
+  return found == all.defaults.end() ? std::vector<const Kernel*>{} : found->second;
 }
 
 graph::CompositesPtr default_composites() {

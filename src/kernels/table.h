@@ -29,6 +29,13 @@ class Table {
 const Kernel* add(std::unique_ptr<const Kernel> kernel);
 void remove(const Kernel* kernel);
 
+// Note [Default kernels]: a kernel that nobody has to ask for. It is offered what it is for in every program of its platform,
+// after those that were registered. So it is in no table, and what it is for is a composite in such programs alone: signatures,
+// and programs of other platforms, know nothing of it. A program that XLA refuses is made once more without them, with a warning.
+void add_default(std::unique_ptr<const Kernel> kernel);
+// Those for it on that platform; the last added first.
+std::vector<const Kernel*> defaults_of(const std::string& composite, const std::string& platform);
+
 // What is asked for now (graph::asked_composites) is the switch, with the kernels of now. A switch that has kernels keeps
 // them: it is what a compiled function was compiled with.
 graph::CompositesPtr composites_switch();

@@ -104,6 +104,15 @@ void bind_kernels(py::module& m) {
       py::return_value_policy::reference, py::arg("composite"), py::arg("platform"), py::arg("label"),
       py::arg("claim"));
   m.def(
+      "add_default_kernel",
+      [](std::string composite, std::string platform, std::string label,
+         py::typing::Callable<py::object(py::ellipsis)> claim) {
+        kernels::add_default(std::make_unique<const PythonKernel>(std::move(composite), std::move(platform),
+                                                                  std::move(label), std::move(claim)));
+      },
+      py::arg("composite"), py::arg("platform"), py::arg("label"), py::arg("claim"),
+      "one that nobody has to ask for, for the life of the process");
+  m.def(
       "handler_version",
       [](uintptr_t address) {
         const pjrt::FfiVersion version = pjrt::version_of(handler_at(address));

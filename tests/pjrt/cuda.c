@@ -21,6 +21,18 @@ static PJRT_Error* view(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
   return host->PJRT_Client_CreateViewOfDeviceBuffer(args);
 }
 
+// With $EMULATED_CUDA_OPTIONS, a file, what programs are compiled with is added to it.
+static PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
+  const char* name = getenv("EMULATED_CUDA_OPTIONS");
+  FILE* file = name ? fopen(name, "ab") : NULL;
+  if (name && !file) abort();
+  if (file) {
+    fwrite(args->compile_options, 1, args->compile_options_size, file);
+    fclose(file);
+  }
+  return host->PJRT_Client_Compile(args);
+}
+
 static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   note("execute", 0);
   return host->PJRT_LoadedExecutable_Execute(args);
@@ -64,13 +76,50 @@ static struct {
   PJRT_Error* (*wait)(struct wait_args*);
 } streams;
 
+// Handlers for CUDA are the host's, as its programs are.
+struct register_args {
+  size_t struct_size;
+  const char* target;
+  size_t target_size;
+  void* handler;
+  const char* platform;
+  size_t platform_size;
+  int traits;
+};
+struct handlers {
+  PJRT_Extension_Base base;
+  void *type, *user_data;
+  PJRT_Error* (*register_handler)(struct register_args*);
+};
+static struct handlers* of_host;
+static PJRT_Error* register_handler(struct register_args* args) {
+  args->platform = "Host";
+  args->platform_size = 4;
+  return of_host->register_handler(args);
+}
+
+static void take_handlers(PJRT_Api* api) {
+  static struct handlers handlers;
+  for (PJRT_Extension_Base* one = api->extension_start; one; one = one->next) {
+    if (one->type == PJRT_Extension_Type_FFI) of_host = (struct handlers*)one;
+  }
+  if (!of_host) return;
+  handlers = *of_host;
+  handlers.base.struct_size = sizeof(handlers);
+  handlers.base.next = api->extension_start;
+  handlers.register_handler = register_handler;
+  api->extension_start = &handlers.base;
+}
+
 const PJRT_Api* GetPjrtApi(void) {
   static PJRT_Api* api;
   if (api || !(api = own_memory_table())) return api;
   api->PJRT_Client_PlatformName = platform_name;
   api->PJRT_Client_CreateViewOfDeviceBuffer = view;
+  api->PJRT_Client_Compile = compile;
   api->PJRT_LoadedExecutable_Execute = execute;
   api->PJRT_Buffer_Destroy = destroy;
+  take_handlers(api);
   if (!getenv("EMULATED_CUDA_NO_STREAMS")) {
     streams.base.struct_size = sizeof(streams);
     streams.base.type = PJRT_Extension_Type_Stream;

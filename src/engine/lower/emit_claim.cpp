@@ -74,7 +74,9 @@ Subgraph recorded(const Signature& signature, const std::string& what, const ker
 kernels::Answer offer(const Signature& signature, const std::string& name,
                       const std::map<std::string, std::string>& attributes, const std::vector<TypePtr>& operands) {
   Claiming* claiming = Claiming::current();
-  if (claiming == nullptr || signature.composites->kernels == nullptr) return {};
+  if (claiming == nullptr) return {};
+  const kernels::Table* table = signature.composites ? signature.composites->kernels : nullptr;
+  if (table == nullptr && !claiming->has_default(name)) return {};
   kernels::Offer offer;
   offer.composite = name;
   offer.platform = claiming->client().platform_name();
@@ -83,7 +85,7 @@ kernels::Answer offer(const Signature& signature, const std::string& name,
   offer.results = result_types(signature);
   offer.file = signature.file;
   offer.line = signature.line;
-  return claiming->answer(*signature.composites->kernels, offer);
+  return claiming->answer(table, offer);
 }
 
 Values emit_claim(ops::Emit& e, const Signature& signature, const std::string& name, const kernels::Answer& answer,

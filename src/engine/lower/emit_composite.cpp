@@ -102,8 +102,11 @@ std::set<std::string> composite_names() {
 }
 
 bool is_composite(const Signature& signature) {
-  return signature.composites && signature.op && ops::RuleTable::instance().is_composite(signature.name) &&
-         signature.composites->contains(graph::composite_name(signature.name));
+  const kernels::Claiming* claiming = kernels::Claiming::current();
+  if (!signature.op || (!signature.composites && !claiming)) return false;
+  if (!ops::RuleTable::instance().is_composite(signature.name)) return false;
+  const std::string name = graph::composite_name(signature.name);
+  return (signature.composites && signature.composites->contains(name)) || (claiming && claiming->has_default(name));
 }
 
 // What the decomposition requires of data is looked at here, outside of the composite.
@@ -126,7 +129,8 @@ static void require_outside(Emit& e, const Values& operands, const hlo::Region& 
 Values composite(Emit& e, const Signature& signature, const std::string& name,
                  const std::map<std::string, std::string>& attributes, const Operands& given_to,
                  const hlo::Region& results) {
-  const graph::Composites& asked = *signature.composites;
+  const graph::CompositesPtr asked = signature.composites;
+  const bool stays = asked != nullptr && asked->stays(name);
   const Values& operands = given_to.values;
   const kernels::Answer answer = offer(signature, name, attributes, given_to.types);
   if (answer.kernel) {
@@ -134,11 +138,11 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
     return emit_claim(e, signature, name, answer, operands, given_to.types);
   }
   kernels::Claiming* claiming = kernels::Claiming::current();
-  const bool told = claiming != nullptr && (asked.stays(name) || !answer.declined.empty());
+  const bool told = claiming != nullptr && (stays || !answer.declined.empty());
   if (told) claiming->done(name, "its decomposition" + (answer.declined.empty() ? "" : ": " + answer.declined));
   std::optional<kernels::Claiming::Within> within;
   if (told) within.emplace(nullptr);
-  if (!asked.stays(name)) return results(operands);
+  if (!stays) return results(operands);
   require_outside(e, operands, results);
   std::vector<char> defined;
   const auto body = [&](const Values& arguments) {
@@ -148,7 +152,7 @@ Values composite(Emit& e, const Signature& signature, const std::string& name,
     std::erase_if(values, [](const Value& value) { return !value; });
     return values;
   };
-  const Values given = e.composite(name_for_consumer(asked, name, attributes), attributes, operands, body);
+  const Values given = e.composite(name_for_consumer(*asked, name, attributes), attributes, operands, body);
   Values all(defined.size());
   for (size_t i = 0, next = 0; i < all.size(); ++i) {
     if (defined[i]) all[i] = given[next++];

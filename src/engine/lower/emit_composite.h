@@ -18,7 +18,7 @@ namespace tpjrt::engine {
 
 std::set<std::string> composite_names();  // of all ops that have a meaning
 
-// Is the call one that has a meaning, and is it asked for?
+// Is the call one that has a meaning, and is it asked for, or is there a default kernel for it (Note [Default kernels])?
 bool is_composite(const graph::Signature& signature);
 
 // emit_call without regard to what the call means.

@@ -115,7 +115,7 @@ void Programs::drop_older() {
   });
 }
 
-std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
+std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_defaults) {
   make_room();
   const int64_t start = now_ns(), cpu = process_cpu_ns();
   auto coming = std::make_shared<Coming>();
@@ -131,9 +131,10 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk) {
   EmittedProgram emitted;
   {
     const bool knows = !keeps_composites(walk) || knows_composites(client);
-    const kernels::Claiming claiming(client);
+    const kernels::Claiming claiming(client, with_defaults);
     emitted = emit_program(walk, program.slots, /*with_requirements=*/true, session_.target(), knows);
     program.composites = claiming.all_done();
+    coming->default_kernels = claiming.defaults();
     program.kernels = std::move(emitted.kernels);
   }
   if (listener_) listener_(graph::print(walk.results), emitted.text);
@@ -173,6 +174,13 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
     making.from_disk = compiled.from_disk;
     (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;
   } catch (const pjrt::Error& error) {
+    if (!coming.default_kernels.empty() && !error.is_out_of_memory()) {
+      // What a library takes depends on its version, too, which only its refusal tells.
+      TORCH_WARN("XLA refuses a program with ", *coming.default_kernels.begin(),
+                 ", which is compiled with what it stands for instead: ", error.what(),
+                 "\nTORCH_PJRT_KERNELS=0 leaves it out at once.");
+      return finish(walk, *prepare(walk, /*with_defaults=*/false));
+    }
     throw_refusal(session_.client(), session_.target(), walk, error);
   }
   program->memory_size = program->executable->memory_size();
@@ -239,7 +247,7 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
   const std::string& own = client.platform_name();
   if (own != "cpu") all.push_back(emit("cpu", ops::Target::kCpu));
   const kernels::Claiming claiming(client);
-  all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : ops::Target::kAny));  // who loads a file has no handlers
+  all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : session_.target()));  // who loads a file has no handlers
   all.back().composites = claiming.all_done();
   return all;
 }

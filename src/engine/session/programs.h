@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Coming {
   std::shared_ptr<Program> program;  // all but its executable
   std::string text;
   pjrt::CompileOptions options;
+  std::set<std::string> default_kernels;  // what it has of them (Note [Default kernels])
   int64_t prepared_ns = 0, prepared_cpu_ns = 0;
   std::optional<BackgroundCompile> background;  // once it has started there
 };
@@ -51,7 +53,8 @@ class Programs {
   // Throws, with the op and the user's line, what XLA refuses.
   std::shared_ptr<Program> compile(const graph::Walk& walk) { return finish(walk, *prepare(walk)); }
   // The same in two steps: between them it may be compiled in the background.
-  std::shared_ptr<Coming> prepare(const graph::Walk& walk);
+  // `with_defaults`: with the default kernels (Note [Default kernels]).
+  std::shared_ptr<Coming> prepare(const graph::Walk& walk, bool with_defaults = true);
   void start(Coming& coming);
   std::shared_ptr<Program> finish(const graph::Walk& walk, Coming& coming);
   std::shared_ptr<Program> find_or_compile(const graph::Walk& walk);

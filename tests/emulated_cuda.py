@@ -1,0 +1,80 @@
+"""A process whose CUDA is emulated, so that what concerns a GPU is tested without one.
+
+PyTorch's half of CUDA is emulated by engine/call/emulated_cuda.cpp, the plugin's by pjrt/cuda.c: the memory is the
+host's, the kernels and the programs are the CPU's, and both write down what they are asked about streams.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import torch_pjrt.plugins
+from tests import fresh
+from tests.plugin_library import plugin_library
+
+ROOT = Path(__file__).parents[1]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# A library with the CUDA half of PyTorch is there before torch is, as libtorch_cuda is; our package comes after torch.
+BEFORE = "import ctypes\nctypes.CDLL({!r})\n"
+START = """
+import os
+import torch
+torch.cuda._lazy_init = lambda: None
+torch.cuda.device_count = lambda: 1
+import torch_pjrt
+
+def log():
+    with open(os.environ["EMULATED_CUDA_LOG"], "r+") as file:
+        lines = file.read().split("\\n")[:-1]
+        file.truncate(0)
+    return lines
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
+    folder = tmp_path_factory.mktemp("cuda")
+    plugin = plugin_library(ROOT / "tests/pjrt/cuda.c", folder / "plugin_cpu.so", f"-I{Path(host).parent / 'include'}")
+    home = Path(torch.__file__).parent
+    headers = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
+    libraries = [f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10", "-lstdc++"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    library = folder / "emulated_cuda.so"
+    plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", abi, *headers, *libraries)
+    (folder / "log").touch()
+    return {
+        "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
+        "TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0",
+        "PYTHONPATH": str(ROOT), "TORCH_PJRT_STRICT": "1",
+        "TORCH_PJRT_KERNELS": "0",  # there is no cuDNN
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def beside_cuda(environment: dict[str, str]) -> Iterator[fresh.Server]:
+    server = fresh.Server(BEFORE.format(environment["EMULATED_CUDA"]))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def run(beside_cuda: fresh.Server, environment: dict[str, str], tmp_path: Path) -> Run:
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("PyTorch has CUDA of its own, and beside it none can be emulated")
+
+    def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        job = fresh.Job(START + textwrap.dedent(program), (), environment | variables, str(tmp_path / "program.py"))
+        (tmp_path / "program.py").write_text(job.source)
+        [result] = beside_cuda.ends(job)
+        assert result.returncode == 0, result.stderr
+        return result
+
+    return run
