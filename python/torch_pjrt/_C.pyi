@@ -10,6 +10,7 @@ import typing
 
 import torch
 import torch._C._distributed_c10d
+import torch.distributed.distributed_c10d
 
 __all__: list[str] = [
     "BareProgram",
@@ -33,7 +34,9 @@ __all__: list[str] = [
     "add_kernel",
     "asked_composites",
     "attribute",
+    "backend_of_processes",
     "begin_optimizer_step",
+    "begin_processes",
     "begin_world",
     "borrow",
     "complete_world_backend",
@@ -449,7 +452,21 @@ def attribute(value: list[int]) -> str: ...
 def attribute(value: list[float]) -> str: ...
 @typing.overload
 def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
+def backend_of_processes(
+    ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], host: torch._C._distributed_c10d.Backend
+) -> torch._C._distributed_c10d.Backend: ...
 def begin_optimizer_step(arg0: bool) -> None: ...
+def begin_processes(
+    store: torch.distributed.distributed_c10d.Store,
+    rank: typing.SupportsInt | typing.SupportsIndex,
+    size: typing.SupportsInt | typing.SupportsIndex,
+    local_rank: typing.SupportsInt | typing.SupportsIndex,
+    local_size: typing.SupportsInt | typing.SupportsIndex,
+) -> bool:
+    """
+    starts this process's part of a client of several, where the plugin is for GPUs; did it?
+    """
+
 def begin_world(size: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
     makes the first devices a world (Note [World])

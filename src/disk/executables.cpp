@@ -84,7 +84,7 @@ std::string Executables::described(const pjrt::Client& client) {
 
 std::string Executables::key(const pjrt::Client& client, const std::string& stablehlo,
                              const pjrt::CompileOptions& options) {
-  if (!disk_.is_on()) return "";
+  if (!disk_.is_on() || !options.processes.empty()) return "";  // what processes do together they compile together
   std::string text = described(client);
   const std::string serialized = pjrt::serialize(options, client.device_ids(options));
   text += "options " + std::to_string(serialized.size()) + "\n" + serialized;

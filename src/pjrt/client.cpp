@@ -1,6 +1,7 @@
 // Making a client, and making buffers and executables on it.
 #include "pjrt/client.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -35,6 +36,19 @@ PJRT_NamedValue named_value(const std::string& name, const Options::mapped_type&
   return value;
 }
 
+// The one of the host's devices that a process uses, as plugins for GPUs take it.
+PJRT_NamedValue visible_devices(const int64_t& number) {
+  PJRT_NamedValue value{};
+  const std::string_view name = "visible_devices";
+  value.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+  value.name = name.data();
+  value.name_size = name.size();
+  value.type = PJRT_NamedValue_kInt64List;
+  value.int64_array_value = &number;
+  value.value_size = 1;
+  return value;
+}
+
 // Plugins abort at an element type that they don't know, and read through any pointer.
 void check_array(const char* function, const void* data, const BufferType& type) {
   const auto refuse = [&](const std::string& message) { throw Error(ErrorCode::kInvalidArgument, function, message); };
@@ -58,15 +72,28 @@ PJRT_HostBufferSemantics to_pjrt(HostBufferSemantics semantics) {
 
 }  // namespace
 
-std::shared_ptr<Client> Client::create(const Api& api, const Options& options) {
+std::shared_ptr<Client> Client::create(const Api& api, const Options& options) { return create(api, options, nullptr); }
+
+std::shared_ptr<Client> Client::create(const Api& api, Options options, const Node& node) {
+  options["node_id"] = int64_t{node.id};
+  options["num_nodes"] = int64_t{node.count};
+  return create(api, options, &node);
+}
+
+std::shared_ptr<Client> Client::create(const Api& api, const Options& options, const Node* node) {
   std::vector<PJRT_NamedValue> values;
   for (const auto& [name, option] : options) values.push_back(named_value(name, option));
+  if (node != nullptr) values.push_back(visible_devices(node->visible_device));
   watch_forks();
   TPJRT_ARGS(PJRT_Client_Create, args);
   args.create_options = values.data();
   args.num_options = values.size();
 
   std::shared_ptr<Client> client(new Client(api));
+  if (node != nullptr) {
+    client->store_ = node->store;
+    give_callbacks(args, *node->store);
+  }
   TPJRT_CALL(api, PJRT_Client_Create, args);
   client->handle_ = args.client;
 
@@ -86,9 +113,41 @@ std::shared_ptr<Client> Client::create(const Api& api, const Options& options) {
   for (size_t i = 0; i < devices.num_addressable_devices; ++i) {
     client->devices_.push_back(describe(api, devices.addressable_devices[i]));
   }
+  if (node != nullptr) client->find_devices(*node);
   client->memory_ = std::make_unique<MemoryUse[]>(client->devices_.size());
   client->is_host_memory_ = client->ask_is_host_memory();
   return client;
+}
+
+void Client::find_devices(const Node& node) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kFailedPrecondition, "PJRT_Client_Create",
+                "process " + std::to_string(node.id) + " of " + std::to_string(node.count) + " " + what);
+  };
+  if (devices_.size() != 1) {
+    refuse("has " + std::to_string(devices_.size()) + " devices, and takes part with one");
+  }
+  TPJRT_ARGS(PJRT_Client_Devices, all);
+  all.client = handle_;
+  TPJRT_CALL(api_, PJRT_Client_Devices, all);
+  std::vector<Device> devices;
+  for (size_t i = 0; i < all.num_devices; ++i) devices.push_back(describe(api_, all.devices[i]));
+  std::sort(devices.begin(), devices.end(), [](const Device& a, const Device& b) { return a.process < b.process; });
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].process != static_cast<int>(i)) refuse("sees devices that are not one a process");
+    ids_by_process_.push_back(devices[i].id);
+    devices[i].is_ours = devices[i].id == devices_.front().id;
+  }
+  if (devices.size() != static_cast<size_t>(node.count)) {
+    refuse("sees " + std::to_string(devices.size()) + " devices");
+  }
+  const auto first = devices.begin() + node.first_on_host;
+  devices_.assign(first, first + node.on_host);
+}
+
+size_t Client::own_device() const {
+  const auto own = std::find_if(devices_.begin(), devices_.end(), [](const Device& device) { return device.is_ours; });
+  return static_cast<size_t>(own - devices_.begin());
 }
 
 Client::~Client() {
@@ -102,12 +161,20 @@ std::map<std::string, int64_t> Client::memory_stats(size_t device_index) const {
   return device_memory_stats(api_, devices_.at(device_index).handle);
 }
 
+const Device& Client::own(size_t device_index) const {
+  const Device& device = devices_.at(device_index);
+  if (device.is_ours) return device;
+  throw Error(ErrorCode::kInvalidArgument, "device " + std::to_string(device_index),
+              "it is process " + std::to_string(device.process) + "'s, and this process has device " +
+                  std::to_string(own_device()) + " alone");
+}
+
 bool Client::ask_is_host_memory() {
   const bool can_point =
       api_.has(&PJRT_Api::PJRT_Buffer_UnsafePointer) || api_.has(&PJRT_Api::PJRT_Buffer_OpaqueDeviceMemoryDataPointer);
   if (devices_.empty() || !can_point || !api_.has(&PJRT_Api::PJRT_Buffer_IsOnCpu)) return false;
   const float zero = 0;
-  const auto buffer = buffer_from_host(&zero, PJRT_Buffer_Type_F32, {}, HostBufferSemantics::kCopy, 0, {});
+  const auto buffer = buffer_from_host(&zero, PJRT_Buffer_Type_F32, {}, HostBufferSemantics::kCopy, own_device(), {});
   TPJRT_ARGS(PJRT_Buffer_IsOnCpu, args);
   args.buffer = buffer->handle();
   TPJRT_CALL(api_, PJRT_Buffer_IsOnCpu, args);
@@ -134,7 +201,7 @@ std::pair<PJRT_Buffer*, Event> Client::hand_over(const void* data, const BufferT
   args.num_dims = type.dims.size();
   args.host_buffer_semantics = to_pjrt(semantics);
   check_array("PJRT_Client_BufferFromHostBuffer", data, type);
-  args.device = devices_.at(device_index).handle;
+  args.device = own(device_index).handle;
   TPJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args);
   handed_over_.fetch_add(1, std::memory_order_relaxed);
   return {args.buffer, Event(api_, args.done_with_host_buffer)};
@@ -201,8 +268,10 @@ std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::sha
 
 std::vector<int> Client::device_ids(const CompileOptions& options) const {
   std::vector<int> ids;
+  for (const int process : options.processes) ids.push_back(ids_by_process_.at(static_cast<size_t>(process)));
+  if (!ids.empty()) return ids;
   for (int i = 0; i < options.replicas; ++i) {
-    ids.push_back(devices_.at(static_cast<size_t>(options.device_ordinal + i)).id);
+    ids.push_back(own(static_cast<size_t>(options.device_ordinal + i)).id);
   }
   return ids;
 }

@@ -21,6 +21,7 @@
 #include "pjrt/buffer.h"
 #include "pjrt/device.h"
 #include "pjrt/executable.h"
+#include "pjrt/key_values.h"
 #include "pjrt/memory.h"
 #include "pjrt/stream.h"
 
@@ -39,6 +40,9 @@ class Client : public std::enable_shared_from_this<Client> {
   // `options` are the plugin's own, for example {"memory_fraction", 0.5} on a GPU and {"cpu_device_count", 1} (an
   // int64_t) on the CPU, which has 4 devices otherwise. An unknown one is ignored or an Error, as the plugin likes.
   static std::shared_ptr<Client> create(const Api& api, const Options& options = {});
+  // One process's part of a client that several have together, each with one device. Waits for the others, by the plugin's own
+  // time limit. Throws Error also where it shows several devices.
+  static std::shared_ptr<Client> create(const Api& api, Options options, const Node& node);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -47,8 +51,12 @@ class Client : public std::enable_shared_from_this<Client> {
   PJRT_Client* handle() const { return handle_; }
   const std::string& platform_name() const { return platform_name_; }  // "cpu", "cuda"
   const std::string& platform_version() const { return platform_version_; }
-  // Those this process can use. device_index and device_ordinal everywhere in this room are indices into it.
+  // Those this process can use, and in their places those of the host's other processes (Device::is_ours). device_index and device_ordinal everywhere in this room are indices into it.
   const std::vector<Device>& devices() const { return devices_; }
+  // The first of its own.
+  size_t own_device() const;
+  // Has it devices in other processes, too?
+  bool spans_processes() const { return !ids_by_process_.empty(); }
   // What the buffers on this device hold.
   MemoryUse& memory(size_t device_index) const { return memory_[device_index]; }
   // What the plugin tells of this device's memory; see device_memory_stats.
@@ -100,6 +108,9 @@ class Client : public std::enable_shared_from_this<Client> {
 
  private:
   explicit Client(const Api& api) : api_(api) {}
+  static std::shared_ptr<Client> create(const Api& api, const Options& options, const Node* node);
+  // Of all processes: those of this host are devices_.
+  void find_devices(const Node& node);
   friend class Buffer;
   // A buffer over this memory, and what is over when the memory isn't used any more.
   std::pair<PJRT_Buffer*, Event> hand_over(const void* data, const BufferType& type, size_t device_index,
@@ -107,6 +118,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::string serialized_options(const CompileOptions& options) const;
   // What `call` makes of serialized options: without the hints that the plugin turns out not to know.
   void with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call);
+  // Throws Error where it is another process's.
+  const Device& own(size_t device_index) const;
   // Finds out by asking a small buffer.
   bool ask_is_host_memory();
 
@@ -115,6 +128,8 @@ class Client : public std::enable_shared_from_this<Client> {
   std::string platform_name_;
   std::string platform_version_;
   std::vector<Device> devices_;
+  std::shared_ptr<KeyValueStore> store_;  // of several processes
+  std::vector<int> ids_by_process_;
   std::unique_ptr<MemoryUse[]> memory_;  // by device
   bool is_host_memory_ = false;
   mutable std::atomic<uint64_t> handed_over_{0};

@@ -17,6 +17,11 @@ Device describe(const Api& api, PJRT_Device* handle) {
   TPJRT_CALL(api, PJRT_DeviceDescription_Id, id);
   device.id = id.id;
 
+  TPJRT_ARGS(PJRT_DeviceDescription_ProcessIndex, process);
+  process.device_description = described;
+  api.call_noexcept(&PJRT_Api::PJRT_DeviceDescription_ProcessIndex, process);
+  device.process = process.process_index;
+
   // The rest is for people to read: a plugin that lacks it is still usable.
   TPJRT_ARGS(PJRT_Device_LocalHardwareId, local);
   local.device = handle;

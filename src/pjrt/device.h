@@ -13,6 +13,8 @@ namespace tpjrt::pjrt {
 struct Device {
   PJRT_Device* handle = nullptr;
   int id = 0;                  // unique among all devices of the platform, other hosts' included
+  int process = 0;             // whose it is (Node::id)
+  bool is_ours = true;         // may this process use it?
   int local_hardware_id = -1;  // the platform's own number, such as CUDA's; -1: none
   std::string kind;            // "cpu", "NVIDIA H100 80GB HBM3"
   std::string debug_string;

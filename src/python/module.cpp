@@ -13,6 +13,7 @@
 #include "device/host/host.h"
 #include "device/host/process_group.h"
 #include "device/host/shared_memory.h"
+#include "device/processes/backend.h"
 #include "device/services/counters.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
@@ -30,6 +31,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/program/unfinished.h"
 #include "engine/run/lazy_engine.h"
+#include "engine/session/key_values.h"
 #include "graph/order.h"
 #include "graph/print.h"
 #include "graph/world/world.h"
@@ -170,7 +172,7 @@ PYBIND11_MODULE(_C, m) {
     engine.sync(cells_of(tensors), cause.c_str());
   });
   m.def("host_backend", &device::make_host_backend, py::arg("host"));
-  m.def("host_of", &device::host_of, py::arg("backend"));
+  m.def("host_of", &device::processes::host_of, py::arg("backend"));
   m.def(
       "begin_world",
       [](size_t size) {
@@ -178,6 +180,15 @@ PYBIND11_MODULE(_C, m) {
         device::world::take_functional_collectives();
       },
       py::arg("size"), "makes the first devices a world (Note [World])");
+  m.def(
+      "begin_processes",
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int local_rank, int local_size) {
+        return engine::Session::instance().begin_processes(
+            {rank, size, rank - local_rank, local_size, 0, engine::key_values_in(store)});
+      },
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("local_rank"), py::arg("local_size"),
+      "starts this process's part of a client of several, where the plugin is for GPUs; did it?");
+  m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"));
   m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
   m.def("world_backend", &device::world::make_backend, py::arg("ranks"));
   m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"));

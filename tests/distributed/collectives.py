@@ -160,7 +160,7 @@ def compare(cases: Iterator[tuple[str, Ours]], dtype: torch.dtype, theirs: torch
             assert torch.equal(ours.flatten(), other.flatten()), (name, dtype, ours, other)
 
 
-def main(how: str) -> None:
+def main(how: str, dtypes: tuple[torch.dtype, ...], by_bits: tuple[torch.dtype, ...]) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device("pjrt", rank)
     limit = timedelta(seconds=60)
@@ -177,26 +177,29 @@ def main(how: str) -> None:
     dist.all_gather_object(told, {"rank": rank})
     assert told == [{"rank": each} for each in range(size)]
     dist.barrier()
-    for dtype in GLOOS if how == "pjrt" else (torch.float32,):
+    for dtype in dtypes:
         compare(reductions(rank, size), dtype, dtype, rank, str(device))
         compare(moves(rank, size), dtype, dtype, rank, str(device))
-    if how == "pjrt":
-        for dtype in BY_BITS:
-            compare(moves(rank, size), dtype, torch.uint8, rank, str(device))
+    for dtype in by_bits:
+        compare(moves(rank, size), dtype, torch.uint8, rank, str(device))
     for ranks in ([0, 1], list(range(size))):
         part = dist.new_group(ranks, timeout=limit)
         if rank in ranks:
             x, y = torch.ones(2, device=device), torch.ones(2)
-            before = torch_pjrt.metrics()["collective_bytes"].get("c10d::allreduce_", 0)
+            name = "all_reduce" if torch_pjrt._C.platform_name() == "cuda" else "c10d::allreduce_"
+            before = torch_pjrt.metrics()["collective_bytes"].get(name, 0)
             dist.all_reduce(x, group=part)
-            assert torch_pjrt.metrics()["collective_bytes"]["c10d::allreduce_"] == before + x.nbytes
+            assert torch_pjrt.metrics()["collective_bytes"][name] == before + x.nbytes
             dist.all_reduce(y, group=part)
             assert x.tolist() == y.tolist() == [len(ranks)] * 2
-    print(json.dumps({"backend": dist.get_backend(), "counted": torch_pjrt.metrics()["host_fallbacks"]}))
+    metrics = torch_pjrt.metrics()
+    told_of = {"backend": dist.get_backend(), "counted": metrics["host_fallbacks"], "across": metrics["collectives"]}
+    print(json.dumps(told_of))
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1])
+    way, all_dtypes = sys.argv[1], sys.argv[1] == "pjrt" and "few" not in sys.argv
+    main(way, GLOOS if all_dtypes else GLOOS[:1], BY_BITS if all_dtypes else BY_BITS[:1] if way == "pjrt" else ())

@@ -1,14 +1,16 @@
 """The device among the backends of ``torch.distributed``.
 
 Where ranks are processes, ``"pjrt"`` is gloo by way of the host (``src/device/host/process_group.h``): a plugin for
-CPUs has no collectives between processes. A group of ``"pjrt"``, which is what no backend at all means, takes tensors
-on the CPU too, and one of ``"gloo"`` or ``"fake"`` takes the device's.
+CPUs has no collectives between processes. One for GPUs has (``src/device/processes/backend.h``): its client is made
+when the first group is, as all processes have to begin together. A group of ``"pjrt"``, which is what no backend at all
+means, takes tensors on the CPU too, and one of ``"gloo"`` or ``"fake"`` takes the device's.
 """
 
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
+import os
+import warnings
 from typing import Any
 
 import torch
@@ -16,15 +18,46 @@ import torch
 from torch_pjrt import _C
 
 
-def _of_processes(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+def _place_on_host(rank: int, size: int) -> tuple[int, int]:
+    """Which of how many processes on this host it is, as torchrun tells: the only one, where that doesn't fit."""
+    local, here = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    first = rank - local
+    return (local, here) if 0 <= local < here and 0 <= first <= size - here else (0, 1)
+
+
+def _begin_processes(store: Any, rank: int, size: int) -> None:
+    """Where the plugin is for GPUs, all processes' clients are one. Raises RuntimeError where it can't start."""
+    local, here = _place_on_host(rank, size)
+    _of_gpus[:] = [size > 1 and _C.begin_processes(store, rank, size, local, here)]
+    if _of_gpus[0]:
+        _C.set_device(local)  # the only one that the process may use
+    elif size > 1 and _C.is_initialized() and _C.platform_name() in ("cuda", "rocm"):
+        warnings.warn(
+            "init_process_group('pjrt'): the device was used before, and so its client knows no other processes: "
+            "collectives go by way of the host. Call init_process_group first in the program",
+            stacklevel=2,
+        )
+
+
+_of_gpus: list[bool] = []  # of the default group: is the client one of several processes?
+
+
+def _of_processes(options: Any, _backend_options: Any) -> Any:
     """The backend ``"pjrt"`` of a group whose ranks are processes."""
     from torch.distributed import ProcessGroupGloo, is_gloo_available
+
+    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
 
     if not is_gloo_available():
         raise NotImplementedError(
             "collectives between processes on device 'pjrt' are gloo's, which this build of PyTorch doesn't have"
         )
-    return _C.host_backend(ProcessGroupGloo(store, rank, size, timeout))
+    ranks = list(options.global_ranks_in_group)
+    if not ranks:  # the default group
+        _begin_processes(store, rank, size)
+        ranks = list(range(size))
+    host = ProcessGroupGloo(store, rank, size, timeout)
+    return _C.backend_of_processes(ranks, host) if _of_gpus[0] else _C.host_backend(host)
 
 
 def _serve(group: Any) -> None:
@@ -92,6 +125,6 @@ def _refuse_captured_ddp() -> None:
 
 def install() -> None:
     if torch.distributed.is_available():
-        torch.distributed.Backend.register_backend("pjrt", _of_processes, devices=["pjrt"])
+        torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
         _serve_new_groups()
         _refuse_captured_ddp()

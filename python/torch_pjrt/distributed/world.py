@@ -63,7 +63,7 @@ def begin(world_size: int) -> None:
     _groups[-1].ask(tuple(range(world_size)))
     plugin = distributed_c10d.Backend._plugins["PJRT"]
     if plugin.creator_fn is not _create:
-        distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create)
+        distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create, extended_api=False)
         checkpoints.install()
         context.install()
         data_parallel.install()

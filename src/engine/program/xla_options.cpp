@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <string_view>
 
@@ -41,6 +42,9 @@ pjrt::Options options_in(const char* variable) {
 }  // namespace
 
 bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
+bool is_gpu_plugin(const PluginChoice& plugin) {
+  return plugin.path.find("cuda") != std::string::npos || plugin.path.find("rocm") != std::string::npos;
+}
 
 namespace {
 
@@ -62,9 +66,22 @@ pjrt::Options client_options(const PluginChoice& plugin) {
     options.try_emplace("cpu_device_count", cpu_device_count());
   }
   // CUDA's plugin takes three quarters of the GPU's memory at once. Where PyTorch uses that GPU too, it takes what it needs.
-  const bool is_gpu = plugin.path.find("cuda") != std::string::npos || plugin.path.find("rocm") != std::string::npos;
-  if (is_gpu && device::has_other_accelerator()) options.try_emplace("preallocate", false);
+  if (is_gpu_plugin(plugin) && device::has_other_accelerator()) options.try_emplace("preallocate", false);
   return options;
+}
+
+int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node) {
+  const auto given = options.extract("visible_devices");
+  if (!given.empty()) {
+    const auto* number = std::get_if<int64_t>(&given.mapped());
+    TORCH_CHECK_VALUE(number, "TORCH_PJRT_CLIENT_OPTIONS: visible_devices is one number, of the process's own device");
+    return *number;
+  }
+  for (const char* variable : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    const char* visible = std::getenv(variable);  // a launcher's, which shows each process its own
+    if (visible && *visible && !std::strchr(visible, ',')) return 0;
+  }
+  return node.number_on_host();
 }
 
 bool is_cpu(const pjrt::Client& client) { return client.platform_name() == "cpu"; }
@@ -85,7 +102,7 @@ std::string passes_left_out(std::string passes) {
 
 }  // namespace
 
-pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits) {
+pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits, bool spans_processes) {
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
   const bool on_cpu = ops::is_cpu(target);
@@ -100,6 +117,11 @@ pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Tra
   // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
   if (on_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
   options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};  // of speed alone
+  // XLA would have the processes share the search for kernels, and wait for those that compile another program, or none.
+  if (target == ops::Target::kAny && spans_processes) {
+    options.overrides["xla_gpu_shard_autotuning"] = false;
+    options.hints.insert("xla_gpu_shard_autotuning");
+  }
   for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) {
     options.overrides[name] = value;
     options.hints.erase(name);

@@ -14,6 +14,7 @@ struct PluginChoice {
 };
 
 bool is_cpu_plugin(const PluginChoice& plugin);
+bool is_gpu_plugin(const PluginChoice& plugin);
 pjrt::Options client_options(const PluginChoice& plugin);
 
 bool is_cpu(const pjrt::Client& client);
@@ -22,6 +23,11 @@ struct Traits {         // of a program, which XLA:CPU is told of
   bool small = false;   // no kernel of it is worth several threads
   bool writes = false;  // it mostly writes into tensors
 };
-pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits);
+// `spans_processes`: of the client (Client::spans_processes).
+pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits,
+                                     bool spans_processes = false);
+// Of a client that several processes have together: which of the host's GPUs is this one's. Taken out of the options, where they
+// say it.
+int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node);
 
 }  // namespace tpjrt::engine

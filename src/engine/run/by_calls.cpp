@@ -20,14 +20,25 @@
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/identity.h"
 #include "graph/tape/parts.h"
+#include "graph/world/collective.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
 
 using graph::Node;
 
+namespace {
+
+bool has_collectives(const graph::Walk& walk) {
+  return std::any_of(walk.nodes.begin(), walk.nodes.end(),
+                     [](const Node* node) { return graph::collective(*node->signature).has_value(); });
+}
+
+}  // namespace
+
 std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
   if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return std::nullopt;
+  if (session_.client().spans_processes() && has_collectives(walk)) return std::nullopt;
   const CallsBy by = calls_by();
   if (is_bookkeeping(walk)) return by;
   if (at::globalContext().deterministicAlgorithms()) return std::nullopt;

@@ -46,7 +46,6 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
       }
       for (pjrt::Event& event : done) session.enqueue(0, std::move(event), program.largest);
       session.started_in_world();
-      if (!program.collectives.empty()) session.metrics.count(program.collectives);
     } else if (until == Until::kReady) {
       executable.execute_and_wait(launch.arguments, launch.kept, launch.results);
     } else {
@@ -59,6 +58,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     throw_failure(program, error, consequence);
   }
   if (program.requirements) session.requirements.started(program.requirements, launch.results.back(), launch.run);
+  if (!program.collectives.empty()) session.metrics.count(program.collectives);
   session.metrics.executions++;
   session.metrics.nodes_executed += program.num_calls;
 }

@@ -13,6 +13,7 @@
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "graph/print.h"
+#include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "hlo/builder.h"
 #include "kernels/claiming.h"
@@ -58,15 +59,12 @@ void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex 
 }
 
 Collectives collectives_of(const graph::Walk& walk) {
-  constexpr std::string_view kOurs = "pjrt_world::";
   Collectives collectives;
   for (const Node* node : walk.nodes) {
     const graph::Signature& signature = *node->signature;
-    if (!signature.name.starts_with(kOurs) || signature.name == "pjrt_world::per_rank" ||
-        signature.name == "pjrt_world::promised_equal") {
-      continue;
-    }
-    Collective& counted = collectives[signature.name.substr(kOurs.size())];
+    const std::optional<std::string_view> op = graph::collective(signature);
+    if (!op) continue;
+    Collective& counted = collectives[std::string(*op)];
     counted.calls++;
     counted.bytes += static_cast<uint64_t>(signature.operands.at(0)->nbytes());
   }
@@ -91,7 +89,9 @@ std::string composite_of_nothing() {
 bool Programs::knows_composites(pjrt::Client& client) {
   if (asked_ == &client) return knows_composites_;
   try {
-    (void)client.compile(composite_of_nothing());
+    pjrt::CompileOptions options;
+    options.device_ordinal = static_cast<int>(client.own_device());
+    (void)client.compile(composite_of_nothing(), options);
     knows_composites_ = true;
   } catch (const pjrt::Error&) {
     knows_composites_ = false;
@@ -126,7 +126,8 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   program.slots = cache_.slots_for(walk);
   cache_.remember(walk);
   pjrt::Client& client = session_.client();
-  const c10::DeviceIndex device = walk.nodes.empty() ? 0 : walk.nodes.back()->signature->device;
+  const auto device = walk.nodes.empty() ? static_cast<c10::DeviceIndex>(client.own_device())
+                                         : static_cast<c10::DeviceIndex>(walk.nodes.back()->signature->device);
   if (!client.is_host_memory()) check_capacity(session_, walk, device);
   EmittedProgram emitted;
   {
@@ -143,9 +144,11 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   }
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
-  if (graph::in_world()) program.collectives = collectives_of(walk);
-  coming->options = compile_options(session_.target(), device, {is_small(walk), writes(walk)});
+  program.collectives = collectives_of(walk);
+  coming->options =
+      compile_options(session_.target(), device, {is_small(walk), writes(walk)}, client.spans_processes());
   coming->options.replicas = static_cast<int>(graph::world_size());
+  coming->options.processes = std::move(emitted.processes);
   coming->text = std::move(emitted.text);
   coming->prepared_ns = now_ns() - start;
   coming->prepared_cpu_ns = process_cpu_ns() - cpu;

@@ -16,7 +16,9 @@ namespace {
 bool compiles_alone(pjrt::Client& client, ops::Target target, const graph::Node& node) {
   const std::string text = emit_alone(*node.signature, node.numbers, target);
   try {
-    (void)client.compile(text);
+    pjrt::CompileOptions options;
+    options.device_ordinal = static_cast<int>(client.own_device());
+    (void)client.compile(text, options);
     return true;
   } catch (const pjrt::Error&) {
     return false;

@@ -23,7 +23,7 @@
 namespace tpjrt::engine {
 namespace {
 
-std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
+std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin, const std::optional<pjrt::Node>& node) {
   // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
@@ -35,7 +35,10 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin) {
     auto& count = options["cpu_device_count"];  // one where nobody said how many
     if (!std::getenv("TORCH_PJRT_CPU_DEVICES") && count == pjrt::Options::mapped_type(int64_t{1})) count = size;
   }
-  return pjrt::Client::create(api, options);
+  if (!node) return pjrt::Client::create(api, options);
+  pjrt::Node own = *node;
+  own.visible_device = own_gpu(options, own);
+  return pjrt::Client::create(api, std::move(options), own);
 }
 
 graph::PrecisionSettings precision_settings_of(const std::string& platform) {
@@ -45,6 +48,7 @@ graph::PrecisionSettings precision_settings_of(const std::string& platform) {
 
 // What is free and what there is in all, where it is known.
 std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client, size_t device) {
+  if (!client.devices().at(device).is_ours) return std::nullopt;
   if (client.is_host_memory()) {
     const pjrt::HostMemory memory = pjrt::host_memory();
     return std::pair(memory.available, memory.total);
@@ -54,6 +58,14 @@ std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client
   if (limit == told.end() || limit->second <= 0) return std::nullopt;
   const int64_t free = std::max<int64_t>(limit->second - told.at("bytes_in_use"), 0);
   return std::pair(static_cast<size_t>(free), static_cast<size_t>(limit->second));
+}
+
+// One for each process that torchrun has started on this host: they begin together, at init_process_group, and choose and count
+// devices before.
+std::optional<c10::DeviceIndex> gpus_of_launcher(const std::vector<PluginChoice>& choices) {
+  const char* on_host = std::getenv("LOCAL_WORLD_SIZE");
+  if (!on_host || !std::getenv("RANK") || choices.empty() || !is_gpu_plugin(choices.front())) return std::nullopt;
+  return static_cast<c10::DeviceIndex>(std::max(1, std::atoi(on_host)));
 }
 
 }  // namespace
@@ -107,7 +119,7 @@ void Session::init(const PluginChoice& plugin) {
     // A forked child starts every graph at once, and so is told at its first call that it can't run any.
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
-    std::shared_ptr<pjrt::Client> client = create_client(plugin);
+    std::shared_ptr<pjrt::Client> client = create_client(plugin, node_);
     queues_.clear();
     capacities_.clear();
     for (size_t i = 0; i < client->devices().size(); ++i) {
@@ -168,7 +180,10 @@ bool Session::freezes_convolutions(c10::ScalarType dtype) {
 }
 
 c10::DeviceIndex Session::device_count() {
-  if (!client_) client();  // a forked child may count
+  if (!client_) {
+    if (const auto told = gpus_of_launcher(plugin_source_())) return *told;
+    client();  // a forked child may count
+  }
   if (graph::in_world()) return 1;
   return static_cast<c10::DeviceIndex>(client_->devices().size());
 }
@@ -225,6 +240,29 @@ void Session::begin_world(size_t size) {
     client_.reset();
     throw;
   }
+}
+
+bool Session::begin_processes(pjrt::Node node) {
+  const std::vector<PluginChoice> choices = plugin_source_();
+  if (choices.empty() || !is_gpu_plugin(client_ ? plugin_ : choices.front())) return false;
+  if (client_) {
+    if (!node_) return false;
+    TORCH_CHECK(node_->id == node.id && node_->count == node.count, "torch.distributed.init_process_group: rank ",
+                node.id, " of ", node.count, ", and the device's client began as rank ", node_->id, " of ",
+                node_->count, ", which it stays; start the processes anew");
+    return true;
+  }
+  node_ = std::move(node);
+  try {
+    init(choices.front());
+  } catch (const std::exception& error) {
+    const std::string place = std::to_string(node_->id) + " of " + std::to_string(node_->count);
+    node_.reset();
+    TORCH_CHECK(false, "torch.distributed.init_process_group: plugin '", choices.front().name,
+                "' could not begin as process ", place, ": ", error.what(),
+                "\nAll processes have to call it; where they have no GPU, set TORCH_PJRT_PLUGIN=xla_cpu_pjrt");
+  }
+  return true;
 }
 
 void Session::await_few_in_world() {

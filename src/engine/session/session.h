@@ -51,6 +51,9 @@ class Session {
   // Makes the first `size` devices a world (Note [World], graph/world/world.h), and starts the client. Throws where it has started
   // without, or the plugin has fewer devices.
   void begin_world(size_t size);
+  // The client is one process's part of a client of several, of a plugin for GPUs, and starts now. False where the plugin is for
+  // others, or the client has started alone. Throws where it can't start, or is part of others.
+  bool begin_processes(pjrt::Node node);
   // Starts the client now, with this plugin. Throws when one is running already from another plugin.
   void init(const PluginChoice& plugin);
   // Null before it is started. A forked child may ask it what needs no plugin.
@@ -120,6 +123,7 @@ class Session {
   PluginChoice plugin_;
   ops::Target target_ = ops::Target::kAny;  // of the client
   std::shared_ptr<pjrt::Client> client_;
+  std::optional<pjrt::Node> node_;
   std::atomic<c10::DeviceIndex> most_devices_ = 0;  // known without a client
   std::atomic<std::optional<ops::Target>> expected_target_;
   std::atomic<bool> start_failed_ = false;

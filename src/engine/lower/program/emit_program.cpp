@@ -8,6 +8,7 @@
 #include "engine/lower/emit_call.h"
 #include "engine/lower/program/overwrites.h"
 #include "graph/errors.h"
+#include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
 
@@ -155,6 +156,19 @@ Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
   return e.concatenate(members, 0);
 }
 
+// Those of its collectives, which are one group's (device/world/processes.h).
+std::vector<int> processes_of(const graph::Walk& walk) {
+  std::vector<int64_t> ranks;
+  if (graph::in_world()) return {};
+  for (const graph::Node* node : walk.nodes) {
+    if (!graph::collective(*node->signature)) continue;
+    std::vector<int64_t> its = graph::ranks_of(*node->signature);
+    TORCH_INTERNAL_ASSERT(ranks.empty() || ranks == its, "one program has collectives of two groups of processes");
+    ranks = std::move(its);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
 Value extremes(Emit& e) {
   Values words;
   for (const ops::Requirement& requirement : e.requirements()) {
@@ -169,7 +183,8 @@ Value extremes(Emit& e) {
 EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& slots, bool with_requirements,
                             ops::Target target, bool knows_composites, Interface interface) {
   Emit e("graph", target);
-  e.set_replicas(static_cast<int64_t>(graph::world_size()));
+  std::vector<int> processes = processes_of(walk);
+  e.set_replicas(static_cast<int64_t>(processes.empty() ? graph::world_size().load() : processes.size()));
   if (auto* claiming = kernels::Claiming::current()) claiming->begin();
   if (!with_requirements) e.without_requirements();
   if (!knows_composites) e.set_composites_as_calls();
@@ -248,7 +263,8 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     results.push_back(keys.next());
   }
   if (!requirements.empty()) results.push_back(extremes(e));
-  return {e.finish(results), draws, std::move(unchanged), std::move(requirements), e.kernel_calls()};
+  return {e.finish(results),    std::move(processes),    draws,
+          std::move(unchanged), std::move(requirements), e.kernel_calls()};
 }
 
 }  // namespace tpjrt::engine

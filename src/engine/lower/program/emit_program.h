@@ -16,6 +16,7 @@ namespace tpjrt::engine {
 
 struct EmittedProgram {
   std::string text;
+  std::vector<int> processes;                    // which run it together; none: it is this one's, or a world's
   bool draws = false;                            // exported: it has a random state
   std::vector<uint32_t> unchanged;               // exported: results that are written over leaves and are these leaves
   std::vector<ProgramRequirement> requirements;  // if any, one more result has their extremes

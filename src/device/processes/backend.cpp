@@ -1,0 +1,195 @@
+// Each collective: what is started before it, and what with it.
+#include "device/processes/backend.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "device/host/process_group.h"
+#include "device/services/engine.h"
+#include "device/services/finished_work.h"
+#include "device/services/modes.h"
+#include "device/tensor/storage.h"
+#include "device/world/backend.h"
+
+namespace tpjrt::device::processes {
+namespace {
+
+using c10d::Backend;
+using c10d::Work;
+using WorkPtr = c10::intrusive_ptr<Work>;
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
+bool are_alike(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& tensor) { return tensor.sizes() == tensors[0].sizes(); });
+}
+
+void start(const Tensors& tensors, const char* cause) {
+  std::vector<graph::Cell*> cells;
+  for (const at::Tensor& tensor : tensors) cells.push_back(&storage_of(tensor)->cell);
+  engine().sync(cells, cause);
+}
+
+// The collectives are those of a world whose ranks are this group's.
+class BackendOfProcesses final : public Backend {
+ public:
+  BackendOfProcesses(const std::vector<int64_t>& ranks, const c10::intrusive_ptr<Backend>& host)
+      : Backend(host->getRank(), host->getSize()), across_(world::make_backend(ranks)), host_(make_host_backend(host)) {
+    world::complete_backend(*across_, {ranks});
+    setGroupUid(host->getGroupUid());
+    setGroupDesc(host->getGroupDesc());
+  }
+
+  const std::string getBackendName() const override { return "pjrt"; }
+  bool supportsCoalescing() const override { return false; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return host_->getBackendOptions(); }
+  void setSequenceNumberForGroup() override { host_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return host_->getSequenceNumberForGroup(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { host_->setTimeout(timeout); }
+  const c10::intrusive_ptr<Backend>& host() const { return host_; }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    return update(tensors, [&](Tensors& all) { across_->broadcast(all, opts); });
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    return update(tensors, [&](Tensors& all) { across_->allreduce(all, opts); });
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
+    return update(tensors, [&](Tensors& all) { across_->allreduce_coalesced(all, opts); });
+  }
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    if (inputs.size() != 1 || !are_alike(outputs.at(0))) return host_->allgather(outputs, inputs, opts);
+    return exchange(outputs[0], inputs, [&](Tensors& to, Tensors& from) {
+      Lists all{to};
+      across_->allgather(all, from, opts);
+    });
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
+    return exchange({output}, {input},
+                    [&](Tensors& to, Tensors& from) { across_->_allgather_base(to[0], from[0], opts); });
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override {
+    return exchange(outputs, inputs,
+                    [&](Tensors& to, Tensors& from) { across_->allgather_into_tensor_coalesced(to, from, opts); });
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    return exchange({output}, {input},
+                    [&](Tensors& to, Tensors& from) { across_->_reduce_scatter_base(to[0], from[0], opts); });
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override {
+    return exchange(outputs, inputs,
+                    [&](Tensors& to, Tensors& from) { across_->reduce_scatter_tensor_coalesced(to, from, opts); });
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
+    if (outputs.size() != 1 || !are_alike(inputs.at(0))) return host_->reduce_scatter(outputs, inputs, opts);
+    return exchange(outputs, inputs[0], [&](Tensors& to, Tensors& from) {
+      Lists all{from};
+      across_->reduce_scatter(to, all, opts);
+    });
+  }
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                        std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
+    // Parts of different sizes on one rank may be of equal ones on another: where sizes are told, all ranks go by the host.
+    if (!output_sizes.empty() || !input_sizes.empty()) {
+      return host_->alltoall_base(output, input, output_sizes, input_sizes, opts);
+    }
+    return exchange({output}, {input}, [&](Tensors& to, Tensors& from) {
+      across_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts);
+    });
+  }
+  // The lists' sizes are each rank's own.
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
+    return host_->alltoall(outputs, inputs, opts);
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override { return host_->reduce(tensors, opts); }
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    return host_->gather(outputs, inputs, opts);
+  }
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) override {
+    return host_->scatter(outputs, inputs, opts);
+  }
+  WorkPtr send(Tensors& tensors, int to, int tag) override { return host_->send(tensors, to, tag); }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override { return host_->recv(tensors, from, tag); }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override { return host_->recvAnysource(tensors, tag); }
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override { return host_->barrier(opts); }
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override {
+    host_->monitoredBarrier(opts, all_ranks);
+  }
+
+ private:
+  // `collective` writes over what it reads.
+  template <class Collective>
+  static WorkPtr update(const Tensors& tensors, const Collective& collective) {
+    check(tensors);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    Tensors all = alone(tensors);
+    start(all, "operands of a collective");
+    collective(all);
+    return given(tensors, all);
+  }
+  template <class Collective>
+  static WorkPtr exchange(const Tensors& outputs, const Tensors& inputs, const Collective& collective) {
+    check(inputs);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    Tensors from = alone(inputs), to;
+    for (const at::Tensor& output : outputs) {
+      to.push_back(is_alone(output) ? output : at::empty(output.sizes(), output.options()));
+    }
+    start(from, "operands of a collective");
+    start(to, "operands of a collective");
+    collective(to, from);
+    return given(outputs, to);
+  }
+
+  static void check(const Tensors& tensors) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!tracing(),
+                                "compile_step, jit and export of collectives between processes; leave the capture "
+                                "out, or capture what lies between them");
+    for (const at::Tensor& tensor : tensors) {
+      TORCH_CHECK(is_pjrt(tensor), "a collective of backend 'pjrt' takes tensors on 'pjrt', and got one on '",
+                  tensor.device(), "'");
+    }
+  }
+
+  // Is the tensor all of its memory, in order? Where a view lies is each rank's own, as a shard in FSDP2's gathered buffer: the
+  // program would not be the others'.
+  static bool is_alone(const at::Tensor& tensor) {
+    return tensor.is_contiguous() && tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes() &&
+           !tensor.is_conj() && !tensor.is_neg();
+  }
+  static Tensors alone(const Tensors& tensors) {
+    Tensors all;
+    for (const at::Tensor& tensor : tensors) {
+      all.push_back(is_alone(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous));
+    }
+    return all;
+  }
+  static WorkPtr given(const Tensors& tensors, const Tensors& all) {
+    start(all, "collective");
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].is_same(all[i])) tensors[i].copy_(all[i]);
+    }
+    return finished_work(tensors);
+  }
+
+  c10::intrusive_ptr<Backend> across_, host_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<Backend> make_backend(const std::vector<int64_t>& ranks, c10::intrusive_ptr<Backend> host) {
+  return c10::make_intrusive<BackendOfProcesses>(ranks, std::move(host));
+}
+
+c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) {
+  const auto* ours = dynamic_cast<const BackendOfProcesses*>(backend.get());
+  return device::host_of(ours ? ours->host() : backend);
+}
+
+}  // namespace tpjrt::device::processes

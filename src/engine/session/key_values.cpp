@@ -1,0 +1,54 @@
+// Waiting without the store's own wait, which others would wait behind.
+#include "engine/session/key_values.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "pjrt/api/error.h"
+
+namespace tpjrt::engine {
+namespace {
+
+class Stored final : public pjrt::KeyValueStore {
+ public:
+  explicit Stored(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  void put(const std::string& key, const std::string& value) override { store_->set(named(key), value); }
+
+  std::optional<std::string> try_get(const std::string& key) override {
+    const std::string name = named(key);
+    if (!store_->check({name})) return std::nullopt;
+    const std::vector<uint8_t> bytes = store_->get(name);
+    return std::string(bytes.begin(), bytes.end());
+  }
+
+  // A store has one connection, which a wait holds: another thread's put, which somebody may wait for, would come too late.
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    using std::chrono::steady_clock, std::chrono::milliseconds;
+    const auto end = steady_clock::now() + timeout;
+    for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds{50})) {
+      if (auto value = try_get(key)) return *value;
+      if (steady_clock::now() >= end) {
+        throw pjrt::Error(pjrt::ErrorCode::kDeadlineExceeded, "key-value store",
+                          "no process has put '" + key + "' within " + std::to_string(timeout.count()) + " ms");
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+ private:
+  static std::string named(const std::string& key) { return "pjrt/" + key; }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+}  // namespace
+
+std::shared_ptr<pjrt::KeyValueStore> key_values_in(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<Stored>(std::move(store));
+}
+
+}  // namespace tpjrt::engine

@@ -1,0 +1,84 @@
+"""Run as each of two processes on tests/pjrt/ranks.c: what a client of several processes is to its program. Prints a
+JSON of what was checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_pjrt
+
+RANK = int(os.environ["RANK"])
+OTHER = 1 - RANK
+
+
+def together() -> None:
+    assert torch.pjrt.device_count() == 2  # the host's, before there is a client
+    dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
+    assert torch.pjrt.device_count() == 2
+    x = torch.full((3,), RANK + 1.0, device="pjrt")
+    assert x.device.index == RANK  # the only one there is for this process
+    with pytest.raises(RuntimeError, match=rf"it is process {OTHER}'s, and this process has device {RANK} alone"):
+        torch.ones(2, device=f"pjrt:{OTHER}").tolist()
+    torch_pjrt.reset_metrics()
+    y = x.clone()
+    for step in range(3):
+        y = y * 2
+        dist.all_reduce(y)
+        y = y - step
+        if step % 2 == RANK:
+            y.tolist()  # each rank reads when it likes: collectives are programs of their own
+    z = x.exp()
+    pair = dist.new_group([1, 0])
+    dist.all_reduce(z, group=pair)
+    assert y.tolist() == [90.0] * 3, y
+    torch.testing.assert_close(z.cpu(), torch.full((3,), 1.0).exp() + torch.full((3,), 2.0).exp())
+    metrics = torch_pjrt.metrics()
+    assert metrics["collectives"] == {"all_reduce": 4}, metrics["collectives"]
+    assert metrics["collective_bytes"] == {"all_reduce": 48}
+    assert metrics["host_fallbacks"] == {}
+    with pytest.raises(torch_pjrt.CaptureError, match="collectives between processes"):
+        torch_pjrt.jit(lambda t: dist.all_reduce(t), [x])
+    dist.barrier()
+
+
+def late() -> None:
+    """A client that has begun alone stays so."""
+    torch.ones(2, device="pjrt").tolist()
+    with pytest.warns(UserWarning, match=r"the device was used before.*Call init_process_group first"):
+        dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
+    x = torch.full((2,), RANK + 1.0, device="pjrt")
+    dist.all_reduce(x)
+    assert x.tolist() == [3.0, 3.0]
+    assert torch_pjrt.metrics()["host_fallbacks"] == {"c10d::allreduce_": 1}
+    dist.barrier()
+
+
+def missing() -> None:
+    """The plugin's own time limit, and the store's own words."""
+    if RANK == 1:
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, is_master=False)
+        # Until the other process, whose store it is, is over.
+        with pytest.raises(RuntimeError, match=r"recv|lost|reset"):
+            store.get("over")
+        return
+    words = (
+        r"plugin 'xla_cuda_ranks' could not begin as process 0 of 2:.*DEADLINE_EXCEEDED.*no process has put 'device:1' "
+        r"within 200 ms.*All processes have to call it.*TORCH_PJRT_PLUGIN=xla_cpu_pjrt"
+    )
+    with pytest.raises(RuntimeError, match=f"(?s){words}"):
+        dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for case in sys.argv[1:]:
+        globals()[case]()
+    print(json.dumps(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""Ranks that are processes of a plugin for GPUs, whose clients are one. tests/pjrt/ranks.c passes for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import torch_pjrt.plugins
+from tests import fresh, ranks
+from tests.plugin_library import plugin_library
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.host_memory  # of the plugin behind the one that passes for CUDA's
+QUICK = {"TORCH_PJRT_XLA_OPTIONS": "xla_backend_optimization_level=0"}
+ON_HOST = {"c10d::reduce_", "c10d::alltoall_base_", "c10d::scatter_", "c10d::gather_", "c10d::send", "c10d::recv_"}
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which a process takes part with one of them."""
+    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
+    library = tmp_path_factory.mktemp("gpus") / "xla_cuda_ranks.so"
+    plugin = plugin_library(HERE.parent / "pjrt/ranks.c", library, f"-I{Path(host).parent / 'include'}")
+    return {"TORCH_PJRT_PLUGIN": str(plugin), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0", **QUICK}
+
+
+def test_collectives(server: fresh.Server, gpus: dict[str, str]) -> None:
+    """Their results are gloo's of the CPU, bit by bit, and they are programs: what names single ranks alone goes by
+    the host. The plugin that they run on raises where a client isn't given its place among the others, or a store."""
+    for told in ranks.run(server, HERE / "collectives.py", 4, "pjrt", "few", **gpus):
+        assert told["backend"] == "pjrt"
+        assert set(told["counted"]) == ON_HOST
+        assert set(told["across"]) >= {"all_reduce", "all_gather", "reduce_scatter", "broadcast"}
+
+
+def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) -> None:
+    """Parameters are those of whole batches on the CPU, and no collective went by the host."""
+    ways = ["FSDP2", "tensor parallel compiled"]
+    for told in ranks.run(server, HERE / "training.py", 2, tmp_path, *ways, **gpus):
+        assert {way: set(counted) for way, counted in told.items()} == {way: {"syncs"} for way in ways}
+
+
+@pytest.mark.parametrize("case", ["together", "late", "missing"])
+def test_clients(server: fresh.Server, gpus: dict[str, str], case: str) -> None:
+    limit = "200" if case == "missing" else "60000"
+    assert ranks.run(server, HERE / "gpus.py", 2, case, TORCH_PJRT_TEST_TIMEOUT=limit, **gpus) == [[case]] * 2
