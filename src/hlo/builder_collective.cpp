@@ -18,15 +18,21 @@ std::string groups_text(std::string_view op, const Builder::Groups& groups) {
 
 int64_t size_of(const Builder::Groups& groups) { return static_cast<int64_t>(groups[0].size()); }
 
+// The region of a reduction among replicas: what `op` makes of two of their elements.
+template <class Impl>
+std::string joining(Builder& b, Impl& impl, std::string_view reduction, std::string_view op, ElementType element) {
+  const Type scalar{element, {}};
+  return impl.region(
+      reduction, {scalar, scalar}, [&](const Values& pair) { return Values{b.binary(op, pair[0], pair[1])}; },
+      std::vector<Type>{scalar});
+}
+
 }  // namespace
 
 Value Builder::replica_id() { return impl_->emit("stablehlo.replica_id : tensor<ui32>", {ElementType::kU32, {}}); }
 
 Value Builder::all_reduce(std::string_view op, const Value& x, const Groups& groups) {
-  const Type scalar{x.element(), {}};
-  const std::string body = impl_->region(
-      "all_reduce", {scalar, scalar}, [&](const Values& a) { return Values{binary(op, a[0], a[1])}; },
-      std::vector<Type>{scalar});
+  const std::string body = joining(*this, *impl_, "all_reduce", op, x.element());
   return impl_->emit(cat("\"stablehlo.all_reduce\"(", impl_->use("all_reduce", x), ") (", body, ") {",
                          groups_text("all_reduce", groups), "} : ", signature({x}, {x.type})),
                      x.type);
@@ -58,12 +64,9 @@ Value Builder::reduce_scatter(std::string_view op, const Value& x, int64_t dimen
   const std::string rows = groups_text("reduce_scatter", groups);
   check(x.dim(dimension) % size_of(groups) == 0, "reduce_scatter", "dimension of size ", x.dim(dimension), " in ",
         size_of(groups), " parts");
-  const Type scalar{x.element(), {}};
   Type result = x.type;
   result.dims[static_cast<size_t>(dimension)] /= size_of(groups);
-  const std::string body = impl_->region(
-      "reduce_scatter", {scalar, scalar}, [&](const Values& a) { return Values{binary(op, a[0], a[1])}; },
-      std::vector<Type>{scalar});
+  const std::string body = joining(*this, *impl_, "reduce_scatter", op, x.element());
   return impl_->emit(cat("\"stablehlo.reduce_scatter\"(", impl_->use("reduce_scatter", x), ") (", body,
                          ") {scatter_dimension = ", dimension, " : i64, ", rows, "} : ", signature({x}, {result})),
                      result);

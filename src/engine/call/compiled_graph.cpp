@@ -39,8 +39,11 @@ void CompiledGraph::ready(CallState& call) {
 void CompiledGraph::bind(CallState& call) {
   for (const auto& bound : bound_) {
     const pjrt::Buffer& buffer = bound->bind(call);
-    launch_.arguments.push_back(buffer.handle());
-    if (flow_) launch_.in_world.push_back(&buffer);
+    if (flow_) {
+      launch_.in_world.push_back(&buffer);
+    } else {
+      launch_.arguments.push_back(buffer.handle());
+    }
   }
   returned_->bind(call);
   for (BoundPack& pack : packs_) {
@@ -49,10 +52,12 @@ void CompiledGraph::bind(CallState& call) {
   }
   keys_->draw(numbers_);
   if (!keys_->empty() || !packed_.made()) packed_.make(call.client, *program_, numbers_);
-  packed_.append_to(launch_.arguments);
-  if (!flow_) return;
-  packed_.append_to(launch_.in_world);
-  agree(call);
+  if (flow_) {
+    packed_.append_to(launch_.in_world);
+    agree(call);
+  } else {
+    packed_.append_to(launch_.arguments);
+  }
 }
 
 void CompiledGraph::agree(CallState& call) {

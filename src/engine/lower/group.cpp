@@ -9,6 +9,7 @@
 #include "device/tensor/access.h"
 #include "device/tensor/storage.h"
 #include "engine/lower/emit_composite.h"
+#include "graph/world/collective.h"
 #include "hlo/attribute.h"
 
 namespace tpjrt::engine {
@@ -94,7 +95,7 @@ void Group::end() {
 }
 
 bool crosses_ranks(const graph::Signature& signature) {
-  if (signature.name.starts_with("pjrt_world::")) return true;
+  if (graph::world_op(signature)) return true;
   return signature.name == "pjrt::composite" && lowering_of(signature).group->crosses_ranks;
 }
 

@@ -3,24 +3,30 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <string_view>
 
 #include "engine/lower/group.h"
 #include "engine/memory/device_data.h"
+#include "graph/world/collective.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
 namespace {
 
+using graph::constant;
 using graph::Node;
 
-const c10::IValue& constant(const graph::Signature& signature, std::string_view name) {
-  for (const graph::Parameter& parameter : signature.parameters) {
-    if (parameter.name == name) return parameter.constant;
-  }
-  TORCH_INTERNAL_ASSERT(false, signature.name, " has no argument ", name);
+// One of equal classes, for the life of the process: they are compared by their pointers, and few.
+Agreement interned(Classes classes) {
+  static std::mutex lock;
+  static auto* known = new std::map<Classes, Agreement>;
+  const std::lock_guard guard(lock);
+  Agreement& found = (*known)[classes];
+  if (!found) found = std::make_shared<const Classes>(std::move(classes));
+  return found;
 }
 
 // Numbers the classes of ranks by what tells them apart; null, where nothing does.
@@ -31,7 +37,7 @@ Agreement numbered(const std::vector<Key>& by_rank) {
   for (const Key& key : by_rank) {
     classes.push_back(numbers.emplace(key, static_cast<uint32_t>(numbers.size())).first->second);
   }
-  return numbers.size() > 1 ? std::make_shared<const Classes>(std::move(classes)) : nullptr;
+  return numbers.size() > 1 ? interned(std::move(classes)) : nullptr;
 }
 
 uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }
@@ -40,7 +46,7 @@ uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? 
 Agreement each_its_own() {
   Classes classes(graph::world_size());
   std::iota(classes.begin(), classes.end(), 0);
-  return std::make_shared<const Classes>(std::move(classes));
+  return interned(std::move(classes));
 }
 
 // Ranks agree where they agree about all of them. A promise is of all ranks: what is parted of what it holds together may be
@@ -62,10 +68,9 @@ Agreement met(const std::vector<Agreement>& operands) {
 }
 
 // What a rank gets of a collective is made of the group's values in their order, and, where each gets its own part, of its place.
-Agreement after_collective(const graph::Signature& signature, const Agreement& input) {
-  const std::vector<int64_t> groups = constant(signature, "groups").toIntVector();
+Agreement after_collective(const graph::Signature& signature, std::string_view op, const Agreement& input) {
+  const std::vector<int64_t> groups = graph::ranks_of(signature);
   const auto size = static_cast<size_t>(constant(signature, "group_size").toInt());
-  const std::string_view op = std::string_view(signature.name).substr(std::string_view("pjrt_world::").size());
   const bool parts = op == "reduce_scatter" || op == "all_to_all";
   std::vector<std::vector<uint32_t>> keys(graph::world_size());
   for (size_t first = 0; first < groups.size(); first += size) {
@@ -85,10 +90,11 @@ Agreement after_collective(const graph::Signature& signature, const Agreement& i
 }
 
 Agreement after(const graph::Signature& signature, const std::vector<Agreement>& operands) {
-  if (!signature.name.starts_with("pjrt_world::")) return crosses_ranks(signature) ? each_its_own() : met(operands);
-  if (signature.name == "pjrt_world::promised_equal") return operands[0] ? promised() : nullptr;
-  if (signature.name == "pjrt_world::per_rank") return numbered(constant(signature, "values").toIntVector());
-  return after_collective(signature, met(operands));
+  const std::optional<std::string_view> op = graph::world_op(signature);
+  if (!op) return crosses_ranks(signature) ? each_its_own() : met(operands);
+  if (*op == "promised_equal") return operands[0] ? promised() : nullptr;
+  if (*op == "per_rank") return numbered(constant(signature, "values").toIntVector());
+  return after_collective(signature, *op, met(operands));
 }
 
 }  // namespace
