@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import warnings
 
@@ -16,8 +15,9 @@ import torch_pjrt
 LATE = 0.3  # seconds; a collective that is not waited for ends later than that
 
 
-def main(file: str, rank: int) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
     group = dist.group.WORLD
     told = {}
 
@@ -67,4 +67,4 @@ def main(file: str, rank: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1], int(sys.argv[2]))
+    main()

@@ -9,12 +9,12 @@ import torch
 from torch._higher_order_ops.print import print as print_in_graph
 
 import torch_pjrt
-from tests.two_processes import told_by_both
+from tests import fresh, ranks
 
 
-def test_collectives(tmp_path: Path) -> None:
+def test_collectives(server: fresh.Server) -> None:
     script = Path(__file__).with_name("collectives.py")
-    for told in told_by_both(script, tmp_path / "store"):
+    for told in ranks.run(server, script, 2):
         assert told["aot_eager"][0] == [3.0, 3.0]
         for found, wanted in zip(told["pjrt"], told["aot_eager"], strict=True):
             assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5)
