@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,24 @@ def test_vocabulary(server: fresh.Server) -> None:
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_replicas_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
     assert run(server, "unread", ranks, TORCH_PJRT_CPU_DEVICES=str(ranks)) == "200"
+
+
+def another_plugin() -> str | None:
+    """The path of a second plugin for CPUs: those in packages are not announced as plugins."""
+    if named := os.environ.get("TORCH_PJRT_TEST_SECOND_PLUGIN"):
+        return named
+    for package in ("lammps_jax_pjrt_cpu", "fastatomstruct_xla_cpu"):
+        spec = importlib.util.find_spec(package)
+        for folder in spec.submodule_search_locations or () if spec else ():
+            return str(next(Path(folder).glob("*.so")))
+    return None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_replicas_of_another_plugin_do_not_wait_for_ever(server: fresh.Server, ranks: int) -> None:
+    """Plugins differ in what they compute products with, and so in how many threads a replica holds."""
+    plugin = another_plugin()
+    if plugin is None:
+        pytest.skip("a second plugin for CPUs is not installed (lammps-jax-pjrt-cpu, or TORCH_PJRT_TEST_SECOND_PLUGIN)")
+    assert run(server, "unread", ranks, TORCH_PJRT_CPU_DEVICES=str(ranks), TORCH_PJRT_PLUGIN=plugin) == "200"
