@@ -166,6 +166,8 @@ Value Builder::complex(const Value& real, const Value& imag) {
 
 Value Builder::convert(const Value& x, ElementType element) {
   if (x.element() == element) return x;
+  // Who multiplies by it sees that it lies transposed (moved_from).
+  if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
   Type result{element, x.dims()};
   Value converted =
       impl_->emit(cat("stablehlo.convert ", impl_->use("convert", x), " : ", signature({x}, {result})), result);

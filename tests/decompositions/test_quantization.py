@@ -107,6 +107,20 @@ def test_float8_products(out: torch.dtype | None, scales: str, biased: bool) -> 
     agree(product, a, b, scale_a, scale_b, bias, expected=expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float8_e4m3fn])
+def test_float8_products_into_a_tensor(dtype: torch.dtype) -> None:
+    a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+    scale, out = torch.rand(1), torch.zeros(16, 16, dtype=dtype, device="pjrt")
+    on_device = [x.to("pjrt") for x in (a, b.t(), scale, scale)]
+    torch_pjrt.reset_metrics()
+    result = torch._scaled_mm(*on_device, out_dtype=dtype, out=out)
+    assert result is out
+    expected = float8_product(a, b.t(), scale, scale, bias=None, scale_result=None, out_dtype=dtype)
+    torch.testing.assert_close(out.cpu().float(), expected.float(), rtol=1e-2, atol=1e-5)
+    assert expected.float().abs().max() > 0.1
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
 @needs_cpu_of_2_12
 def test_scales_of_the_wrong_shape() -> None:
     a, b = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))

@@ -207,6 +207,33 @@ print(any("torch_pjrt.product" in text for text in texts))
 
 
 @with_library
+@with_library
+@pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn, torch.float16], ids=str)
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
+    """torchao's weights of 8 bits; what is converted and then transposed by the program took ten times the product."""
+    x, w = drawn(rows, 1024), (torch.randn(768, 1024) * 20).to(narrow)
+    w[3, 5] = -128
+    product = torch.compile(lambda x, w: x @ w.t().to(x.dtype), backend="pjrt", dynamic=False)
+    close(product(x, w), x @ w.t().to(x.dtype))
+    (call,) = [line for line in programs[-1].splitlines() if CALL in line]
+    assert "b_transposed = true" in call
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
+def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
+    """``_weight_int8pack_mm`` is PyTorch's kernel."""
+    x, w, scales = drawn(5, 1024, dtype=dtype), torch.randint(-128, 128, (768, 1024), dtype=torch.int8), torch.rand(768)
+    x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
+    product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
+    with torch_pjrt.explain() as report:
+        mine = product(x, w, scales.to(dtype))
+    close(mine, torch._weight_int8pack_mm(x, w, scales.to(dtype)))
+    assert [(call.op, call.kernel) for run in report.graphs for call in run.kernels] == [
+        ("aten::_weight_int8pack_mm", "PyTorch's kernel")
+    ]
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

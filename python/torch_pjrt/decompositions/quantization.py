@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,6 +82,15 @@ def baddbmm_out_meta(*args: Tensor, out: Tensor, **options: float) -> Tensor:
     torch._check(
         out.dtype == result.dtype, lambda: f"baddbmm: out must be {result.dtype}, as out_dtype says, not {out.dtype}"
     )
+    return out.resize_(result.shape) if out.shape != result.shape else out
+
+
+@meta("_scaled_mm.out")
+def scaled_mm_out_meta(*args: Any, out: Tensor, **options: Any) -> Tensor:
+    """PyTorch has none."""
+    result: Tensor = torch.ops.aten._scaled_mm.default(*args, **options)
+    if out.dtype != result.dtype:  # the CPU's kernel takes any where no out_dtype is asked for
+        raise NotImplementedError("without out_dtype the product is of out's dtype")
     return out.resize_(result.shape) if out.shape != result.shape else out
 
 

@@ -41,7 +41,7 @@ void add_decomposed_composites(RuleTable& rules) {
 void add_decomposed_by_aten(RuleTable& rules) {
   for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",
                            "aten::grid_sampler_3d_backward", "aten::fractional_max_pool2d_backward",
-                           "aten::fractional_max_pool3d_backward"}) {
+                           "aten::fractional_max_pool3d_backward", "aten::_weight_int8pack_mm"}) {
     rules.add_by_aten(name);
   }
 }
