@@ -31,13 +31,20 @@ def twice(x: torch.Tensor) -> torch.Tensor:
     return x + x
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "twice.cpp").write_text(SOURCE)
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twice")
+    (folder / "twice.cpp").write_text(SOURCE)
     library.run(
-        "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-I", include_folder(), tmp_path / "twice.cpp", "-o",
-        tmp_path / "libtwice.so",
+        "c++", "-std=c++17", "-O0", "-fPIC", "-shared", "-I", include_folder(), folder / "twice.cpp", "-o",
+        folder / "libtwice.so",
     )  # fmt: skip
+    return folder / "libtwice.so"
+
+
+@pytest.fixture
+def folder(compiled: Path, tmp_path: Path) -> Path:
+    shutil.copy(compiled, tmp_path)
     with torch_pjrt.register_kernel("files.twice", library=tmp_path / "libtwice.so", symbol="twice_f32"):
         torch_pjrt.export(lambda x: twice(x) - 1, torch.ones(3)).save(tmp_path / "it.pjrt")
     np.save(tmp_path / "x.npy", np.ones(3, np.float32))
