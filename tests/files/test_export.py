@@ -154,6 +154,7 @@ def test_structures_of_arguments_and_results(tmp_path: Path) -> None:
         ({"x": {0: ("n", [1, 3])}, "y": {0: ("n", [1, 3])}}, {}),
         ({"x": {0: "n"}, "y": {0: "n"}}, {"n": range(1, 4, 2)}),
         ({"x": {-2: "n"}, "y": {0: "n"}}, {"n": [1, 3]}),
+        ({"x": {0: torch.export.Dim("n")}, "y": {0: "n"}}, {"n": [1, 3]}),
     ],
 )
 def test_sizes(tmp_path: Path, dynamic: Any, sizes: Any) -> None:
@@ -173,7 +174,8 @@ def test_sizes(tmp_path: Path, dynamic: Any, sizes: Any) -> None:
 @pytest.mark.parametrize(
     ("dynamic", "sizes", "message"),
     [
-        ({"x": {0: "batch"}}, {}, "no sizes are given for it"),
+        ({"x": {0: "batch"}}, {}, "no sizes are given for it.*XLA's plugins take none of open sizes"),
+        ({"x": {0: torch.export.Dim("batch")}}, {}, "'batch', and no sizes are given for it"),
         ({"z": {0: [1]}}, {}, "there is no argument 'z'; there are 'x'"),
         ({"x": {2: [1]}}, {}, "'x' has 2 dimensions"),
         ({"x": {0: []}}, {}, "give non-negative integers"),

@@ -21,14 +21,17 @@ class Dim:
 
 
 def _named(argument: str, dim: int, given: Any, sizes: Mapping[str, Iterable[int]]) -> tuple[str, list[int]]:
-    if isinstance(given, str):
-        if given not in sizes:
-            raise ValueError(
-                f"dynamic: dimension {dim} of '{argument}' is called '{given}', and no sizes are given for it. A "
-                "program is made for each size, as XLA's plugins take none of open sizes: "
-                f"sizes={{'{given}': range(1, 9)}}, or {{{dim}: ('{given}', [1, 8])}}"
-            )
-        return given, list(sizes[given])
+    if isinstance(given, (str, torch.export.Dim)):
+        name = given if isinstance(given, str) else given.__name__
+        if name in sizes:
+            return name, list(sizes[name])
+        if isinstance(given, torch.export.Dim) and given.max - given.min < MOST_PROGRAMS:
+            return name, list(range(given.min, given.max + 1))
+        raise ValueError(
+            f"dynamic: dimension {dim} of '{argument}' is called '{name}', and no sizes are given for it. A "
+            "program is made for each size, as XLA's plugins take none of open sizes: "
+            f"sizes={{'{name}': range(1, 9)}}, or {{{dim}: ('{name}', [1, 8])}}"
+        )
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
         return given[0], list(given[1])
     if isinstance(given, Iterable):
