@@ -30,6 +30,18 @@ if(EXISTS ${source})  # a source distribution has no measurements
   target_link_libraries(deploy_bench PRIVATE ${program_rooms} Threads::Threads ${CMAKE_DL_LIBS})
 endif()
 
+# Handlers that files name and the runner loads; nothing links it.
+if(TORCH_PJRT_ONEDNN)
+  find_package(dnnl 3 REQUIRED CONFIG)
+  find_package(OpenMP REQUIRED)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/onednn/*.cpp)
+  add_library(torch_pjrt_onednn SHARED ${sources})
+  target_include_directories(torch_pjrt_onednn PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_include_directories(torch_pjrt_onednn SYSTEM PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/python/torch_pjrt/include)
+  target_link_libraries(torch_pjrt_onednn PRIVATE DNNL::dnnl OpenMP::OpenMP_CXX)
+  set_target_properties(torch_pjrt_onednn PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # where oneDNN was found
+endif()
+
 if(TORCH_PJRT_PROGRAM)
   foreach(target torch_pjrt_program torch_pjrt_program_static pjrt-run)
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL OFF)
@@ -38,6 +50,9 @@ if(TORCH_PJRT_PROGRAM)
   include(CMakePackageConfigHelpers)
   set(package ${CMAKE_INSTALL_LIBDIR}/cmake/torch_pjrt)
   install(TARGETS torch_pjrt_program torch_pjrt_program_static pjrt-run EXPORT torch_pjrt)
+  if(TORCH_PJRT_ONEDNN)
+    install(TARGETS torch_pjrt_onednn)
+  endif()
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/torch_pjrt DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(EXPORT torch_pjrt NAMESPACE torch_pjrt:: FILE torch_pjrtTargets.cmake DESTINATION ${package})
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/torch_pjrtConfig.cmake

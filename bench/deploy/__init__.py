@@ -24,9 +24,11 @@ import torch_pjrt
 from measure import Result
 from models.catalogue import case
 from models.language import gpt2
+from torch_pjrt.kernels import onednn
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/program"
+HAS_ONEDNN = (Path(sys.prefix) / "lib/cmake/dnnl/dnnl-config.cmake").exists()  # pip install onednn-devel-cpu-gomp
 ROUNDS = 11
 AOTI = "AOTInductor"
 
@@ -43,8 +45,10 @@ def build() -> Path:
     sh(
         tool("cmake"), "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DTORCH_PJRT_PROGRAM=ON",
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DPython_EXECUTABLE={sys.executable}",
+        f"-DTORCH_PJRT_ONEDNN={'ON' if HAS_ONEDNN else 'OFF'}", f"-DCMAKE_PREFIX_PATH={sys.prefix}",
     )  # fmt: skip
-    sh(tool("cmake"), "--build", BUILD, "--target", "deploy_bench", "pjrt-run")
+    own = ["torch_pjrt_onednn"] if HAS_ONEDNN else []
+    sh(tool("cmake"), "--build", BUILD, "--target", "deploy_bench", "pjrt-run", *own)
     return BUILD / "deploy_bench"
 
 
@@ -116,6 +120,7 @@ def gpt2_decode() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 MODELS = {"resnet18": (resnet18, 1.1), "gpt2": (gpt2_decode, 1.0)}
+CONVOLUTIONS = ("resnet18",)
 
 
 def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator[Result]:
@@ -123,6 +128,11 @@ def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator
     torch.manual_seed(0)
     model, inputs = make()
     torch_pjrt.export(model, inputs).save(folder / f"{name}.pjrt")
+    ways = {"": f"{name}.pjrt"}
+    if name in CONVOLUTIONS and HAS_ONEDNN:
+        with onednn.register(BUILD / "libtorch_pjrt_onednn.so"):
+            torch_pjrt.export(model, inputs, freeze=True).save(folder / f"{name}.frozen.pjrt")
+        ways[", frozen, by oneDNN"] = f"{name}.frozen.pjrt"
     torch.save(inputs, folder / f"{name}.pt")
     with torch.no_grad():
         exported = torch.export.export(model, inputs)
@@ -132,9 +142,10 @@ def beside_others(name: str, bench: Path, folder: Path, plugin: str) -> Iterator
             torch.onnx.export(exported, (), str(folder / f"{name}.onnx"), dynamo=True)
             others.append(("ONNX Runtime", "ort.py", str(folder / f"{name}.onnx")))
     for against, script, path in others:
-        ours = Timed(bench, "time", folder / f"{name}.pjrt", plugin)
-        theirs = Timed(sys.executable, ROOT / "bench/deploy" / script, path, folder / f"{name}.pt")
-        yield in_turns(f"{name}: a call from C++", ours, theirs, target, against)
+        for way, file in ways.items():
+            ours = Timed(bench, "time", folder / file, plugin)
+            theirs = Timed(sys.executable, ROOT / "bench/deploy" / script, path, folder / f"{name}.pt")
+            yield in_turns(f"{name}: a call from C++{way}", ours, theirs, target, against)
 
 
 def call(bench: Path, folder: Path, plugin: str) -> Result:

@@ -158,7 +158,7 @@ class TORCH_PJRT_API Program {
   Tensor state(std::string_view name) const;
   std::map<std::string, Tensor> state() const;
   void set_state(std::string_view name, const Tensor& value) const;
-  // safetensors. `partial`: the file may lack some of the state, which then stays as it is.
+  // safetensors of all state but what was frozen when it was exported, which isn't set either. `partial`: the file may lack some of the state, which then stays as it is.
   void save_state(const std::string& path) const;
   void load_state(const std::string& path, bool partial = false) const;
 

@@ -94,6 +94,8 @@ class Reader {
     if (const Json* aliases = json.find("aliases")) {
       for (const Json& alias : aliases->list("'aliases'")) state.aliases.push_back(alias.string("an alias"));
     }
+    if (const Json* frozen = json.find("frozen")) state.is_frozen = frozen->boolean("'frozen'");
+    if (state.is_frozen && state.described.updated) throw file::Error("frozen state is updated");
     const size_t index = out_.state.size();
     bool is_new = out_.state_index.emplace(state.described.name, index).second;
     for (const std::string& alias : state.aliases) is_new &= out_.state_index.emplace(alias, index).second;

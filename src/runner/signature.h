@@ -63,6 +63,7 @@ struct EntryForm {
 struct StateForm {
   Described described;
   std::vector<std::string> aliases;  // other names of it, as of tied weights
+  bool is_frozen = false;            // kernels may keep what they made of it: it is neither set nor saved
 };
 
 struct KernelForm {

@@ -46,6 +46,12 @@ void State::throw_lost(size_t index) const {
                           "' lost its value in a run that failed: load_state, or open the program again");
 }
 
+void State::check_not_frozen(size_t index) const {
+  if (!signature_.state[index].is_frozen) return;
+  throw torch_pjrt::Error("'" + signature_.state[index].described.name +
+                          "' was frozen when the program was exported, and stays as it is: export the model anew");
+}
+
 void State::let_go_of_deleted() {
   for (auto& buffer : buffers_) {
     if (buffer && buffer->is_deleted()) buffer = nullptr;
@@ -68,6 +74,7 @@ Tensor State::copy(size_t index) const {
 }
 
 void State::set(size_t index, const Tensor& value) {
+  check_not_frozen(index);
   const std::string other = difference(signature_.state[index].described, value.dtype(), value.shape());
   if (!other.empty()) throw torch_pjrt::Error("the value doesn't fit: " + other);
   const auto* bytes = static_cast<const std::byte*>(value.data());
@@ -81,6 +88,7 @@ void State::save(const std::string& path) const {
   file::Tensors tensors;
   std::vector<Tensor> kept;
   for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (signature_.state[i].is_frozen) continue;
     (void)handle(i);
     const Described& form = signature_.state[i].described;
     kept.push_back(on_device(form.dtype, form.shape, buffers_[i]));
@@ -102,10 +110,11 @@ void State::load(const std::string& path, bool partial) {
     if (found == signature_.state_index.end()) fail("the program has nothing named '" + name + "'");
     const std::string other = difference(signature_.state[found->second].described, stored.dtype, stored.shape);
     if (!other.empty()) fail(other);
+    check_not_frozen(found->second);
     loaded[found->second] = upload(stored, nullptr);
   }
   for (size_t i = 0; !partial && i < loaded.size(); ++i) {
-    if (!loaded[i]) {
+    if (!loaded[i] && !signature_.state[i].is_frozen) {
       fail("it has no '" + signature_.state[i].described.name + "' (partial=true leaves what it lacks as it is)");
     }
   }

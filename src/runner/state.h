@@ -42,6 +42,7 @@ class State {
 
  private:
   [[noreturn]] void throw_lost(size_t index) const;
+  void check_not_frozen(size_t index) const;
   std::shared_ptr<pjrt::Buffer> upload(const file::Stored& stored, std::shared_ptr<const void> owner) const;
 
   std::shared_ptr<pjrt::Client> client_;

@@ -34,6 +34,15 @@ def plugin() -> str:
     return _C.plugin()[1]
 
 
+def _has_onednn() -> bool:
+    return (Path(sys.prefix) / "lib/cmake/dnnl/dnnl-config.cmake").exists()
+
+
+def onednn() -> Path | None:
+    """The library of oneDNN's kernels, where oneDNN is in the Python environment."""
+    return installed() / "lib/libtorch_pjrt_onednn.so" if _has_onednn() else None
+
+
 @cache
 def installed() -> Path:
     """The folder that it is installed in. Built once for a checkout, and again where something changed."""
@@ -45,6 +54,7 @@ def installed() -> Path:
             tool("cmake"), "-S", ROOT, "-B", build, "-G", "Ninja", "-DTORCH_PJRT_PROGRAM=ON",
             f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}", f"-DPython_EXECUTABLE={sys.executable}",
             f"-DCMAKE_INSTALL_PREFIX={build / 'installed'}", "-DCMAKE_INSTALL_LIBDIR=lib",
+            f"-DTORCH_PJRT_ONEDNN={'ON' if _has_onednn() else 'OFF'}", f"-DCMAKE_PREFIX_PATH={sys.prefix}",
         )  # fmt: skip
         run(tool("cmake"), "--build", build, "--target", "install", "deploy_bench")  # which nothing else builds
     return build / "installed"

@@ -23,9 +23,9 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's first program has written its file."""
+    """Where the page's programs in Python have written their files."""
     folder = tmp_path_factory.mktemp("docs")
-    subprocess.run([sys.executable, "-c", blocks("python")[0]], cwd=folder, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", "\n".join(blocks("python"))], cwd=folder, check=True, timeout=300)
     np.save(folder / "x.npy", np.ones((1, 4), np.float32))
     return folder
 
@@ -42,11 +42,13 @@ def test_each_command_of_pjrt_run(folder: Path) -> None:
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
     assert (folder / "state.safetensors").exists()
+    assert {"frozen.pjrt", "trained.safetensors"} <= {path.name for path in folder.iterdir()}
     assert np.load(folder / "y.npy").shape == (1, 2)
 
 
 def test_the_program_in_cpp_is_built_as_the_page_says(folder: Path) -> None:
     assert "-DTORCH_PJRT_PROGRAM=ON" in blocks("sh")[1], "as tests/files/library.py builds it"
+    assert "-DTORCH_PJRT_ONEDNN=ON" in blocks("sh")[2], "the same"
     (source,), (cmake,) = blocks("cpp"), blocks("cmake")
     project = folder / "server"
     project.mkdir()

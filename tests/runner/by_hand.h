@@ -67,6 +67,13 @@ inline std::string signature(const std::string& format = "1", const std::string&
          variant(R"({"n":3})", "[3]", one, result, "three.mlir") + "]}]}";
 }
 
+// The same, its weight frozen.
+inline std::string frozen_signature() {
+  std::string text = signature();
+  const std::string place = R"("aliases":["tied"])";
+  return text.replace(text.find(place), place.size(), place + R"(,"frozen":true)");
+}
+
 inline std::string safetensors_of(const std::string& header, const std::vector<float>& values) {
   std::string text = header;
   text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');

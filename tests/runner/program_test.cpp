@@ -73,6 +73,22 @@ TEST_F(ProgramTest, SavesAndLoadsState) {
   EXPECT_EQ(other.state("weight").values<float>(), (std::vector<float>{5, 5, 5, 5}));
 }
 
+TEST_F(ProgramTest, LeavesWhatIsFrozen) {
+  const Program program = open(by_hand::with(by_hand::members(), "program.json", by_hand::frozen_signature()));
+  const Tensor fives = Tensor::of<float>({4}, {5, 5, 5, 5});
+  const std::string told =
+      "'weight' was frozen when the program was exported, and stays as it is: export the model anew";
+  EXPECT_TRUE(has(thrown([&] { program.set_state("tied", fives); }), told));
+  const std::string path = folder_.path("frozen.safetensors");
+  program.save_state(path);
+  (void)program({x()});
+  program.load_state(path);
+  EXPECT_EQ(program.state("count").values<float>(), std::vector<float>{10});
+  open().save_state(path);
+  EXPECT_TRUE(has(thrown([&] { program.load_state(path); }), told));
+  EXPECT_EQ(program.state("weight").values<float>(), (std::vector<float>{1, 2, 3, 4}));
+}
+
 TEST_F(ProgramTest, RefusesStateOfAnotherModel) {
   const Program program = open();
   const auto refused = [&](const char* header, std::vector<float> values) {
@@ -86,6 +102,15 @@ TEST_F(ProgramTest, RefusesStateOfAnotherModel) {
   EXPECT_EQ(program.state("weight").values<float>(), (std::vector<float>{1, 2, 3, 4}));
   EXPECT_TRUE(has(thrown([&] { program.save_state("/no/such/folder/s"); }), "can't be written"));
   EXPECT_TRUE(has(thrown([&] { (void)program.state("bias"); }), "no state named 'bias'"));
+}
+
+// Why a file has a program for each size: docs/files.md.
+TEST_F(ProgramTest, PluginsRefuseOpenSizes) {
+  const std::string open_text =
+      by_hand::text_of("%x: tensor<?xf32>, %w: tensor<4xf32>",
+                       " %0 = stablehlo.add %x, %x : tensor<?xf32>\n return %0 : tensor<?xf32>\n", "tensor<?xf32>");
+  const Program program = open(by_hand::with(by_hand::members(), "read.mlir", open_text));
+  EXPECT_TRUE(has(thrown([&] { (void)program.call("read", {x()}); }), "refuses the program"));
 }
 
 TEST_F(ProgramTest, ChoosesAProgramBySize) {

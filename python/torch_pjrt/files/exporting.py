@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.files import archive, dynamic, portable, safetensors, variants
+from torch_pjrt.files.freezing import Frozen
 from torch_pjrt.files.loading import FileProgram
 from torch_pjrt.files.naming import Names
 
@@ -27,6 +28,7 @@ class Exported:
 
     def __init__(self) -> None:
         self.names = Names()
+        self.frozen = Frozen()
         self.entries: dict[str, variants.Entry] = {}
         self.updated: set[str] = set()  # names of state that some entry writes
         self.kernels: dict[str, tuple[Path, str]] = {}  # by target: the library and the symbol
@@ -39,6 +41,7 @@ class Exported:
         *,
         dynamic: dynamic.Dynamic | None = None,
         sizes: Mapping[str, Iterable[int]] | None = None,
+        freeze: bool = False,
     ) -> Exported:
         """One more entry, which shares state with the others where they use the same tensors.
 
@@ -46,7 +49,7 @@ class Exported:
         """
         if name in self.entries or not name.isidentifier() or name in TAKEN:
             raise ValueError(f"'{name}' names an entry already, or is no identifier, or names something of a program's")
-        self.entries[name] = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {})
+        self.entries[name] = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {}, freeze)
         return self
 
     def stablehlo(self, entry: str | None = None, platform: str = "any") -> str:
@@ -120,6 +123,7 @@ class Exported:
                 "shape": list(tensor.shape),
                 "strides": list(tensor.stride()),
                 "updated": name in self.updated,
+                "frozen": name in self.frozen.names,
                 "aliases": sorted(self.names.aliases.get(name, [])),
             }
             for name, tensor in tensors.items()
@@ -181,6 +185,7 @@ def export(
     dynamic: dynamic.Dynamic | None = None,
     sizes: Mapping[str, Iterable[int]] | None = None,
     name: str = "main",
+    freeze: bool = False,
 ) -> Exported:
     """Makes a program of a model, to be saved as a file and run without its code, without Python or PyTorch.
 
@@ -203,19 +208,22 @@ def export(
             or a name whose sizes are in ``sizes``. Dimensions of one name go together. Each set of sizes is a program.
         sizes: the sizes of names in ``dynamic``.
         name: the entry's.
+        freeze: of a module in evaluation, to infer only: convolutions' weights are taken with the batch norms after
+            them, as state whose name begins with ``frozen.`` and which nobody sets any more; and what is added to a
+            convolution's result and its relu are one call, where a kernel does it (``torch_pjrt.kernels.onednn``).
 
     Raises:
         torch_pjrt.CaptureError: ``model`` can't be one program.
-        TypeError: an argument or a result has no form in a file.
-        ValueError: ``dynamic`` is none.
+        TypeError: an argument or a result has no form in a file; ``freeze`` of a function or a training step.
+        ValueError: ``dynamic`` is none; ``freeze`` of a module in training.
     """
     exported = Exported()
     if isinstance(model, Mapping):
         if dynamic or sizes:
             raise ValueError("dynamic of several entries: add them one by one (Exported.add), each with its own")
         for each, (fn, arguments) in model.items():
-            exported.add(each, fn, arguments)
+            exported.add(each, fn, arguments, freeze=freeze)
         if not exported.entries:
             raise ValueError("export takes a model, or a dict from names to (function, example)")
         return exported
-    return exported.add(name, model, example, dynamic=dynamic, sizes=sizes)
+    return exported.add(name, model, example, dynamic=dynamic, sizes=sizes, freeze=freeze)

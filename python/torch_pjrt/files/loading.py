@@ -112,11 +112,11 @@ class FileProgram:
         return {form["name"]: self._program.state(form["name"]) for form in self.signature["state"]}
 
     def set_state(self, name: str, value: torch.Tensor) -> None:
-        """Gives one piece of state another value."""
+        """Gives one piece of state, which isn't frozen, another value."""
         self._program.set_state(name, value)
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
-        """Writes all state as safetensors."""
+        """Writes all state but what is frozen as safetensors."""
         self._program.save_state(os.fspath(path))
 
     def load_state(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:

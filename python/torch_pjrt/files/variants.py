@@ -174,8 +174,11 @@ def record_entry(
     example: Any,
     by_argument: dynamic.Dynamic,
     sizes: Mapping[str, Iterable[int]],
+    freeze: bool,
 ) -> Entry:
     given = _given(fn)
+    if freeze and given.trains:
+        raise TypeError("freeze=True is for inference, and what compile_step made trains")
     exported.names.learn(given.fn, given.found)
     args, kwargs = _arguments(example)
     bound, positional, rest = _bound(given.fn, args, kwargs)
@@ -190,7 +193,11 @@ def record_entry(
     entry = Entry(name, positional, rest, arguments, {})
     for number, (chosen, shaped) in enumerate(dynamic.combinations(by_argument, sizes, tensors)):
         call = _call_of(tree.decode(arguments, shaped), positional, rest)
-        variant, results = _record(exported, given, name, call, [each for each, _ in tensors], shaped)
+        recorded = given
+        if freeze:
+            frozen = exported.frozen.freeze(given.fn, *call, exported.names)
+            recorded = Given(frozen, find(frozen))
+        variant, results = _record(exported, recorded, name, call, [each for each, _ in tensors], shaped)
         if number == 0:
             entry.results = results
         elif entry.results != results:

@@ -1,0 +1,144 @@
+"""``export(freeze=True)``: a model for inference whose convolutions' weights are taken into the file.
+
+What a batch norm in evaluation does is multiplied into the weight before it, and what is added to a convolution's
+result and cuts it off is part of one composite with it, ``frozen.convolution``, which a kernel may do
+(``torch_pjrt.kernels.onednn``). The new weights are state that is not to be set: they are no parameters of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn import functional as F
+
+from torch_pjrt.dynamo.freezing import Norm, Window, activation_after, added_after, folded, norm_after
+from torch_pjrt.files.naming import Names
+from torch_pjrt.files.safetensors import content
+from torch_pjrt.kernels.onednn import COMPOSITE
+from torch_pjrt.meanings.composite import composite
+
+aten = torch.ops.aten
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "relu6": F.relu6,
+}
+
+
+class Frozen:
+    """The weights that the entries of a file have frozen, by what they are made of."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.weights: dict[tuple[int, ...], tuple[list[torch.Tensor], torch.Tensor, torch.Tensor | None, str]] = {}
+
+    def freeze(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: Names) -> fx.GraphModule:
+        """The model for these arguments, its convolutions frozen.
+
+        Raises:
+            TypeError: it is no module.
+            ValueError: it is not in evaluation.
+        """
+        if not isinstance(fn, torch.nn.Module):
+            raise TypeError(f"freeze=True takes a module or an ExportedProgram, not {type(fn).__name__}")
+        if any(module.training and next(module.parameters(), None) is not None for module in fn.modules()):
+            raise ValueError("freeze=True is for inference: call eval() on the module, then export it")
+        with torch.no_grad():
+            program = torch.export.export(fn, args, kwargs, strict=False).run_decompositions({})
+        module = program.module(check_guards=False)
+        assert isinstance(module, fx.GraphModule)
+        graph = module.graph
+        written = {node.args[0] for node in graph.nodes if node.target is aten.copy_.default}
+        constants = set(graph.find_nodes(op="get_attr")) - written
+        for node in list(graph.nodes):
+            self._freeze_one(module, node, constants, names)
+        graph.eliminate_dead_code()
+        module.recompile()
+        return module
+
+    def _freeze_one(self, module: fx.GraphModule, node: fx.Node, constants: set[fx.Node], names: Names) -> None:
+        if node.target is not aten.conv2d.default:
+            return
+        images, weight, bias, stride, padding, dilation, groups = _arguments(*node.args, **node.kwargs)
+        if images in constants or weight not in constants or not (bias is None or bias in constants):
+            return
+        window = Window(stride, padding, dilation, groups)
+        norm, added, activation, last = None, None, "none", node
+        if after := norm_after(last, constants):
+            norm, last = after
+        if sum_ := added_after(last, constants):
+            added, last = sum_
+        if cut := activation_after(last):
+            activation, last = cut
+        new_weight, new_bias, digest = self._folded(module, weight, bias, norm, names)
+        operands: list[Any] = [images, _put(module, last, new_weight)]
+        operands += [] if new_bias is None else [_put(module, last, new_bias)]
+        operands += [] if added is None else [added]
+        called = _convolution(window, activation, new_bias is not None, added is not None, digest)
+        with node.graph.inserting_before(last):
+            call = node.graph.call_function(called, tuple(operands))
+        call.meta = dict(last.meta)
+        last.replace_all_uses_with(call)
+
+    def _folded(
+        self, module: fx.GraphModule, weight: fx.Node, bias: fx.Node | None, norm: Norm | None, names: Names
+    ) -> tuple[torch.Tensor, torch.Tensor | None, str]:
+        def value(node: Any) -> Any:
+            return operator.attrgetter(node.target)(module) if isinstance(node, fx.Node) else node
+
+        parts = [value(weight), value(bias), *map(value, norm or ())]
+        key = tuple(id(part) if isinstance(part, torch.Tensor) else hash(part) for part in parts)
+        if key not in self.weights:
+            with torch.no_grad():
+                on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
+                made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] if norm else None)
+            made = made.contiguous()
+            name = names.names.get(id(parts[0]), str(weight.target))
+            self.names.add(names.add(made, f"frozen.{name}"))
+            if shift is not None:
+                self.names.add(names.add(shift, f"frozen.{name.removesuffix('weight')}bias"))
+            digest = hashlib.sha256(content(made)).hexdigest()
+            self.weights[key] = (parts, made, shift, digest)
+        return self.weights[key][1:]
+
+
+def _arguments(
+    images: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+) -> tuple[Any, Any, Any, list[int], list[int], list[int], int]:
+    def pair(given: Any) -> list[int]:
+        return list(given) * 2 if len(given) == 1 else list(given)
+
+    return images, weight, bias, pair(stride), pair(padding), pair(dilation), groups
+
+
+def _put(module: fx.GraphModule, before: fx.Node, tensor: torch.Tensor) -> fx.Node:
+    name = next((name for name, other in module.named_buffers() if other is tensor), None)
+    if name is None:
+        name = f"frozen_{len(module._buffers)}"
+        module.register_buffer(name, tensor)
+    with module.graph.inserting_before(before):
+        return module.graph.get_attr(name)
+
+
+def _convolution(
+    window: Window, activation: str, has_bias: bool, has_added: bool, digest: str
+) -> Callable[..., torch.Tensor]:
+    @composite(COMPOSITE, **window._asdict(), activation=activation, has_bias=has_bias, weight=digest)
+    def frozen_convolution(images: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        result = F.conv2d(images, weight, rest[0] if has_bias else None, *window)
+        if has_added:
+            result = result + rest[-1]
+        return ACTIVATIONS[activation](result)
+
+    return frozen_convolution

@@ -1,0 +1,146 @@
+"""export(freeze=True): weights that are taken into the file, and who does what is made of convolutions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import torch_pjrt
+from tests.files import library
+from tests.files.test_kernels import run_alone
+from torch_pjrt.kernels import onednn
+
+
+class Block(nn.Module):
+    """All that is taken together, and what isn't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(16)
+        self.deep = nn.Conv2d(16, 16, 3, padding=2, dilation=2, groups=16)
+        self.wide = nn.Conv2d(16, 32, 1)
+        self.wide_norm = nn.BatchNorm2d(32, affine=False)
+        self.skip = nn.Conv2d(16, 32, 1, bias=False)
+        self.tied = self.skip
+        self.head = nn.Linear(32, 5)
+        with torch.no_grad():
+            for norm in (self.norm, self.wide_norm):
+                norm.running_mean.uniform_(-1, 1)
+                norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.norm(self.stem(images)))
+        y = self.wide_norm(self.wide(F.relu6(self.deep(x))))
+        y = (y + self.skip(x)).relu_()
+        return self.head((y + self.tied(x)).mean((2, 3)))
+
+
+@pytest.fixture
+def block() -> Block:
+    torch.manual_seed(2)
+    return Block().eval()
+
+
+def test_gives_what_the_model_gives(block: Block, tmp_path: Path) -> None:
+    sizes: Any = {"images": {0: [1, 3]}}
+    exported = torch_pjrt.export(block, torch.randn(1, 3, 16, 16), freeze=True, dynamic=sizes)
+    exported.add("plain", block, torch.randn(3, 3, 16, 16))
+    exported.save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    for n in (1, 3):
+        images = torch.randn(n, 3, 16, 16)
+        torch.testing.assert_close(program.main(images), block(images), rtol=1e-4, atol=1e-5)
+    frozen = {form["name"] for form in program.signature["state"] if form["frozen"]}
+    assert frozen == {
+        "frozen.stem.weight", "frozen.stem.bias", "frozen.deep.weight", "frozen.deep.bias", "frozen.wide.weight",
+        "frozen.wide.bias", "frozen.skip.weight",
+    }, "once for all sizes and uses"  # fmt: skip
+    assert "stablehlo.rsqrt" not in exported.stablehlo("main"), "norms are part of the weights"
+    assert "stablehlo.rsqrt" in exported.stablehlo("plain")
+
+
+def test_what_is_frozen_stays(block: Block, tmp_path: Path) -> None:
+    exported = torch_pjrt.export(block, torch.randn(1, 3, 16, 16), freeze=True)
+    exported.save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    told = "'frozen.stem.weight' was frozen when the program was exported, and stays as it is: export the model anew"
+    with pytest.raises(RuntimeError, match=told):
+        program.set_state("frozen.stem.weight", torch.zeros(16, 3, 3, 3))
+    program.set_state("head.bias", torch.full((5,), 7.0))
+    program.save_state(tmp_path / "s.safetensors")
+    other = torch_pjrt.load(tmp_path / "it.pjrt")
+    other.load_state(tmp_path / "s.safetensors")
+    images = torch.randn(1, 3, 16, 16)
+    assert torch.equal(other(images), program(images))
+    exported.restore(tmp_path / "s.safetensors")
+    torch.testing.assert_close(block(images), program(images), rtol=1e-4, atol=1e-5)
+
+
+def test_what_cant_be_frozen(block: Block) -> None:
+    images = torch.randn(1, 3, 16, 16)
+    with pytest.raises(TypeError, match="freeze=True takes a module or an ExportedProgram, not function"):
+        torch_pjrt.export(lambda x: block(x), images, freeze=True)
+    with pytest.raises(ValueError, match=r"call eval\(\) on the module"):
+        torch_pjrt.export(block.train(), images, freeze=True)
+    step = torch_pjrt.compile_step(lambda x: block(x).sum())
+    with pytest.raises(TypeError, match="freeze=True is for inference"):
+        torch_pjrt.export(step, images, freeze=True)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Path:
+    """The library of oneDNN's kernels."""
+    found = library.onednn()
+    if found is None:
+        pytest.skip("CMake finds no oneDNN 3 (pip install onednn-devel-cpu-gomp)")
+    return found
+
+
+def test_by_onednn(block: Block, kernels: Path, tmp_path: Path) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    with onednn.register(kernels):
+        torch_pjrt.export(block, images, freeze=True).save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    assert "frozen.convolution: torch_pjrt_frozen_convolution of libtorch_pjrt_onednn.so, 4 times" in program.describe()
+    for _ in range(2):
+        torch.testing.assert_close(program(images), block(images), rtol=1e-4, atol=1e-5)
+    np.save(tmp_path / "x.npy", images.numpy())
+    result = run_alone(tmp_path / "it.pjrt", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert result.returncode == 0, result.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), block(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+    images[0, 0, 5, 5] = torch.nan
+    assert program(images)[0].isnan().all(), "relu keeps NaN"
+    assert not program(images)[1].isnan().any()
+
+
+def test_two_models_keep_their_weights_apart(kernels: Path, tmp_path: Path) -> None:
+    """One after the other in the same memory, and both at once."""
+    images = torch.randn(1, 16, 32, 32)
+    models = [nn.Conv2d(16, 16, 3).eval() for _ in range(3)]
+    with onednn.register(kernels):
+        for i, model in enumerate(models):
+            torch_pjrt.export(model, images, freeze=True).save(tmp_path / f"{i}.pjrt")
+    for _ in range(2):
+        for i, model in enumerate(models):
+            torch.testing.assert_close(
+                torch_pjrt.load(tmp_path / f"{i}.pjrt")(images), model(images), rtol=1e-4, atol=1e-4
+            )
+
+
+def test_without_its_library(block: Block, kernels: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "libs" / kernels.name
+    copy.parent.mkdir()
+    copy.write_bytes(kernels.read_bytes())
+    with onednn.register(copy):
+        torch_pjrt.export(block, torch.randn(2, 3, 64, 64), freeze=True).save(tmp_path / "it.pjrt")
+    copy.unlink()
+    missing = run_alone(tmp_path / "it.pjrt")
+    assert "needs the kernel 'torch_pjrt_frozen_convolution' of the library 'libtorch_pjrt_onednn.so'" in missing.stderr
+    assert run_alone(tmp_path / "it.pjrt", "--kernels", kernels.parent).returncode == 0
