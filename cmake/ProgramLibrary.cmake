@@ -39,7 +39,8 @@ if(TORCH_PJRT_ONEDNN)
   target_include_directories(torch_pjrt_onednn PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_include_directories(torch_pjrt_onednn SYSTEM PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/python/torch_pjrt/include)
   target_link_libraries(torch_pjrt_onednn PRIVATE DNNL::dnnl OpenMP::OpenMP_CXX)
-  set_target_properties(torch_pjrt_onednn PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)  # where oneDNN was found
+  # oneDNN is looked for beside it, and where it was found.
+  set_target_properties(torch_pjrt_onednn PROPERTIES INSTALL_RPATH "$ORIGIN;$<TARGET_FILE_DIR:DNNL::dnnl>")
 endif()
 
 if(TORCH_PJRT_PROGRAM)
