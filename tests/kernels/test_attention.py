@@ -136,6 +136,12 @@ def test_compiled_functions_of_cuda_tensors(run: Run, cudnn: str) -> None:
     mask = torch.rand(2, 1, 6, 6) < 0.6
     mask[1, 0, 4] = False
     check([*inputs(dtype), mask], attention, MASKED, "cuda")
+
+    texts = []
+    _C.set_program_listener(lambda _, text: texts.append(text))
+    check(inputs(dtype, k=(2, 4, 10, 8)), attention, PLAIN, "cuda")
+    _C.set_program_listener(None)
+    assert len(texts) == 2 and not any("6x10x" in text for text in texts)  # no scores
     """), EMULATED_CUDNN=cudnn, TORCH_PJRT_KERNELS="")  # fmt: skip
 
 

@@ -42,8 +42,9 @@ pjrt::Options options_in(const char* variable) {
 }  // namespace
 
 bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
+bool is_cuda_plugin(const PluginChoice& plugin) { return plugin.path.find("cuda") != std::string::npos; }
 bool is_gpu_plugin(const PluginChoice& plugin) {
-  return plugin.path.find("cuda") != std::string::npos || plugin.path.find("rocm") != std::string::npos;
+  return is_cuda_plugin(plugin) || plugin.path.find("rocm") != std::string::npos;
 }
 
 namespace {
@@ -88,16 +89,32 @@ bool is_cpu(const pjrt::Client& client) { return client.platform_name() == "cpu"
 
 namespace {
 
-// These passes of XLA and those that XLA_FLAGS names: a program's option takes the flag's place.
-std::string passes_left_out(std::string passes) {
-  constexpr std::string_view flag = "--xla_disable_hlo_passes=";
+// What XLA_FLAGS says of an option; empty: nothing.
+std::string_view flag(std::string_view name) {
   const char* flags = std::getenv("XLA_FLAGS");
   const std::string_view text = flags ? flags : "";
-  if (const size_t at = text.find(flag); at != std::string_view::npos) {
-    const std::string_view rest = text.substr(at + flag.size());
-    passes.append(",").append(rest.substr(0, rest.find_first_of(" \t\n")));
-  }
+  const std::string start = "--" + std::string(name) + "=";
+  const size_t at = text.find(start);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + start.size());
+  return rest.substr(0, rest.find_first_of(" \t\n"));
+}
+
+// These passes of XLA and those that XLA_FLAGS names: a program's option takes the flag's place.
+std::string passes_left_out(std::string passes) {
+  const std::string_view more = flag("xla_disable_hlo_passes");
+  if (!more.empty()) passes.append(",").append(more);
   return passes;
+}
+
+// Note [Untuned products]: without autotuning XLA:GPU gives products to Triton in the smallest tiles that floats of 16 bits have,
+// 16 deep, where the hardware multiplies integers of 8 bits 32 deep; and products with MX scales in tiles 128 deep, longer than the
+// operands may be. An H100 gave wrong numbers for the one and NaN for the other. cuBLAS, whose they are without Triton, needs no
+// tuning.
+bool is_untuned(const pjrt::Options& given) {
+  const auto level = given.find("xla_gpu_autotune_level");
+  if (level != given.end()) return level->second == pjrt::Options::mapped_type(int64_t{0});
+  return flag("xla_gpu_autotune_level") == "0";
 }
 
 }  // namespace
@@ -118,11 +135,15 @@ pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Tra
   if (on_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
   options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};  // of speed alone
   // XLA would have the processes share the search for kernels, and wait for those that compile another program, or none.
-  if (target == ops::Target::kAny && spans_processes) {
+  if (!on_cpu && spans_processes) {
     options.overrides["xla_gpu_shard_autotuning"] = false;
     options.hints.insert("xla_gpu_shard_autotuning");
   }
-  for (const auto& [name, value] : options_in("TORCH_PJRT_XLA_OPTIONS")) {
+  const pjrt::Options given = options_in("TORCH_PJRT_XLA_OPTIONS");
+  if (!on_cpu && is_untuned(given) && flag("xla_gpu_enable_triton_gemm").empty()) {
+    options.overrides["xla_gpu_enable_triton_gemm"] = false;
+  }
+  for (const auto& [name, value] : given) {
     options.overrides[name] = value;
     options.hints.erase(name);
   }

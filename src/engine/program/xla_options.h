@@ -14,6 +14,7 @@ struct PluginChoice {
 };
 
 bool is_cpu_plugin(const PluginChoice& plugin);
+bool is_cuda_plugin(const PluginChoice& plugin);
 bool is_gpu_plugin(const PluginChoice& plugin);
 pjrt::Options client_options(const PluginChoice& plugin);
 

@@ -413,3 +413,25 @@ def test_smoke_programs_of_a_gpu(run: Run) -> None:
         assert "on the host" not in values, values
     """
     run(program, TORCH_PJRT_STRICT="0", TORCH_PJRT_COMPILE="first")
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_left_out"),
+    [
+        ({}, False),
+        ({"TORCH_PJRT_XLA_OPTIONS": "xla_gpu_autotune_level=0"}, True),
+        ({"TORCH_PJRT_XLA_OPTIONS": "xla_gpu_autotune_level=2"}, False),
+        ({"XLA_FLAGS": "--xla_gpu_autotune_level=0"}, True),
+        ({"XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=true"}, False),
+    ],
+)
+def test_untuned_products_are_no_work_for_triton(
+    run: Run, tmp_path: Path, variables: dict[str, str], is_left_out: bool
+) -> None:
+    """Note [Untuned products]: int8 and MX products of an H100 had wrong numbers."""
+    told = tmp_path / "options"
+    run("""
+    a = torch.ones(17, 64, dtype=torch.int8, device="cuda")
+    assert torch.compile(torch._int_mm, backend="pjrt")(a, a[:16].t().contiguous()).tolist() == [[64] * 16] * 17
+    """, EMULATED_CUDA_OPTIONS=str(told), **variables)  # fmt: skip
+    assert (b"xla_gpu_enable_triton_gemm" in told.read_bytes()) == is_left_out
