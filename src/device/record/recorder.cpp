@@ -25,6 +25,7 @@
 #include "device/tensor/generator.h"
 #include "device/tensor/seal.h"
 #include "device/tensor/storage.h"
+#include "graph/errors.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::device {
@@ -331,6 +332,8 @@ void record(const Operator& op, torch::jit::Stack& stack) {
       if (!plan->on_host && !numbers_fit(*plan, arguments.numbers)) convert_numbers(*plan, arguments.numbers);
     } catch (const std::logic_error&) {
       throw;  // a bug of ours: the host must not hide it
+    } catch (const graph::NotOnDevice&) {
+      throw;
     } catch (const std::exception& error) {
       let_interrupts_pass();
       // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.

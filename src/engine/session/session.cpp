@@ -129,7 +129,7 @@ void Session::init(const PluginChoice& plugin) {
     }
     graph::precision_settings() = precision_settings_of(client->platform_name());
     plugin_ = plugin;
-    target_ = ops::Target::kAny;
+    target_ = client->platform_name() == "cuda" ? ops::Target::kCuda : ops::Target::kAny;
     if (is_cpu(*client)) {
       target_ = kernels::give_cpu_kernels(*client) ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
     }
@@ -168,6 +168,8 @@ ops::Target Session::target() {
   ops::Target target = ops::Target::kAny;
   if (!choices.empty() && is_cpu_plugin(choices.front())) {
     target = kernels::are_cpu_kernels_wanted() ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
+  } else if (!choices.empty() && is_cuda_plugin(choices.front())) {
+    target = ops::Target::kCuda;
   }
   expected_target_ = target;
   return target;

@@ -5,6 +5,7 @@
 // the first and the third. What executes them is chosen by platform: ops/contraction/correlation.h.
 #include <algorithm>
 
+#include "graph/errors.h"
 #include "ops/contraction/correlation.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
@@ -148,6 +149,16 @@ Values convolution_backward(Emit& e, const Call& c) {
   return grads;
 }
 
+// cuDNN has none of integers, and PyTorch's CUDA therefore neither.
+Values convolution_on_cuda(Emit& e, const Call& c) {
+  const auto dtype = c.result().dtype;
+  if (c10::isIntegralType(dtype, /*includeBool=*/true)) {
+    throw graph::NotOnDevice(c10::str("[", c.name, "] \"cudnn_convolution\" not implemented for '", dtype,
+                                      "': NVIDIA's GPUs convolve floats. Convert input and weight, as by .float()"));
+  }
+  return convolution<kWhole>(e, c);
+}
+
 // torch_pjrt::frozen_convolution: of a weight that this process has.
 Values frozen_convolution(Emit& /*e*/, const Call& /*c*/) {
   throw Unsupported("its weight is frozen as the CPU's kernels have it");
@@ -160,6 +171,7 @@ void add_convolution_rules(RuleTable& rules) {
             Platforms{.with_kernels = library_frozen_convolution});
   rules.add_composite("aten::convolution", convolution<kWhole>,
                       {.cpu = convolution<kCorrelationOnCpu>,
+                       .cuda = convolution_on_cuda,
                        .with_kernels = convolution<kCorrelationWithKernels>,
                        .aten_from = kAtenFrom,
                        .aten_kinds = kIntegers},

@@ -11,6 +11,7 @@ const Forms& Forms::on(Target target) {
   static const Forms plain;
   switch (target) {
     case Target::kAny: return plain;
+    case Target::kCuda: return plain;
     case Target::kCpu: return cpu_forms();
     case Target::kCpuWithKernels: return cpu_forms();
   }

@@ -32,6 +32,7 @@ using Rule = Values (*)(Emit& e, const Call& c);
 // Rules that take the plain one's place on a platform, where what they emit is faster there, or right.
 struct Platforms {
   Rule cpu = nullptr;
+  Rule cuda = nullptr;
   Rule with_kernels = nullptr;  // of the CPU's kernels; where there are none, `cpu` or the plain one
   // From so many elements of operands on it is PyTorch's own kernel that such programs call (engine/lower/aten_call.h), where
   // XLA:CPU is slow whatever it is given. -1: never.
@@ -61,6 +62,7 @@ class RuleTable {
 
     Rule on(Target target) const {
       if (target == Target::kCpuWithKernels && platforms.with_kernels) return platforms.with_kernels;
+      if (target == Target::kCuda && platforms.cuda) return platforms.cuda;
       return is_cpu(target) && platforms.cpu ? platforms.cpu : rule;
     }
   };

@@ -435,3 +435,17 @@ def test_untuned_products_are_no_work_for_triton(
     assert torch.compile(torch._int_mm, backend="pjrt")(a, a[:16].t().contiguous()).tolist() == [[64] * 16] * 17
     """, EMULATED_CUDA_OPTIONS=str(told), **variables)  # fmt: skip
     assert (b"xla_gpu_enable_triton_gemm" in told.read_bytes()) == is_left_out
+
+
+def test_convolutions_of_integers_are_refused(run: Run) -> None:
+    """Where they are recorded, as by PyTorch's CUDA."""
+    run("""
+    import pytest
+
+    x, w = torch.ones(1, 1, 4, 4, dtype=torch.int32), torch.ones(1, 1, 2, 2, dtype=torch.int32)
+    words = r"\\[aten::convolution\\] .* not implemented for 'Int': .*\\.float\\(\\)"
+    with pytest.raises(NotImplementedError, match=words):
+        torch.nn.functional.conv2d(x.to("pjrt"), w.to("pjrt"))
+    y = torch.nn.functional.conv2d(x.to("pjrt").float(), w.to("pjrt").float())
+    assert y.cpu().tolist() == [[[[4.0] * 3] * 3]]
+    """)
