@@ -8,39 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.functional import cross_entropy, dropout
 
 import torch_pjrt
+from tests.distributed.worlds.four import RANKS, X, Y, grid, network, of_ranks, world
 from torch_pjrt.distributed import split
 
-RANKS, STEPS = 4, 3
-dist.init_process_group("pjrt", rank=0, world_size=RANKS)
-world = init_device_mesh("pjrt", (RANKS,))
-grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(0)
-X, Y, T = torch.randn(8, 16), torch.randn(8, 16), torch.randint(24, (4, 6))
+STEPS = 3
+T = torch.randint(24, (4, 6))
 PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 
 
 def compiled(function: Any, **how: Any) -> Any:
     return torch.compile(function, backend="pjrt", fullgraph=True, **how)
-
-
-def of_ranks(x: torch.Tensor) -> list[torch.Tensor]:
-    gathered = funcol.all_gather_tensor(x.contiguous().unsqueeze(0), 0, world.get_group())
-    return list(gathered.cpu())
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
 
 
 def compare(alone: nn.Module, model: nn.Module, tolerance: float = 1e-5) -> None:

@@ -4,23 +4,18 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, ones, rand, randn
 from torch.nn.functional import dropout, rrelu, scaled_dot_product_attention
 
 import torch_pjrt
+from tests.distributed.worlds.four import grid, of_ranks, world
 
-dist.init_process_group("pjrt", rank=0, world_size=4)
-world = init_device_mesh("pjrt", (4,))
-grid = init_device_mesh("pjrt", (2, 2))
 checked = 0
 
 
 def shards(x: DTensor) -> list[torch.Tensor]:
     """Each rank's."""
-    local = x.to_local().contiguous().unsqueeze(0)
-    return list(torch.ops._c10d_functional.all_gather_into_tensor(local, 4, world.get_group().group_name).cpu())
+    return of_ranks(x.to_local())
 
 
 def drawn(kind: str, mesh: Any, placements: list[Any]) -> DTensor:
@@ -54,12 +49,12 @@ for kind, mean in MEANS.items():
         torch.manual_seed(7)
         again = drawn(kind, mesh, placements)
         assert list(first.placements) == placements, (kind, placements)
-        of_ranks = shards(first)
+        parts = shards(first)
         for a in range(4):
             for b in range(a):
                 is_replica = placements[0] == Replicate() and a % 2 == b % 2
                 is_replica |= placements[-1] == Replicate() and a // 2 == b // 2
-                assert torch.equal(of_ranks[a], of_ranks[b]) == is_replica, (kind, placements, a, b)
+                assert torch.equal(parts[a], parts[b]) == is_replica, (kind, placements, a, b)
         whole = first.full_tensor()
         assert torch.equal(whole.cpu(), again.full_tensor().cpu()), (kind, placements)
         assert not torch.equal(whole.cpu(), second.full_tensor().cpu()), (kind, placements)

@@ -12,32 +12,21 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as funcol
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_pjrt
+from tests.distributed.worlds.four import X, Y, grid, network, of_ranks, sharded, world
 from torch_pjrt.distributed import split
 
-RANKS, STEPS = 4, 4
-dist.init_process_group("pjrt", rank=0, world_size=RANKS)
-world = init_device_mesh("pjrt", (RANKS,), mesh_dim_names=("dp",))
-grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(0)
-X, Y = torch.randn(8, 16), torch.randn(8, 16)
+STEPS = 4
 Shard = Callable[[Any], Any]
 Make = Callable[[Any], torch.optim.Optimizer]
-
-
-def network(hidden: int = 32) -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(16, hidden), nn.ReLU(), nn.Linear(hidden, 16))
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -49,13 +38,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 
 def of_shards(mesh: Any, **how: Any) -> Shard:
-    def shard(model: Any) -> Any:
-        for layer in model:
-            if any(True for _ in layer.parameters()):
-                fully_shard(layer, mesh=mesh, **how)
-        return fully_shard(model, mesh=mesh, **how)
-
-    return shard
+    return lambda model: sharded(model, mesh, **how)
 
 
 def with_tensors(model: Any) -> Any:
@@ -190,10 +173,6 @@ def trained(name: str) -> None:
         dist.all_reduce(loss, dist.ReduceOp.AVG)
         assert loss.item() == pytest.approx(right, rel=max(case.tolerance, 1e-5)), name
     compare(alone, model, case.tolerance)
-
-
-def of_ranks(x: torch.Tensor) -> torch.Tensor:
-    return funcol.all_gather_tensor(x.detach().unsqueeze(0), 0, world.get_group()).cpu()
 
 
 def between() -> None:

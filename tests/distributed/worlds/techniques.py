@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -20,28 +18,12 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.utils.checkpoint import checkpoint
 
 import torch_pjrt
+from tests.distributed.worlds.four import RANKS, X, Y, grid, network, sharded, world
 from torch_pjrt.distributed import split
 
-STEPS, RANKS = 3, 4
-dist.init_process_group("pjrt", rank=0, world_size=RANKS)
-world = init_device_mesh("pjrt", (RANKS,), mesh_dim_names=("dp",))
-grid = init_device_mesh("pjrt", (2, 2), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(0)
-X, Y = torch.randn(8, 16), torch.randn(8, 16)
+STEPS = 3
 Optimizer = Callable[[Any], torch.optim.Optimizer]
 done: list[str] = []
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
-
-
-def sharded(model: nn.Sequential, mesh: DeviceMesh = world, **how: Any) -> nn.Module:
-    for layer in model:
-        if any(True for _ in layer.parameters()):
-            fully_shard(layer, mesh=mesh, **how)
-    return fully_shard(model, mesh=mesh, **how)
 
 
 def number(x: torch.Tensor) -> float:
