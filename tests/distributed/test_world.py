@@ -88,7 +88,7 @@ def test_dimensions_that_do_not_divide(server: fresh.Server) -> None:
 
 
 def test_context_parallel(server: fresh.Server) -> None:
-    assert run(server, "attending") == "3"
+    assert run(server, "attending") == "4"
 
 
 def test_drawing(server: fresh.Server) -> None:

@@ -105,6 +105,8 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.distributed.tensor.experimental._context_parallel._attention:_disable_context_parallel_dispatcher_impl",
         "torch.distributed.tensor.experimental._context_parallel._attention:_enable_cp_dtensor_dispatcher",
         "torch.distributed.tensor.experimental._context_parallel._attention:_create_default_load_balancer",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_create_cp_block_mask",
+        "torch.distributed.tensor.experimental._context_parallel._attention:_compiled_create_block_mask",
         "torch.utils.data.distributed:DistributedSampler.__init__",
     ],
 )

@@ -14,7 +14,7 @@ import torch
 from torch.distributed import _functional_collectives as functional
 
 from torch_pjrt.adapt.after_import import after_import
-from torch_pjrt.distributed.rank import select
+from torch_pjrt.distributed.rank import PerRank, select
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -63,6 +63,38 @@ def _of_shards(attention: Any, mesh: DeviceMesh, inner: Callable[..., torch.Tens
     return scaled_dot_product_attention
 
 
+class _Placed:
+    """What a mask is made of a mesh by, whose rank is a tensor: Dynamo, which reads masks, knows no PerRank."""
+
+    device_type = "pjrt"
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+
+    def size(self) -> int:
+        return self._mesh.size()
+
+    def get_local_rank(self) -> Any:
+        rank = self._mesh.get_local_rank()
+        return rank.tensor() if isinstance(rank, PerRank) else rank
+
+
+def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., Any]:
+    """FlexAttention's mask of the queries that a rank has."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    @functools.wraps(inner)
+    def _create_cp_block_mask(
+        mask_mod: Any, B: int, H: int, Q_LEN: int, KV_LEN: int, device_mesh: Any, load_balancer: Any = None
+    ) -> Any:
+        if device_mesh.device_type == "pjrt":
+            attention._compiled_create_block_mask = create_block_mask  # recorded, it is one program already
+            device_mesh = _Placed(device_mesh)
+        return inner(mask_mod, B, H, Q_LEN, KV_LEN, device_mesh, load_balancer)
+
+    return _create_cp_block_mask
+
+
 def _gather(attention: Any) -> None:
     enable = attention._enable_context_parallel_dispatcher_impl
     disable = attention._disable_context_parallel_dispatcher_impl
@@ -89,6 +121,7 @@ def _gather(attention: Any) -> None:
             "a process for each rank with torchrun"
         )
 
+    attention._create_cp_block_mask = _mask_by_rank(attention, attention._create_cp_block_mask)
     attention._enable_context_parallel_dispatcher_impl = _enable_context_parallel_dispatcher_impl
     attention._disable_context_parallel_dispatcher_impl = _disable_context_parallel_dispatcher_impl
     attention._enable_cp_dtensor_dispatcher = _enable_cp_dtensor_dispatcher

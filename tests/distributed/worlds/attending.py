@@ -8,8 +8,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+from torch.distributed.tensor.experimental._context_parallel import _attention as attention
 from torch.distributed.tensor.experimental._context_parallel import _enable_context_parallel_dispatcher
+from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import flex_attention
 
 import torch_pjrt
 
@@ -39,6 +42,36 @@ for mesh, length, is_causal in CASES:
     assert all(torch.equal(buffer.cpu(), leaf.detach()) for buffer, leaf in zip(buffers, wanted, strict=True))
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
     checked += 1
+
+
+class Attention(torch.nn.Module):
+    def forward(self, q: Any, k: Any, v: Any, score_mod: Any = None, block_mask: Any = None) -> Any:
+        return flex_attention(q, k, v, score_mod, block_mask)
+
+
+# FlexAttention, whose blocks are of 128: what a rank's queries may see is each rank's own mask.
+mesh, length = grid["cp"], 512
+wanted = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
+by_heads_and_tails = attention._create_default_load_balancer(length, 2, torch.device("pjrt"))
+mask = attention._create_cp_block_mask(
+    lambda b, h, q, k: q >= k, 1, 1, length, length, mesh, load_balancer=by_heads_and_tails
+)
+flex = attention._ContextParallel(2, attention._ContextParallel.AttentionType.FLEX)
+shards = attention._context_parallel_shard(
+    mesh, [leaf.detach().to("pjrt") for leaf in wanted], [2, 2, 2], load_balancer=by_heads_and_tails
+)
+leaves = [shard.detach().clone().requires_grad_() for shard in shards]
+assert leaves[0].shape[2] == length // 2
+out = parallelize_module(Attention(), mesh, flex)(*leaves, block_mask=mask)
+(out * out).sum().backward()
+found = context_parallel_unshard(
+    mesh, [out.detach(), *(leaf.grad for leaf in leaves)], [2] * 4, load_balancer=by_heads_and_tails
+)
+right = F.scaled_dot_product_attention(*wanted, is_causal=True)
+(right * right).sum().backward()
+for tensor, expected in zip(found, [right.detach(), *(leaf.grad for leaf in wanted)], strict=True):
+    torch.testing.assert_close(tensor.cpu(), expected, rtol=1e-4, atol=1e-5)
+checked += 1
 x = torch.ones(1, 1, 8, 4, device="pjrt")
 with (
     context_parallel(world, buffers=[x], buffer_seq_dims=[2]),
