@@ -9,6 +9,7 @@ from typing import Any
 from torch_pjrt.decompositions import (
     assertions,
     attention,
+    circular_padding,
     factories,
     gated,
     losses,
@@ -42,6 +43,7 @@ def every() -> dict[str, Callable[..., Any]]:
 __all__ = [
     "assertions",
     "attention",
+    "circular_padding",
     "every",
     "factories",
     "gated",

@@ -16,6 +16,7 @@ import torch._decomp  # has PyTorch's own entries
 from torch._C import DispatchKey
 
 from torch_pjrt import _C
+from torch_pjrt.decompositions.circular_padding import KERNELS as CIRCULAR
 from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
 
 Kernel = Callable[..., Any]
@@ -32,6 +33,7 @@ def dropout(input: torch.Tensor, p: float, train: bool) -> Any:
 # In place of PyTorch's, at each of KEYS; None: the dispatcher goes on to the op's own derivative.
 KERNELS: dict[Any, Kernel | None] = {
     **RECURRENT,  # on the CPU, too, they are captured as loops, and none as a call of oneDNN
+    **CIRCULAR,
     torch.ops.aten.dropout.default: dropout,
     torch.ops.aten.hardshrink.default: None,
     torch.ops.aten.softshrink.default: None,
