@@ -16,11 +16,9 @@ from torch_pjrt.decompositions import (
     nested,
     optimizers,
     quantization,
-    recurrent,
-    recurrent_layer,
-    recurrent_modules,
     suppression,
 )
+from torch_pjrt.decompositions.recurrent import cells, layer, modules
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 from torch_pjrt.decompositions.undecomposed import histogram, outlines, synchronized
 
@@ -43,19 +41,19 @@ def every() -> dict[str, Callable[..., Any]]:
 __all__ = [
     "assertions",
     "attention",
+    "cells",
     "circular_padding",
     "every",
     "factories",
     "gated",
     "histogram",
+    "layer",
     "losses",
+    "modules",
     "nested",
     "optimizers",
     "outlines",
     "quantization",
-    "recurrent",
-    "recurrent_layer",
-    "recurrent_modules",
     "suppression",
     "synchronized",
 ]

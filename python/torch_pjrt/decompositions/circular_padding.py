@@ -23,7 +23,7 @@ def _cut(size: int, low: int, high: int) -> int:
 
 def _is_wrapped_once(x: Tensor, pads: Sequence[tuple[int, int]]) -> bool:
     """Is in each dimension what is wrapped around? Others, mistakes among them, go PyTorch's own way."""
-    return len(pads) + 2 == x.dim() and all(
+    return x.dim() - len(pads) in (1, 2) and all(
         max(low, high, 1) <= _cut(size, low, high) for (low, high), size in zip(pads, reversed(x.shape), strict=False)
     )
 

@@ -17,7 +17,7 @@ from torch._C import DispatchKey
 
 from torch_pjrt import _C
 from torch_pjrt.decompositions.circular_padding import KERNELS as CIRCULAR
-from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
+from torch_pjrt.decompositions.recurrent.modules import KERNELS as RECURRENT
 
 Kernel = Callable[..., Any]
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
-from torch_pjrt.decompositions.recurrent_modules import KERNELS as RECURRENT
+from torch_pjrt.decompositions.recurrent.modules import KERNELS as RECURRENT
 from torch_pjrt.meanings.asked import is_asked
 from torch_pjrt.meanings.attributes import attribute
 from torch_pjrt.meanings.effects import grouped_apart

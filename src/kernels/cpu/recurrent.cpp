@@ -1,4 +1,4 @@
-// torch_pjrt::recurrent_layer and its backward on the CPU (python/torch_pjrt/decompositions/recurrent_layer.py says what they mean): a few
+// torch_pjrt::recurrent_layer and its backward on the CPU (python/torch_pjrt/decompositions/recurrent/layer.py says what they mean): a few
 // of ATen's kernels a step, which write where the results lie. What no step needs of the one before is done for all at once.
 #include <ATen/TensorOperators.h>
 #include <ATen/cpu/Utils.h>

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey
 
-from torch_pjrt.decompositions.recurrent_layer import GATES
+from torch_pjrt.decompositions.recurrent.layer import GATES
 
 FEW = 4  # a sequence this short is recorded cell by cell
 

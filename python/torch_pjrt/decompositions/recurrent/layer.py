@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_pjrt.decompositions.recurrent import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
+from torch_pjrt.decompositions.recurrent.cells import gru_cell, gru_cell_backward, lstm_cell, lstm_cell_backward
 from torch_pjrt.decompositions.table import DECOMPOSITIONS
 from torch_pjrt.program.loops import apply, looped, unrolled
 

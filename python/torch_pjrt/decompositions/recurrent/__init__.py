@@ -1,0 +1,1 @@
+"""Recurrent networks: cells, a direction of a layer, and PyTorch's modules made of these."""
