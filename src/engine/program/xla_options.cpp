@@ -78,8 +78,9 @@ int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node) {
     TORCH_CHECK_VALUE(number, "TORCH_PJRT_CLIENT_OPTIONS: visible_devices is one number, of the process's own device");
     return *number;
   }
-  for (const char* variable : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
-    const char* visible = std::getenv(variable);  // a launcher's, which shows each process its own
+  // A launcher's, which shows each process its own.
+  for (const char* visible :
+       {std::getenv("CUDA_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"), std::getenv("ROCR_VISIBLE_DEVICES")}) {
     if (visible && *visible && !std::strchr(visible, ',')) return 0;
   }
   return node.number_on_host();
