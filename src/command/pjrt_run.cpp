@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -193,6 +194,11 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--help" && std::string_view(argv[i]) != "-h") continue;
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   try {
     run(parse(argc, argv));
     return 0;

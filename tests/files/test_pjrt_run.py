@@ -45,6 +45,11 @@ def test_runs_a_file(folder: Path) -> None:
     np.testing.assert_allclose(np.load(out), np.load(folder / "expected.npy"), rtol=1e-5, atol=1e-6)
 
 
+def test_tells_how_it_is_called() -> None:
+    assert pjrt_run("--help") == pjrt_run("-h")
+    assert pjrt_run("--help").startswith("pjrt-run PROGRAM [options]")
+
+
 def test_describes_a_file(folder: Path) -> None:
     told = pjrt_run(folder / "model.pjrt", "--plugin", library.plugin(), "--describe")
     assert "entry main" in told
