@@ -66,6 +66,22 @@ def test_gives_what_the_model_gives(block: Block, tmp_path: Path) -> None:
     assert "stablehlo.rsqrt" in exported.stablehlo("plain")
 
 
+@pytest.mark.parametrize("given", ["ExportedProgram", "pjrt"])
+def test_takes_what_export_takes(given: str, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)).eval()
+    images = torch.randn(1, 3, 8, 8)
+    expected = model(images).detach()
+    wanted: Any = torch.export.export(model, (images,)) if given == "ExportedProgram" else model.to("pjrt")
+    if given == "pjrt":
+        with pytest.raises(torch_pjrt.CaptureError, match="tensors are on one device"):
+            torch_pjrt.export(wanted, images, freeze=True)
+    example = images.to("pjrt") if given == "pjrt" else images
+    torch_pjrt.export(wanted, example, freeze=True).save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    torch.testing.assert_close(program(images), expected, rtol=1e-4, atol=1e-5)
+    assert program.state().keys() == {"frozen.0.weight", "frozen.0.bias"}
+
+
 def test_what_is_frozen_stays(block: Block, tmp_path: Path) -> None:
     exported = torch_pjrt.export(block, torch.randn(1, 3, 16, 16), freeze=True)
     exported.save(tmp_path / "it.pjrt")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from torch_pjrt.dynamo.freezing import Norm, Window, activation_after, added_after, folded, norm_after
 from torch_pjrt.files.naming import Names
@@ -46,8 +47,11 @@ class Frozen:
         """
         if not isinstance(fn, torch.nn.Module):
             raise TypeError(f"freeze=True takes a module or an ExportedProgram, not {type(fn).__name__}")
-        if any(module.training and next(module.parameters(), None) is not None for module in fn.modules()):
+        in_training = any(module.training and next(module.parameters(), None) is not None for module in fn.modules())
+        if in_training and not isinstance(fn, fx.GraphModule):  # of an ExportedProgram: its graph has the mode
             raise ValueError("freeze=True is for inference: call eval() on the module, then export it")
+        if (first := next(fn.parameters(), None)) is not None:  # what differs is told when it is recorded
+            args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: each.to(first.device), (args, kwargs))
         with torch.no_grad():
             program = torch.export.export(fn, args, kwargs, strict=False).run_decompositions({})
         module = program.module(check_guards=False)
@@ -97,7 +101,8 @@ class Frozen:
             with torch.no_grad():
                 on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
                 made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] if norm else None)
-            made = made.contiguous()
+            made = made.contiguous().to(parts[0].device)
+            shift = shift if shift is None else shift.to(parts[0].device)
             name = names.names.get(id(parts[0]), str(weight.target))
             self.names.add(names.add(made, f"frozen.{name}"))
             if shift is not None:
