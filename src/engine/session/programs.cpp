@@ -249,7 +249,7 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
   std::vector<ExportedText> all{emit("any", ops::Target::kAny)};
   const std::string& own = client.platform_name();
   if (own != "cpu") all.push_back(emit("cpu", ops::Target::kCpu));
-  const kernels::Claiming claiming(client);
+  const kernels::Claiming claiming(client, /*with_defaults=*/false);  // the file's GPU may be one that cuDNN refuses
   all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : session_.target()));  // who loads a file has no handlers
   all.back().composites = claiming.all_done();
   return all;

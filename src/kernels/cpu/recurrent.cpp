@@ -119,10 +119,10 @@ void plain(const Layer& layer, const at::Tensor& gates, const Forward& results) 
 
 Forward empty_results(const at::Tensor& gates, const at::Tensor& hx, c10::string_view cell) {
   const int64_t length = gates.size(0), batch = hx.size(0), n = hx.size(1);
-  const at::Tensor nothing = at::empty({0}, gates.options());
+  const auto nothing = [&] { return at::empty({0}, gates.options()); };
   const at::Tensor states = at::empty({length, batch, n}, gates.options());
   if (cell == "lstm") return {states, at::empty_like(states), at::empty({length, batch, 4 * n}, gates.options())};
-  return {states, nothing, cell == "gru" ? at::empty({length, batch, 5 * n}, gates.options()) : nothing};
+  return {states, nothing(), cell == "gru" ? at::empty({length, batch, 5 * n}, gates.options()) : nothing()};
 }
 
 void run_forward(const at::Tensor& gates, const Layer& layer, const Optional& bias, const Forward& results) {
