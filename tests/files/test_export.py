@@ -176,6 +176,13 @@ def test_sizes(tmp_path: Path, dynamic: Any, sizes: Any) -> None:
     [
         ({"x": {0: "batch"}}, {}, "no sizes are given for it.*XLA's plugins take none of open sizes"),
         ({"x": {0: torch.export.Dim("batch")}}, {}, "'batch', and no sizes are given for it"),
+        ({"x": {0: torch.export.Dim("b", min=1, max=3) * 2}}, {}, "is derived from another, 2\\*b; list its sizes"),
+        (
+            {"x": {0: torch.export.Dim("b", min=4, max=8)}},
+            {"b": [1]},
+            r"'b' is from 4 to 8, and its sizes are \[1\]",
+        ),
+        ({"x": {0: torch.export.Dim("b", min=1, max=99)}}, {}, "99 programs, one for each set of sizes; at most 64"),
         ({"z": {0: [1]}}, {}, "there is no argument 'z'; there are 'x'"),
         ({"x": {2: [1]}}, {}, "'x' has 2 dimensions"),
         ({"x": {0: []}}, {}, "give non-negative integers"),
@@ -357,3 +364,19 @@ def test_a_damaged_file_is_refused(net: Net, tmp_path: Path) -> None:
     (tmp_path / "altered.pjrt").write_bytes(altered)
     with pytest.raises(RuntimeError, match=r"was altered: the checksum of weights.safetensors"):
         torch_pjrt.load(tmp_path / "altered.pjrt")
+
+
+def test_state_that_shares_memory_which_is_updated() -> None:
+    class Halved(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("whole", torch.ones(4))
+            self.register_buffer("part", self.whole[:2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.part
+            self.whole.mul_(0.5)
+            return y
+
+    with pytest.raises(torch_pjrt.CaptureError, match=r"'(whole|part)' and '(whole|part)' share memory"):
+        torch_pjrt.export(Halved(), torch.ones(2))

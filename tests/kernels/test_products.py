@@ -207,7 +207,6 @@ print(any("torch_pjrt.product" in text for text in texts))
 
 
 @with_library
-@with_library
 @pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn, torch.float16], ids=str)
 @pytest.mark.parametrize("rows", [1, 16])
 def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
@@ -234,6 +233,28 @@ def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
     ]
 
 
+def test_rows_that_the_kernel_of_int8_weights_reads_beyond() -> None:
+    x, w, scales = drawn(3, 1000), torch.randint(-128, 128, (17, 1000), dtype=torch.int8), torch.rand(17).bfloat16()
+    product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
+    close(product(x, w, scales), (x.float() @ w.t().float() * scales.float()).bfloat16())
+
+
+EXTREMES = """
+import torch, torch_pjrt
+a, b = torch.full((17, 1024), -128, dtype=torch.int8), torch.full((1024, 768), -128, dtype=torch.int8)
+exact = (a.long() @ b.long()).int()
+print(torch.equal(torch.compile(torch._int_mm, backend="pjrt")(a, b), exact))
+"""
+
+
+@pytest.mark.parametrize("isa", ["ALL", "AVX512_CORE", "AVX2"])
+def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
+    """Without VNNI oneDNN cuts off sums of two products."""
+    (told,) = server.run(fresh.Job(EXTREMES, environment={"ONEDNN_MAX_CPU_ISA": isa}))
+    assert told.out.split() == ["True"]
+
+
+@with_library
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

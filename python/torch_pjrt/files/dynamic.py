@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 MOST_PROGRAMS = 64
+MOST_LISTED = 1 << 16  # a range is no list of sizes beyond
 Dynamic = Mapping[str, Mapping[int, Any]]
 
 
@@ -23,10 +24,17 @@ class Dim:
 def _named(argument: str, dim: int, given: Any, sizes: Mapping[str, Iterable[int]]) -> tuple[str, list[int]]:
     if isinstance(given, (str, torch.export.Dim)):
         name = given if isinstance(given, str) else given.__name__
+        if hasattr(given, "root"):
+            raise ValueError(
+                f"dynamic: dimension {dim} of '{argument}' is derived from another, {name}; list its sizes"
+            )
         if name in sizes:
-            return name, list(sizes[name])
-        if isinstance(given, torch.export.Dim) and given.max - given.min < MOST_PROGRAMS:
-            return name, list(range(given.min, given.max + 1))
+            values = list(sizes[name])
+            if isinstance(given, torch.export.Dim) and any(not given.min <= value <= given.max for value in values):
+                raise ValueError(f"dynamic: '{name}' is from {given.min} to {given.max}, and its sizes are {values}")
+            return name, values
+        if isinstance(given, torch.export.Dim) and given.max < MOST_LISTED:
+            return name, list(range(max(1, given.min), given.max + 1))
         raise ValueError(
             f"dynamic: dimension {dim} of '{argument}' is called '{name}', and no sizes are given for it. A "
             "program is made for each size, as XLA's plugins take none of open sizes: "

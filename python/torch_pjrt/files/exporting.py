@@ -23,7 +23,8 @@ TAKEN = {*dir(FileProgram), "path", "signature", "entries"}  # entries are attri
 class Exported:
     """Programs of one or more functions, with the state that they share.
 
-    Weights and state are those that the modules, optimizers and tensors have when it is saved.
+    Weights and state are those that the modules, optimizers and tensors have when it is saved; what is frozen must not
+    have changed by then.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,15 @@ class Exported:
         """
         if name in self.entries or not name.isidentifier() or name in TAKEN:
             raise ValueError(f"'{name}' names an entry already, or is no identifier, or names something of a program's")
-        self.entries[name] = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {}, freeze)
+        before = set(self.updated), self.frozen.copy()
+        entry = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {}, freeze)
+        if both := self.updated & self.frozen.parts(self.names):
+            self.updated, self.frozen = before
+            raise ValueError(
+                f"entry '{name}': '{min(both)}' is updated by one entry and frozen by another, which would not see it: "
+                "export one of them without freeze, or into a file of its own"
+            )
+        self.entries[name] = entry
         return self
 
     def stablehlo(self, entry: str | None = None, platform: str = "any") -> str:
@@ -116,6 +125,7 @@ class Exported:
         from torch_pjrt import __version__
 
         tensors = self.state()
+        frozen = self.frozen.names | self.frozen.parts(self.names)
         state = [
             {
                 "name": name,
@@ -123,7 +133,7 @@ class Exported:
                 "shape": list(tensor.shape),
                 "strides": list(tensor.stride()),
                 "updated": name in self.updated,
-                "frozen": name in self.frozen.names,
+                "frozen": name in frozen,
                 "aliases": sorted(self.names.aliases.get(name, [])),
             }
             for name, tensor in tensors.items()
@@ -154,7 +164,9 @@ class Exported:
 
         Raises:
             OSError: it can't be written.
+            ValueError: what is frozen has changed since.
         """
+        self.frozen.check()
         if weights not in PLACES:
             raise ValueError(f"weights={weights!r}: one of {', '.join(PLACES)}")
         form = form or ("portable" if portable.has_writer() else "text")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from torch_pjrt.dynamo.freezing import Norm, Window, activation_after, added_after, folded, norm_after
+from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
 from torch_pjrt.kernels.onednn import COMPOSITE
@@ -36,7 +38,12 @@ class Frozen:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.weights: dict[tuple[int, ...], tuple[list[torch.Tensor], torch.Tensor, torch.Tensor | None, str]] = {}
+        self.weights: dict[tuple[int, ...], Weight] = {}
+
+    def copy(self) -> Frozen:
+        other = Frozen()
+        other.names, other.weights = set(self.names), dict(self.weights)
+        return other
 
     def freeze(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: Names) -> fx.GraphModule:
         """The model for these arguments, its convolutions frozen.
@@ -52,8 +59,14 @@ class Frozen:
             raise ValueError("freeze=True is for inference: call eval() on the module, then export it")
         if (first := next(fn.parameters(), None)) is not None:  # what differs is told when it is recorded
             args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: each.to(first.device), (args, kwargs))
-        with torch.no_grad():
-            program = torch.export.export(fn, args, kwargs, strict=False).run_decompositions({})
+        try:
+            with torch.no_grad():
+                program = torch.export.export(fn, args, kwargs, strict=False).run_decompositions({})
+        except Exception as error:
+            raise CaptureError(
+                f"freeze=True: torch.export, which it stands on, can't export this: {str(error).splitlines()[0]} "
+                "Export it without freeze"
+            ) from error
         module = program.module(check_guards=False)
         assert isinstance(module, fx.GraphModule)
         graph = module.graph
@@ -70,6 +83,8 @@ class Frozen:
             return
         images, weight, bias, stride, padding, dilation, groups = _arguments(*node.args, **node.kwargs)
         if images in constants or weight not in constants or not (bias is None or bias in constants):
+            return
+        if node.meta["val"].dim() != 4:  # of one image, whose channels no norm finds
             return
         window = Window(stride, padding, dilation, groups)
         norm, added, activation, last = None, None, "none", node
@@ -97,19 +112,51 @@ class Frozen:
 
         parts = [value(weight), value(bias), *map(value, norm or ())]
         key = tuple(id(part) if isinstance(part, torch.Tensor) else hash(part) for part in parts)
-        if key not in self.weights:
-            with torch.no_grad():
-                on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
-                made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] if norm else None)
-            made = made.contiguous().to(parts[0].device)
-            shift = shift if shift is None else shift.to(parts[0].device)
+        if key in self.weights:
+            self.weights[key].check()
+        else:
+            made, shift = (None if new is None else new.to(parts[0].device) for new in _new_weights(parts))
+            assert made is not None
             name = names.names.get(id(parts[0]), str(weight.target))
             self.names.add(names.add(made, f"frozen.{name}"))
             if shift is not None:
                 self.names.add(names.add(shift, f"frozen.{name.removesuffix('weight')}bias"))
             digest = hashlib.sha256(content(made)).hexdigest()
-            self.weights[key] = (parts, made, shift, digest)
-        return self.weights[key][1:]
+            self.weights[key] = Weight(name, parts, made, shift, digest)
+        frozen = self.weights[key]
+        return frozen.made, frozen.shift, frozen.digest
+
+    def parts(self, names: Names) -> set[str]:
+        """What the frozen weights are made of, as far as it has a name."""
+        parts = (part for weight in self.weights.values() for part in weight.parts)
+        return {names.names[id(part)] for part in parts if id(part) in names.names}
+
+    def check(self) -> None:
+        """Raises ValueError where a weight isn't what it was frozen from."""
+        for weight in self.weights.values():
+            weight.check()
+
+
+@dataclass
+class Weight:
+    name: str
+    parts: list[Any]  # the weight, the bias and a norm's, of which each may be a number or None
+    made: torch.Tensor
+    shift: torch.Tensor | None
+    digest: str
+
+    def check(self) -> None:
+        for frozen, now in zip((self.made, self.shift), _new_weights(self.parts), strict=True):
+            if frozen is not None and now is not None and content(frozen) != content(now):
+                raise ValueError(f"'{self.name}' or a norm after it has changed since it was frozen: export anew")
+
+
+def _new_weights(parts: list[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """On the CPU, in memory of their own."""
+    with torch.no_grad():
+        on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
+        made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] or None)
+        return made.clone(memory_format=torch.contiguous_format), None if shift is None else shift.clone()
 
 
 def _arguments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -311,7 +312,23 @@ def _variant(
         composites=[f"{composite}: {by}, {n} times" for t in made.texts for composite, by, n in t.composites],
         state=sorted({place["state"] for place in (*parameters, *outputs) if "state" in place}),
     )
+    _refuse_shared_memory(exported, variant.state)
     return variant, results
+
+
+def _refuse_shared_memory(exported: Exported, state: list[str]) -> None:
+    """A program has each piece of state in memory of its own: what is written to one would not be seen in another."""
+    places = []
+    for name in state:
+        tensor = exported.names.tensors[name]
+        begin = tensor.storage_offset() * tensor.itemsize
+        places.append((tensor.untyped_storage()._cdata, begin, begin + tensor.nbytes, name))
+    for (memory, _, end, name), (other_memory, begin, _, other) in itertools.pairwise(sorted(places)):
+        if memory == other_memory and begin < end and not exported.updated.isdisjoint((name, other)):
+            raise CaptureError(
+                f"'{name}' and '{other}' share memory that the function updates, and a file has them apart: make the "
+                "view inside the function, or a clone()"
+            )
 
 
 def _form(name: str, tensor: torch.Tensor) -> dict[str, Any]:

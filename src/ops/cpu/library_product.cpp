@@ -67,7 +67,7 @@ struct Sizes {
 //   long for a few rows times a transposed matrix.
 // - float32 there: where an operand lies transposed, which XLA's kernel can't read in order. Others take as long either way. One row
 //   is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
-// - int8 into int32 (_int_mm) there.
+// - int8 into int32 (_int_mm), where it is exact (VNNI).
 // - float16, where oneDNN multiplies it (AVX512-FP16); and one row times a transposed matrix, for which PyTorch has a kernel.
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
@@ -75,7 +75,7 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
   const int64_t work = s.batch * s.rows * s.depth * s.columns;
   if (work == 0) return false;
   const bool is_known = element == ElementType::kBF16 || element == ElementType::kF16 || element == ElementType::kF32 ||
-                        (element == ElementType::kS8 && s.batch == 1);
+                        (element == ElementType::kS8 && s.batch == 1 && machine.vnni);
   if (machine.takes_all) return is_known && machine.bf16;
   const bool turned = s.a_transposed || s.b_transposed;
   const bool narrow = work >= (turned ? kTurned : kStraight);
@@ -83,7 +83,7 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
     case ElementType::kBF16: return machine.bf16 && narrow;
     case ElementType::kF16: return narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed));
     case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
-    case ElementType::kS8: return machine.bf16 && s.batch == 1 && work >= kTurned;
+    case ElementType::kS8: return machine.vnni && s.batch == 1 && work >= kTurned;
     default: return false;
   }
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -21,13 +22,14 @@ bool answer(const char* op) {
   return stack.size() == 1 && stack[0].isBool() && stack[0].toBool();
 }
 
-// Of oneDNN's instruction sets, which has no question for this one.
-bool are_tiles_let() {
+// Which instruction sets oneDNN may use, which has no question for all of them: is it all, or one of these?
+bool lets(std::initializer_list<std::string_view> sets) {
   const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (given == nullptr) given = std::getenv("DNNL_MAX_CPU_ISA");
   std::string name(given == nullptr ? "ALL" : given);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
-  return name == "ALL" || name == "DEFAULT" || name.find("AMX") != std::string::npos;
+  return name == "ALL" || name == "DEFAULT" ||
+         std::any_of(sets.begin(), sets.end(), [&](auto set) { return name.find(set) != std::string::npos; });
 }
 
 }  // namespace
@@ -39,7 +41,8 @@ const Machine& Machine::here() {
     // The kernel is asked for the tiles, as oneDNN asks it: it may refuse.
     return Machine{.bf16 = bf16,
                    .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),
-                   .amx = bf16 && are_tiles_let() && at::cpu::init_amx(),
+                   .amx = bf16 && lets({"AMX"}) && at::cpu::init_amx(),
+                   .vnni = bf16 && lets({"VNNI", "BF16", "FP16", "AMX"}) && at::cpu::is_avx512_vnni_supported(),
                    .takes_all = given != nullptr && std::string_view(given) == "all"};
   }();
   return machine;
