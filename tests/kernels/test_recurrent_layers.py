@@ -74,3 +74,30 @@ def test_who_does_it() -> None:
     shown = torch_pjrt.to_stablehlo(lambda x: large(x)[0], x)
     assert "stablehlo.while" in shown  # any platform may have it
     assert "custom_call" not in shown
+
+
+@pytest.mark.parametrize("hidden", [5, HIDDEN])
+def test_gradients_through_nan_of_relu(hidden: int) -> None:
+    """By XLA's loop and by the kernel."""
+    torch.manual_seed(0)
+    layer = nn.RNN(5, hidden, nonlinearity="relu")
+    ours, x = copy.deepcopy(layer).to("pjrt"), torch.randn(12, BATCH, 5)
+    gradients = []
+    for each, place in ((layer, "cpu"), (ours, "pjrt")):
+        given, hx = x.detach().to(place).requires_grad_(), torch.zeros(1, BATCH, hidden, device=place)
+        hx[0, 0, 0], hx[0, 1, 0] = torch.nan, torch.inf
+        each(given, hx)[0].nan_to_num(0, 0, 0).sum().backward()
+        gradients.append(given.grad.cpu())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_batched_gradients(kind: type[nn.RNNBase]) -> None:
+    layer, ours = layer_of(kind, torch.float32)
+    x, several = torch.randn(4, BATCH, 5), torch.randn(3, 4, BATCH, 2 * HIDDEN)
+    gradients = [
+        torch.autograd.grad(each(x.to(place))[0], list(each.parameters()), several.to(place), is_grads_batched=True)
+        for each, place in ((layer, "cpu"), (ours, "pjrt"))
+    ]
+    for expected, got in zip(*gradients, strict=True):
+        torch.testing.assert_close(got.cpu(), expected, rtol=1e-3, atol=1e-3)

@@ -218,13 +218,13 @@ Gradients gru_backward(const Backward& layer) {
 
 Gradients plain_backward(const Backward& layer) {
   const bool is_tanh = layer.cell == "rnn_tanh";
-  const at::Tensor by = is_tanh ? 1 - layer.outputs * layer.outputs : layer.outputs > 0;
+  const at::Tensor by = is_tanh ? 1 - layer.outputs * layer.outputs : layer.outputs <= 0;  // NaN lets gradients through
   const at::Tensor gates = at::empty_like(layer.outputs);
   at::Tensor gh = at::zeros_like(layer.hx);
   each_step(by.size(0), !layer.reverse, [&](int64_t t) {
     at::Tensor now = gates.select(0, t);
     gh = gh + layer.grad_outputs.select(0, t);
-    is_tanh ? at::mul_out(now, gh, by.select(0, t)) : now.copy_(at::where(by.select(0, t), gh, 0));
+    is_tanh ? at::mul_out(now, gh, by.select(0, t)) : now.copy_(at::where(by.select(0, t), 0, gh));
     gh = at::mm(now, layer.weight);
   });
   return {gates, gates, gh, at::empty({0}, gh.options())};

@@ -57,12 +57,12 @@ void add_decomposed_by_aten(RuleTable& rules) {
 void add_recurrent_by_aten(RuleTable& rules) {
   constexpr int64_t kFromMultiplications = 1 << 15;
   rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
-                                                      return of[1]->numel() * of[1]->sizes[1];  // hx: (batch, hidden)
+                                                      return of[1]->rank() == 2 ? of[1]->numel() * of[1]->sizes[1] : 0;  // hx: (batch, hidden)
                                                     }});
   rules.add_by_aten("torch_pjrt::recurrent_layer_backward",
                     {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
                        const auto& sizes = of[0]->sizes;  // (length, batch, hidden)
-                       return sizes[1] * sizes[2] * sizes[2];
+                       return sizes.size() == 3 ? sizes[1] * sizes[2] * sizes[2] : 0;
                      }});
 }
 

@@ -88,7 +88,7 @@ def _backward(
 
     def rnn(gh: Tensor, grad_output: Tensor, h: Tensor, w: Tensor) -> Sequence[Tensor]:
         gh = gh + grad_output
-        gates = gh * (1 - h * h) if cell == "rnn_tanh" else torch.where(h > 0, gh, 0)
+        gates = gh * (1 - h * h) if cell == "rnn_tanh" else torch.where(h <= 0, 0, gh)
         return gates @ w, gates
 
     zeros = torch.zeros_like(hx)
@@ -157,7 +157,9 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     grad_gates, grad_hidden, grad_hx, grad_cx = torch.ops.torch_pjrt.recurrent_layer_backward(
         grad_outputs, grad_cells, outputs, cells, workspace, hx, cx, weight, ctx.cell, ctx.reverse
     )
-    grad_weight = grad_hidden.flatten(0, 1).t() @ _before(outputs, hx, ctx.reverse).flatten(0, 1)
+    before = _before(outputs, hx, ctx.reverse)
+    # flatten has no batching rule (is_grads_batched)
+    grad_weight = grad_hidden.reshape(-1, grad_hidden.shape[2]).t() @ before.reshape(-1, before.shape[2])
     grad_bias = None if bias is None else grad_hidden.sum((0, 1))
     return grad_gates, grad_hx, None if cx is None else grad_cx, grad_weight, grad_bias, None, None
 
