@@ -57,7 +57,8 @@ void add_decomposed_by_aten(RuleTable& rules) {
 void add_recurrent_by_aten(RuleTable& rules) {
   constexpr int64_t kFromMultiplications = 1 << 15;
   rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
-                                                      return of[1]->rank() == 2 ? of[1]->numel() * of[1]->sizes[1] : 0;  // hx: (batch, hidden)
+                                                      return of[1]->rank() == 2 ? of[1]->numel() * of[1]->sizes[1]
+                                                                                : 0;  // hx: (batch, hidden)
                                                     }});
   rules.add_by_aten("torch_pjrt::recurrent_layer_backward",
                     {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
