@@ -29,12 +29,12 @@ struct CompileOptions {
   // Copies of the program that run at once and may communicate, one a device, from device_ordinal on.
   int replicas = 1;
   // Or one on each of these processes (Node::id), in this order: this one runs its own, and all have to run theirs.
-  std::vector<int> processes;
+  std::vector<int> processes = {};
   // Settings of XLA for this program alone, by their names as flags, such as {"xla_cpu_enable_fast_math", true}. An
   // unknown one fails the compile.
-  Options overrides;
+  Options overrides = {};
   // Those among them that a plugin which doesn't know them does without, as older and newer ones than ours do.
-  std::set<std::string> hints;
+  std::set<std::string> hints = {};
 };
 
 class Executable {

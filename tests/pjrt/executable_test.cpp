@@ -176,7 +176,7 @@ TEST_F(ExecutableTest, OutOfMemoryIsAnError) {
 
 TEST_F(ExecutableTest, OnAnotherDevice) {
   if (test_client().devices().size() < 2) GTEST_SKIP() << "one device";
-  const auto executable = test_client().compile(double_program(4), {.device_ordinal = 1, .overrides = {}, .hints = {}});
+  const auto executable = test_client().compile(double_program(4), {.device_ordinal = 1});
   const auto result = run(*executable, *upload(Floats(4), Semantics::kCopy, 1));
   EXPECT_EQ(result->device_index(), 1u);
   EXPECT_EQ(download(*result)[3], 8);
@@ -185,7 +185,7 @@ TEST_F(ExecutableTest, OnAnotherDevice) {
 TEST_F(ExecutableTest, UnknownOverridesAreRefused) {
   EXPECT_NE(thrown([] {
               test_client().compile(double_program(4),
-                                    {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}, .hints = {}});
+                                    {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}});
             }).find("xla_nonsense"),
             std::string::npos);
 }
@@ -228,7 +228,7 @@ TEST_F(ExecutableTest, SerializeAndLoad) {
     throw;
   }
   for (int device = 0; device < static_cast<int>(test_client().devices().size()); ++device) {
-    const auto loaded = test_client().deserialize(bytes, {.device_ordinal = device, .overrides = {}, .hints = {}});
+    const auto loaded = test_client().deserialize(bytes, {.device_ordinal = device});
     ASSERT_EQ(loaded->num_results(), 1u);
     EXPECT_EQ(loaded->result_types()[0]->dims, std::vector<int64_t>{4});
     const auto argument = upload(Floats(4), Semantics::kCopy, static_cast<size_t>(device));
