@@ -83,6 +83,7 @@ __all__: list[str] = [
     "platform_version",
     "plugin",
     "plugin_memory",
+    "process",
     "promised_equal",
     "register_handler",
     "reset_metrics",
@@ -586,6 +587,11 @@ def platform_name() -> str: ...
 def platform_version() -> str: ...
 def plugin() -> tuple[str, str]: ...
 def plugin_memory(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, int]: ...
+def process() -> tuple[int, int] | None:
+    """
+    which of how many processes have the client together; None where it is this one's alone
+    """
+
 def promised_equal(tensor: torch.Tensor) -> torch.Tensor:
     """
     the same values, said to be equal on all ranks of the world: whoever reads them compares

@@ -86,7 +86,7 @@ std::string Executables::key(const pjrt::Client& client, const std::string& stab
                              const pjrt::CompileOptions& options) {
   if (!disk_.is_on() || !options.processes.empty()) return "";  // what processes do together they compile together
   std::string text = described(client);
-  const std::string serialized = pjrt::serialize(options, client.device_ids(options));
+  const std::string serialized = pjrt::serialize(options, client.device_ids(options), client.spans_processes());
   text += "options " + std::to_string(serialized.size()) + "\n" + serialized;
   // The user's files and lines change nothing of what is computed; an executable from disk shows those it was first
   // compiled with, in XLA's own dumps alone.

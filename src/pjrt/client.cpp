@@ -284,7 +284,7 @@ std::string Client::serialized_options(const CompileOptions& options) const {
       if (options.hints.contains(name)) known.overrides.erase(name);
     }
   }
-  return serialize(known, device_ids(options));
+  return serialize(known, device_ids(options), spans_processes());
 }
 
 void Client::with_options(const CompileOptions& options, const std::function<void(const std::string&)>& call) {

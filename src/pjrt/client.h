@@ -40,8 +40,8 @@ class Client : public std::enable_shared_from_this<Client> {
   // `options` are the plugin's own, for example {"memory_fraction", 0.5} on a GPU and {"cpu_device_count", 1} (an
   // int64_t) on the CPU, which has 4 devices otherwise. An unknown one is ignored or an Error, as the plugin likes.
   static std::shared_ptr<Client> create(const Api& api, const Options& options = {});
-  // One process's part of a client that several have together, each with one device. Waits for the others, by the plugin's own
-  // time limit. Throws Error also where it shows several devices.
+  // One process's part of a client that several have together, each with one device. Waits for the others, by the plugin's
+  // own time limit. Throws Error also where it shows several devices.
   static std::shared_ptr<Client> create(const Api& api, Options options, const Node& node);
   ~Client();
   Client(const Client&) = delete;
@@ -51,7 +51,8 @@ class Client : public std::enable_shared_from_this<Client> {
   PJRT_Client* handle() const { return handle_; }
   const std::string& platform_name() const { return platform_name_; }  // "cpu", "cuda"
   const std::string& platform_version() const { return platform_version_; }
-  // Those this process can use, and in their places those of the host's other processes (Device::is_ours). device_index and device_ordinal everywhere in this room are indices into it.
+  // Those this process can use, and in their places those of the host's other processes (Device::is_ours). device_index and
+  // device_ordinal everywhere in this room are indices into it.
   const std::vector<Device>& devices() const { return devices_; }
   // The first of its own.
   size_t own_device() const;

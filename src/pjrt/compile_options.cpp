@@ -48,7 +48,7 @@ Message option_override(const Options::mapped_type& value) {
 
 }  // namespace
 
-std::string serialize(const CompileOptions& options, std::span<const int> device_ids) {
+std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes) {
   const auto count = static_cast<int64_t>(device_ids.size());
   Message replicas;  // DeviceAssignmentProto.ComputationDevice
   for (const int id : device_ids) replicas.integer(1, id);
@@ -58,10 +58,11 @@ std::string serialize(const CompileOptions& options, std::span<const int> device
   assignment.integer(2, 1);
   assignment.message(3, replicas);
 
-  Message build;                         // ExecutableBuildOptionsProto
-  build.integer(1, device_ids.front());  // device_ordinal
-  build.integer(4, count);               // num_replicas
-  build.integer(5, 1);                   // num_partitions
+  Message build;  // ExecutableBuildOptionsProto
+  // Of the host's devices, where it is one of those; of a client of several processes each has one, and -1 is that.
+  build.integer(1, spans_processes ? -1 : device_ids.front());  // device_ordinal
+  build.integer(4, count);                                      // num_replicas
+  build.integer(5, 1);                                          // num_partitions
   build.message(9, assignment);
 
   Message compile;  // CompileOptionsProto

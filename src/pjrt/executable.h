@@ -35,6 +35,8 @@ struct CompileOptions {
   Options overrides = {};
   // Those among them that a plugin which doesn't know them does without, as older and newer ones than ours do.
   std::set<std::string> hints = {};
+
+  bool operator==(const CompileOptions&) const = default;
 };
 
 class Executable {

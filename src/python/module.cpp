@@ -188,6 +188,9 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("local_rank"), py::arg("local_size"),
       "starts this process's part of a client of several, where the plugin is for GPUs; did it?");
+  m.def(
+      "process", [] { return engine::Session::instance().process(); },
+      "which of how many processes have the client together; None where it is this one's alone");
   m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"));
   m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
   m.def("world_backend", &device::world::make_backend, py::arg("ranks"));

@@ -30,6 +30,17 @@ def test_a_world_of_one_process(tmp_path: Path, backend: str | None) -> None:
         dist.destroy_process_group()
 
 
+def test_a_later_group_of_the_devices(tmp_path: Path) -> None:
+    """The backend is asked for by a group that isn't the default one."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        x = torch.ones(2, device="pjrt")
+        dist.all_reduce(x, group=dist.new_group([0], backend="pjrt"))
+        assert x.tolist() == [1, 1]
+    finally:
+        dist.destroy_process_group()
+
+
 def test_it_is_begun_once(tmp_path: Path) -> None:
     dist.init_process_group("pjrt", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:

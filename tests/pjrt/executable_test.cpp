@@ -184,8 +184,7 @@ TEST_F(ExecutableTest, OnAnotherDevice) {
 
 TEST_F(ExecutableTest, UnknownOverridesAreRefused) {
   EXPECT_NE(thrown([] {
-              test_client().compile(double_program(4),
-                                    {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}});
+              test_client().compile(double_program(4), {.device_ordinal = 0, .overrides = {{"xla_nonsense", true}}});
             }).find("xla_nonsense"),
             std::string::npos);
 }

@@ -28,8 +28,7 @@ def _place_on_host(rank: int, size: int) -> tuple[int, int]:
 def _begin_processes(store: Any, rank: int, size: int) -> None:
     """Where the plugin is for GPUs, all processes' clients are one. Raises RuntimeError where it can't start."""
     local, here = _place_on_host(rank, size)
-    _of_gpus[:] = [size > 1 and _C.begin_processes(store, rank, size, local, here)]
-    if _of_gpus[0]:
+    if size > 1 and _C.begin_processes(store, rank, size, local, here):
         _C.set_device(local)  # the only one that the process may use
     elif size > 1 and _C.is_initialized() and _C.platform_name() in ("cuda", "rocm"):
         warnings.warn(
@@ -39,12 +38,9 @@ def _begin_processes(store: Any, rank: int, size: int) -> None:
         )
 
 
-_of_gpus: list[bool] = []  # of the default group: is the client one of several processes?
-
-
 def _of_processes(options: Any, _backend_options: Any) -> Any:
     """The backend ``"pjrt"`` of a group whose ranks are processes."""
-    from torch.distributed import ProcessGroupGloo, is_gloo_available
+    from torch.distributed import ProcessGroupGloo, get_rank, get_world_size, is_gloo_available, is_initialized
 
     store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
 
@@ -52,12 +48,14 @@ def _of_processes(options: Any, _backend_options: Any) -> Any:
         raise NotImplementedError(
             "collectives between processes on device 'pjrt' are gloo's, which this build of PyTorch doesn't have"
         )
-    ranks = list(options.global_ranks_in_group)
-    if not ranks:  # the default group
+    place = (rank, size)
+    if is_initialized():
+        place = (get_rank(), get_world_size())
+    else:  # the default group
         _begin_processes(store, rank, size)
-        ranks = list(range(size))
+    ranks = list(options.global_ranks_in_group) or list(range(size))
     host = ProcessGroupGloo(store, rank, size, timeout)
-    return _C.backend_of_processes(ranks, host) if _of_gpus[0] else _C.host_backend(host)
+    return _C.backend_of_processes(ranks, host) if _C.process() == place else _C.host_backend(host)
 
 
 def _serve(group: Any) -> None:

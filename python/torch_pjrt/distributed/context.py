@@ -87,10 +87,14 @@ def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., An
     def _create_cp_block_mask(
         mask_mod: Any, B: int, H: int, Q_LEN: int, KV_LEN: int, device_mesh: Any, load_balancer: Any = None
     ) -> Any:
-        if device_mesh.device_type == "pjrt":
-            attention._compiled_create_block_mask = create_block_mask  # recorded, it is one program already
-            device_mesh = _Placed(device_mesh)
-        return inner(mask_mod, B, H, Q_LEN, KV_LEN, device_mesh, load_balancer)
+        if device_mesh.device_type != "pjrt":
+            return inner(mask_mod, B, H, Q_LEN, KV_LEN, device_mesh, load_balancer)
+        compiled = attention._compiled_create_block_mask
+        attention._compiled_create_block_mask = create_block_mask  # recorded, it is one program already
+        try:
+            return inner(mask_mod, B, H, Q_LEN, KV_LEN, _Placed(device_mesh), load_balancer)
+        finally:
+            attention._compiled_create_block_mask = compiled
 
     return _create_cp_block_mask
 

@@ -68,6 +68,9 @@ class BackendOfProcesses final : public Backend {
       across_->allgather(all, from, opts);
     });
   }
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    return host_->allgather_coalesced(outputs, inputs, opts);
+  }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
     return exchange({output}, {input},
                     [&](Tensors& to, Tensors& from) { across_->_allgather_base(to[0], from[0], opts); });

@@ -20,8 +20,7 @@ struct Compile {
 
   bool is_for(const pjrt::Client& other, const std::string& other_text,
               const pjrt::CompileOptions& other_options) const {
-    return client.get() == &other && text == other_text && options.device_ordinal == other_options.device_ordinal &&
-           options.overrides == other_options.overrides;
+    return client.get() == &other && text == other_text && options == other_options;
   }
 };
 

@@ -42,9 +42,12 @@ pjrt::Options options_in(const char* variable) {
 }  // namespace
 
 bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
-bool is_cuda_plugin(const PluginChoice& plugin) { return plugin.path.find("cuda") != std::string::npos; }
+// Of the file: a folder before it, such as an environment's, may be called after CUDA too.
+bool is_cuda_plugin(const PluginChoice& plugin) {
+  return plugin.path.find("cuda", plugin.path.rfind('/') + 1) != std::string::npos;
+}
 bool is_gpu_plugin(const PluginChoice& plugin) {
-  return is_cuda_plugin(plugin) || plugin.path.find("rocm") != std::string::npos;
+  return is_cuda_plugin(plugin) || plugin.path.find("rocm", plugin.path.rfind('/') + 1) != std::string::npos;
 }
 
 namespace {

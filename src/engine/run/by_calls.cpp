@@ -27,18 +27,15 @@ namespace tpjrt::engine {
 
 using graph::Node;
 
-namespace {
-
-bool has_collectives(const graph::Walk& walk) {
-  return std::any_of(walk.nodes.begin(), walk.nodes.end(),
-                     [](const Node* node) { return graph::collective(*node->signature).has_value(); });
+bool LazyEngine::needs_other_processes(const graph::Walk& walk) {
+  return session_.client().spans_processes() && std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
+           return graph::collective(*node->signature).has_value();
+         });
 }
-
-}  // namespace
 
 std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
   if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return std::nullopt;
-  if (session_.client().spans_processes() && has_collectives(walk)) return std::nullopt;
+  if (needs_other_processes(walk)) return std::nullopt;
   const CallsBy by = calls_by();
   if (is_bookkeeping(walk)) return by;
   if (at::globalContext().deterministicAlgorithms()) return std::nullopt;

@@ -65,6 +65,8 @@ class LazyEngine final : public device::Engine {
   bool run_parts(const device::Location& where, Sync& sync);
   void launch_bound(const graph::Walk& walk, const Program& program, Sync& sync);
   // Note [Tiers], Note [Growing graphs]. May this graph without a program run so, and by whom?
+  // A program that others run as well, with its collectives: it stays whole, and is compiled.
+  bool needs_other_processes(const graph::Walk& walk);
   std::optional<CallsBy> may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
   // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.

@@ -173,6 +173,8 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
   if (graph::in_world()) return false;
+  // Each process would cut them by what its own caches know.
+  if (needs_other_processes(sync.walk)) return false;
   const Cut cut = cuts_.find(sync.walk);
   if (cut.part.empty()) return false;
   graph::Parts parts(sync.walk, cut.part);

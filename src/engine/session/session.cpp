@@ -257,7 +257,12 @@ bool Session::begin_processes(pjrt::Node node) {
   node_ = std::move(node);
   try {
     init(choices.front());
-  } catch (const std::exception& error) {
+  } catch (const pjrt::Error& error) {
+    if (error.code != pjrt::ErrorCode::kDeadlineExceeded &&
+        choices.size() > 1) {  // no GPU here: the next plugin is tried
+      node_.reset();
+      return false;
+    }
     const std::string place = std::to_string(node_->id) + " of " + std::to_string(node_->count);
     node_.reset();
     TORCH_CHECK(false, "torch.distributed.init_process_group: plugin '", choices.front().name,

@@ -54,6 +54,10 @@ class Session {
   // The client is one process's part of a client of several, of a plugin for GPUs, and starts now. False where the plugin is for
   // others, or the client has started alone. Throws where it can't start, or is part of others.
   bool begin_processes(pjrt::Node node);
+  // Which of how many processes have the client together; none where it is this one's alone.
+  std::optional<std::pair<int, int>> process() const {
+    return node_ ? std::optional(std::pair(node_->id, node_->count)) : std::nullopt;
+  }
   // Starts the client now, with this plugin. Throws when one is running already from another plugin.
   void init(const PluginChoice& plugin);
   // Null before it is started. A forked child may ask it what needs no plugin.

@@ -156,7 +156,7 @@ Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
   return e.concatenate(members, 0);
 }
 
-// Those of its collectives, which are one group's (device/world/processes.h).
+// Those of its collectives, which are one group's (device/processes/backend.h).
 std::vector<int> processes_of(const graph::Walk& walk) {
   std::vector<int64_t> ranks;
   if (graph::in_world()) return {};
