@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pytest
 import torch
 
 import torch_pjrt
+from tests.ops.opinfo import compute
 from torch_pjrt import _C
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -39,14 +40,16 @@ OF_ANY: dict[str, Draw] = {
 }
 
 
-def drawn(draw: Draw, x: torch.Tensor, policy: str) -> list[torch.Tensor]:
+def drawn(draws: Sequence[Draw], given: Sequence[torch.Tensor], policy: str) -> list[torch.Tensor]:
+    """Two results of each draw, one after the other: all of them are one graph."""
     before = torch_pjrt.metrics()["graphs_compiled"]
     _C.set_compile_policy(policy)
     torch.manual_seed(3)
-    results = [draw(x.clone()).cpu() for _ in range(2)]
+    results = [draw(x.clone()) for draw, x in zip(draws, given, strict=True) for _ in range(2)]
+    compute(results)
     if policy == "auto":
         assert torch_pjrt.metrics()["graphs_compiled"] == before
-    return results
+    return [result.cpu() for result in results]
 
 
 @pytest.fixture(autouse=True)
@@ -55,16 +58,20 @@ def policy() -> Iterator[None]:
     _C.set_compile_policy("auto")
 
 
-@pytest.mark.parametrize("size", [(1,), (7,), (0,), (33, 5), (4, 3, 1001)])  # few, and many
+# Few, and many. By what size an element has, draws differ in how many numbers make one; by dtype, in their last step.
+SIZES = [(1,), (7,), (0,), (33, 5), (4, 3, 1001)]
+OF_ALL_SIZES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8)
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, dtype) for name in OF_FLOATS for dtype in FLOATS]
     + [(name, dtype) for name in OF_ANY for dtype in (*FLOATS, *INTEGERS)],
 )
-def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype, size: tuple[int, ...]) -> None:
-    draw = {**OF_FLOATS, **OF_ANY}[name]
-    x = torch.zeros(size, device="pjrt", dtype=dtype)
-    calls, program = drawn(draw, x, "auto"), drawn(draw, x, "every")
+def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype) -> None:
+    given = [torch.zeros(size, device="pjrt", dtype=dtype) for size in (SIZES if dtype in OF_ALL_SIZES else SIZES[-2:])]
+    draws = [{**OF_FLOATS, **OF_ANY}[name]] * len(given)
+    calls, program = drawn(draws, given, "auto"), drawn(draws, given, "every")
     for ours, theirs in zip(calls, program, strict=True):
         if dtype.is_floating_point and name in OF_FLOATS and name not in ("uniform", "rand_like", "bernoulli"):
             # by a logarithm or sine that differs in its last bit
@@ -74,35 +81,39 @@ def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype, size: tuple[
             torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
         else:
             assert torch.equal(ours, theirs)
-    if calls[0].numel() > 100 and not (name == "random_ below" and dtype == torch.bool):
-        assert not torch.equal(*calls)
+    for first, second in zip(calls[::2], calls[1::2], strict=True):
+        if first.numel() > 100 and not (name == "random_ below" and dtype == torch.bool):
+            assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_normals(dtype: torch.dtype) -> None:
     x = torch.zeros(101, device="pjrt", dtype=dtype)
-    calls, program = (drawn(torch.randn_like, x, policy) for policy in ("auto", "every"))
+    calls, program = (drawn([torch.randn_like], [x], policy) for policy in ("auto", "every"))
     torch.testing.assert_close(calls, program, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS])
-@pytest.mark.parametrize("shape", [(1,), (9,), (16,), (17,), (3, 40), (2, 300), (1, 5000)])
 @pytest.mark.parametrize("replacement", [False, True])
-def test_multinomial(shape: tuple[int, ...], dtype: torch.dtype, replacement: bool) -> None:
+def test_multinomial(dtype: torch.dtype, replacement: bool) -> None:
     torch.manual_seed(1)
-    weights = torch.rand(shape).square()
-    weights[..., 1::5] = 0
-    samples = 200 if replacement else max(1, int((weights.reshape(-1, shape[-1]) > 0).sum(1).min()) // 2)
-    x = weights.to(dtype).to("pjrt")
-    for count in (1, samples):
-        draw = partial(torch.multinomial, num_samples=count, replacement=replacement)
-        calls, program = drawn(draw, x, "auto"), drawn(draw, x, "every")
-        for ours, theirs in zip(calls, program, strict=True):
-            assert ours.dtype == torch.int64
-            assert ours.shape == (*shape[:-1], count)
-            assert (weights.gather(-1, ours) > 0).all()
-            # The race's logarithms may differ in their last bit, and swap two that are as near.
-            assert (ours != theirs).sum() <= (0 if replacement else 2)
+    weights, draws = [], []
+    for shape in ((1,), (9,), (16,), (17,), (3, 40), (2, 300), (1, 5000)):
+        weight = torch.rand(shape).square()
+        weight[..., 1::5] = 0
+        samples = 200 if replacement else max(1, int((weight.reshape(-1, shape[-1]) > 0).sum(1).min()) // 2)
+        for count in (1, samples):
+            weights.append(weight)
+            draws.append(partial(torch.multinomial, num_samples=count, replacement=replacement))
+    given = [weight.to(dtype).to("pjrt") for weight in weights]
+    calls, program = drawn(draws, given, "auto"), drawn(draws, given, "every")
+    for i, (ours, theirs) in enumerate(zip(calls, program, strict=True)):
+        weight, count = weights[i // 2], draws[i // 2].keywords["num_samples"]
+        assert ours.dtype == torch.int64
+        assert ours.shape == (*weight.shape[:-1], count)
+        assert (weight.gather(-1, ours) > 0).all()
+        # The race's logarithms may differ in their last bit, and swap two that are as near.
+        assert (ours != theirs).sum() <= (0 if replacement else 2)
 
 
 def test_multinomial_of_ever_new_sizes_compiles_nothing() -> None:
