@@ -30,7 +30,7 @@ def tried() -> dict[str, str]:
 def pinned() -> dict[str, str]:
     """What CI installs -> its version."""
     lines = (ROOT / "requirements.lock").read_text().lower().replace("_", "-").splitlines()
-    return dict(line.split("==") for line in lines if "==" in line)
+    return dict(line.split(" ;")[0].split("==") for line in lines if "==" in line)  # without markers of systems
 
 
 def known() -> dict[str, str]:

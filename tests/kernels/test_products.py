@@ -213,6 +213,7 @@ def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.
     """torchao's weights of 8 bits; what is converted and then transposed by the program took ten times the product."""
     x, w = drawn(rows, 1024), (torch.randn(768, 1024) * 20).to(narrow)
     w[3, 5] = -128
+    torch._dynamo.reset()
     product = torch.compile(lambda x, w: x @ w.t().to(x.dtype), backend="pjrt", dynamic=False)
     close(product(x, w), x @ w.t().to(x.dtype))
     (call,) = [line for line in programs[-1].splitlines() if CALL in line]
@@ -224,6 +225,7 @@ def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
     """``_weight_int8pack_mm`` is PyTorch's kernel."""
     x, w, scales = drawn(5, 1024, dtype=dtype), torch.randint(-128, 128, (768, 1024), dtype=torch.int8), torch.rand(768)
     x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
+    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op
     product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
     with torch_pjrt.explain() as report:
         mine = product(x, w, scales.to(dtype))
@@ -235,6 +237,7 @@ def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
 
 def test_rows_that_the_kernel_of_int8_weights_reads_beyond() -> None:
     x, w, scales = drawn(3, 1000), torch.randint(-128, 128, (17, 1000), dtype=torch.int8), torch.rand(17).bfloat16()
+    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op
     product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
     close(product(x, w, scales), (x.float() @ w.t().float() * scales.float()).bfloat16())
 
