@@ -11,6 +11,6 @@
 namespace tpjrt::pjrt {
 
 // One partition, a replica for each of the devices with these ids (Device::id), and the overrides.
-std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes);
+std::string serialize(const CompileOptions& options, std::span<const int> device_ids, bool spans_processes = false);
 
 }  // namespace tpjrt::pjrt
