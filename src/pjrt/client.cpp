@@ -305,6 +305,10 @@ void Client::with_options(const CompileOptions& options, const std::function<voi
   }
 }
 
+std::shared_ptr<Executable> Client::compile(const std::string& stablehlo) {
+  return compile(stablehlo, {.device_ordinal = static_cast<int>(own_device())});
+}
+
 std::shared_ptr<Executable> Client::compile(const std::string& stablehlo, const CompileOptions& options) {
   const std::string format = "mlir";
   PJRT_Program program{};

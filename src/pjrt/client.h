@@ -102,7 +102,9 @@ class Client : public std::enable_shared_from_this<Client> {
   std::vector<int> device_ids(const CompileOptions& options) const;
 
   // Compiles StableHLO, as text or bytecode. Throws Error with the compiler's message.
-  std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options = {});
+  std::shared_ptr<Executable> compile(const std::string& stablehlo, const CompileOptions& options);
+  // For the first of its own devices.
+  std::shared_ptr<Executable> compile(const std::string& stablehlo);
   // Loads what Executable::serialize gave, in this or another process with the same plugin. Throws Error. Treat what it
   // is given as trusted: a plugin runs it.
   std::shared_ptr<Executable> deserialize(const std::string& serialized, const CompileOptions& options = {});

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.fresh import Job, Server
 
@@ -15,13 +12,6 @@ import torch
 def get_device({1}):
     return torch.device("cpu" if device == "auto" else device)
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
 
 
 def library(folder: Path, version: str, *, imports: str = "", parameters: str = 'device="auto"') -> str:

@@ -174,6 +174,26 @@ def activation_after(node: fx.Node) -> tuple[str, fx.Node] | None:
     return ("relu6", user) if is_relu6 else None
 
 
+class Behind(NamedTuple):
+    """What is done to a convolution's result, as far as one call does it too."""
+
+    norm: Norm | None
+    added: fx.Node | None
+    activation: str
+    last: fx.Node  # whose result is the call's
+
+
+def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
+    norm, added, activation, last = None, None, "none", node
+    if after := norm_after(last, constants):
+        norm, last = after
+    if sum_ := added_after(last, constants):
+        added, last = sum_
+    if cut := activation_after(last):
+        activation, last = cut
+    return Behind(norm, added, activation, last)
+
+
 def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     """In the place of a convolution, and of what is done to its result until another call needs it."""
     if node.target is not aten.convolution.default:
@@ -190,14 +210,7 @@ def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     if value.dtype == torch.bfloat16 and stride[-1] != 1 and value.shape[-1] <= 2:
         return None  # is_strided_to_few, src/ops/contraction/correlation.h
     window = Window(list(stride), list(padding), list(dilation), groups)
-    norm = added = None
-    activation, last = "none", node
-    if after := norm_after(last, constants):
-        norm, last = after
-    if sum_ := added_after(last, constants):
-        added, last = sum_
-    if cut := activation_after(last):
-        activation, last = cut
+    norm, added, activation, last = behind(node, constants)
     frozen = Weight(_C.FrozenWeight(), window, list(images.meta["val"].shape), weight, bias, norm)
     with node.graph.inserting_before(last):
         call = node.graph.call_function(

@@ -18,7 +18,7 @@ from torch import fx
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from torch_pjrt.dynamo.freezing import Norm, Window, activation_after, added_after, folded, norm_after
+from torch_pjrt.dynamo.freezing import Norm, Window, behind, folded
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
@@ -87,13 +87,7 @@ class Frozen:
         if node.meta["val"].dim() != 4:  # of one image, whose channels no norm finds
             return
         window = Window(stride, padding, dilation, groups)
-        norm, added, activation, last = None, None, "none", node
-        if after := norm_after(last, constants):
-            norm, last = after
-        if sum_ := added_after(last, constants):
-            added, last = sum_
-        if cut := activation_after(last):
-            activation, last = cut
+        norm, added, activation, last = behind(node, constants)
         new_weight, new_bias, digest = self._folded(module, weight, bias, norm, names)
         operands: list[Any] = [images, _put(module, last, new_weight)]
         operands += [] if new_bias is None else [_put(module, last, new_bias)]

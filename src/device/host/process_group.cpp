@@ -20,9 +20,6 @@ namespace {
 
 using c10d::Backend;
 using c10d::Work;
-using WorkPtr = c10::intrusive_ptr<Work>;
-using Tensors = std::vector<at::Tensor>;
-using Lists = std::vector<Tensors>;
 
 constexpr const char* kReason = "the process group's backend has collectives of the host's tensors only";
 

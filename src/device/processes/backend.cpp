@@ -18,10 +18,6 @@ namespace tpjrt::device::processes {
 namespace {
 
 using c10d::Backend;
-using c10d::Work;
-using WorkPtr = c10::intrusive_ptr<Work>;
-using Tensors = std::vector<at::Tensor>;
-using Lists = std::vector<Tensors>;
 
 bool are_alike(const Tensors& tensors) {
   return std::all_of(tensors.begin(), tensors.end(),

@@ -8,7 +8,12 @@
 
 namespace tpjrt::device {
 
+// What c10d's collectives take and give.
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
 // Work that is done, with these results.
-c10::intrusive_ptr<c10d::Work> finished_work(std::vector<at::Tensor> results);
+WorkPtr finished_work(Tensors results);
 
 }  // namespace tpjrt::device

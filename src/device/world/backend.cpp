@@ -15,10 +15,6 @@ namespace tpjrt::device::world {
 namespace {
 
 using c10d::Backend;
-using c10d::Work;
-using WorkPtr = c10::intrusive_ptr<Work>;
-using Tensors = std::vector<at::Tensor>;
-using Lists = std::vector<Tensors>;
 
 std::string name_of(const c10d::ReduceOp& op) {
   switch (op.op_) {

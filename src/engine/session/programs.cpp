@@ -89,9 +89,7 @@ std::string composite_of_nothing() {
 bool Programs::knows_composites(pjrt::Client& client) {
   if (asked_ == &client) return knows_composites_;
   try {
-    pjrt::CompileOptions options;
-    options.device_ordinal = static_cast<int>(client.own_device());
-    (void)client.compile(composite_of_nothing(), options);
+    (void)client.compile(composite_of_nothing());
     knows_composites_ = true;
   } catch (const pjrt::Error&) {
     knows_composites_ = false;

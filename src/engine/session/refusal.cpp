@@ -16,9 +16,7 @@ namespace {
 bool compiles_alone(pjrt::Client& client, ops::Target target, const graph::Node& node) {
   const std::string text = emit_alone(*node.signature, node.numbers, target);
   try {
-    pjrt::CompileOptions options;
-    options.device_ordinal = static_cast<int>(client.own_device());
-    (void)client.compile(text, options);
+    (void)client.compile(text);
     return true;
   } catch (const pjrt::Error&) {
     return false;

@@ -257,14 +257,12 @@ bool Session::begin_processes(pjrt::Node node) {
   node_ = std::move(node);
   try {
     init(choices.front());
-  } catch (const pjrt::Error& error) {
-    if (error.code != pjrt::ErrorCode::kDeadlineExceeded &&
-        choices.size() > 1) {  // no GPU here: the next plugin is tried
-      node_.reset();
-      return false;
-    }
+  } catch (const std::exception& error) {
     const std::string place = std::to_string(node_->id) + " of " + std::to_string(node_->count);
     node_.reset();
+    const auto* told = dynamic_cast<const pjrt::Error*>(&error);
+    const bool is_late = told != nullptr && told->code == pjrt::ErrorCode::kDeadlineExceeded;
+    if (!is_late && choices.size() > 1) return false;  // no GPU here: the next plugin is tried
     TORCH_CHECK(false, "torch.distributed.init_process_group: plugin '", choices.front().name,
                 "' could not begin as process ", place, ": ", error.what(),
                 "\nAll processes have to call it; where they have no GPU, set TORCH_PJRT_PLUGIN=xla_cpu_pjrt");
