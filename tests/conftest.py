@@ -4,6 +4,8 @@ import gc
 import math
 import os
 import time
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,11 +27,36 @@ for backend in (torch.cuda, torch.xpu, torch.mtia):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seconds", type=float, default=math.inf, help="tests that have not begun by then are skipped")
+    parser.addoption("--sampled", action="store_true", help="of tests so marked a part of the parameters alone")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() - STARTED > item.config.getoption("--seconds"):
         pytest.skip("the time that --seconds gives is over")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --sampled: of a test marked sampled(n) the parameters whose checksum's upper half is `part` modulo n: the same each time.
+
+    `part` lets two tests of the same list share it. A test of which nothing would be left keeps its first parameters.
+    """
+    if not config.getoption("--sampled"):
+        return
+    left_out: dict[str, list[pytest.Item]] = defaultdict(list)
+    kept: set[str] = set()
+    for item in items:
+        if mark := item.get_closest_marker("sampled"):
+            test, _, parameters = item.nodeid.partition("[")
+            one_in, part = mark.args[0], mark.kwargs.get("part", 0)
+            if (zlib.crc32(parameters.encode()) >> 16) % one_in == part:
+                kept.add(test)
+            else:
+                left_out[test].append(item)
+    deselected = [item for test, rest in left_out.items() for item in (rest if test in kept else rest[1:])]
+    if deselected:
+        gone = set(map(id, deselected))
+        items[:] = [item for item in items if id(item) not in gone]
+        config.hook.pytest_deselected(items=deselected)
 
 
 def pytest_collection_finish() -> None:

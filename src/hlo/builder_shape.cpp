@@ -88,6 +88,21 @@ Value Builder::pad(const Value& x, const Value& value, const Dims& low, const Di
           ", ", high[i], ", interior ", interior[i]);
   }
   if (result == x.type && std::all_of(low.begin(), low.end(), [](int64_t d) { return d == 0; })) return x;
+  // Negative widths cut off. XLA:CPU's older emitters know no such pad, which its simplifier would have taken apart.
+  const auto is_negative = [](int64_t width) { return width < 0; };
+  if (std::any_of(low.begin(), low.end(), is_negative) || std::any_of(high.begin(), high.end(), is_negative)) {
+    const auto added = [](Dims widths) {
+      for (int64_t& width : widths) width = std::max<int64_t>(width, 0);
+      return widths;
+    };
+    const Value padded = pad(x, value, added(low), added(high), interior);
+    Dims start(rank), limit(rank);
+    for (size_t i = 0; i < rank; ++i) {
+      start[i] = std::max<int64_t>(-low[i], 0);
+      limit[i] = start[i] + result.dims[i];
+    }
+    return slice(padded, start, limit, Dims(rank, 1));
+  }
   return impl_->emit(cat("stablehlo.pad ", impl_->uses("pad", {x, value}), ", low = ", list(low), ", high = ",
                          list(high), ", interior = ", list(interior), " : ", signature({x, value}, {result})),
                      result);

@@ -183,6 +183,7 @@ ROIS = [
     ("ratio", "aligned", "dtype"),
     [(-1, False, torch.float32), (0, True, torch.float64), (2, True, torch.float32), (3, False, torch.float64)],
 )
+@pytest.mark.sampled(2)
 def test_roi_align(ratio: int, aligned: bool, dtype: torch.dtype) -> None:
     image = torch.randn(2, 3, 8, 10, dtype=torch.float64, requires_grad=True)
     rois = torch.tensor(ROIS, dtype=torch.float64)

@@ -48,6 +48,7 @@ def lists(name: str, dtype: torch.dtype) -> list[list[Tensor]]:
 @pytest.mark.parametrize("scaled", [None, 0.0, 1.0], ids=["", "finite", "infinite"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.sampled(2)
 def test_a_step(name: str, dtype: torch.dtype, scaled: float | None) -> None:
     op, _, options = STEPS[name]
     expected, actual = lists(name, dtype), [[t.to("pjrt") for t in each] for each in lists(name, dtype)]
@@ -72,6 +73,7 @@ OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
 
 @pytest.mark.parametrize("make", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.sampled(2)
 def test_training(make: Callable[[Any], torch.optim.Optimizer], dtype: torch.dtype) -> None:
     def train(device: str) -> list[Tensor]:
         torch.manual_seed(0)

@@ -23,6 +23,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("invert", [False, True])
 @pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.sampled(2)
 def test_isin(name: str, invert: bool) -> None:
     given = GIVEN[name]
     sought = [torch.randint(0, 9, (4, 3)), torch.tensor([]), torch.tensor(3), torch.tensor([1.0, math.nan, math.inf])]

@@ -62,12 +62,14 @@ def check(kind: str, options: dict[str, Any], place: str, wrap: Callable[[nn.Mod
 
 
 @OF_EACH_KIND
+@pytest.mark.sampled(2)
 def test_values_and_gradients(kind: str, options: dict[str, Any]) -> None:
     check(kind, options, "pjrt", lambda layer: layer)
 
 
 @OF_EACH_KIND
 @pytest.mark.compiled
+@pytest.mark.sampled(2)
 def test_compiled(kind: str, options: dict[str, Any]) -> None:
     torch._dynamo.reset()
     check(kind, options, "cpu", lambda layer: torch.compile(layer, backend="pjrt", fullgraph=True))
@@ -132,6 +134,7 @@ def test_mistakes(layers: tuple[nn.LSTM, nn.LSTM, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("sorted_by_length", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_packed_sequences(kind: str, sorted_by_length: bool) -> None:
     def program(layer: Any, device: str) -> list[Any]:
         y = x.to(device, copy=True).requires_grad_()

@@ -74,6 +74,7 @@ def test_memory_is_filled_if_an_element_of_it_is(fill: str, shape: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("add", SUMS)
+@pytest.mark.sampled(4)
 def test_what_is_added_to_the_elements_of_a_place_adds_up(add: str, shape: str, dtype: torch.dtype) -> None:
     class Typed(torch.overrides.TorchFunctionMode):
         """The values are of the tensor's dtype."""

@@ -44,6 +44,7 @@ def inputs() -> list[torch.Tensor]:
 
 @pytest.mark.each_way
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(2)
 def test_values(name: str) -> None:
     f = FUNCTIONS[name]
     for x in inputs():

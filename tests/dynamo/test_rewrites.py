@@ -105,6 +105,7 @@ def checkpointed(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("fill", [masked, wrapped, cubic, checkpointed])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.sampled(3)
 def test_diagonals_of_views(fill: Callable[[Tensor], Tensor], dynamic: bool, device: str) -> None:
     torch._dynamo.reset()
     torch_pjrt.reset_metrics()

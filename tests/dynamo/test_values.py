@@ -21,6 +21,7 @@ FUNCTIONS: dict[str, Function] = {
 
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(3)
 def test_lazy_conjugates(name: str, device: str) -> None:
     x = torch.randn(3, 4, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
     compiled = torch.compile(FUNCTIONS[name], backend="pjrt")
@@ -200,6 +201,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.sampled(4)
 def test_memory_beside_an_argument(name: str, view: str, device: str) -> None:
     """as_strided sees the memory that its tensor is a view of; a program is given the tensor's elements."""
     f = BESIDE[name]

@@ -41,6 +41,7 @@ def given(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 @pytest.mark.each_way
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.sampled(2)
 def test_values(name: str, dtype: torch.dtype) -> None:
     f = FUNCTIONS[name]
     for x in (given(dtype, 4, 4), given(dtype, 2, 3, 5, 5), given(dtype, 2, 4, 4).mT, given(dtype, 0, 3, 3)):

@@ -64,6 +64,7 @@ def products(dtype: torch.dtype) -> Products:
 @with_library
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("name", list(products(torch.float32)))
+@pytest.mark.sampled(2)
 def test_values(name: str, dtype: torch.dtype, programs: list[str]) -> None:
     function, operands = products(dtype)[name]
     leaves = [x.detach().requires_grad_() for x in operands]

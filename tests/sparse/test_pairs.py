@@ -74,6 +74,7 @@ PRODUCTS: dict[str, Program] = {
 @pytest.mark.parametrize("layout", LAYOUTS, ids=name)
 @pytest.mark.parametrize("program", PRODUCTS)
 @pytest.mark.each_way
+@pytest.mark.sampled(3)
 def test_products(program: str, layout: torch.layout) -> None:
     same_or_same_words(lambda device: PRODUCTS[program](*two(layout, device)), same_elements=layout == torch.sparse_coo)
 

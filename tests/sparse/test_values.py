@@ -149,6 +149,7 @@ def test_twice_differentiated(program: str, layout: torch.layout) -> None:
     ],
 )
 @pytest.mark.each_way
+@pytest.mark.sampled(3)
 def test_elements_of_expressions(expression: Program, dtype: torch.dtype, layout: torch.layout) -> None:
     numbers = torch.arange(3 * N).reshape(N, 3) % 5 - 2
     a, b, mask = numbers.to(dtype), numbers.t().to(dtype) + 1, made(places(N, 2), torch.ones(2 * N), layout, N)

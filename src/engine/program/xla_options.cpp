@@ -135,9 +135,8 @@ pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Tra
   if (on_cpu) options.overrides["xla_disable_hlo_passes"] = passes_left_out("algsimp,reshape-mover");
   // Handing a small kernel to other threads costs more than the kernel: 76 against 32 µs for fifty 8x8 layers.
   if (on_cpu && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
-  // A write into a tensor takes the newer emitters 25 ms to compile and the older ones 3: they look at the whole tensor.
-  if (on_cpu && traits.writes) options.overrides["xla_cpu_use_fusion_emitters"] = false;
-  options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};  // of speed alone
+  if (on_cpu && traits.older_emitters) options.overrides["xla_cpu_use_fusion_emitters"] = false;  // Note [Emitters]
+  options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};                  // of speed alone
   // XLA would have the processes share the search for kernels, and wait for those that compile another program, or none.
   if (!on_cpu && spans_processes) {
     options.overrides["xla_gpu_shard_autotuning"] = false;

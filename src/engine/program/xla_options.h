@@ -20,9 +20,9 @@ pjrt::Options client_options(const PluginChoice& plugin);
 
 bool is_cpu(const pjrt::Client& client);
 
-struct Traits {         // of a program, which XLA:CPU is told of
-  bool small = false;   // no kernel of it is worth several threads
-  bool writes = false;  // it mostly writes into tensors
+struct Traits {                 // of a program, which XLA:CPU is told of
+  bool small = false;           // no kernel of it is worth several threads
+  bool older_emitters = false;  // Note [Emitters] in engine/session/programs.cpp
 };
 // `spans_processes`: of the client (Client::spans_processes).
 pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Traits traits,

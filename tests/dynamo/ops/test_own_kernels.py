@@ -47,6 +47,7 @@ MODES = {"nearest": 2, "nearest-exact": 3, "linear": 1, "bilinear": 2, "trilinea
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.sampled(3)
 def test_resampling(mode: str, dynamic: bool) -> None:
     """By sizes and by factors, one program each, with the rules' op in the graph."""
     x = torch.randn(2, 3, *(5, 6, 7)[: MODES[mode]])

@@ -150,6 +150,7 @@ def random_loop(device: str, seed: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 6, 7, 8, 9])  # 2 draws calls that leave little to compute
+@pytest.mark.sampled(3)
 def test_random_loops(seed: int) -> None:
     torch_pjrt.reset_metrics()
     results = random_loop(DEVICE, seed)

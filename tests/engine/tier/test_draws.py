@@ -68,6 +68,7 @@ OF_ALL_SIZES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.
     [(name, dtype) for name in OF_FLOATS for dtype in FLOATS]
     + [(name, dtype) for name in OF_ANY for dtype in (*FLOATS, *INTEGERS)],
 )
+@pytest.mark.sampled(3)
 def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype) -> None:
     given = [torch.zeros(size, device="pjrt", dtype=dtype) for size in (SIZES if dtype in OF_ALL_SIZES else SIZES[-2:])]
     draws = [{**OF_FLOATS, **OF_ANY}[name]] * len(given)
@@ -95,6 +96,7 @@ def test_complex_normals(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS])
 @pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.sampled(3)
 def test_multinomial(dtype: torch.dtype, replacement: bool) -> None:
     torch.manual_seed(1)
     weights, draws = [], []

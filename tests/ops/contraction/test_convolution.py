@@ -38,6 +38,7 @@ def programs(layer: Layer, x: torch.Tensor) -> str:
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize(("inputs", "outputs", "groups"), [(4, 4, 4), (6, 4, 2), (20, 4, 2), (4, 6, 1)])
+@pytest.mark.sampled(4)
 def test_groups(
     transposed: bool, stride: int, dilation: int, padding: int, inputs: int, outputs: int, groups: int
 ) -> None:

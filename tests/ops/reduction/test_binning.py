@@ -36,6 +36,7 @@ def test_nan_is_passed_wherever_the_bisection_meets_it(
 
 @pytest.mark.parametrize("n", [*range(1, 13), 31, 32, 33, 34, 63, 64, 65, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+@pytest.mark.sampled(3)
 def test_sequences_of_any_order(n: int, dtype: torch.dtype) -> None:
     """Twenty sequences for each number of elements decide it: what is passed is unlike in all of them."""
     sequence = torch.randint(-5, 5, (20, n)).to(dtype)

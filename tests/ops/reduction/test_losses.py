@@ -53,6 +53,7 @@ def test_multilabel_margin_loss_refuses() -> None:
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.sampled(3)
 def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
     torch.manual_seed(0)
     torch_pjrt.reset_metrics()
@@ -66,6 +67,7 @@ def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
 @pytest.mark.parametrize("ignore_index", [-100, 2])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.sampled(3)
 def test_cross_entropy_with_smoothed_labels(reduction: str, weighted: bool, ignore_index: int) -> None:
     """PyTorch takes the mean with class weights apart into masked_select, whose result's size depends on data."""
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ DEVICE = "pjrt"
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int32, torch.int64]
 )
+@pytest.mark.sampled(3)
 def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = (torch.randn(size) * 10).to(dtype)
@@ -40,6 +41,7 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("n", [1, 1023, 1024, 1031, 4096])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.int64])
+@pytest.mark.sampled(2)
 def test_of_a_line(n: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, z = ((torch.randn(n) * 3).to(dtype) for _ in range(2))
