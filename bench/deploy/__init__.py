@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/program"
 HAS_ONEDNN = (Path(sys.prefix) / "lib/cmake/dnnl/dnnl-config.cmake").exists()  # pip install onednn-devel-cpu-gomp
 ROUNDS = 11
+REST_S = 0.1  # ONNX Runtime's threads spin for 10 to 50 ms after their last call, on a core that the next one needs
 AOTI = "AOTInductor"
 
 
@@ -75,7 +76,12 @@ class Timed:
 
 def in_turns(name: str, ours: Timed, theirs: Timed, target: float, against: str) -> Result:
     calls = max(1, int(0.3 / ours(1)))
-    rounds = [(ours(calls), theirs(calls)) for _ in range(ROUNDS)]
+
+    def rested(timed: Timed) -> float:
+        time.sleep(REST_S)
+        return timed(calls)
+
+    rounds = [(rested(ours), rested(theirs)) for _ in range(ROUNDS)]
     ours.end()
     theirs.end()
     ratio = statistics.median(a / b for a, b in rounds)
