@@ -64,6 +64,7 @@ __all__: list[str] = [
     "if_else",
     "in_forked_child",
     "init",
+    "is_convolution_worth_a_call",
     "is_copied",
     "is_host_memory",
     "is_initialized",
@@ -544,6 +545,16 @@ def if_else(
 ) -> list[torch.Tensor]: ...
 def in_forked_child() -> bool: ...
 def init(arg0: str, arg1: str) -> None: ...
+def is_convolution_worth_a_call(
+    dtype: typing.Any,
+    multiplications: typing.SupportsInt | typing.SupportsIndex,
+    stride: typing.SupportsInt | typing.SupportsIndex,
+    size: typing.SupportsInt | typing.SupportsIndex,
+) -> bool:
+    """
+    does oneDNN do it right, and save more than a call costs? By the stride and size of the result's last dimension
+    """
+
 def is_copied(arg0: torch.Tensor) -> bool:
     """
     would each call of a compiled function copy this argument?

@@ -1,24 +1,14 @@
 // frozen.convolution: a convolution, what is added to its result, and relu or relu6, as python/torch_pjrt/files/freezing.py says it.
-//
-// Operands: images, weight, perhaps a bias, perhaps images that are added. Images lie with the channels last.
-#include <xla/ffi/api/ffi.h>
-
-#include <algorithm>
-#include <string>
+// Images lie with the channels last.
+#include <cstdint>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "onednn/prepared.h"
+#include "onednn/call.h"
 
 namespace tpjrt::onednn {
 namespace {
 
-namespace ffi = xla::ffi;
 using dnnl::memory;
-
-memory::dims dims_of(ffi::Span<const int64_t> span) { return {span.begin(), span.end()}; }
 
 // oneDNN would do it on its way, but makes NaN 0.
 template <bool kSix>
@@ -30,65 +20,83 @@ void cut(float* values, int64_t count) {
   }
 }
 
-void convolve(ffi::RemainingArgs operands, const ffi::Dictionary& attributes, ffi::AnyBuffer result) {
-  std::vector<ffi::AnyBuffer> given;
-  for (size_t i = 0; i < operands.size(); ++i) given.push_back(operands.get<ffi::AnyBuffer>(i).value());
+// Of bfloat16, by its bits: of numbers above zero the greater ones have the greater bits, and NaN has greater ones than infinity.
+template <bool kSix>
+void cut(int16_t* values, int64_t count) {
+  constexpr int16_t kInfinity = 0x7f80, kSixBits = 0x40c0, kAbsolute = 0x7fff;
+#pragma omp parallel for simd if (count > 1 << 15)
+  for (int64_t i = 0; i < count; ++i) {
+    const int16_t value = values[i];
+    const bool is_number = (value & kAbsolute) <= kInfinity;
+    const int16_t most = kSix && is_number && value > kSixBits ? kSixBits : value;
+    values[i] = is_number && value < 0 ? 0 : most;
+  }
+}
+
+template <class Value>
+void activate(std::string_view activation, const ffi::AnyBuffer& result) {
+  const auto count = static_cast<int64_t>(result.element_count());
+  auto* values = static_cast<Value*>(result.untyped_data());
+  if (activation == "relu") cut<false>(values, count);
+  if (activation == "relu6") cut<true>(values, count);
+}
+
+Prepared make_convolution(const Form& form) {
+  const auto images = [&](const memory::dims& sizes) {
+    return memory::desc(sizes, form.type, memory::format_tag::nhwc);
+  };
+  memory::dims less_one = form.dilation;  // oneDNN counts what lies between
+  for (auto& each : less_one) --each;
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads run one primitive at once
+  Prepared made;
+  made.source = images(form.source);
+  made.result = images(form.result);
+  if (form.has_added) {
+    dnnl::post_ops after;
+    after.append_binary(dnnl::algorithm::binary_add, made.result);
+    attributes.set_post_ops(after);
+  }
+  if (form.has_bias) made.bias = {{form.result.at(1)}, form.type, memory::format_tag::a};
+  const auto rows = form.weight.size() == 5 ? memory::format_tag::goihw : memory::format_tag::oihw;
+  made.given_weight = {form.weight, form.type, rows};
+  const dnnl::convolution_forward::primitive_desc description(
+      engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, made.source,
+      {form.weight, form.type, memory::format_tag::any}, made.bias, made.result, form.stride, less_one, form.padding,
+      form.padding, attributes);
+  made.run = dnnl::convolution_forward(description);
+  made.scratch = description.scratchpad_desc();
+  made.wanted_weight = description.weights_desc();
+  return made;
+}
+
+void convolve(const Call& call, const ffi::Dictionary& attributes) {
   const auto ints = [&](const char* name) { return dims_of(attributes.get<ffi::Span<const int64_t>>(name).value()); };
   Form form;
-  form.images = dims_of(given.at(0).dimensions());
-  form.weight = dims_of(given.at(1).dimensions());
-  form.result = dims_of(result.dimensions());
+  form.type = call.type();
+  form.source = dims_of(call.operands.at(0).dimensions());
+  form.weight = dims_of(call.operands.at(1).dimensions());
+  form.result = dims_of(call.result.dimensions());
   form.stride = ints("stride");
   form.padding = ints("padding");
   form.dilation = ints("dilation");
-  form.has_bias = attributes.get<bool>("has_bias").value();
-  form.has_added = given.size() > (form.has_bias ? 3 : 2);
+  form.has_bias = call.has_bias;
+  form.has_added = call.has_added();
   form.digest = attributes.get<std::string_view>("weight").value();
   if (const int64_t groups = attributes.get<int64_t>("groups").value(); groups > 1) {
     form.weight[0] /= groups;
     form.weight.insert(form.weight.begin(), groups);
   }
-  const std::shared_ptr<const Prepared> ready = prepared(form, given[1].untyped_data());
-  const auto over = [](const memory::desc& desc, const ffi::AnyBuffer& buffer) {
-    return memory(desc, engine(), buffer.untyped_data());
-  };
-  thread_local std::vector<char> scratch;
-  const memory::desc wanted = ready->description.scratchpad_desc();
-  constexpr size_t kLine = 64;
-  if (scratch.size() < wanted.get_size() + kLine) scratch.resize(wanted.get_size() + kLine);
-  char* aligned = scratch.data() + (kLine - reinterpret_cast<uintptr_t>(scratch.data()) % kLine) % kLine;
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, over(ready->description.src_desc(), given[0])},
-                                            {DNNL_ARG_WEIGHTS, ready->weight},
-                                            {DNNL_ARG_DST, over(ready->description.dst_desc(), result)},
-                                            {DNNL_ARG_SCRATCHPAD, memory(wanted, engine(), aligned)}};
-  if (form.has_bias) arguments.emplace(DNNL_ARG_BIAS, over(ready->description.bias_desc(), given[2]));
-  if (form.has_added) {
-    arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
-                      over(ready->description.dst_desc(), given.back()));
-  }
-  dnnl::stream stream(engine());
-  ready->run.execute(stream, arguments);
-  stream.wait();
+  call.run(*prepared(form, call.operands[1].untyped_data(), make_convolution));
   const auto activation = attributes.get<std::string_view>("activation").value();
-  const auto count = static_cast<int64_t>(result.element_count());
-  auto* values = static_cast<float*>(result.untyped_data());
-  if (activation == "relu") cut<false>(values, count);
-  if (activation == "relu6") cut<true>(values, count);
-}
-
-ffi::Error convolution(ffi::RemainingArgs operands, ffi::Dictionary attributes, ffi::Result<ffi::AnyBuffer> result) {
-  try {
-    convolve(operands, attributes, *result);
-    return ffi::Error::Success();
-  } catch (const std::exception& error) {
-    return ffi::Error::Internal(std::string("oneDNN: ") + error.what());
+  if (form.type == memory::data_type::f32) {
+    activate<float>(activation, call.result);
+  } else {
+    activate<int16_t>(activation, call.result);
   }
 }
 
 }  // namespace
 }  // namespace tpjrt::onednn
 
-extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* torch_pjrt_frozen_convolution(
-    XLA_FFI_CallFrame* frame);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(torch_pjrt_frozen_convolution, tpjrt::onednn::convolution,
-                              xla::ffi::Ffi::Bind().RemainingArgs().Attrs().Ret<xla::ffi::AnyBuffer>());
+TPJRT_ONEDNN_HANDLER(torch_pjrt_frozen_convolution, convolve);

@@ -4,47 +4,40 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace tpjrt::onednn {
 namespace {
-
-using dnnl::memory;
-
-memory::desc images(const memory::dims& sizes, memory::data_type type) {
-  return {sizes, type, memory::format_tag::nhwc};
-}
-
-std::shared_ptr<const Prepared> prepare(const Form& form, const void* given) {
-  memory::dims less_one = form.dilation;  // oneDNN counts what lies between
-  for (auto& each : less_one) --each;
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads run one primitive at once
-  if (form.has_added) {
-    dnnl::post_ops after;
-    after.append_binary(dnnl::algorithm::binary_add, images(form.result, form.type));
-    attributes.set_post_ops(after);
-  }
-  const memory::desc any(form.weight, form.type, memory::format_tag::any);
-  const memory::desc bias =
-      form.has_bias ? memory::desc({form.result[1]}, form.type, memory::format_tag::a) : memory::desc();
-  auto made = std::make_shared<Prepared>();
-  made->description = dnnl::convolution_forward::primitive_desc(
-      engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, images(form.images, form.type),
-      any, bias, images(form.result, form.type), form.stride, less_one, form.padding, form.padding, attributes);
-  made->run = dnnl::convolution_forward(made->description);
-  const auto rows = form.weight.size() == 5 ? memory::format_tag::goihw : memory::format_tag::oihw;
-  memory from({form.weight, form.type, rows}, engine(), const_cast<void*>(given));
-  made->weight = memory(made->description.weights_desc(), engine());
-  dnnl::stream stream(engine());
-  dnnl::reorder(from, made->weight).execute(stream, from, made->weight);
-  stream.wait();
-  return made;
-}
 
 struct Kept {
   std::shared_ptr<const Prepared> prepared;
   uint64_t used = 0;
 };
+using AllKept = std::map<Form, Kept>;
+
+std::shared_ptr<const dnnl::memory> packed(const AllKept& kept, const Form& form, const Prepared& made,
+                                           const void* given) {
+  for (const auto& [other, one] : kept) {
+    if (one.prepared && other.digest == form.digest && one.prepared->given_weight == made.given_weight &&
+        one.prepared->wanted_weight == made.wanted_weight) {
+      return one.prepared->weight;
+    }
+  }
+  dnnl::memory from(made.given_weight, engine(), const_cast<void*>(given)), to(made.wanted_weight, engine());
+  dnnl::stream stream(engine());
+  dnnl::reorder(from, to).execute(stream, from, to);
+  stream.wait();
+  return std::make_shared<const dnnl::memory>(to);
+}
+
+size_t bytes_of(const AllKept& kept) {
+  std::set<const dnnl::memory*> seen;
+  size_t bytes = 0;
+  for (const auto& [form, one] : kept) {
+    if (seen.insert(one.prepared->weight.get()).second) bytes += one.prepared->wanted_weight.get_size();
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -53,30 +46,23 @@ const dnnl::engine& engine() {
   return one;
 }
 
-std::shared_ptr<const Prepared> prepared(const Form& form, const void* weight) {
+std::shared_ptr<const Prepared> prepared(const Form& form, const void* weight, Prepared (*make)(const Form&)) {
   static auto& lock = *new std::mutex;
-  static auto& kept = *new std::map<Form, Kept>;
-  static size_t bytes = 0;
+  static auto& kept = *new AllKept;
   static uint64_t calls = 0;
   const std::lock_guard guard(lock);
-  Kept& one = kept[form];
-  one.used = ++calls;
-  if (one.prepared) return one.prepared;
-  try {
-    one.prepared = prepare(form, weight);
-  } catch (...) {
-    kept.erase(form);
-    throw;
+  if (const auto found = kept.find(form); found != kept.end()) {
+    found->second.used = ++calls;
+    return found->second.prepared;
   }
-  std::shared_ptr<const Prepared> result = one.prepared;
-  bytes += result->weight.get_desc().get_size();
-  while (bytes > kMostBytes && kept.size() > 1) {
-    const auto oldest = std::min_element(kept.begin(), kept.end(),
-                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-    bytes -= oldest->second.prepared->weight.get_desc().get_size();
-    kept.erase(oldest);
+  auto made = std::make_shared<Prepared>(make(form));
+  made->weight = packed(kept, form, *made, weight);
+  kept[form] = {made, ++calls};
+  while (kept.size() > 1 && bytes_of(kept) > kMostBytes) {
+    kept.erase(std::min_element(kept.begin(), kept.end(),
+                                [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
   }
-  return result;
+  return made;
 }
 
 }  // namespace tpjrt::onednn

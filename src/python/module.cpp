@@ -132,10 +132,20 @@ PYBIND11_MODULE(_C, m) {
     return properties;
   });
   m.def("plugin_memory", [&engine](int index) { return engine.memory(static_cast<c10::DeviceIndex>(index)).plugin; });
-  m.def("freezes_convolutions", [&session](const py::object& dtype) {
+  const auto type_of = [](const py::object& dtype) {
     TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "expected a torch.dtype");
-    return session.freezes_convolutions(reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
-  });
+    return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
+  };
+  m.def("freezes_convolutions",
+        [&session, type_of](const py::object& dtype) { return session.freezes_convolutions(type_of(dtype)); });
+  m.def(
+      "is_convolution_worth_a_call",
+      [type_of](const py::object& dtype, int64_t multiplications, int64_t stride, int64_t size) {
+        return engine::Session::is_convolution_worth_a_call(type_of(dtype), multiplications, stride, size);
+      },
+      py::arg("dtype"), py::arg("multiplications"), py::arg("stride"), py::arg("size"),
+      "does oneDNN do it right, and save more than a call costs? By the stride and size of the result's last "
+      "dimension");
   m.def("is_host_memory", [&session] { return session.client().is_host_memory(); });
   m.def(
       "is_shared", [&session](c10::Device device) { return engine::cuda::is_shared(session.client(), device.type()); },

@@ -219,3 +219,104 @@ def test_without_its_library(block: Block, kernels: Path, tmp_path: Path) -> Non
     missing = run_alone(tmp_path / "it.pjrt")
     assert "needs the kernel 'torch_pjrt_frozen_convolution' of the library 'libtorch_pjrt_onednn.so'" in missing.stderr
     assert run_alone(tmp_path / "it.pjrt", "--kernels", kernels.parent).returncode == 0
+
+
+class Products(nn.Module):
+    """Whose second weight is an embedding's, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(96, 128)
+        self.wide = nn.Linear(128, 64, bias=False)
+        self.last = nn.Linear(128, 96)
+        self.last.weight = self.embedding.weight
+        self.turned = nn.Parameter(torch.randn(64, 128) / 8)
+        self.shift = nn.Parameter(torch.randn(128))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.wide(self.embedding(tokens))
+        rows = torch.addmm(self.shift, x.flatten(0, 1), self.turned) + x.flatten(0, 1) @ self.turned
+        return self.last(rows.view(*x.shape[:2], 128).relu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_products_by_onednn(kernels: Path, dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = Products().to(dtype).eval()
+    sizes: Any = {"tokens": {0: [2, 4]}}
+    with onednn.register(kernels):
+        exported = torch_pjrt.export(model, torch.zeros(2, 96, dtype=torch.long), freeze=True, dynamic=sizes)
+        exported.save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    assert "frozen.product: torch_pjrt_frozen_product of libtorch_pjrt_onednn.so, 4 times" in program.describe()
+    for n in (2, 4, 2):
+        tokens = torch.randint(96, (n, 96))
+        wide = model.double()(tokens)
+        torch.testing.assert_close(program(tokens).double(), wide, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.2)
+        model.to(dtype)
+    frozen = {form["name"] for form in program.signature["state"] if form["frozen"]}
+    assert frozen == {"embedding.weight", "wide.weight", "turned"}, "biases can be set; no weight is there twice"
+    program.set_state("shift", torch.zeros(128, dtype=dtype))
+    with pytest.raises(RuntimeError, match="'turned' was frozen when the program was exported"):
+        program.set_state("turned", torch.zeros(64, 128, dtype=dtype))
+    with torch.no_grad():
+        model.turned.mul_(2)
+    with pytest.raises(ValueError, match="'turned' has changed since it was frozen: export anew"):
+        exported.save(tmp_path / "other.pjrt")
+
+
+def test_products_that_the_library_leaves(kernels: Path) -> None:
+    """Few rows in float32, float64, and without the library: their weights are not frozen."""
+    few, rows = torch.randn(4, 512), torch.randn(128, 512)
+    model = nn.Linear(512, 512).eval()
+    with onednn.register(kernels):
+        cases = [(model, few, True), (model, rows, False), (nn.Linear(512, 512).double().eval(), rows.double(), True)]
+        for given, example, is_left in cases:
+            (entry,) = (form for form in torch_pjrt.export(given, example, freeze=True).signature("text")["state"]
+                        if form["name"] == "weight")  # fmt: skip
+            assert entry["frozen"] is not is_left
+    assert not torch_pjrt.export(model, rows, freeze=True).frozen.matrices
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6()], ids=["relu", "relu6"])
+def test_convolutions_in_bfloat16_by_onednn(kernels: Path, activation: nn.Module, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), activation).bfloat16().eval()
+    images = torch.randn(2, 16, 32, 32, dtype=torch.bfloat16) * 8
+    images[0, 0, 5, 5] = torch.nan
+    with onednn.register(kernels):
+        torch_pjrt.export(model, images, freeze=True).save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    assert "frozen.convolution: torch_pjrt_frozen_convolution of" in program.describe()
+    wide = model.double()(images.double())
+    torch.testing.assert_close(program(images).double(), wide, rtol=0.02, atol=0.1, equal_nan=True)
+    assert wide.isnan().any()
+
+
+def test_bfloat16_strided_to_few_columns_is_xlas(kernels: Path, tmp_path: Path) -> None:
+    """Which oneDNN by tiles reads from what is not there."""
+    model = nn.Conv2d(64, 64, 3, stride=2).bfloat16().eval()
+    images = torch.randn(16, 64, 33, 5, dtype=torch.bfloat16)
+    with onednn.register(kernels):
+        torch_pjrt.export(model, images, freeze=True).save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    assert "declined: it is small, or is of bfloat16 and strided to one or two columns" in program.describe()
+    torch.testing.assert_close(program(images), model(images), rtol=0.02, atol=0.02)
+
+
+def test_a_processor_without_bfloat16(kernels: Path, tmp_path: Path) -> None:
+    with onednn.register(kernels):
+        torch_pjrt.export(nn.Linear(512, 512).bfloat16().eval(), torch.ones(8, 512).bfloat16(), freeze=True).save(
+            tmp_path / "it.pjrt"
+        )
+    result = run_alone(tmp_path / "it.pjrt", ONEDNN_MAX_CPU_ISA="AVX2")
+    assert result.returncode != 0
+    assert "bfloat16 needs AVX-512): export the model in float32, or without torch_pjrt.kernels.onednn" in result.stderr
+
+
+def test_a_library_is_registered_once(kernels: Path) -> None:
+    with onednn.register(kernels):
+        with pytest.raises(ValueError, match=r"is registered for 'frozen\.convolution' on cpu already"):
+            onednn.register(kernels)
+        assert onednn.is_registered()
+    assert not onednn.is_registered()

@@ -59,11 +59,12 @@ def test_a_kernel_comes_along(folder: Path) -> None:
     assert "files.twice: twice_f32 of libtwice.so, 1 times" in program.describe()
 
 
-def run_alone(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_alone(program: Path, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [library.installed() / "bin/pjrt-run", program, "--plugin", library.plugin(), *arguments]
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=300, env={"TORCH_PJRT_CACHE": "0"}
-    )
+        [str(part) for part in command], capture_output=True, text=True, timeout=300,
+        env={"TORCH_PJRT_CACHE": "0", **env},
+    )  # fmt: skip
 
 
 def test_it_is_looked_for_beside_the_file_and_where_it_is_said(folder: Path, tmp_path: Path) -> None:

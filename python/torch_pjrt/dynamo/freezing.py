@@ -24,7 +24,6 @@ from torch_pjrt.dynamo.tracing import returns_views
 aten = torch.ops.aten
 Function = Callable[[list[Any]], Sequence[Any]]
 Compiler = Callable[[fx.GraphModule, Sequence[Any], Sequence[str]], Function]
-LEAST_MULTIPLICATIONS = 1 << 19  # of a convolution that is worth a call
 
 
 class _FusedSteps:
@@ -203,12 +202,11 @@ def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     if images in constants or weight not in constants or not (bias is None or bias in constants) or transposed:
         return None
     value, weights = node.meta["val"], weight.meta["val"]
-    if value.dim() != 4 or value.numel() // value.shape[1] * weights.numel() < LEAST_MULTIPLICATIONS:
+    if value.dim() != 4 or not _C.freezes_convolutions(value.dtype):
         return None
-    if not _C.freezes_convolutions(value.dtype):
+    multiplications = value.numel() // value.shape[1] * weights.numel()
+    if not _C.is_convolution_worth_a_call(value.dtype, multiplications, stride[-1], value.shape[-1]):
         return None
-    if value.dtype == torch.bfloat16 and stride[-1] != 1 and value.shape[-1] <= 2:
-        return None  # is_strided_to_few, src/ops/contraction/correlation.h
     window = Window(list(stride), list(padding), list(dilation), groups)
     norm, added, activation, last = behind(node, constants)
     frozen = Weight(_C.FrozenWeight(), window, list(images.meta["val"].shape), weight, bias, norm)

@@ -223,6 +223,7 @@ def export(
         freeze: of a module in evaluation, to infer only: convolutions' weights are taken with the batch norms after
             them, as state whose name begins with ``frozen.`` and which nobody sets any more; and what is added to a
             convolution's result and its relu are one call, where a kernel does it (``torch_pjrt.kernels.onednn``).
+            Where that library is registered, nobody sets weights of products that it does any more either.
 
     Raises:
         torch_pjrt.CaptureError: ``model`` can't be one program.

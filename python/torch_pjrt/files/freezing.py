@@ -1,8 +1,11 @@
-"""``export(freeze=True)``: a model for inference whose convolutions' weights are taken into the file.
+"""``export(freeze=True)``: a model for inference whose weights are taken into the file.
 
 What a batch norm in evaluation does is multiplied into the weight before it, and what is added to a convolution's
 result and cuts it off is part of one composite with it, ``frozen.convolution``, which a kernel may do
 (``torch_pjrt.kernels.onednn``). The new weights are state that is not to be set: they are no parameters of the model.
+
+Where that library is registered, products that it does are composites too, ``frozen.product``. Their weights stay the
+model's own, and are not to be set either, as the library keeps what it made of them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import hashlib
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -22,7 +25,7 @@ from torch_pjrt.dynamo.freezing import Norm, Window, behind, folded
 from torch_pjrt.errors import CaptureError
 from torch_pjrt.files.naming import Names
 from torch_pjrt.files.safetensors import content
-from torch_pjrt.kernels.onednn import COMPOSITE
+from torch_pjrt.kernels import onednn
 from torch_pjrt.meanings.composite import composite
 
 aten = torch.ops.aten
@@ -39,10 +42,11 @@ class Frozen:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.weights: dict[tuple[int, ...], Weight] = {}
+        self.matrices: dict[int, Matrix] = {}
 
     def copy(self) -> Frozen:
         other = Frozen()
-        other.names, other.weights = set(self.names), dict(self.weights)
+        other.names, other.weights, other.matrices = set(self.names), dict(self.weights), dict(self.matrices)
         return other
 
     def freeze(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: Names) -> fx.GraphModule:
@@ -73,12 +77,39 @@ class Frozen:
         written = {node.args[0] for node in graph.nodes if node.target is aten.copy_.default}
         constants = set(graph.find_nodes(op="get_attr")) - written
         for node in list(graph.nodes):
-            self._freeze_one(module, node, constants, names)
+            self._freeze_convolution(module, node, constants, names)
+            self._freeze_product(module, node, constants, names)
         graph.eliminate_dead_code()
         module.recompile()
         return module
 
-    def _freeze_one(self, module: fx.GraphModule, node: fx.Node, constants: set[fx.Node], names: Names) -> None:
+    def _freeze_product(self, module: fx.GraphModule, node: fx.Node, constants: set[fx.Node], names: Names) -> None:
+        if not onednn.is_registered() or (found := product_of(node)) is None:
+            return
+        if found.rows in constants or found.weight not in constants or found.weight.meta["val"].dim() != 2:
+            return
+        given, weight, result = found.rows.meta["val"], found.weight.meta["val"], node.meta["val"]
+        bias = found.bias.meta["val"] if found.bias is not None else None
+        if bias is not None and (bias.shape != result.shape[-1:] or bias.dtype != result.dtype):
+            return
+        if given.dim() < 2 or not given.dtype == weight.dtype == result.dtype:
+            return
+        if onednn.why_no_product(given.dtype, given.shape[:-1].numel(), weight.shape):
+            return
+        tensor = operator.attrgetter(str(found.weight.target))(module)
+        if id(tensor) in self.matrices:
+            self.matrices[id(tensor)].check()
+        else:
+            name = names.names.get(id(tensor), str(found.weight.target))
+            self.matrices[id(tensor)] = Matrix(name, tensor, _digest(tensor))
+        called = _product(found.is_turned, bias is not None, self.matrices[id(tensor)].digest)
+        operands = [found.rows, found.weight] + ([] if found.bias is None else [found.bias])
+        with node.graph.inserting_before(node):
+            call = node.graph.call_function(called, tuple(operands))
+        call.meta = dict(node.meta)
+        node.replace_all_uses_with(call)
+
+    def _freeze_convolution(self, module: fx.GraphModule, node: fx.Node, constants: set[fx.Node], names: Names) -> None:
         if node.target is not aten.conv2d.default:
             return
         images, weight, bias, stride, padding, dilation, groups = _arguments(*node.args, **node.kwargs)
@@ -115,20 +146,22 @@ class Frozen:
             self.names.add(names.add(made, f"frozen.{name}"))
             if shift is not None:
                 self.names.add(names.add(shift, f"frozen.{name.removesuffix('weight')}bias"))
-            digest = hashlib.sha256(content(made)).hexdigest()
-            self.weights[key] = Weight(name, parts, made, shift, digest)
+            self.weights[key] = Weight(name, parts, made, shift, _digest(made))
         frozen = self.weights[key]
         return frozen.made, frozen.shift, frozen.digest
 
     def parts(self, names: Names) -> set[str]:
         """What the frozen weights are made of, as far as it has a name."""
-        parts = (part for weight in self.weights.values() for part in weight.parts)
+        parts = [part for weight in self.weights.values() for part in weight.parts]
+        parts += [matrix.tensor for matrix in self.matrices.values()]
         return {names.names[id(part)] for part in parts if id(part) in names.names}
 
     def check(self) -> None:
         """Raises ValueError where a weight isn't what it was frozen from."""
         for weight in self.weights.values():
             weight.check()
+        for matrix in self.matrices.values():
+            matrix.check()
 
 
 @dataclass
@@ -143,6 +176,46 @@ class Weight:
         for frozen, now in zip((self.made, self.shift), _new_weights(self.parts), strict=True):
             if frozen is not None and now is not None and content(frozen) != content(now):
                 raise ValueError(f"'{self.name}' or a norm after it has changed since it was frozen: export anew")
+
+
+@dataclass
+class Matrix:
+    """A product's weight."""
+
+    name: str
+    tensor: torch.Tensor
+    digest: str
+
+    def check(self) -> None:
+        if _digest(self.tensor) != self.digest:
+            raise ValueError(f"'{self.name}' has changed since it was frozen: export anew")
+
+
+class Product(NamedTuple):
+    """Rows times a matrix, which may lie turned."""
+
+    rows: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    is_turned: bool
+
+
+def product_of(node: fx.Node) -> Product | None:
+    arguments: Any = node.args
+    if node.target is aten.linear.default:
+        rows, weight, *bias = arguments
+        return Product(rows, weight, bias[0] if bias else None, is_turned=True)
+    if node.target is aten.addmm.default and not node.kwargs:
+        bias, rows, weight = arguments
+        return Product(rows, weight, bias, is_turned=False)
+    if node.target in (aten.mm.default, aten.matmul.default):
+        rows, weight = arguments
+        return Product(rows, weight, None, is_turned=False)
+    return None
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(content(tensor)).hexdigest()
 
 
 def _new_weights(parts: list[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -180,7 +253,7 @@ def _put(module: fx.GraphModule, before: fx.Node, tensor: torch.Tensor) -> fx.No
 def _convolution(
     window: Window, activation: str, has_bias: bool, has_added: bool, digest: str
 ) -> Callable[..., torch.Tensor]:
-    @composite(COMPOSITE, **window._asdict(), activation=activation, has_bias=has_bias, weight=digest)
+    @composite(onednn.CONVOLUTION, **window._asdict(), activation=activation, has_bias=has_bias, weight=digest)
     def frozen_convolution(images: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         result = F.conv2d(images, weight, rest[0] if has_bias else None, *window)
         if has_added:
@@ -188,3 +261,13 @@ def _convolution(
         return ACTIVATIONS[activation](result)
 
     return frozen_convolution
+
+
+def _product(is_turned: bool, has_bias: bool, digest: str) -> Callable[..., torch.Tensor]:
+    @composite(onednn.PRODUCT, turned=is_turned, has_bias=has_bias, weight=digest)
+    def frozen_product(rows: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
+        if is_turned:
+            return F.linear(rows, weight, *bias)
+        return torch.addmm(*bias, rows, weight) if has_bias else rows @ weight
+
+    return frozen_product

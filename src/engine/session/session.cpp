@@ -16,6 +16,7 @@
 #include "graph/world/world.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "kernels/cpu/handlers.h"
+#include "ops/contraction/correlation.h"
 #include "ops/cpu/machine.h"
 #include "pjrt/api/fork.h"
 #include "pjrt/host_memory.h"
@@ -179,6 +180,12 @@ bool Session::freezes_convolutions(c10::ScalarType dtype) {
   if (target() != ops::Target::kCpuWithKernels || graph::in_world() || !kernels::can_freeze_weights()) return false;
   const ops::Machine& machine = ops::Machine::here();
   return dtype == c10::kFloat || (dtype == c10::kBFloat16 && (machine.amx || (machine.takes_all && machine.bf16)));
+}
+
+bool Session::is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride,
+                                          int64_t size) {
+  return multiplications >= ops::kLeastMultiplications &&
+         (dtype != c10::kBFloat16 || !ops::is_strided_to_few(stride, size));
 }
 
 c10::DeviceIndex Session::device_count() {

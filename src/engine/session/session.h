@@ -69,6 +69,8 @@ class Session {
   ops::Target target();
   // Would a convolution of that dtype, its weight frozen, be the CPU's library's (Note [Whose convolutions])?
   bool freezes_convolutions(c10::ScalarType dtype);
+  // Is one by oneDNN right, and worth its call? By the stride and size of the result's last dimension.
+  static bool is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride, int64_t size);
   c10::DeviceIndex device_count();
   // The same, or what may be used before a client is started. Starts one only where nothing else could tell.
   c10::DeviceIndex most_devices();

@@ -28,6 +28,8 @@ struct Geometry {
 
 // Is a dimension strided into, or out of, so few elements? oneDNN by tiles reads what is not there where the last one is.
 constexpr bool is_strided_to_few(int64_t stride, int64_t size) { return stride != 1 && size <= 2; }
+// Of multiplications in a convolution, for which a call of a library costs less than it saves.
+inline constexpr int64_t kLeastMultiplications = 1 << 19;
 
 // Who does such calls whole. Null or nothing: they are made of correlations.
 struct ConvolutionLibrary {

@@ -31,13 +31,12 @@ bool ends_in_few(Part part, const Value& x, const Type& y, const Geometry& g) {
 }
 
 bool is_the_librarys(Part part, const Value& x, const Value& w, const Type& y, const Geometry& g) {
-  constexpr int64_t kLeast = 1 << 19;
   const Machine& machine = Machine::here();
   if (x.element() != ElementType::kBF16 || ends_in_few(part, x, y, g)) return false;
   if (machine.takes_all) return machine.bf16;
   if (part == Part::kOfWeight && g.groups > 1 && w.dim(1) > 1) return false;
   const Type& over = g.transposed ? x.type : y;
-  return machine.amx && over.elements() / over.dims[1] * w.type.elements() >= kLeast;
+  return machine.amx && over.elements() / over.dims[1] * w.type.elements() >= kLeastMultiplications;
 }
 
 std::map<std::string, std::string> attributes_of(const Geometry& g) {
