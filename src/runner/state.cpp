@@ -62,7 +62,7 @@ size_t State::index_of(std::string_view name) const {
   const auto found = signature_.state_index.find(name);
   if (found != signature_.state_index.end()) return found->second;
   throw torch_pjrt::Error("the program has no state named '" + std::string(name) +
-                          "' (describe_state tells the names)");
+                          "' (describe_state, in Python state(), tells the names)");
 }
 
 Tensor State::copy(size_t index) const {

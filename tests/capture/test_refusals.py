@@ -142,3 +142,11 @@ def test_a_tensor_that_depends_on_nothing_may_be_kept() -> None:
     for n in (2, 3):
         same(fast(torch.ones(2, n)), torch.ones(2, 2).tril() @ torch.ones(2, n))
     assert kept[0].tolist() == [[1.0, 0.0], [1.0, 1.0]]
+
+
+def test_modules_of_torchscript() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), torch.jit.script(nn.Linear(2, 2))).to("pjrt")
+    x = torch.ones(4, 3, device="pjrt")
+    with pytest.raises(torch_pjrt.CaptureError, match=r"'1', a module of torch\.jit\.script or trace, can't be part"):
+        torch_pjrt.compile_step(lambda: model(x))()
+    assert model(x).shape == (4, 2), "the module is whole again"

@@ -291,6 +291,21 @@ def test_an_exported_program_of_pytorch(net: Net, tmp_path: Path) -> None:
     assert "features.0.weight" in program.state()
 
 
+@pytest.mark.parametrize("freeze", [False, True])
+def test_keywords_of_an_exported_program(tmp_path: Path, freeze: bool) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, by: torch.Tensor, *, plus: torch.Tensor) -> torch.Tensor:
+            return x * by + plus
+
+    x, by, plus = torch.randn(2, 3), torch.randn(3), torch.randn(3)
+    given = torch.export.export(Scaled(), (x,), {"plus": plus, "by": by})
+    torch_pjrt.export(given, {"x": x, "by": by, "plus": plus}, freeze=freeze).save(tmp_path / "it.pjrt")
+    program = torch_pjrt.load(tmp_path / "it.pjrt")
+    torch.testing.assert_close(program(x, plus=plus, by=by), x * by + plus)
+    with pytest.raises(TypeError, match="takes 1 positional arguments, and 2 were given"):
+        program(x, by, plus=plus)
+
+
 def test_plain_stablehlo(net: Net) -> None:
     text = torch_pjrt.export(net, torch.randn(2, 1, 8, 8)).stablehlo()
     assert "func.func public @main" in text
@@ -328,6 +343,22 @@ def test_what_has_dlpack(tmp_path: Path) -> None:
     program = roundtrip(tmp_path, lambda x: x * 2, torch.ones(2, 2))
     assert program(Array()).tolist() == [[2, 2], [2, 2]]
     assert np.from_dlpack(program(Array())).tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.ones(2, 2, device="meta"), "has no data: it is on meta"),
+        (np.ones((2, 2), ">f4"), "is no tensor, and can't be made one: given numpy array has byte order"),
+        (object(), "is no tensor, and can't be made one"),
+        (torch.ones(2, 2).to_sparse(), "is sparse: give what it is made of"),
+    ],
+    ids=["meta", "big endian", "object", "sparse"],
+)
+def test_arguments_that_are_no_tensors_with_data(tmp_path: Path, given: Any, message: str) -> None:
+    program = roundtrip(tmp_path, lambda x: x * 2, torch.ones(2, 2))
+    with pytest.raises(TypeError, match=f"argument 'x' {message}"):
+        program(given)
 
 
 @pytest.mark.parametrize("name", ["state", "path", "no identifier", ""])

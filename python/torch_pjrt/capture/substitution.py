@@ -103,6 +103,12 @@ class Substitution:
         self.pieces_of.append((entries, key, self.recording.by_id[id(real)], name))
 
     def _enter_module(self, module: torch.nn.Module, name: str) -> None:
+        if isinstance(module, torch.jit.ScriptModule):
+            where = f"'{name}', " if name else ""
+            raise CaptureError(
+                f"{where}a module of torch.jit.script or trace, can't be part of a program: its parameters are not "
+                "Python's. Give the module that it was made of"
+            )
         for entries in (module._parameters, module._buffers):
             self.entries.append((entries, dict(entries)))
             for key, value in list(entries.items()):

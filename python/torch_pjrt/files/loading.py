@@ -24,7 +24,8 @@ class Entry:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Takes tensors on the CPU, ``"pjrt"`` or CUDA, numpy's arrays, and whatever else has DLPack. Gives tensors on
         ``"pjrt"`` if some argument is there, on CUDA if one is there, else on the CPU."""
-        flat = [_tensor(each) for each in self._flatten(args, kwargs)]
+        names = [form["name"] for form in self.variants[0]["arguments"]]
+        flat = [self._tensor(*each) for each in zip(names, self._flatten(args, kwargs), strict=True)]
         devices = {tensor.device for tensor in flat}
         outside = next((device for device in devices if device.type not in ("cpu", "pjrt")), None)
         on_device = any(device.type != "cpu" for device in devices)
@@ -34,6 +35,19 @@ class Entry:
         if outside is not None:
             results = [result.to(outside) for result in results]
         return self._results(flat, results)
+
+    def _tensor(self, name: str, value: Any) -> torch.Tensor:
+        try:
+            tensor = _tensor(value)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise TypeError(
+                f"'{self.program.path}', entry '{self.name}': argument '{name}' is no tensor, and can't be made one: "
+                f"{error}"
+            ) from error
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "has no data: it is on meta" if tensor.is_meta else "is sparse: give what it is made of"
+            raise TypeError(f"'{self.program.path}', entry '{self.name}': argument '{name}' {what}")
+        return tensor
 
     def _flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         positional, rest = self._form["positional"], self._form["rest"]

@@ -113,6 +113,7 @@ class Given:
     found: Found
     inputs: list[Hyperparameter] = field(default_factory=list)
     trains: bool = False
+    keywords: frozenset[str] = frozenset()  # beside those that its signature tells
 
 
 def _given(fn: Any) -> Given:
@@ -120,8 +121,9 @@ def _given(fn: Any) -> Given:
         found = find(fn.fn, *fn.named)
         return Given(fn.fn, found, varying(found, fn.inputs), trains=True)
     if isinstance(fn, torch.export.ExportedProgram):
-        fn = fn.module()
-    elif hasattr(fn, "program") and hasattr(fn, "afresh"):
+        module = fn.module()  # which takes arguments as they were given then, and whose signature doesn't tell
+        return Given(module, find(module), keywords=frozenset(fn.call_spec.in_spec.child(1).context))
+    if hasattr(fn, "program") and hasattr(fn, "afresh"):
         raise TypeError("jit made this function: export the function that it was made of")
     if not callable(fn):
         raise TypeError(
@@ -145,9 +147,9 @@ def _as_tensors(value: Any) -> Any:
     return value
 
 
-def _bound(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str], str | None]:
+def _bound(given: Given, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str], str | None]:
     """The arguments by name, the names of those that may be positional, and of what takes the rest."""
-    signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    signature = inspect.signature(given.fn.forward if isinstance(given.fn, torch.nn.Module) else given.fn)
     bound = signature.bind(*args, **kwargs).arguments
     positional, rest = [], None
     for name, parameter in signature.parameters.items():
@@ -155,7 +157,7 @@ def _bound(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict
             rest = name
         elif parameter.kind is parameter.VAR_KEYWORD:
             bound.update(bound.pop(name, {}))
-        elif parameter.kind is not parameter.KEYWORD_ONLY and name in bound:
+        elif parameter.kind is not parameter.KEYWORD_ONLY and name not in given.keywords and name in bound:
             positional.append(name)
     return dict(bound), positional, rest
 
@@ -182,7 +184,7 @@ def record_entry(
         raise TypeError("freeze=True is for inference, and what compile_step made trains")
     exported.names.learn(given.fn, given.found)
     args, kwargs = _arguments(example)
-    bound, positional, rest = _bound(given.fn, args, kwargs)
+    bound, positional, rest = _bound(given, args, kwargs)
     bound = pytree.tree_map(_as_tensors, bound)
     tensors: list[tuple[str, torch.Tensor]] = []
     arguments = tree.encode(bound, f"the arguments of '{name}'", tensors)
