@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,24 @@ def test_it_is_begun_once(tmp_path: Path) -> None:
             dist.init_process_group("pjrt", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (
+            "ProcessGroup",
+            "_device_types _get_backend _register_backend _set_group_name _set_group_desc group_name group_desc "
+            "BackendType.GLOO BackendType.CUSTOM",
+        ),
+        ("_DistributedBackendOptions", "store group_rank group_size timeout global_ranks_in_group"),
+        ("_ProcessGroupWrapper", "wrapped_pg"),
+    ],
+    ids=lambda given: given.split()[0],
+)
+def test_what_is_read_of_c10d_is_there(owner: str, names: str) -> None:
+    """Where PyTorch has renamed one, this says which; a group would end in an AttributeError."""
+    from torch._C import _distributed_c10d
+
+    for name in names.split():
+        operator.attrgetter(f"{owner}.{name}")(_distributed_c10d)
