@@ -47,7 +47,11 @@ class Constant final : public BoundArgument {
  public:
   explicit Constant(graph::NodePtr leaf) : BoundArgument(0, leaf->leaf_type, -1), leaf_(std::move(leaf)) {}
 
-  const pjrt::Buffer& bind(CallState& /*call*/) override { return *data_of(*leaf_).buffer; }
+  const pjrt::Buffer& bind(CallState& call) override {
+    const DeviceData& data = data_of(*leaf_);
+    call.launch.add_lender(data.lender);
+    return *data.buffer;
+  }
   Agreement agreement() const override { return data_of(*leaf_).agreement; }
   void update(CallState& /*call*/, std::shared_ptr<pjrt::Buffer>& /*output*/) override {
     throw graph::InternalError("a constant of a compiled graph has a new value");

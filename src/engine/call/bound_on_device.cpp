@@ -41,6 +41,7 @@ class BoundOnDevice final : public BoundArgument {
       pending_.reset();
     }
     const DeviceData& data = data_of(*leaf_.node);
+    call.launch.add_lender(data.lender);
     // The storage and this call hold it, nobody else: then nobody can read it afterwards.
     if (donated_ && (leaf_.node.use_count() > 2 || data.is_shared())) {
       call.launch.kept.push_back(static_cast<int64_t>(call.launch.arguments.size()));

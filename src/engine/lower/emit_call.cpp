@@ -256,8 +256,9 @@ void rethrow_wrong_rule() {
   if (!wrong_rule.empty()) throw graph::InternalError(std::exchange(wrong_rule, {}));
 }
 
-std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
-  Emit e("alone", target);
+namespace {
+
+Values emit_alone(Emit& e, const Signature& signature, c10::ArrayRef<Number> numbers) {
   e.set_composites_as_calls();  // any compiler knows these
   Values operands;
   for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
@@ -265,7 +266,24 @@ std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers
   if (signature.random) key = e.parameter({ElementType::kU64, {2}});
   Values results = emit_call(e, signature, operands, constants(e, numbers), key);
   std::erase_if(results, [](const Value& value) { return !value; });
-  return e.finish(results);
+  return results;
+}
+
+}  // namespace
+
+std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target) {
+  Emit e("alone", target);
+  return e.finish(emit_alone(e, signature, numbers));
+}
+
+bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers) try {
+  Emit e("checks", ops::Target::kCuda);
+  (void)emit_alone(e, signature, numbers);
+  return !e.requirements().empty();
+} catch (const ops::Unsupported&) {
+  return true;
+} catch (const std::logic_error&) {  // a wrong rule, which says so where it is compiled
+  return true;
 }
 
 bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {

@@ -36,6 +36,10 @@ hlo::Value derived_key(ops::Emit& e, const hlo::Value& key, int64_t index);
 // what its rule throws.
 std::string emit_alone(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target);
 
+// Does its program, or one of what it is made of, check what its operands hold (Note [Requirements])? True where it can't be
+// emitted.
+bool requires_of_data(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
+
 // Whether that can be emitted. False, with the reason, where a rule says Unsupported or emits what doesn't fit; the latter
 // throws InternalError in strict mode.
 bool try_emit(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,

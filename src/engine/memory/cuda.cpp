@@ -15,8 +15,6 @@
 namespace tpjrt::engine::cuda {
 namespace {
 
-c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
-
 // In torch 2.11 a stream can't tell; CUDA's runtime, which PyTorch has loaded for all to see, can.
 bool is_captured(const auto& stream) {
   if constexpr (requires { stream.is_capturing(); }) {
@@ -73,6 +71,21 @@ void give_back(void* context) {
 
 }  // namespace
 
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+void check_not_captured(const c10::Stream& stream) {
+  TORCH_CHECK(
+      !is_captured(stream),
+      "what device 'pjrt' and functions compiled by backend 'pjrt' do can't be part of a CUDA graph: the plugin has "
+      "streams of its own. Do it outside of torch.cuda.graph");
+}
+
+void waits_for(const c10::Stream& stream, const c10::Stream& other) {
+  c10::Event queued(stream.device_type());
+  queued.record(other);
+  queued.block(stream);
+}
+
 bool is_shared(const pjrt::Client& client, c10::DeviceType type) {
   return type == c10::kCUDA && (client.platform_name() == "cuda" || client.platform_name() == "rocm");
 }
@@ -88,24 +101,24 @@ size_t device_index(const pjrt::Client& client, c10::Device device) {
 
 pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device) {
   const c10::Stream current = current_stream(device);
-  TORCH_CHECK(!is_captured(current),
-              "a function compiled by backend 'pjrt' can't be part of a CUDA graph: the plugin has streams of its own. "
-              "Call it outside of torch.cuda.graph");
+  check_not_captured(current);
   Returned::instance().sweep();
   const auto stream = pjrt::plugin_stream(client, device_index);
   if (!stream) {
     current.synchronize();
     return 0;
   }
-  c10::Event queued(device.type());
-  queued.record(current);
-  queued.block(c10::Stream(c10::Stream::UNSAFE, device, *stream));  // the id of a stream from outside is its handle
+  waits_for(c10::Stream(c10::Stream::UNSAFE, device, *stream),
+            current);  // the id of a stream from outside is its handle
   return *stream;
 }
 
 void current_stream_waits(const pjrt::Buffer& buffer, c10::Device device) {
-  const auto stream = reinterpret_cast<pjrt::StreamHandle>(current_stream(device).native_handle());
-  if (!pjrt::wait_on_stream(buffer, stream)) buffer.await();
+  stream_waits(buffer, current_stream(device));
+}
+
+void stream_waits(const pjrt::Buffer& buffer, const c10::Stream& stream) {
+  if (!pjrt::wait_on_stream(buffer, reinterpret_cast<pjrt::StreamHandle>(stream.native_handle()))) buffer.await();
 }
 
 c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, size_t nbytes, c10::Device device) {

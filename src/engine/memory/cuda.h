@@ -16,6 +16,7 @@
 
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
 
@@ -35,8 +36,15 @@ inline constexpr size_t kAlignment = 16;
 // What is made with it, is used by executions after all that `device`'s current stream holds by now.
 pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t device_index, c10::Device device);
 
+c10::Stream current_stream(c10::Device device);
+// Throws where it is captured: what we do there would not be part of the graph.
+void check_not_captured(const c10::Stream& stream);
+// What `stream` gets from now on runs after all that `other` holds by now, of the same device.
+void waits_for(const c10::Stream& stream, const c10::Stream& other);
+
 // What `device`'s current stream gets from now on runs after `buffer` is computed.
 void current_stream_waits(const pjrt::Buffer& buffer, c10::Device device);
+void stream_waits(const pjrt::Buffer& buffer, const c10::Stream& stream);
 
 // A storage over a result's memory.
 c10::Storage storage_over(std::shared_ptr<pjrt::Buffer> buffer, size_t nbytes, c10::Device device);

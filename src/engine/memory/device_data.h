@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "graph/errors.h"
@@ -22,6 +24,8 @@ struct DeviceData final : graph::Data {
   // Over the same memory, which it doesn't own, once calls have made or read it (LazyEngine::kept_tensor). Under the session's
   // lock.
   at::Tensor host;
+  // Where the memory is PyTorch's on CUDA, which the buffer is a view of: the stream that it was made on (Note [Calls on CUDA]).
+  std::optional<c10::Stream> lender;
   // Views of this memory that were handed to the host and are still alive keep `buffer` in more hands than this one:
   // then it is never donated.
   bool is_shared() const { return borrowed || buffer.use_count() > 1; }

@@ -16,6 +16,7 @@
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
 #include "engine/run/calls_plan.h"
+#include "engine/run/cuda_run.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/tier/identity.h"
@@ -40,13 +41,20 @@ std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, boo
   if (is_bookkeeping(walk)) return by;
   if (at::globalContext().deterministicAlgorithms()) return std::nullopt;
   const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
-  if (!is_compiled_first && by == CallsBy::kKernels) return by;
+  if (!is_compiled_first && !are_programs(by)) return by;
   const bool grows = !is_part && forms_.grows(walk, is_compiled_first ? 2 : 1);
   if (is_compiled_first && !grows) return std::nullopt;
   return grows && by == CallsBy::kPrograms && !device::strict() ? CallsBy::kEither : by;
 }
 
-CallsBy LazyEngine::calls_by() { return session_.client().is_host_memory() ? CallsBy::kKernels : CallsBy::kPrograms; }
+CallsBy LazyEngine::calls_by() {
+  if (session_.client().is_host_memory()) return CallsBy::kKernels;
+  return kernels_of(0).is_cuda() ? CallsBy::kCudaKernels : CallsBy::kPrograms;
+}
+
+c10::Device LazyEngine::kernels_of(c10::DeviceIndex device) {
+  return cuda_device(session_.client(), static_cast<size_t>(device)).value_or(c10::Device(c10::kCPU));
+}
 
 LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, CallsBy by) {
   const std::shared_ptr<MetGraph> met = met_.meet(walk, by);
@@ -65,7 +73,9 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
       session_.programs.start(*graph.coming);
     }
     std::shared_ptr<const CallsPlan> plan = graph.plan;
-    if (!plan || !plan->serves(walk)) plan = std::make_shared<const CallsPlan>(walk);
+    if (!plan || !plan->serves(walk)) {
+      plan = std::make_shared<const CallsPlan>(walk, kernels_of(walk.nodes.back()->signature->device));
+    }
     if (graph.met > 1) graph.plan = plan;  // of the many that are met once, none is kept
     plan->program->serial = graph.number;
     if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
@@ -85,7 +95,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
 
 uint64_t LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
   ++session_.metrics.graphs_run_by_calls;
-  if (session_.client().is_host_memory()) return interpret(walk, *chosen.calls, sync.launch.run).copied;
+  if (!are_programs(calls_by())) return interpret(walk, *chosen.calls, sync.launch.run).copied;
   // What the host does in a row is done at once, so that values between these calls are not copied.
   graph::PartOfNode part(walk.nodes.size());
   std::vector<bool> on_host;  // by part
@@ -103,7 +113,7 @@ uint64_t LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sy
     }
     if (calls.empty()) continue;
     if (on_host[i]) {
-      const OnHost done = interpret(calls, CallsPlan(calls), sync.launch.run);
+      const OnHost done = interpret(calls, CallsPlan(calls, c10::kCPU), sync.launch.run);
       session_.metrics.calls_on_host += calls.nodes.size() - done.alone;
       copied += done.copied;
     } else {
@@ -160,6 +170,24 @@ struct Plain {
   }
 };
 
+// An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.
+at::Tensor of_memory(const at::Tensor& operand) {
+  const bool lies_well = operand.is_non_overlapping_and_dense() && is_aligned(operand.const_data_ptr());
+  return lies_well ? operand : operand.clone(at::MemoryFormat::Contiguous);
+}
+
+// A call's results, in the places of those that there are.
+template <class TensorOf>
+std::vector<at::Tensor> at_results(const Node& node, const std::vector<graph::NodePtr>& leaves,
+                                   const TensorOf& tensor_of) {
+  const graph::Signature& s = *node.signature;
+  std::vector<at::Tensor> tensors(s.results.size());
+  for (size_t i = 0, next = 0; i < tensors.size(); ++i) {
+    if (s.results[i]) tensors[i] = tensor_of(leaves[next++]);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
@@ -167,6 +195,19 @@ LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPla
   const Plain plain;
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
+  OnHost done;
+  if (plan.device.is_cuda()) {
+    interpret_on_cuda(walk, plan, run);
+  } else {
+    done = interpret_on_host(walk, plan, run);
+  }
+  session_.metrics.executions++;
+  session_.metrics.nodes_executed += walk.nodes.size();
+  session_.metrics.execute_ns += now_ns() - start;
+  return done;
+}
+
+LazyEngine::OnHost LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   const auto device = walk.nodes.back()->signature->device;
   const bool is_host_memory = session_.client().is_host_memory();
   Taken taken;
@@ -183,7 +224,12 @@ LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPla
                           },
                           [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
                             ++done.alone;
-                            return run_alone(node, operands, run);
+                            c10::SmallVector<graph::Value, 8> leaves;
+                            for (const at::Tensor& memory : operands) {
+                              leaves.push_back(lend(of_memory(memory), node.signature->device));
+                            }
+                            return at_results(node, run_alone(node, leaves, run, Until::kReady),
+                                              [&](const graph::NodePtr& leaf) { return host_tensor(*leaf); });
                           }};
   std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
   std::vector<std::shared_ptr<DeviceData>> results;
@@ -200,24 +246,44 @@ LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPla
       results.push_back(std::make_shared<DeviceData>(to_device(values[i], device, /*owned=*/false)));
     }
   }
-  session_.metrics.executions++;
-  session_.metrics.nodes_executed += walk.nodes.size();
-  session_.metrics.execute_ns += now_ns() - start;
   settle(walk, *plan.program, results);
   return done;
 }
 
-// As the graph of this one call.
-std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run) {
-  const graph::Signature& s = *node.signature;
-  c10::SmallVector<graph::Value, 8> leaves;
-  for (at::Tensor memory : operands) {
-    // An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.
-    if (!memory.is_non_overlapping_and_dense() || !is_aligned(memory.const_data_ptr())) {
-      memory = memory.clone(at::MemoryFormat::Contiguous);
-    }
-    leaves.push_back(lend(memory, s.device));
+void LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+  const auto device = walk.nodes.back()->signature->device;
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  CudaRun cuda(session_.client(), static_cast<size_t>(device), plan.device);
+  const Interpreting with{[&](const graph::NodePtr& leaf) {
+                            try {
+                              return cuda.tensor(leaf);
+                            } catch (const pjrt::Error&) {
+                              session_.await(*data_of(*leaf).buffer);  // which says what its program failed with
+                              throw;
+                            }
+                          },
+                          [&](const graph::NodePtr& leaf) { return cuda.take(leaf); },
+                          [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
+                            c10::SmallVector<graph::Value, 8> leaves;
+                            for (const at::Tensor& memory : operands)
+                              leaves.emplace_back(cuda.lend(of_memory(memory)), 0);
+                            return at_results(node, run_alone(node, leaves, run, Until::kStarted),
+                                              [&](const graph::NodePtr& leaf) {
+                                                return cuda.result(leaf->leaf_type, data_of(*leaf).buffer);
+                                              });
+                          }};
+  std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
+  std::vector<std::shared_ptr<DeviceData>> results;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
+    results.push_back(cuda.keep(std::move(values[i]), plan.result_types[i]));
   }
+  settle(walk, *plan.program, results);
+}
+
+std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
+                                                  uint64_t run, Until until) {
+  const graph::Signature& s = *node.signature;
   c10::SmallVector<graph::Number, 8> numbers(node.numbers.begin(), node.numbers.end());
   std::vector<graph::Value> results;
   graph::Walk walk;
@@ -233,13 +299,12 @@ std::vector<at::Tensor> LazyEngine::run_alone(const Node& node, c10::ArrayRef<at
   Sync sync;
   sync.launch.run = run;
   bind(walk, *program, sync);
-  launch(session_, *program, sync.launch, Until::kReady, "Nothing was changed: tensors keep their pending values.");
-  std::vector<at::Tensor> tensors(s.results.size());
+  launch(session_, *program, sync.launch, until, "Nothing was changed: tensors keep their pending values.");
+  std::vector<graph::NodePtr> made;
   for (size_t i = 0; i < results.size(); ++i) {
-    const graph::NodePtr leaf = leaf_of(program->result_types[i], std::move(sync.launch.results[i]));
-    tensors[results[i].index] = host_tensor(*leaf);
+    made.push_back(leaf_of(program->result_types[i], std::move(sync.launch.results[i])));
   }
-  return tensors;
+  return made;
 }
 
 }  // namespace tpjrt::engine

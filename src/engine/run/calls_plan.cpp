@@ -28,8 +28,8 @@ std::atomic<uint64_t> all_made = 0;
 
 uint64_t CallsPlan::made() { return all_made; }
 
-CallsPlan::CallsPlan(const graph::Walk& walk)
-    : program(Program::of_calls(walk)), hash_(walk.hash), refused_(CpuCall::refused()) {
+CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
+    : device(device), program(Program::of_calls(walk)), hash_(walk.hash), refused_(KernelCall::refused()) {
   ++all_made;
   std::vector<uint32_t> first(walk.nodes.size());  // result of each call
   auto values = static_cast<uint32_t>(walk.leaves.size());
@@ -38,9 +38,9 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
     const auto results = static_cast<uint32_t>(node->signature->results.size());
     first[node->local] = values;
     values += results;
-    CpuCall& call = CpuCall::of(node->signature);
+    KernelCall& call = KernelCall::of(*node, device);
     calls.push_back({&call, static_cast<uint32_t>(node->operands.size()), results, since_look >= kElementsBetweenLooks,
-                     call.way() == CpuCall::Way::kView});
+                     call.way() == KernelCall::Way::kView});
     if (calls.back().looks) since_look = 0;
     since_look += elements(*node);
   }
@@ -50,7 +50,7 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
   for (const Node* node : walk.nodes) {
     for (size_t i = 0; i < node->operands.size(); ++i) {
       const Value& operand = node->operands[i];
-      const CpuCall& call = *calls[node->local].call;
+      const KernelCall& call = *calls[node->local].call;
       operands.push_back({number(operand), false, call.writes(i)});
       if (operand.is_leaf()) continue;
       Call& source = calls[operand.node->local];
@@ -75,7 +75,7 @@ CallsPlan::CallsPlan(const graph::Walk& walk)
 }
 
 bool CallsPlan::serves(const graph::Walk& walk) const {
-  return hash_ == walk.hash && refused_ == CpuCall::refused() && program->tape == walk.tape;
+  return hash_ == walk.hash && refused_ == KernelCall::refused() && program->tape == walk.tape;
 }
 
 }  // namespace tpjrt::engine

@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "engine/program/program.h"
-#include "engine/run/cpu_call.h"
+#include "engine/run/kernel_call.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {
 
 // Immutable. Values are numbered: the leaves of the walk, then the results of its calls, in order.
 struct CallsPlan {
-  explicit CallsPlan(const graph::Walk& walk);
+  // `device`: PyTorch's, whose kernels run.
+  CallsPlan(const graph::Walk& walk, c10::Device device);
   // Is it this graph's, and is what PyTorch's kernels refused the same as when it was made?
   bool serves(const graph::Walk& walk) const;
   // How many were made so far.
@@ -25,12 +26,13 @@ struct CallsPlan {
     bool written;  // by the call
   };
   struct Call {
-    CpuCall* call;
+    KernelCall* call;
     uint32_t operands;  // how many
     uint32_t results;
     bool looks;    // for signals, before it
     bool aliases;  // a view that only PyTorch's kernels read: it stays in its base's memory
   };
+  const c10::Device device;
   std::vector<Call> calls;
   std::vector<Operand> operands;                                      // of all calls, in order
   std::vector<char> read;                                             // by value: does anybody read it?

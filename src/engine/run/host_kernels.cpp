@@ -176,10 +176,14 @@ Tensors attention_backward(const HostArguments& call) {
 
 }  // namespace
 
+HostKernel any_device_kernel(const graph::Signature& signature) {
+  return signature.name == "aten::linear_backward" ? given<linear_backward> : nullptr;
+}
+
 HostKernel host_kernel(const graph::Signature& signature) {
+  if (const HostKernel kernel = any_device_kernel(signature)) return kernel;
   const std::string& name = signature.name;
   if (name == "aten::native_dropout") return given<native_dropout>;
-  if (name == "aten::linear_backward") return given<linear_backward>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return given<attention>;
   if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return given<attention_backward>;
   return host_draw(signature);

@@ -1,4 +1,4 @@
-// What PyTorch's CPU does for calls that only other devices have kernels for.
+// What PyTorch does, by other calls, for calls that only other devices have kernels for.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,12 @@
 
 namespace tpjrt::engine {
 
-// Gives the results as CPU tensors.
+// Gives the results where the operands are.
 using HostKernel = std::vector<at::Tensor> (*)(const graph::Node& node, c10::ArrayRef<at::Tensor> operands);
 
 // Null where PyTorch has nothing that gives the same.
 HostKernel host_kernel(const graph::Signature& signature);
+// Likewise, of those that are for tensors of any device.
+HostKernel any_device_kernel(const graph::Signature& signature);
 
 }  // namespace tpjrt::engine

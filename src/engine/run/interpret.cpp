@@ -1,5 +1,7 @@
-// Running nodes by dispatching their calls on CPU tensors.
+// Running nodes by dispatching their calls on tensors of PyTorch's own devices.
 #include "engine/run/interpret.h"
+
+#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <unordered_map>
@@ -7,7 +9,7 @@
 
 #include "device/services/interrupt.h"
 #include "engine/lower/call_lowering.h"
-#include "engine/run/cpu_call.h"
+#include "engine/run/kernel_call.h"
 #include "graph/order.h"
 #include "pjrt/api/event.h"
 
@@ -67,7 +69,7 @@ class Interpreter {
     at::Tensor& held = values_[number];
     const graph::TensorType& type = *graph::dense(value.type());
     const bool own = number >= walk_.leaves.size() && is_alone(held) && held.storage().nbytes() == type.nbytes();
-    return own ? std::move(held) : empty_of(type).copy_(held);
+    return own ? std::move(held) : empty_of(type, plan_.device).copy_(held);
   }
 
   void let_interrupt() {
@@ -77,10 +79,16 @@ class Interpreter {
     if (const pjrt::WaitHook hook = pjrt::wait_hook()) hook();
   }
 
-  void run(const Node& node, CpuCall& call, Tensors& operands, Tensors& results) {
-    if (call.way() != CpuCall::Way::kNone) {
+  void run(const Node& node, KernelCall& call, Tensors& operands, Tensors& results) {
+    if (call.way() != KernelCall::Way::kNone) {
       try {
         return call.run(node, operands, stack_, results);
+      } catch (
+          const c10::OutOfMemoryError&) {  // of a GPU, whose plugin may have what PyTorch hasn't; later it may be there
+        stack_.clear();
+        results.clear();
+        results = with_.alone(node, operands);
+        return;
       } catch (const std::exception&) {
         if (!call.may_be_refused()) throw;
         device::let_interrupts_pass();
@@ -110,7 +118,7 @@ class Interpreter {
       if (node->is_leaf()) continue;
       Tensors inputs;
       for (const Value& operand : node->operands) inputs.push_back(value_of(operand));
-      run(*node, CpuCall::of(node->signature), inputs, done[node]);
+      run(*node, KernelCall::of(*node, plan_.device), inputs, done[node]);
     }
     Tensors results;
     for (const Value& result : graph.results) results.push_back(result ? value_of(result) : at::Tensor());

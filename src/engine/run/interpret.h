@@ -1,4 +1,4 @@
-// Running a graph call by call, by PyTorch's own kernels on the CPU.
+// Running a graph call by call, by PyTorch's own kernels on the CPU or on CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,11 +16,11 @@ struct Interpreting {
   std::function<at::Tensor(const graph::NodePtr& leaf)> leaf;  // its values
   // May they be written? Asked where nothing can fail any more. Then the leaf has lost them.
   std::function<bool(const graph::NodePtr& leaf)> take;
-  // The results of one call by a program of its own. Operands are dense and on the CPU, and are not written.
+  // The results of one call by a program of its own. Operands are dense, where the kernels run, and not written.
   std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
 };
 
-// The results of the walk as CPU tensors of their types' strides, each with memory of its own or of a leaf that was taken.
+// The results of the walk as tensors of the plan's device and of their types' strides, each with memory of its own or of a leaf that was taken.
 // What has no kernel runs its decomposition. Random numbers, loops and groups are programs, as they are compiled; so is a call
 // that a kernel refuses, for the program to say why. To be called below autograd and modes (device::BelowEverything). Throws
 // what the wait hook throws, between two calls, as long as no leaf is written. `plan` serves the walk.

@@ -6,13 +6,13 @@
 
 #include "device/host/host.h"
 #include "engine/lower/call_lowering.h"
-#include "engine/run/cpu_call.h"
+#include "engine/run/kernel_call.h"
 
 namespace tpjrt::engine {
 
 LazyEngine::LazyEngine(Session& session)
     : session_(session),
-      met_(/*processors=*/0, [](graph::SignaturePtr s) { return CpuCall::of(s).way() != CpuCall::Way::kNone; }) {}
+      met_(/*processors=*/0, [](graph::SignaturePtr s) { return KernelCall::of(s).way() != KernelCall::Way::kNone; }) {}
 
 LazyEngine& LazyEngine::instance() {
   static auto* engine = new LazyEngine(Session::instance());  // leaked, as the session is

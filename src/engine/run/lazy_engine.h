@@ -69,6 +69,8 @@ class LazyEngine final : public device::Engine {
   bool needs_other_processes(const graph::Walk& walk);
   std::optional<CallsBy> may_run_by_calls(const graph::Walk& walk, bool is_part);
   CallsBy calls_by();
+  // PyTorch's device whose kernels run calls of the client's `device`: CUDA where it has them, else the CPU.
+  c10::Device kernels_of(c10::DeviceIndex device);
   // What runs a graph: a program, or its calls, for which a program without an executable stands. Null: it is to be compiled.
   struct Chosen {
     std::shared_ptr<Program> program;
@@ -85,7 +87,12 @@ class LazyEngine final : public device::Engine {
   };
   // By PyTorch's kernels and programs of one call.
   OnHost interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
-  std::vector<at::Tensor> run_alone(const graph::Node& node, c10::ArrayRef<at::Tensor> operands, uint64_t run);
+  OnHost interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  // Note [Calls on CUDA].
+  void interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  // One call, as the graph of it. `leaves` are its operands; gives leaves, one a result that there is.
+  std::vector<graph::NodePtr> run_alone(const graph::Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
+                                        uint64_t run, Until until);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
   static void settle(const graph::Walk& walk, const Program& program,
                      std::vector<std::shared_ptr<pjrt::Buffer>>& results);

@@ -204,7 +204,9 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
   launch.clear();
   const bool in_world = program.executable->replicas() > 1;
   for (const graph::NodePtr& leaf : walk.leaves) {
-    const pjrt::Buffer& buffer = *data_of(*leaf).buffer;
+    const DeviceData& data = data_of(*leaf);
+    const pjrt::Buffer& buffer = *data.buffer;
+    launch.add_lender(data.lender);
     if (in_world) {
       launch.in_world.push_back(&buffer);
     } else {

@@ -4,9 +4,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
+#include "engine/memory/cuda.h"
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "kernels/cpu/team.h"
@@ -18,7 +20,12 @@ void Launch::clear() {
   in_world.clear();
   kept.clear();
   donated.clear();
+  lenders.clear();
   results.clear();
+}
+
+void Launch::add_lender(const std::optional<c10::Stream>& stream) {
+  if (stream && std::ranges::find(lenders, *stream) == lenders.end()) lenders.push_back(*stream);
 }
 
 void launch(Session& session, const Program& program, Launch& launch, Until until, std::string_view consequence) {
@@ -33,6 +40,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   if (executable.client().is_host_memory()) {
     kernels::set_team_size(executable.replicas() > 1 ? 1 : at::get_num_threads());
   }
+  for (const c10::Stream& lender : launch.lenders) cuda::check_not_captured(lender);
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (executable.replicas() > 1) {
@@ -56,6 +64,9 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   } catch (const pjrt::Error& error) {
     for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());
     throw_failure(program, error, consequence);
+  }
+  if (!launch.results.empty()) {
+    for (const c10::Stream& lender : launch.lenders) cuda::stream_waits(*launch.results.front(), lender);
   }
   if (program.requirements) session.requirements.started(program.requirements, launch.results.back(), launch.run);
   if (!program.collectives.empty()) session.metrics.count(program.collectives);

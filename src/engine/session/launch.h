@@ -1,7 +1,10 @@
 // Running a program once: the one place where an executable is started, by syncs and by compiled calls.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,10 +20,12 @@ struct Launch {
   std::vector<const pjrt::Buffer*> in_world;  // in their place, where the program runs on a world's devices
   std::vector<int64_t> kept;                  // arguments that must not be donated
   std::vector<const pjrt::Buffer*> donated;   // memory of the device that the program takes over
+  std::vector<c10::Stream> lenders;           // of CUDA memory among the arguments: they wait for the program
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
   uint64_t run = 0;  // of several that are one run together: Requirements::new_run()
 
   void clear();
+  void add_lender(const std::optional<c10::Stream>& stream);
 };
 
 // Ready: the results are there, and what fails while the program runs is thrown.

@@ -37,6 +37,10 @@ struct Kind {
 constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
 constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
 constexpr double kCopy = 10'000, kCopyByte = 1;  // of a tensor between the host and a device: PCIe, not measured here
+// Of CUDA, as one H100's first figures have it (docs/plugins.md): a kernel that eager launches and one within a program, a list's
+// tensor, an element, a multiplication; what XLA:GPU takes to compile over XLA:CPU.
+constexpr Run kCudaCalls{8000, 0.004, 4e-5}, kCudaProgram{2000, 0.002, 4e-5};
+constexpr double kCudaListed = 300, kCudaCompile = 2;
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
 enum : uint8_t {
@@ -143,6 +147,7 @@ double products(const Signature& s, size_t kind) {
 
 struct CallCost {
   double compile, again, record, calls, program;
+  double cuda_calls = 0, cuda_program = 0;
 };
 
 CallCost cost_of(const Signature& s) {
@@ -167,6 +172,13 @@ CallCost cost_of(const Signature& s) {
   cost.again = cost.compile * kAgain;
   cost.calls += run(kind.calls);
   cost.program = run(kind.program);
+  const auto on_cuda = [&](const Run& one) {
+    if (number == kMemory) return one.element * elements(s, kind.size);
+    const double listed = number == kLists ? times * kCudaListed : 0;
+    return (number == kRecurrent ? times : 1) * one.call + listed + size * one.element + many * one.product;
+  };
+  cost.cuda_calls = on_cuda(kCudaCalls);
+  cost.cuda_program = on_cuda(kCudaProgram);
   return cost;
 }
 
@@ -206,10 +218,14 @@ Cost predicted_cost(const graph::Walk& walk, CallsBy by) {
     const CallCost& call = known_cost(node->signature);
     sum.compile += seen.insert(node->signature).second ? call.compile : call.again;
     sum.record += call.record;
-    sum.calls += call.calls;
-    sum.program += call.program;
+    const bool on_cuda = by == CallsBy::kCudaKernels;
+    sum.calls += on_cuda ? call.cuda_calls : call.calls;
+    sum.program += on_cuda ? call.cuda_program : call.program;
   }
-  if (by != CallsBy::kKernels) {
+  if (by == CallsBy::kCudaKernels) {
+    sum.compile *= kCudaCompile;
+    sum.program += kLaunch;
+  } else if (are_programs(by)) {
     sum.calls = sum.program + kLaunch * static_cast<double>(walk.nodes.size());
     sum.program += kLaunch;
   } else {

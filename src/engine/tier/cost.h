@@ -24,9 +24,10 @@ struct Cost {
   int64_t program = 0;  // of one run of its program
 };
 
-// Who runs single calls (Note [Tiers]): PyTorch's kernels, on the host's memory; programs of one call; or, of a graph that grows,
-// either.
-enum class CallsBy : uint8_t { kKernels, kPrograms, kEither };
+// Who runs single calls (Note [Tiers]): PyTorch's kernels, on the host's memory or on CUDA's; programs of one call; or, of a graph
+// that grows, programs or the host's kernels.
+enum class CallsBy : uint8_t { kKernels, kCudaKernels, kPrograms, kEither };
+inline bool are_programs(CallsBy by) { return by == CallsBy::kPrograms || by == CallsBy::kEither; }
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by);
 // Its share of the compile of a graph; of a program of this one call.

@@ -83,8 +83,8 @@ std::shared_ptr<MetGraph> MetGraphs::meet(const graph::Walk& walk, CallsBy by) {
 
 MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsBy by) {
   const Cost& cost = graph.cost;
-  const bool are_programs = by != CallsBy::kKernels;
-  ByOneCall one_by_one = are_programs ? purchases_.calls_of(walk, cost, by) : ByOneCall{cost.calls, {}};
+  const bool by_programs = are_programs(by);
+  ByOneCall one_by_one = by_programs ? purchases_.calls_of(walk, cost, by) : ByOneCall{cost.calls, {}};
   const int64_t calls = one_by_one.cost;
   const int64_t saved = graph.saved + std::max<int64_t>(0, calls - cost.program);
   Turn turn = Turn::kCalls;
@@ -99,10 +99,10 @@ MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsB
   const bool by_calls = turn != Turn::kProgram;
   if (by_calls) graph.saved = saved;
   now_ += cost.record + (by_calls ? calls : cost.program);
-  if (are_programs && by_calls) {
+  if (by_programs && by_calls) {
     purchases_.ran(walk, one_by_one.on_host);
     graph.on_host = std::move(one_by_one.on_host);
-  } else if (are_programs) {
+  } else if (by_programs) {
     purchases_.compiled(walk);
   }
   return turn;

@@ -12,7 +12,8 @@
 // One processor would only share its time: there it begins when all is saved, and is waited for. Either way no more than that
 // is lost against a program that compiles everything first, and against one that compiles nothing.
 //
-// Where the device computes in the host's memory, calls are run by PyTorch's CPU kernels (engine/run/interpret.h). A device
+// Where the device computes in the host's memory, calls are run by PyTorch's CPU kernels (engine/run/interpret.h), and on a GPU
+// that PyTorch has kernels for by its CUDA kernels (Note [Calls on CUDA]). Another device
 // with a memory of its own runs each as a program of one call, which is compiled first, and then serves every graph that has
 // this call. That is one more purchase, of which the same is true: what was spent on a call within whole graphs counts for
 // it, so that the first graphs of a program are compiled whole, and the next ones, of the same calls in another order or for

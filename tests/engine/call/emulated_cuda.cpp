@@ -1,5 +1,6 @@
 // CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's. Streams and events do
-// nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG.
+// nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG, with $EMULATED_CUDA_FREES what memory is given back,
+// too. The kernel of the op $EMULATED_CUDA_REFUSES throws.
 #include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
@@ -61,9 +62,13 @@ struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
     void* data = nullptr;
     if (nbytes > 0 && posix_memalign(&data, 64, nbytes) != 0) throw std::bad_alloc();
-    return {data, data, &std::free, c10::Device(c10::kCUDA, 0)};
+    return {data, data, &give_back, c10::Device(c10::kCUDA, 0)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  static void give_back(void* data) {
+    if (data && std::getenv("EMULATED_CUDA_FREES")) note("free", Guard::current);
+    std::free(data);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t nbytes) const override { default_copy_data(to, from, nbytes); }
 };
 Memory memory;
@@ -137,7 +142,17 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   return self;
 }
 
-void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note("kernel", Guard::current);
+  const char* refused = std::getenv("EMULATED_CUDA_REFUSES");
+  TORCH_CHECK_NOT_IMPLEMENTED(!refused || op.schema().name() != refused, op.schema().name(), " isn't emulated");
+  try {
+    at::native::cpu_fallback(op, stack);
+  } catch (const std::exception&) {  // on a GPU, where it is for what the operands hold, the end of all work there
+    note("assertion", Guard::current);
+    throw;
+  }
+}
 
 // As on a GPU, where it is one of CUDA's own kernels, of which there are Meta kernels only: fake tensors get as far as that.
 int64_t choose_attention(const at::Tensor& query, const at::Tensor&, const at::Tensor&,

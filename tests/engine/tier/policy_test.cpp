@@ -154,6 +154,17 @@ TEST(Costs, WhatComesAgainIsCompiledForLess) {
   EXPECT_LT(compile({"tier a", "tier a"}), compile({"tier a", "tier b"}));
 }
 
+TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
+  const auto cost = [](int64_t size) {
+    const graph::TypePtr type = graph::intern_contiguous(c10::kFloat, {size, size});
+    return predicted_cost(walked(Tensor(call("aten::mm", {leaf(type), leaf(type)}))), CallsBy::kCudaKernels);
+  };
+  EXPECT_LT(cost(1 << 14).calls, 2 * cost(1 << 14).program) << "eager's are as fast";
+  EXPECT_GT(cost(1 << 14).calls, 1000 * cost(16).calls);
+  const Cost many = predicted_cost(walked(chain(std::vector<std::string>(50, "tier z"))), CallsBy::kCudaKernels);
+  EXPECT_GT(many.calls, 2 * many.program);
+}
+
 TEST(Tiers, WhereCallsAreProgramsANewGraphIsCompiledWhole) {
   MetGraphs graphs;
   EXPECT_FALSE(takes_calls(graphs, chain({"tier c", "tier d", "tier e"}), CallsBy::kPrograms));

@@ -1,4 +1,4 @@
-// How one call is run on the host, worked out once: by PyTorch's kernel on the CPU, mostly.
+// How one call is run without a program, worked out once: by PyTorch's kernel on the CPU or on CUDA, mostly.
 //
 // Made of a signature, and kept as long as it: for the life of the process. May be used from any thread.
 #pragma once
@@ -16,14 +16,18 @@
 
 namespace tpjrt::engine {
 
-class CpuCall {
+class KernelCall {
  public:
-  // The one of this signature.
-  static CpuCall& of(graph::SignaturePtr signature);
+  // The one of this signature, on PyTorch's CPU or CUDA `device`. `numbers`: of any such call.
+  static KernelCall& of(graph::SignaturePtr signature, c10::Device device = c10::kCPU,
+                        c10::ArrayRef<graph::Number> numbers = {});
+  static KernelCall& of(const graph::Node& node, c10::Device device) {
+    return of(node.signature, device, node.numbers);
+  }
 
-  explicit CpuCall(graph::SignaturePtr signature);
-  CpuCall(const CpuCall&) = delete;
-  CpuCall& operator=(const CpuCall&) = delete;
+  KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers);
+  KernelCall(const KernelCall&) = delete;
+  KernelCall& operator=(const KernelCall&) = delete;
 
   // What runs it: the nodes of this project itself (device/tensor/access.cpp) run here, too.
   enum class Way : uint8_t { kEmpty, kConvert, kView, kWrite, kHostKernel, kKernel, kNone };
@@ -62,6 +66,7 @@ class CpuCall {
                   std::vector<at::Tensor>& results) const;
 
   const graph::Signature& signature_;
+  const c10::Device device_;
   Way way_ = Way::kNone;
   bool kernel_ = false;            // PyTorch has one
   bool may_fail_halfway_ = false;  // when it has written some of the result already
@@ -76,7 +81,7 @@ class CpuCall {
 };
 
 // A new tensor of this type.
-at::Tensor empty_of(const graph::TensorType& type);
+at::Tensor empty_of(const graph::TensorType& type, c10::Device device);
 // The tensor, or a copy of it, in this type's strides and at the start of its storage, so that a view of it can be told by that.
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type);
 // Nobody else reads this memory.

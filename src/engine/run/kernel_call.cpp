@@ -1,8 +1,9 @@
-// Running single calls on CPU tensors.
-#include "engine/run/cpu_call.h"
+// Running single calls on tensors of the CPU and of CUDA.
+#include "engine/run/kernel_call.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "device/tensor/access.h"
+#include "engine/lower/emit_call.h"
 #include "engine/memory/outside_memory.h"
 #include "graph/errors.h"
 #include "ops/contraction/correlation.h"
@@ -25,7 +27,7 @@ using graph::Node;
 using graph::Parameter;
 using graph::Signature;
 using Tensors = std::vector<at::Tensor>;
-using Way = CpuCall::Way;
+using Way = KernelCall::Way;
 
 std::atomic<uint64_t> all_refused = 0;
 
@@ -69,10 +71,21 @@ bool sums_in_16_bits(const Signature& s) {
   return dtype != c10::kBFloat16 || !ops::Machine::here().amx || ends_in_few(s);
 }
 
-bool has_kernel(const Signature& s) {
+// Does its program look at what its operands hold, and say what is wrong with it? CUDA's kernels assert that, or believe it: an
+// index out of range would end all work of this process on the GPU.
+bool is_checked(const Signature& s, c10::ArrayRef<graph::Number> numbers) {
+  const bool may_be = std::ranges::any_of(
+      s.operands, [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/true); });
+  return may_be && requires_of_data(s, numbers);
+}
+
+bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
   // jax_call is given to the engine again, which must not be asked while it runs this.
-  return s.op && !s.random && s.name != "torch_pjrt::jax_call" && !is_wrong_on_the_cpu(s) &&
-         s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  if (!s.op || s.random || s.name == "torch_pjrt::jax_call") return false;
+  if (device.is_cpu()) {
+    return !is_wrong_on_the_cpu(s) && s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  }
+  return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, numbers);
 }
 
 // The dtype of all operands of a pointwise call, where it computes in it: its kernel converts Python's numbers to that first,
@@ -108,37 +121,41 @@ struct Silent : c10::WarningHandler {
 
 }  // namespace
 
-at::Tensor empty_of(const graph::TensorType& type) {
-  return at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype);
+at::Tensor empty_of(const graph::TensorType& type, c10::Device device) {
+  if (device.is_cpu()) return at::detail::empty_strided_cpu(type.sizes, type.strides, type.dtype);
+  return at::empty_strided(type.sizes, type.strides, at::TensorOptions(device).dtype(type.dtype));
 }
 
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
   if (lies_as(tensor, type)) return tensor;
   const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
-  return lies_as(tensor, form) ? tensor : empty_of(form).copy_(tensor);
+  return lies_as(tensor, form) ? tensor : empty_of(form, tensor.device()).copy_(tensor);
 }
 
 bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
 
-CpuCall& CpuCall::of(graph::SignaturePtr signature) {
-  static auto* lock = new std::mutex;
-  static auto* calls = new std::unordered_map<graph::SignaturePtr, std::unique_ptr<CpuCall>>;
+KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
+  using Calls = std::unordered_map<graph::SignaturePtr, std::unique_ptr<KernelCall>>;
+  static auto* lock = new std::recursive_mutex;  // asking for what is checked may look for others
+  static auto* on_cpu = new Calls;
+  static auto* on_cuda = new Calls;  // a signature is of one device
   const std::lock_guard guard(*lock);
-  std::unique_ptr<CpuCall>& call = (*calls)[signature];
-  if (!call) call = std::make_unique<CpuCall>(signature);
+  std::unique_ptr<KernelCall>& call = (device.is_cpu() ? *on_cpu : *on_cuda)[signature];
+  if (!call) call = std::make_unique<KernelCall>(signature, device, numbers);
   return *call;
 }
 
-CpuCall::CpuCall(graph::SignaturePtr signature)
+KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers)
     : signature_(*signature),
-      kernel_(has_kernel(*signature)),
-      may_fail_halfway_(is_of_integers(*signature)),
-      widens_(sums_in_16_bits(*signature)),
+      device_(device),
+      kernel_(has_kernel(*signature, device, numbers)),
+      may_fail_halfway_(device.is_cpu() && is_of_integers(*signature)),
+      widens_(device.is_cpu() && sums_in_16_bits(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
-      dtype_of_numbers_(dtype_of_numbers(*signature)),
-      host_kernel_(host_kernel(*signature)) {
+      dtype_of_numbers_(device.is_cpu() ? dtype_of_numbers(*signature) : std::nullopt),
+      host_kernel_(device.is_cpu() ? host_kernel(*signature) : any_device_kernel(*signature)) {
   way_ = way_of(*signature, kernel_, host_kernel_);
-  if (way_ == Way::kKernel) form_.emplace(*signature, c10::Device(c10::kCPU));
+  if (way_ == Way::kKernel) form_.emplace(*signature, device);
   written_.resize(signature->operands.size(), -1);
   for (size_t i = 0; i < signature->mutated.size(); ++i) written_[signature->mutated[i]] = static_cast<int32_t>(i);
   if (way_ == Way::kWrite) written_[0] = 0;
@@ -150,36 +167,36 @@ CpuCall::CpuCall(graph::SignaturePtr signature)
   }
 }
 
-void CpuCall::refuse() {
+void KernelCall::refuse() {
   if (!refused_.exchange(true)) ++all_refused;
 }
 
-uint64_t CpuCall::refused() { return all_refused; }
+uint64_t KernelCall::refused() { return all_refused; }
 
-void CpuCall::lay_out(Tensors& results, size_t first) const {
+void KernelCall::lay_out(Tensors& results, size_t first) const {
   for (size_t i = first; i < results.size(); ++i) {
     const graph::TypePtr type = signature_.results[i - first];
     if (!type) continue;
     at::Tensor& tensor = results[i];
     if (tensor.sizes() != c10::IntArrayRef(type->sizes)) {
-      throw graph::InternalError("a result of other sizes on the CPU: " + graph::to_string(*type));
+      throw graph::InternalError("a result of other sizes on " + device_.str() + ": " + graph::to_string(*type));
     }
     tensor = laid_out(tensor, *type);
   }
 }
 
 // A tensor of another type over the memory of a dense one.
-at::Tensor CpuCall::over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const {
+at::Tensor KernelCall::over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const {
   return tensor_over(base.storage(), dtype, sizes_, strides_, offset);
 }
 
-at::Tensor CpuCall::alias(const Node& node, const at::Tensor& base) const {
+at::Tensor KernelCall::alias(const Node& node, const at::Tensor& base) const {
   return over(base, signature_.results[0]->dtype, node.numbers.at(0).as_int());
 }
 
-at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
+at::Tensor KernelCall::run_write(const Node& node, Tensors& operands) const {
   at::Tensor base =
-      is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0]).copy_(operands[0]);
+      is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0], device_).copy_(operands[0]);
   const at::Tensor& update = operands[1];
   const at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
   const std::vector<int64_t> shared = device::shared_dims(place);  // whose elements are written the same value
@@ -187,7 +204,7 @@ at::Tensor CpuCall::run_write(const Node& node, Tensors& operands) const {
   return base;
 }
 
-void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
   if (widens_) {  // lay_out() rounds the results
@@ -201,7 +218,7 @@ void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack&
   for (const uint32_t operand : s.mutated) {
     const at::Tensor& given = operands[operand];
     const bool copies = may_fail_halfway_ || !is_alone(given);
-    written.push_back(copies ? empty_of(*graph::dense(s.operands[operand])).copy_(given) : given);
+    written.push_back(copies ? empty_of(*graph::dense(s.operands[operand]), device_).copy_(given) : given);
   }
   form_->push(
       stack, node.numbers,
@@ -227,11 +244,11 @@ void CpuCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Stack&
   for (at::Tensor& tensor : written) results.push_back(std::move(tensor));
 }
 
-void CpuCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
+void KernelCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
   switch (way_) {
-    case Way::kEmpty: results.push_back(empty_of(*s.results[0]).zero_()); return;
+    case Way::kEmpty: results.push_back(empty_of(*s.results[0], device_).zero_()); return;
     case Way::kConvert: results.push_back(operands[0]); break;
     case Way::kView: results.push_back(alias(node, operands[0])); break;
     case Way::kWrite: results.push_back(run_write(node, operands)); return;
@@ -239,10 +256,10 @@ void CpuCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack,
       for (at::Tensor& tensor : host_kernel_(node, operands)) results.push_back(std::move(tensor));
       break;
     case Way::kKernel: run_kernel(node, operands, stack, results); break;
-    case Way::kNone: throw graph::InternalError(s.name + " has no kernel on the CPU");
+    case Way::kNone: throw graph::InternalError(s.name + " has no kernel on " + device_.str());
   }
   if (results.size() != first + s.results.size()) {
-    throw graph::InternalError(s.name + " gave another number of results on the CPU");
+    throw graph::InternalError(s.name + " gave another number of results on " + device_.str());
   }
   lay_out(results, first);
 }
