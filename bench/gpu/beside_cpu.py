@@ -3,6 +3,7 @@ or, in a rehearsal, on the CPU's."""
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 from worker import Setting, Values
 
 import torch_pjrt
+from torch_pjrt import _C
 
 PROGRAMS: dict[str, Callable[[Setting], Values]] = {}
 
@@ -60,17 +62,28 @@ def ways(
     of: str = "",
     done: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call,
 ) -> Ways:
-    """Lazily and compiled: how far from CPU eager, or from what is wanted. done: what is done with the call."""
+    """By calls, lazily, compiled: how far from CPU eager, or from what is wanted. done: what is done with the call."""
     wanted = done(call)(*tensors) if wanted is None else wanted
 
     def lazily() -> float:
         return difference(done(call)(*(t.to("pjrt") for t in tensors)), wanted, tolerance)
 
+    def by_calls() -> float:
+        """By PyTorch's kernels on the device's memory, before there is a program."""
+        before = torch_pjrt.metrics()["graphs_run_by_calls"]
+        _C.set_compile_policy("never")
+        try:
+            found = lazily()
+        finally:
+            _C.set_compile_policy(os.environ.get("TORCH_PJRT_COMPILE", "auto"))
+        must(torch_pjrt.metrics()["graphs_run_by_calls"] > before, "nothing ran by calls")
+        return found
+
     def compiled() -> float:
         fast = done(torch.compile(call, backend="pjrt", dynamic=False))
         return difference(fast(*(t.to(setting.device) for t in tensors)), wanted, tolerance)
 
-    return {f"{of}lazily": lazily, f"{of}compiled": compiled}
+    return {f"{of}by calls": by_calls, f"{of}lazily": lazily, f"{of}compiled": compiled}
 
 
 def tried(setting: Setting, ways: Ways) -> Values:

@@ -69,7 +69,7 @@ def products_of_int8(setting: Setting) -> Values:
 @program
 def products_of_float8(setting: Setting) -> Values:
     """With one scale for each, and with MX scales, of two sizes."""
-    from tests.decompositions.test_quantization import with_mx
+    from tests.decompositions.mx import with_mx
 
     def call(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:
         return torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=torch.bfloat16)

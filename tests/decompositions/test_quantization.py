@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import torch_pjrt
+from tests.decompositions.mx import with_mx
 from tests.ops.opinfo import float8_product
 
 pytestmark = pytest.mark.each_way
@@ -180,23 +181,6 @@ def test_float8_products_of_groups(form: str) -> None:
     if form == "rows":
         text = torch_pjrt.to_stablehlo(product, *given)
         assert re.search(r"dot_general .*tensor<64x64xf8E4M3FN>, tensor<64x16xf8E4M3FN>\) -> tensor<64x16xf32>", text)
-
-
-def in_tiles(scales: torch.Tensor) -> torch.Tensor:
-    """MX scales (rows, blocks) as PyTorch's kernels take them: tiles of 128 by 4, padded, 4 rows side by side."""
-    rows, blocks = scales.shape
-    down, across = -(-rows // 128), -(-blocks // 4)
-    padded = torch.full((down * 128, across * 4), 255, dtype=torch.uint8)
-    padded[:rows, :blocks] = scales.view(torch.uint8)
-    tiles = padded.view(down, 4, 32, across, 4).permute(0, 3, 2, 1, 4)
-    return tiles.reshape(-1).view(torch.float8_e8m0fnu)
-
-
-def with_mx(rows: int, k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Float8 numbers, their scales in tiles, and what both are together."""
-    x = torch.randn(rows, k).to(torch.float8_e4m3fn)
-    scales = torch.exp2(torch.randint(-6, 7, (rows, -(-k // 32))).float()).to(torch.float8_e8m0fnu)
-    return x, in_tiles(scales), x.float() * scales.float().repeat_interleave(32, 1)[:, :k]
 
 
 @pytest.mark.parametrize("k", [64, 208])

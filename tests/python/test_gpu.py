@@ -193,6 +193,15 @@ def test_a_run_after_another(part: Any, tmp_path: Path) -> None:
     assert [o["name"] for o in told["parts"]["first"]["outcomes"]] == ["passes", "fails", "hangs"]
 
 
+def test_what_programs_import_leaves_flags_free() -> None:
+    """torch.testing's own forbids the process to set any more, and the next program sets some."""
+    imports = "import tests.decompositions.mx, smoke, torch; assert not torch.backends.flags_frozen()"
+    paths = os.pathsep.join(map(str, (GPU, ROOT / "bench", ROOT)))
+    done = subprocess.run([sys.executable, "-c", imports], capture_output=True, text=True, timeout=100,
+                          env=os.environ | {"PYTHONPATH": paths})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
     """An item or two of each, on the CPU."""
     words = ["lazy arithmetic", "side streams", "x + 1", "resnet18, inference, TF32", "Llama 1B, prefill", "test_flops"]
