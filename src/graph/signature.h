@@ -56,11 +56,17 @@ struct Signature {
   Precisions precisions;                  // asked for when it was recorded
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
+  // Stretches of calls that began with this one and were soon read, in a row (Note [At once], device/start/at_once.h). Under
+  // graph_lock().
+  mutable uint8_t short_stretches = 0;
+
   std::string file;  // the user's line that first recorded it
   int line = 0;
 
   // Owned by the engine: how the call is lowered. Written once, before the signature is published.
   mutable std::shared_ptr<const void> lowering;
+  // Owned by the engine, under its lock: how the call is run on the host, once it was asked for.
+  mutable const void* on_host = nullptr;
   // It was traced with the numbers of the first such call, so it is right for those only (a decomposition).
   mutable bool lowering_holds_numbers = false;
 

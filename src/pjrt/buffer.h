@@ -83,6 +83,8 @@ class Buffer {
   void await() const;
   // Told by who waited for the computation: the data is there.
   void mark_ready() const { ready_.store(true, std::memory_order_release); }
+  // Has anybody seen that the data is there?
+  bool is_seen() const { return ready_.load(std::memory_order_acquire); }
   // Is the data there, or known to have failed?
   bool is_ready() const;
   // Where the data lies, dense and row-major, after await(); null where device memory is not the host's. The address

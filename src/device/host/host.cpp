@@ -11,6 +11,7 @@
 #include "device/services/engine.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
+#include "device/start/at_once.h"
 #include "device/tensor/access.h"
 #include "device/tensor/factory.h"
 #include "device/tensor/generator.h"
@@ -220,14 +221,17 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
 
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   LazyStorage* storage = storage_of(tensor);
-  for (;;) {
+  uint32_t at_once = 0;
+  for (bool is_synced = false;; is_synced = true) {
+    graph::Value leaf;
     {
       std::lock_guard lock(graph::graph_lock());
+      at_once += end_stretch();
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
-      if (storage->cell.value().is_leaf() && storage->cell.value().node->data) {
-        return storage->cell.value();
-      }
+      if (storage->cell.value().is_leaf() && storage->cell.value().node->data) leaf = storage->cell.value();
     }
+    if (C10_UNLIKELY(at_once > 0) && leaf) engine().count_at_once(at_once, cause, !is_synced);
+    if (leaf) return leaf;
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf

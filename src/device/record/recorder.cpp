@@ -16,10 +16,12 @@
 #include "device/call/plan.h"
 #include "device/host/host.h"
 #include "device/services/counters.h"
+#include "device/services/engine.h"
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "device/services/warnings.h"
 #include "device/sized/sized.h"
+#include "device/start/at_once.h"
 #include "device/start/eager.h"
 #include "device/tensor/access.h"
 #include "device/tensor/generator.h"
@@ -174,16 +176,23 @@ void resize_first(const Operator& op, const Plan& plan, const Arguments& argumen
   }
 }
 
-// Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
-uint32_t emit(const Plan& plan, const Arguments& arguments, Results& results) {
-  c10::SmallVector<Value, 8> operands;
-  for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
-  c10::SmallVector<graph::Number, 4> numbers(arguments.numbers.begin(), arguments.numbers.end());
+using Numbers = c10::SmallVector<graph::Number, 4>;
+
+// The call's, with its random key. Under graph_lock().
+Numbers take_numbers(const Plan& plan, const Arguments& arguments) {
+  Numbers numbers(arguments.numbers.begin(), arguments.numbers.end());
   if (plan.signature.random) {
     const auto [seed, offset] = next_key(arguments.generator, arguments.device);
     numbers.push_back(graph::Number::key(seed));
     numbers.push_back(graph::Number::key(offset));
   }
+  return numbers;
+}
+
+// Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
+uint32_t emit(const Plan& plan, const Arguments& arguments, Numbers& numbers, Results& results) {
+  c10::SmallVector<Value, 8> operands;
+  for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
   const graph::NodePtr node = graph::make_node(&plan.signature, operands, numbers);
   const auto fresh = static_cast<uint32_t>(plan.signature.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) results.push_back(make_bound(node, i, arguments.device));
@@ -231,10 +240,43 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
+// Note [At once]. False, and nothing done, where the call is to be recorded. Takes the lock away from `lock` meanwhile.
+bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
+                 std::unique_lock<std::mutex>& lock) {
+  const graph::Signature& s = plan.signature;
+  if (plan.resizes || eager() || tracing() || stays_lazy() || seal() || WriteWatcher::is_there()) return false;
+  c10::SmallVector<Value, 4> leaves, given;
+  for (const at::Tensor* tensor : arguments.operands) {
+    leaves.push_back(shown_leaf(*tensor));
+    if (!leaves.back()) return false;
+  }
+  for (const Plan::Write& write : plan.writes) {
+    // Its cell and we have it, and nobody who was promised the old value.
+    if (leaves[write.operand].node.use_count() != 2) return false;
+  }
+  lock.unlock();
+  const bool ran = engine().run_at_once(s, leaves, numbers, given);
+  lock.lock();
+  if (!ran) return false;
+  const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
+  for (uint32_t i = 0; i < fresh; ++i) {
+    results.push_back(make_tensor(s.results[i], arguments.device));
+    storage_of(results.back())->cell.bind(std::move(given[i]));
+  }
+  for (const Plan::Write& w : plan.writes) {
+    if (given[w.result]) write(*arguments.operands[w.operand], std::move(given[w.result]));
+  }
+  ran_at_once();
+  return true;
+}
+
 // Makes the node, counts it, and starts the graph where it has become too long.
 void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
             std::unique_lock<std::mutex> lock) {
-  const uint32_t nodes = emit(plan, arguments, results);
+  Numbers numbers = take_numbers(plan, arguments);
+  const bool is_done =
+      C10_UNLIKELY(call_of_stretch(&plan.signature)) && run_at_once(plan, arguments, numbers, results, lock);
+  const uint32_t nodes = is_done ? 0 : emit(plan, arguments, numbers, results);
   lock.unlock();
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
   if (C10_LIKELY(nodes <= most_nodes.load(std::memory_order_relaxed))) return;

@@ -59,6 +59,13 @@ class Engine {
   virtual at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) = 0;
   // Note [Agreement]: are the values that the ranks of a world have of this leaf known to be equal? May wait for them.
   virtual bool is_same_on_all_ranks(const graph::Value& leaf) = 0;
+  // Runs a call on leaves while it is recorded, where the kernel that would run it later can do it now: the values are there, in
+  // the host's memory, and all is small. `results`: leaves, in the signature's order; none where the call has written
+  // into its operand's own. False, and nothing done, where it can't. Not under graph_lock().
+  virtual bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
+                           c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
+  // So many calls have run at once and are read now, as by a sync that found nothing left to do.
+  virtual void count_at_once(uint32_t calls, const char* cause, bool is_all) = 0;
   // Reads part of a leaf's memory.
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;
   // Whether the call can be lowered; if not, why. Fills signature.lowering. `numbers` are those of the first such call,

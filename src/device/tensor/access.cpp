@@ -192,12 +192,19 @@ Value read(const at::Tensor& tensor) {
               {Number::of(tensor.storage_offset())});
 }
 
+Value shown_leaf(const at::Tensor& tensor) {
+  const Value& value = storage_of(tensor)->cell.value();
+  const bool is_there = value && value.is_leaf() && value.node->data;
+  return is_there && same_place(*value.type(), tensor) ? value : Value();
+}
+
 namespace {
 thread_local WriteWatcher* watcher = nullptr;
 }
 
 WriteWatcher::WriteWatcher() : outer_(std::exchange(watcher, this)) {}
 WriteWatcher::~WriteWatcher() { watcher = outer_; }
+bool WriteWatcher::is_there() { return watcher != nullptr; }
 
 void write(const at::Tensor& tensor, Value value) {
   LazyStorage* storage = storage_of(tensor);

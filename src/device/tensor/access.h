@@ -15,6 +15,8 @@ graph::Value read(const at::Tensor& tensor);
 // Gives the tensor a new value, which has its sizes and dtype. A tensor that covers its storage replaces the storage's
 // value (and form); a smaller one is written into it.
 void write(const at::Tensor& tensor, graph::Value value);
+// The leaf that the tensor shows as it lies: its storage's value is there, and covers what the tensor does. Else none.
+graph::Value shown_leaf(const at::Tensor& tensor);
 // Is told of each write of this thread, before it: for those who record calls that are not meant to change anything.
 class WriteWatcher {
  public:
@@ -24,6 +26,8 @@ class WriteWatcher {
   WriteWatcher& operator=(const WriteWatcher&) = delete;
   // Under graph_lock().
   virtual void before_write(LazyStorage* storage) = 0;
+  // Does this thread have one?
+  static bool is_there();
 
  private:
   WriteWatcher* outer_;

@@ -1,8 +1,6 @@
 // Running a graph call by call, and when that is done (Note [Tiers]).
 #include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <mutex>
@@ -19,6 +17,7 @@
 #include "engine/run/cuda_run.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
+#include "engine/run/plain.h"
 #include "engine/tier/identity.h"
 #include "graph/tape/parts.h"
 #include "graph/world/collective.h"
@@ -157,17 +156,6 @@ class Taken {
  private:
   std::vector<One> all_;
   size_t next_ = 0;
-};
-
-// PyTorch's kernels make plain tensors, also where the user is in inference mode: others may write them later.
-struct Plain {
-  std::optional<c10::InferenceMode> mode;
-  std::optional<at::NoGradGuard> grad;
-  Plain() {
-    if (!c10::InferenceMode::is_enabled()) return;
-    mode.emplace(false);
-    grad.emplace();
-  }
 };
 
 // An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.

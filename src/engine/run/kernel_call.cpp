@@ -106,6 +106,19 @@ at::Tensor number_of(const c10::Scalar& number, c10::ScalarType dtype) {
   return at::detail::scalar_tensor_static(rounded, dtype, c10::kCPU);
 }
 
+// Few enough elements for its program to save nothing worth telling.
+bool is_of_few_elements(const Signature& s) {
+  constexpr int64_t kMost = 1 << 12;
+  int64_t elements = 0;
+  for (const auto* types : {&s.operands, &s.results}) {
+    for (const graph::TypePtr type : *types) {
+      if (!type || type->numel() == 0) return false;
+      elements += type->numel();
+    }
+  }
+  return !s.results.empty() && elements <= kMost;
+}
+
 Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
   if (s.name == "pjrt::empty") return Way::kEmpty;
   if (s.name == "pjrt::convert") return Way::kConvert;
@@ -151,6 +164,7 @@ KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::A
       kernel_(has_kernel(*signature, device, numbers)),
       may_fail_halfway_(device.is_cpu() && is_of_integers(*signature)),
       widens_(device.is_cpu() && sums_in_16_bits(*signature)),
+      is_small_(signature->op && is_of_few_elements(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
       dtype_of_numbers_(device.is_cpu() ? dtype_of_numbers(*signature) : std::nullopt),
       host_kernel_(device.is_cpu() ? host_kernel(*signature) : any_device_kernel(*signature)) {

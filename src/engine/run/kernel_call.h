@@ -37,6 +37,9 @@ class KernelCall {
   // For what its operands hold, or because PyTorch has no kernel for it.
   bool may_fail() const { return way_ > Way::kWrite && (refused_ || !kernel_ || may_fail_halfway_); }
 
+  // Is it a kernel's that can't fail for what its operands hold, of few elements (Note [At once])?
+  bool is_small() const { return is_small_ && way() != Way::kNone && !may_fail(); }
+
   // Appends the results, each of its type's strides and at the start of its storage. Where it throws, operands are as they
   // were. Not for kNone. Operands that nobody else has may be written over, if the call writes them; `stack` is empty,
   // and no more than memory to work in.
@@ -71,7 +74,8 @@ class KernelCall {
   bool kernel_ = false;            // PyTorch has one
   bool may_fail_halfway_ = false;  // when it has written some of the result already
   bool widens_ = false;            // 16-bit floats to 32 bits before the kernel
-  bool is_warned_of_ = false;      // by the recorder: of degrees of freedom
+  bool is_small_ = false;
+  bool is_warned_of_ = false;  // by the recorder: of degrees of freedom
   std::atomic<bool> refused_ = false;
   std::optional<c10::ScalarType> dtype_of_numbers_;  // that Python's numbers are converted to
   HostKernel host_kernel_ = nullptr;

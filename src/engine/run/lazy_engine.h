@@ -3,11 +3,13 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "device/services/engine.h"
 #include "engine/cut/cuts.h"
 #include "engine/memory/device_data.h"
+#include "engine/run/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
 #include "engine/tier/forms.h"
@@ -30,6 +32,9 @@ class LazyEngine final : public device::Engine {
   bool is_host_memory() override { return session_.client().is_host_memory(); }
   at::Tensor host_view(const graph::Value& leaf, size_t rank = 0) override;
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
+  bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
+                   c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
+  void count_at_once(uint32_t calls, const char* cause, bool is_all) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {
@@ -53,6 +58,14 @@ class LazyEngine final : public device::Engine {
     graph::Walk walk;
     NumberArguments numbers;
     Launch launch;
+  };
+
+  // What a call that runs at once works with.
+  struct AtOnce {
+    graph::NodePtr node;  // nobody else's
+    std::vector<at::Tensor> operands, results;
+    torch::jit::Stack stack;
+    std::unordered_map<graph::TypePtr, std::shared_ptr<const pjrt::BufferType>> types;
   };
 
   explicit LazyEngine(Session& session);
@@ -79,6 +92,15 @@ class LazyEngine final : public device::Engine {
   };
   // Of a graph without a program: its calls, or what was compiled of it meanwhile.
   Chosen by_calls_or_compiled(const graph::Walk& walk, CallsBy by);
+  // Note [At once].
+  bool may_run_at_once();
+  struct OneCall {
+    const graph::Signature& signature;
+    c10::ArrayRef<graph::Value> leaves;
+    c10::ArrayRef<graph::Number> numbers;
+    c10::SmallVectorImpl<graph::Value>& results;
+  };
+  bool run_at_once(const OneCall& one);  // under the session's lock
   // Gives the bytes that were copied between the host and the device.
   uint64_t run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
   struct OnHost {
@@ -120,7 +142,8 @@ class LazyEngine final : public device::Engine {
   MetGraphs met_;
   Forms forms_;
   int running_ = 0;  // syncs within each other
-  Sync sync_;        // reused, so that a known graph allocates nothing here
+  AtOnce at_once_;
+  Sync sync_;  // reused, so that a known graph allocates nothing here
 };
 
 }  // namespace tpjrt::engine

@@ -62,6 +62,8 @@ class Programs {
   std::vector<ExportedText> exported(const graph::Walk& walk);
   // To whoever listens to runs: the text of this graph's program.
   void tell(const graph::Walk& walk);
+  // Is anybody told of each run?
+  bool tells_of_runs() const { return static_cast<bool>(run_listener_); }
   void insert(uint64_t hash, std::shared_ptr<Program> program) { cache_.insert(hash, std::move(program)); }
   // Of a graph that has no program yet.
   uint64_t new_serial() { return cache_.new_serial(); }

@@ -40,6 +40,8 @@ class Requirements {
   uint64_t new_run() { return ++runs_; }
   // `extremes`: least and greatest of each, s64. `run`: 0 of a program that is one by itself.
   void started(List list, std::shared_ptr<pjrt::Buffer> extremes, uint64_t run);
+  // Is there anything to be looked at?
+  bool any() const { return any_; }
   // Raises the first that is not met by a program that is done, and forgets those that are met, and what of the same run comes
   // behind it: that computes with numbers that are none. Never waits for a program.
   void raise();

@@ -1,0 +1,40 @@
+// See Note [At once].
+#include "device/start/at_once.h"
+
+#include <utility>
+
+namespace tpjrt::device {
+namespace {
+
+constexpr uint8_t kLeastReads = 8;
+constexpr uint32_t kMostCalls = 8;
+
+struct Stretch {
+  graph::SignaturePtr first = nullptr;
+  uint32_t calls = 0, ran = 0;
+  bool at_once = false;
+};
+thread_local Stretch stretch;
+
+}  // namespace
+
+bool call_of_stretch(graph::SignaturePtr signature) {
+  Stretch& s = stretch;
+  if (!s.first) s = {signature, 0, 0, signature->short_stretches >= kLeastReads};
+  if (++s.calls > kMostCalls) {
+    s.at_once = false;
+    s.first->short_stretches = 0;
+  }
+  return s.at_once;
+}
+
+void ran_at_once() { ++stretch.ran; }
+
+uint32_t end_stretch() {
+  const Stretch ended = std::exchange(stretch, {});
+  const bool is_short = ended.first && ended.calls <= kMostCalls;
+  if (is_short && ended.first->short_stretches < kLeastReads) ++ended.first->short_stretches;
+  return ended.ran;
+}
+
+}  // namespace tpjrt::device

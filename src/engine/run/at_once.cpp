@@ -1,0 +1,116 @@
+// Running single calls while they are recorded (Note [At once], device/start/at_once.h).
+#include <ATen/Context.h>
+#include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "device/call/meta.h"
+#include "device/services/interrupt.h"
+#include "device/services/modes.h"
+#include "engine/memory/device_data.h"
+#include "engine/memory/host_memory.h"
+#include "engine/run/kernel_call.h"
+#include "engine/run/lazy_engine.h"
+#include "engine/run/plain.h"
+#include "graph/world/world.h"
+
+namespace tpjrt::engine {
+
+using graph::Value;
+
+namespace {
+
+// The call's way on the host, which is looked for once.
+KernelCall& call_of(const graph::Signature& signature) {
+  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU);
+  return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
+}
+
+}  // namespace
+
+// Whatever the call is. Who is told of each run, or of each call in its place, is told of graphs.
+bool LazyEngine::may_run_at_once() {
+  const CompilePolicy policy = compile_policy();
+  const bool compiles_first = policy == CompilePolicy::kEvery || policy == CompilePolicy::kFirst || device::strict();
+  return started() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
+         !session_.programs.tells_of_runs() && !at::hasCallbacks() && !at::globalContext().deterministicAlgorithms() &&
+         session_.client().is_host_memory();
+}
+
+bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Value> leaves,
+                             c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<Value>& results) {
+  if (!may_run_at_once()) return false;
+  const OneCall call{signature, leaves, numbers, results};
+  bool ran = false;
+  session_.exclusively([this, &call, &ran] { ran = run_at_once(call); });
+  return ran;
+}
+
+bool LazyEngine::run_at_once(const OneCall& one) {
+  const graph::Signature& signature = one.signature;
+  KernelCall& call = call_of(signature);
+  if (!call.is_small() || signature.composites) return false;
+  for (size_t i = 0; i < one.leaves.size(); ++i) {
+    const auto& data = static_cast<const DeviceData&>(*one.leaves[i].node->data);
+    if (!data.buffer || !data.buffer->is_seen() || (call.writes(i) && data.is_shared())) return false;
+  }
+  AtOnce& work = at_once_;
+  if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
+  work.node->signature = &signature;
+  work.node->numbers.assign(one.numbers.begin(), one.numbers.end());
+  const auto clear = c10::make_scope_exit([&] {
+    work.operands.clear();
+    work.results.clear();
+    work.stack.clear();
+  });
+  c10::SmallVector<std::pair<const void*, DeviceData*>, 2> written;
+  for (size_t i = 0; i < one.leaves.size(); ++i) {
+    const graph::Node& leaf = *one.leaves[i].node;
+    at::Tensor host = kept_tensor(leaf);
+    if (call.writes(i)) {
+      auto& data = static_cast<DeviceData&>(*leaf.data);
+      if (data.buffer->is_handed_over()) session_.await_all();  // who reads it may not be done
+      data.host.reset();                                        // nobody but the call has it
+      written.emplace_back(host.const_data_ptr(), &data);
+    }
+    work.operands.push_back(std::move(host));
+  }
+  const Plain plain;
+  const device::BelowEverything below;
+  try {
+    call.run(*work.node, work.operands, work.stack, work.results);
+  } catch (const std::exception&) {
+    device::let_interrupts_pass();
+    return false;  // it is recorded, and fails where it is run
+  }
+  for (size_t i = 0; i < work.results.size(); ++i) {
+    at::Tensor& result = work.results[i];
+    const auto in_place = std::find_if(written.begin(), written.end(),
+                                       [&](const auto& place) { return place.first == result.const_data_ptr(); });
+    if (in_place != written.end()) {
+      in_place->second->host = std::move(result);
+      one.results.emplace_back();
+      continue;
+    }
+    const graph::TypePtr form = graph::dense(signature.results[i]);
+    std::shared_ptr<const pjrt::BufferType>& type = work.types[form];
+    if (!type) type = buffer_type(*form);
+    if (!is_alone(result) || result.storage().nbytes() != form->nbytes()) result = empty_of(*form).copy_(result);
+    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*form, result);
+    const auto device = static_cast<c10::DeviceIndex>(signature.device);
+    one.results.push_back({graph::make_leaf(form, keep(std::move(result), type, device)), 0});
+  }
+  return true;
+}
+
+void LazyEngine::count_at_once(uint32_t calls, const char* cause, bool is_all) {
+  session_.metrics.nodes_executed += calls;
+  if (!is_all) return;
+  session_.metrics.count_sync(cause);
+  ++session_.metrics.executions;
+  ++session_.metrics.graphs_run_by_calls;
+}
+
+}  // namespace tpjrt::engine
