@@ -341,7 +341,8 @@ def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Pat
 def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> None:
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": str(tmp_path / "c")}
     (first,) = server.run(fresh.Job(SCRIPT, (STEPS,), environment))
-    assert first.out.splitlines()[-1].split()[1:] == ["1", "0"], first.err
+    # Where the turn comes before the background's compile is done, that may still put its program on disk for this one.
+    assert sorted(first.out.splitlines()[-1].split()[1:]) == ["0", "1"], first.err
     (second,) = server.run(fresh.Job(SCRIPT, (3,), environment))
     assert second.out.splitlines()[-1] == "0 0 1", second.err
 
