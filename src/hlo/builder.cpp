@@ -204,8 +204,19 @@ Builder& Builder::operator=(Builder&& other) noexcept {
   return *this;
 }
 
-Value Builder::parameter(const Type& type) {
-  impl_->parameters.push_back({type});
+namespace {
+
+// What says that a parameter or a result lies in that order; nothing where it is row-major.
+std::string layout_mode(const Dims& order) {
+  std::string text;
+  for (const int64_t d : order) text += cat(text.empty() ? "" : ",", d);
+  return text.empty() ? text : cat("mhlo.layout_mode = \"{", text, "}\"");
+}
+
+}  // namespace
+
+Value Builder::parameter(const Type& type, const Dims& order) {
+  impl_->parameters.push_back({type, order});
   return impl_->name_value(type, cat("%arg", impl_->parameters.size() - 1));
 }
 
@@ -217,21 +228,33 @@ void Builder::alias(int64_t parameter, int64_t result) {
 
 void Builder::set_replicas(int64_t replicas) { impl_->replicas = replicas; }
 
-std::string Builder::finish(const Values& results) {
+std::string Builder::finish(const Values& results, const std::vector<Dims>& orders) {
+  static const Dims row_major;
+  const auto order_of = [&](size_t result) -> const Dims& { return orders.empty() ? row_major : orders.at(result); };
   std::string module = cat("module @", quoted(impl_->module_name));
   if (impl_->replicas > 1) module += cat(" attributes {mhlo.num_replicas = ", impl_->replicas, " : i32}");
   module += " {\n  func.func public @main(";
   for (size_t i = 0; i < impl_->parameters.size(); ++i) {
     const Impl::Parameter& parameter = impl_->parameters[i];
     module += cat(i ? ", " : "", "%arg", i, ": ", to_string(parameter.type));
-    if (parameter.alias < 0) continue;
-    auto aliased = static_cast<size_t>(parameter.alias);
-    check(aliased < results.size(), "func.func", "parameter ", i, " aliases a missing result ", aliased);
-    check(results[aliased].type == parameter.type, "func.func", "parameter ", i, " of type ", to_string(parameter.type),
-          " aliases a result of type ", to_string(results[aliased].type));
-    module += cat(" {tf.aliasing_output = ", aliased, " : i32}");
+    std::string about = layout_mode(parameter.order);
+    if (parameter.alias >= 0) {
+      auto aliased = static_cast<size_t>(parameter.alias);
+      check(aliased < results.size(), "func.func", "parameter ", i, " aliases a missing result ", aliased);
+      check(results[aliased].type == parameter.type && order_of(aliased) == parameter.order, "func.func", "parameter ",
+            i, " of type ", to_string(parameter.type), " aliases a result of type ", to_string(results[aliased].type),
+            " or lies otherwise");
+      about += cat(about.empty() ? "" : ", ", "tf.aliasing_output = ", aliased, " : i32");
+    }
+    if (!about.empty()) module += cat(" {", about, "}");
   }
-  module += cat(") -> (", types(results), ") {\n", impl_->text, "    return");
+  module += ") -> (";
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string about = layout_mode(order_of(i));
+    module += cat(i ? ", " : "", to_string(results[i].type));
+    if (!about.empty()) module += cat(" {", about, "}");
+  }
+  module += cat(") {\n", impl_->text, "    return");
   if (!results.empty()) module += cat(" ", impl_->uses("func.return", results), " : ", types(results));
   impl_->text.clear();
   module += "\n  }\n";

@@ -94,14 +94,16 @@ class Builder {
   Builder& operator=(Builder&&) noexcept;
 
   // --- the function -------------------------------------------------------------------------------------------------
-  // Adds the next parameter of @main. All parameters may be added at any time before finish().
-  Value parameter(const Type& type);
+  // Adds the next parameter of @main. All parameters may be added at any time before finish(). `order`: how its dimensions lie in
+  // memory, the fastest first (`mhlo.layout_mode`); row-major by default.
+  Value parameter(const Type& type, const Dims& order = {});
   // The parameter's buffer is reused for the result (`tf.aliasing_output`), see PJRT donation.
   void alias(int64_t parameter, int64_t result);
   // How many devices run the program at once, each with arguments of its own (`mhlo.num_replicas`); 1 by default.
   void set_replicas(int64_t replicas);
-  // Ends the function with these results and gives the module's text. The builder is used up.
-  std::string finish(const Values& results);
+  // Ends the function with these results and gives the module's text. The builder is used up. `orders`: how they lie, as a
+  // parameter's; of each, or none.
+  std::string finish(const Values& results, const std::vector<Dims>& orders = {});
   // Ops emitted from now on carry loc("file":line:0), which XLA's errors show. An empty file ends that.
   void set_location(std::string_view file, int64_t line);
   // Number of ops emitted so far.

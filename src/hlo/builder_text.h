@@ -69,6 +69,7 @@ Dims without(const Dims& dims, const Dims& removed);  // dims with these positio
 struct Builder::Impl {
   struct Parameter {
     Type type;
+    Dims order;
     int64_t alias = -1;
   };
 

@@ -68,6 +68,23 @@ TEST(Text, Alias) {
             std::string::npos);
 }
 
+TEST(Text, OrdersInMemory) {
+  Builder b;
+  Value x = b.parameter(f32({2, 3}), {0, 1}), y = b.parameter(f32({2, 3}));
+  b.alias(0, 1);
+  const std::string text = b.finish({y, x}, {{}, {0, 1}});
+  EXPECT_NE(text.find("%arg0: tensor<2x3xf32> {mhlo.layout_mode = \"{0,1}\", tf.aliasing_output = 1 : i32}, "
+                      "%arg1: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32> {mhlo.layout_mode = \"{0,1}\"})"),
+            std::string::npos);
+}
+
+TEST(Text, AnAliasLiesAlike) {
+  Builder b;
+  Value x = b.parameter(f32({2, 3}), {0, 1});
+  b.alias(0, 0);
+  EXPECT_THROW(b.finish({x}), Error);
+}
+
 TEST(Text, RegionsAreIndented) {
   EXPECT_EQ(body([](Builder& b) {
               Value x = b.parameter(f32({2}));

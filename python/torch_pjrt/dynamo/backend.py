@@ -182,7 +182,7 @@ def pjrt(
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    from torch_pjrt.dynamo.partition import partition
+    from torch_pjrt.dynamo.kept.partition import partition
 
     settings = checked_options(mode, options)
     asked = made(settings["composites"]) if "composites" in settings else _C.asked_composites()

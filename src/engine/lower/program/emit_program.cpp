@@ -11,6 +11,7 @@
 #include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
+#include "ops/rule/dims.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -41,6 +42,47 @@ MemoryForm memory_form(const graph::TensorType& type, Interface interface = Inte
     form.from_memory[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   }
   return form;
+}
+
+// Note [Images in programs]: kernels of the CPU's take images with the channels last (Note [Whose convolutions]). Such an argument or
+// result is no transposed one, but one that lies so: XLA:CPU makes a transposed copy of 16-bit floating-point numbers, which it
+// converts to float32 and back on the way, of what it only has to look at otherwise. All plugins that take handlers read such orders.
+Dims order_of_images(const graph::TensorType& type, ops::Target target) {
+  const bool is_short = type.dtype == c10::kBFloat16 || type.dtype == c10::kHalf;
+  if (target != ops::Target::kCpuWithKernels || !is_short || type.rank() < 4 || type.rank() > 5) return {};
+  Dims order = ops::channels_last(type.rank());
+  const auto outermost_first = type.memory_order();
+  return std::equal(order.rbegin(), order.rend(), outermost_first.begin()) ? order : Dims();
+}
+
+Type logical(const graph::TensorType& type) {
+  return {ops::element_of(type.dtype), Dims(type.sizes.begin(), type.sizes.end())};
+}
+
+// Those of a program's own arguments and results; none for one that leaves, nor of what is written over what lies otherwise.
+struct Orders {
+  std::vector<Dims> leaves, results;
+};
+
+Orders orders_of(const graph::Walk& walk, const std::vector<int64_t>& arguments, const std::vector<int64_t>& places,
+                 ops::Target target, Interface interface) {
+  Orders orders{std::vector<Dims>(walk.leaves.size()), std::vector<Dims>(walk.results.size())};
+  if (interface == Interface::kExported) return orders;
+  for (size_t i = 0; i < orders.leaves.size(); ++i) {
+    if (arguments[i] >= 0) orders.leaves[i] = order_of_images(*walk.leaves[i]->leaf_type, target);
+  }
+  for (size_t i = 0; i < orders.results.size(); ++i) {
+    if (places[i] >= 0) orders.results[i] = order_of_images(*walk.results[i].type(), target);
+  }
+  for (const graph::Walk::Alias& alias : walk.aliases) {
+    if (walk.leaves[alias.leaf]->leaf_type->sizes == walk.results[alias.result].type()->sizes &&
+        orders.leaves[alias.leaf] == orders.results[alias.result]) {
+      continue;
+    }
+    orders.leaves[alias.leaf].clear();
+    orders.results[alias.result].clear();
+  }
+  return orders;
 }
 
 // The promoted numbers, from the packed arguments (NumberArguments).
@@ -189,9 +231,13 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   if (!with_requirements) e.without_requirements();
   if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
+  const Orders orders = orders_of(walk, arguments, places, target, interface);
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (arguments[i] >= 0) leaves[i] = e.parameter(memory_form(*walk.leaves[i]->leaf_type, interface).type);
+    if (arguments[i] < 0) continue;
+    const graph::TensorType& type = *walk.leaves[i]->leaf_type;
+    const Dims& order = orders.leaves[i];
+    leaves[i] = e.parameter(order.empty() ? memory_form(type, interface).type : logical(type), order);
   }
   unpack(e, walk, leaves);
   PackedNumbers promoted(e, slots);
@@ -200,6 +246,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
                                                 [](const graph::Node* node) { return node->signature->random; });
   StateKeys keys(e, draws);
   for (size_t i = 0; i < leaves.size(); ++i) {
+    if (!orders.leaves[i].empty()) continue;
     leaves[i] = e.transpose(leaves[i], memory_form(*walk.leaves[i]->leaf_type, interface).from_memory);
   }
   std::vector<Values> done(walk.nodes.size());
@@ -243,10 +290,15 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   }
   if (again) return emit_program(walk, slots, with_requirements, target, knows_composites, interface);
   Values values, results;
+  std::vector<Dims> result_orders;
   for (size_t i = 0; i < walk.results.size(); ++i) {
     const graph::Value& value = walk.results[i];
-    values.push_back(e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
-    if (places[i] >= 0) results.push_back(values.back());
+    const bool as_it_lies = !orders.results[i].empty();
+    values.push_back(as_it_lies ? lowered(value)
+                                : e.transpose(lowered(value), memory_form(*value.type(), interface).to_memory));
+    if (places[i] < 0) continue;
+    results.push_back(values.back());
+    result_orders.push_back(orders.results[i]);
   }
   std::vector<uint32_t> unchanged;
   for (const graph::Walk::Alias& alias : walk.aliases) {
@@ -263,8 +315,9 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     results.push_back(keys.next());
   }
   if (!requirements.empty()) results.push_back(extremes(e));
-  return {e.finish(results),    std::move(processes),    draws,
-          std::move(unchanged), std::move(requirements), e.kernel_calls()};
+  result_orders.resize(results.size());
+  return {e.finish(results, result_orders), std::move(processes), draws, std::move(unchanged),
+          std::move(requirements),          e.kernel_calls()};
 }
 
 }  // namespace tpjrt::engine

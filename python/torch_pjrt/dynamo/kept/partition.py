@@ -11,6 +11,7 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
+from torch_pjrt.dynamo.kept.order import keep_as_images_lie
 from torch_pjrt.dynamo.tracing import random_device
 
 aten = torch.ops.aten
@@ -105,4 +106,6 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> t
     """A joint graph as one for the forward and one for the backward, with the least to keep between them."""
     keep_random_numbers(joint)
     read_less(joint)
-    return min_cut_rematerialization_partition(joint, inputs, **options)
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
+    keep_as_images_lie(forward, backward, options["num_fwd_outputs"])
+    return forward, backward

@@ -1,0 +1,102 @@
+"""How what a training step's forward keeps for its backward lies in memory, where nobody else sees it.
+
+Convolutions that are the CPU's library's take images with the channels last, and XLA carries that order through what
+lies between (``src/ops/cpu/library_convolution.cpp``). As captured such images are row-major most often: the forward
+would turn each into that order, and the backward turn it back.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_pjrt import _C
+from torch_pjrt.dynamo.freezing import LEAST_MULTIPLICATIONS
+
+aten = torch.ops.aten
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+# What gives images in the order in which it takes them, besides what is done to each element.
+CARRYING = {
+    operator.getitem,
+    aten._to_copy.default,
+    aten._batch_norm_with_update_functional.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
+    aten.avg_pool2d.default,
+    aten.cat.default,
+    aten.clone.default,
+    aten.convolution.default,
+    aten.detach.default,
+    aten.max_pool2d_with_indices.default,
+    aten.native_batch_norm.default,
+}
+
+
+def images_of(node: fx.Node) -> torch.Tensor | None:
+    """What the call gives, or gives first, if that is images of known sizes on the CPU."""
+    value: Any = node.meta.get("val")
+    if isinstance(value, (tuple, list)) and value:
+        value = value[0]
+    if not isinstance(value, torch.Tensor) or value.dim() not in FORMATS or value.device.type != "cpu":
+        return None
+    return value if all(isinstance(size, int) for size in value.shape) else None
+
+
+def is_the_librarys(convolution: fx.Node, images: torch.Tensor) -> bool:
+    weight: Any = convolution.args[1]
+    if images.dtype != torch.bfloat16 or 0 in images.shape:
+        return False
+    multiplications = images.numel() // images.shape[1] * weight.meta["val"].numel()
+    return bool(multiplications >= LEAST_MULTIPLICATIONS)
+
+
+def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
+    """Those of the graph's calls whose images XLA will have in that order."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        images = images_of(node) if node.op == "call_function" else None
+        if images is None:
+            continue
+        carries = node.target in CARRYING or torch.Tag.pointwise in getattr(node.target, "tags", ())
+        if (carries and any(operand in found for operand in node.all_input_nodes)) or (
+            node.target is aten.convolution.default and is_the_librarys(node, images)
+        ):
+            found.add(node)
+    return found
+
+
+def copied(graph: fx.Graph, node: fx.Node, value: torch.Tensor, format: torch.memory_format) -> fx.Node:
+    """A call at the place where the graph is being written; ``value`` is the node's."""
+    made = graph.call_function(aten.clone.default, (node,), {"memory_format": format})
+    made.meta = {**node.meta, "val": value.clone(memory_format=format)}
+    return made
+
+
+def keep_as_images_lie(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
+    """Of the forward's results the first are the user's, and stay as they are; the others are arguments of the
+    backward, by name."""
+    if not _C.freezes_convolutions(torch.bfloat16):
+        return
+    last = lie_channels_last(forward.graph)
+    (output,) = forward.graph.find_nodes(op="output")
+    given: list[Any] = list(output.args[0])
+    arguments = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+    for i, node in enumerate(given):
+        if i < results or node not in last or node in given[:results] or node.name not in arguments:
+            continue
+        argument, value = arguments[node.name], node.meta["val"]
+        format = FORMATS[value.dim()]
+        if not value.is_contiguous() or value.is_contiguous(memory_format=format):
+            continue
+        with value.fake_mode, forward.graph.inserting_before(output):
+            given[i] = copied(forward.graph, node, value, format)
+        with value.fake_mode, backward.graph.inserting_after(argument):
+            argument.meta = {**argument.meta, "val": given[i].meta["val"]}
+            as_captured = copied(backward.graph, argument, argument.meta["val"], torch.contiguous_format)
+        argument.replace_all_uses_with(as_captured, delete_user_cb=lambda user, own=as_captured: user is not own)
+    output.args = (tuple(given),)
+    forward.recompile()
+    backward.recompile()
