@@ -161,7 +161,8 @@ void* Buffer::device_pointer() const {
 void Buffer::copy_to_host(void* dst, size_t bytes) const {
   // With no destination the C API would answer the size instead.
   if (size_in_bytes() == 0) return await();
-  if (!is_handed_over() || client_->is_host_memory()) {  // as it lies, in whatever order the program gave it
+  const bool fits = bytes >= size_in_bytes();                      // else the plugin says so
+  if (!is_handed_over() || (client_->is_host_memory() && fits)) {  // as it lies, in whatever order the program gave it
     std::memcpy(dst, host_pointer(), size_in_bytes());
     return;
   }

@@ -92,7 +92,8 @@ class Buffer {
   const void* host_pointer() const;
   // Where the data lies, or will lie, in the device's own memory. As long as host_pointer()'s.
   void* device_pointer() const;
-  // Copies the data, dense and row-major, and waits for it. `bytes` is size_in_bytes() or more.
+  // Copies the data, dense and row-major (on the CPU in the order in which a program gave it), and waits for it. `bytes` is
+  // size_in_bytes() or more.
   void copy_to_host(void* dst, size_t bytes) const;
   // Copies `bytes` bytes from `offset` on. Costs a copy of the whole where the plugin can't do a part.
   void copy_raw_to_host(void* dst, size_t offset, size_t bytes) const;
