@@ -38,7 +38,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --sampled: of a test marked sampled(n) the parameters whose checksum (its upper half) is `part` modulo n.
 
-    These are the same each time. `part` lets two tests of the same list share it. A test of which nothing would be left keeps its first parameters.
+    These are the same each time. `part` lets two tests of the same list share it. A test of which nothing would be left
+    keeps its first parameters.
     """
     if not config.getoption("--sampled"):
         return

@@ -11,7 +11,7 @@
 #include "device/services/modes.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/run/plain.h"
 #include "graph/world/world.h"
@@ -97,7 +97,8 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     const graph::TypePtr form = graph::dense(signature.results[i]);
     std::shared_ptr<const pjrt::BufferType>& type = work.types[form];
     if (!type) type = buffer_type(*form);
-    if (!is_alone(result) || result.storage().nbytes() != form->nbytes()) result = empty_of(*form).copy_(result);
+    if (!is_alone(result) || result.storage().nbytes() != form->nbytes())
+      result = empty_of(*form, c10::kCPU).copy_(result);
     if (C10_UNLIKELY(checks_memory())) assert_lies_as(*form, result);
     const auto device = static_cast<c10::DeviceIndex>(signature.device);
     one.results.push_back({graph::make_leaf(form, keep(std::move(result), type, device)), 0});

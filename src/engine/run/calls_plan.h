@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/program/program.h"
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 #include "graph/tape/walk.h"
 
 namespace tpjrt::engine {

@@ -9,7 +9,7 @@
 
 #include "device/services/interrupt.h"
 #include "engine/lower/call_lowering.h"
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 #include "graph/order.h"
 #include "pjrt/api/event.h"
 

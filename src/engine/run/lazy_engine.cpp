@@ -6,7 +6,7 @@
 
 #include "device/host/host.h"
 #include "engine/lower/call_lowering.h"
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 
 namespace tpjrt::engine {
 

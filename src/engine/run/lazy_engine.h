@@ -9,7 +9,7 @@
 #include "device/services/engine.h"
 #include "engine/cut/cuts.h"
 #include "engine/memory/device_data.h"
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 #include "engine/session/launch.h"
 #include "engine/session/session.h"
 #include "engine/tier/forms.h"

@@ -14,7 +14,6 @@ import torch
 from torch import fx
 
 from torch_pjrt import _C
-from torch_pjrt.dynamo.freezing import LEAST_MULTIPLICATIONS
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -47,10 +46,11 @@ def images_of(node: fx.Node) -> torch.Tensor | None:
 
 def is_the_librarys(convolution: fx.Node, images: torch.Tensor) -> bool:
     weight: Any = convolution.args[1]
+    stride: Any = convolution.args[3]
     if images.dtype != torch.bfloat16 or 0 in images.shape:
         return False
     multiplications = images.numel() // images.shape[1] * weight.meta["val"].numel()
-    return bool(multiplications >= LEAST_MULTIPLICATIONS)
+    return _C.is_convolution_worth_a_call(images.dtype, multiplications, stride[-1], images.shape[-1])
 
 
 def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:

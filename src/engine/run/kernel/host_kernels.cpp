@@ -1,5 +1,5 @@
 // linear_backward, dropout, and attention of the fused operator for backends of our kind.
-#include "engine/run/host_kernels.h"
+#include "engine/run/kernel/host_kernels.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
@@ -19,9 +19,9 @@
 #include <string_view>
 #include <tuple>
 
-#include "engine/run/host_arguments.h"
-#include "engine/run/host_draws.h"
-#include "engine/run/host_random.h"
+#include "engine/run/kernel/host_arguments.h"
+#include "engine/run/kernel/host_draws.h"
+#include "engine/run/kernel/host_random.h"
 
 namespace tpjrt::engine {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/call/stack.h"
-#include "engine/run/host_kernels.h"
+#include "engine/run/kernel/host_kernels.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {

@@ -1,5 +1,5 @@
 // Each of PyTorch's random draws by calls, as ops/creation/random.cpp makes it in a program.
-#include "engine/run/host_draws.h"
+#include "engine/run/kernel/host_draws.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/run/host_arguments.h"
+#include "engine/run/kernel/host_arguments.h"
 
 namespace tpjrt::engine {
 namespace {

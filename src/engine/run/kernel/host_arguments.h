@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/run/host_random.h"
+#include "engine/run/kernel/host_random.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {

@@ -1,5 +1,5 @@
 // Running single calls on tensors of the CPU and of CUDA.
-#include "engine/run/kernel_call.h"
+#include "engine/run/kernel/kernel_call.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>

@@ -1,6 +1,6 @@
 // Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), counted as XLA's
 // RngBitGenerator counts.
-#include "engine/run/host_random.h"
+#include "engine/run/kernel/host_random.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>

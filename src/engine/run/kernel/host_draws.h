@@ -2,7 +2,7 @@
 // floats that differ by the last bits of a logarithm or a sine.
 #pragma once
 
-#include "engine/run/host_kernels.h"
+#include "engine/run/kernel/host_kernels.h"
 
 namespace tpjrt::engine {
 
