@@ -462,8 +462,7 @@ def begin_processes(
     store: torch.distributed.distributed_c10d.Store,
     rank: typing.SupportsInt | typing.SupportsIndex,
     size: typing.SupportsInt | typing.SupportsIndex,
-    local_rank: typing.SupportsInt | typing.SupportsIndex,
-    local_size: typing.SupportsInt | typing.SupportsIndex,
+    place_on_host: collections.abc.Callable[[], tuple[int, int]],
 ) -> bool:
     """
     starts this process's part of a client of several, where the plugin is for GPUs; did it?

@@ -192,11 +192,14 @@ PYBIND11_MODULE(_C, m) {
       py::arg("size"), "makes the first devices a world (Note [World])");
   m.def(
       "begin_processes",
-      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int local_rank, int local_size) {
-        return engine::Session::instance().begin_processes(
-            {rank, size, rank - local_rank, local_size, 0, engine::key_values_in(store)});
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+         const std::function<std::pair<int, int>()>& place_on_host) {
+        return engine::Session::instance().begin_processes([&] {
+          const auto [local_rank, local_size] = place_on_host();
+          return pjrt::Node{rank, size, rank - local_rank, local_size, 0, engine::key_values_in(store)};
+        });
       },
-      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("local_rank"), py::arg("local_size"),
+      py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("place_on_host"),
       "starts this process's part of a client of several, where the plugin is for GPUs; did it?");
   m.def(
       "process", [] { return engine::Session::instance().process(); },

@@ -49,6 +49,18 @@ def together() -> None:
     dist.barrier()
 
 
+def unnumbered() -> None:
+    """As torch.multiprocessing.spawn starts them: none is told its place on the host, and each has a GPU of its own."""
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        del os.environ[name]
+    dist.init_process_group("pjrt", timeout=timedelta(seconds=60))
+    x = torch.full((3,), RANK + 1.0, device="pjrt")
+    assert x.device.index == RANK  # and the plugin refuses a client with another's
+    dist.all_reduce(x)
+    assert x.tolist() == [3.0] * 3
+    dist.barrier()
+
+
 def late() -> None:
     """A client that has begun alone stays so."""
     torch.ones(2, device="pjrt").tolist()

@@ -41,7 +41,7 @@ def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) ->
         assert {way: set(counted) for way, counted in told.items()} == {way: {"syncs"} for way in ways}
 
 
-@pytest.mark.parametrize("case", ["together", "late", "missing"])
+@pytest.mark.parametrize("case", ["together", "unnumbered", "late", "missing"])
 def test_clients(server: fresh.Server, gpus: dict[str, str], case: str) -> None:
     limit = "200" if case == "missing" else "60000"
     assert ranks.run(server, HERE / "gpus.py", 2, case, TORCH_PJRT_TEST_TIMEOUT=limit, **gpus) == [[case]] * 2

@@ -146,7 +146,7 @@ static PJRT_Error* create(PJRT_Client_Create_Args* args) {
   if (node_id >= 0) {
     if (num_nodes < 2 || num_nodes > MOST_NODES || node_id >= num_nodes)
       return refused("node %d of %d", (int)node_id, (int)num_nodes);
-    if (visible != atoi(getenv("LOCAL_RANK"))) return refused("visible_devices is %d", (int)visible);
+    if (visible != atoi(getenv("RANK"))) return refused("visible_devices is %d", (int)visible);
     if (!args->kv_get_callback || !args->kv_put_callback || !args->kv_try_get_callback)
       return refused("no key-value store");
     store = *args;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
 import warnings
 from typing import Any
 
@@ -18,18 +19,36 @@ import torch
 from torch_pjrt import _C
 
 
-def _place_on_host(rank: int, size: int) -> tuple[int, int]:
-    """Which of how many processes on this host it is, as torchrun tells: the only one, where that doesn't fit."""
-    local, here = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    first = rank - local
-    return (local, here) if 0 <= local < here and 0 <= first <= size - here else (0, 1)
+def _place_on_host(store: Any, rank: int, size: int) -> tuple[int, int]:
+    """Which of how many processes on this host it is: as torchrun tells, else as all tell each other.
+
+    Raises RuntimeError where a host's processes have no ranks in a row.
+    """
+    host = socket.gethostname()
+    store.set(f"torch_pjrt/host/{rank}", host)
+    if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
+        local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        if 0 <= local < here and 0 <= rank - local <= size - here:
+            return local, here
+    beside = [other for other in range(size) if store.get(f"torch_pjrt/host/{other}").decode() == host]
+    if beside[-1] - beside[0] >= len(beside):
+        raise RuntimeError(
+            f"torch.distributed.init_process_group: host {host} has the processes of ranks {beside}, "
+            "and a client of several processes wants a host's to be in a row; number them host by host, as torchrun does"
+        )
+    return rank - beside[0], len(beside)
 
 
 def _begin_processes(store: Any, rank: int, size: int) -> None:
     """Where the plugin is for GPUs, all processes' clients are one. Raises RuntimeError where it can't start."""
-    local, here = _place_on_host(rank, size)
-    if size > 1 and _C.begin_processes(store, rank, size, local, here):
-        _C.set_device(local)  # the only one that the process may use
+    places: list[tuple[int, int]] = []
+
+    def place() -> tuple[int, int]:
+        places.append(_place_on_host(store, rank, size))
+        return places[0]
+
+    if size > 1 and _C.begin_processes(store, rank, size, place):
+        _C.set_device(places[0][0])  # the only one that the process may use
     elif size > 1 and _C.is_initialized() and _C.platform_name() in ("cuda", "rocm"):
         warnings.warn(
             "init_process_group('pjrt'): the device was used before, and so its client knows no other processes: "

@@ -251,9 +251,10 @@ void Session::begin_world(size_t size) {
   }
 }
 
-bool Session::begin_processes(pjrt::Node node) {
+bool Session::begin_processes(const std::function<pjrt::Node()>& place) {
   const std::vector<PluginChoice> choices = plugin_source_();
   if (choices.empty() || !is_gpu_plugin(client_ ? plugin_ : choices.front())) return false;
+  pjrt::Node node = place();
   if (client_) {
     if (!node_) return false;
     TORCH_CHECK(node_->id == node.id && node_->count == node.count, "torch.distributed.init_process_group: rank ",

@@ -52,8 +52,9 @@ class Session {
   // without, or the plugin has fewer devices.
   void begin_world(size_t size);
   // The client is one process's part of a client of several, of a plugin for GPUs, and starts now. False where the plugin is for
-  // others, or the client has started alone. Throws where it can't start, or is part of others.
-  bool begin_processes(pjrt::Node node);
+  // others, or the client has started alone. Throws where it can't start, or is part of others. `place`: asked for where the plugin
+  // is for GPUs, by all processes.
+  bool begin_processes(const std::function<pjrt::Node()>& place);
   // Which of how many processes have the client together; none where it is this one's alone.
   std::optional<std::pair<int, int>> process() const {
     return node_ ? std::optional(std::pair(node_->id, node_->count)) : std::nullopt;
