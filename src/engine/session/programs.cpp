@@ -57,10 +57,24 @@ bool repeats(const graph::Walk& walk) {
 // Note [Emitters]: XLA:CPU has two sets of emitters. The newer ones run MLIR's passes for each kernel, some milliseconds and more;
 // they make one kernel of equal ones, and faster ones of much data. The older ones compile a program of small tensors in two
 // thirds of the time (over OpInfo's samples, forward and backward), and writes into a tensor in a tenth, where the newer look at the
-// whole tensor; they make equal kernels anew, so that 30 equal layers with Adam take them 1.6 times as long.
-Traits traits_of(const graph::Walk& walk) {
+// whole tensor; they make equal kernels anew, so that 30 equal layers with Adam take them 1.6 times as long. They are kept from
+// what they do wrong, floats of 8 bits: they convert to them by way of float16, rounding twice, and some are others after a mere copy.
+// And from chains of gathers: what is gathered from is computed anew for each use, so each takes two to four times as long as the last.
+bool needs_newer(std::string_view text) {
+  constexpr int kGathers = 6;
+  constexpr std::string_view kGather = "\"stablehlo.gather\"(";
+  if (text.find("f8E4M3") != text.npos || text.find("f8E5M2") != text.npos) return true;
+  size_t at = 0;
+  for (int gathers = 0; gathers <= kGathers; ++gathers, ++at) {
+    at = text.find(kGather, at);
+    if (at == text.npos) return false;
+  }
+  return true;
+}
+
+Traits traits_of(const graph::Walk& walk, std::string_view text) {
   const bool small = is_small(walk);
-  return {small, writes(walk) || (small && !repeats(walk))};
+  return {small, (writes(walk) || (small && !repeats(walk))) && !needs_newer(text)};
 }
 
 // XLA's compiler for GPUs divides by the memory that is left beside what a program takes and gives.
@@ -161,7 +175,7 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);
-  coming->options = compile_options(session_.target(), device, traits_of(walk), client.spans_processes());
+  coming->options = compile_options(session_.target(), device, traits_of(walk, emitted.text), client.spans_processes());
   coming->options.replicas = static_cast<int>(graph::world_size());
   coming->options.processes = std::move(emitted.processes);
   coming->text = std::move(emitted.text);
@@ -258,7 +272,7 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
                           std::move(emitted.requirements),
                           {},
                           {}};
-    if (exported.platform != "any") exported.options = compile_options(target, 0, traits_of(walk));
+    if (exported.platform != "any") exported.options = compile_options(target, 0, traits_of(walk, exported.text));
     return exported;
   };
   std::vector<ExportedText> all{emit("any", ops::Target::kAny)};
