@@ -34,7 +34,7 @@ def _place_on_host(store: Any, rank: int, size: int) -> tuple[int, int]:
     if beside[-1] - beside[0] >= len(beside):
         raise RuntimeError(
             f"torch.distributed.init_process_group: host {host} has the processes of ranks {beside}, "
-            "and a client of several processes wants a host's to be in a row; number them host by host, as torchrun does"
+            "and a client of several processes wants a host's to be in a row; number them host by host"
         )
     return rank - beside[0], len(beside)
 
