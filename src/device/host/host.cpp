@@ -6,6 +6,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "device/call/meta.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -232,6 +234,7 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     }
     if (C10_UNLIKELY(at_once > 0) && leaf) engine().count_at_once(at_once, cause, !is_synced);
     if (leaf) return leaf;
+    if (at_once > 0) engine().count_at_once(std::exchange(at_once, 0), cause, false);
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf

@@ -5,6 +5,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <bit>
@@ -254,9 +255,12 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
     // Its cell and we have it, and nobody who was promised the old value.
     if (leaves[write.operand].node.use_count() != 2) return false;
   }
-  lock.unlock();
-  const bool ran = engine().run_at_once(s, leaves, numbers, given);
-  lock.lock();
+  bool ran = false;
+  {
+    lock.unlock();
+    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // the values are let go of under it
+    ran = engine().run_at_once(s, leaves, numbers, given);
+  }
   if (!ran) return false;
   const auto fresh = static_cast<uint32_t>(s.results.size() - plan.writes.size());
   for (uint32_t i = 0; i < fresh; ++i) {

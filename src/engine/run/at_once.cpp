@@ -23,8 +23,8 @@ using graph::Value;
 namespace {
 
 // The call's way on the host, which is looked for once.
-KernelCall& call_of(const graph::Signature& signature) {
-  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU);
+KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+  if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU, numbers);
   return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
 }
 
@@ -34,7 +34,7 @@ KernelCall& call_of(const graph::Signature& signature) {
 bool LazyEngine::may_run_at_once() {
   const CompilePolicy policy = compile_policy();
   const bool compiles_first = policy == CompilePolicy::kEvery || policy == CompilePolicy::kFirst || device::strict();
-  return started() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
+  return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
          !session_.programs.tells_of_runs() && !at::hasCallbacks() && !at::globalContext().deterministicAlgorithms() &&
          session_.client().is_host_memory();
 }
@@ -50,17 +50,20 @@ bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Va
 
 bool LazyEngine::run_at_once(const OneCall& one) {
   const graph::Signature& signature = one.signature;
-  KernelCall& call = call_of(signature);
+  KernelCall& call = call_of(signature, one.numbers);
   if (!call.is_small() || signature.composites) return false;
   for (size_t i = 0; i < one.leaves.size(); ++i) {
     const auto& data = static_cast<const DeviceData&>(*one.leaves[i].node->data);
     if (!data.buffer || !data.buffer->is_seen() || (call.writes(i) && data.is_shared())) return false;
   }
   AtOnce& work = at_once_;
+  if (work.busy) return false;  // a kernel in Python records calls of its own
+  work.busy = true;
   if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
   work.node->signature = &signature;
   work.node->numbers.assign(one.numbers.begin(), one.numbers.end());
   const auto clear = c10::make_scope_exit([&] {
+    work.busy = false;
     work.operands.clear();
     work.results.clear();
     work.stack.clear();

@@ -62,6 +62,7 @@ class LazyEngine final : public device::Engine {
 
   // What a call that runs at once works with.
   struct AtOnce {
+    bool busy = false;
     graph::NodePtr node;  // nobody else's
     std::vector<at::Tensor> operands, results;
     torch::jit::Stack stack;
