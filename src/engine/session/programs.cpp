@@ -57,13 +57,18 @@ bool repeats(const graph::Walk& walk) {
 // Note [Emitters]: XLA:CPU has two sets of emitters. The newer ones run MLIR's passes for each kernel, some milliseconds and more;
 // they make one kernel of equal ones, and faster ones of much data. The older ones compile a program of small tensors in two
 // thirds of the time (over OpInfo's samples, forward and backward), and writes into a tensor in a tenth, where the newer look at the
-// whole tensor; they make equal kernels anew, so that 30 equal layers with Adam take them 1.6 times as long. They are kept from
-// what they do wrong, floats of 8 bits: they convert to them by way of float16, rounding twice, and some are others after a mere copy.
-// And from chains of gathers: what is gathered from is computed anew for each use, so each takes two to four times as long as the last.
+// whole tensor; they make equal kernels anew, so that 30 equal layers with Adam take them 1.6 times as long.
+//
+// They have real numbers of 16 bits or more, of one device, and few gathers. They convert to floats of 8 bits by way of float16,
+// rounding twice, and some are others after a mere copy; complex powers lose digits; what is gathered from is computed anew for each
+// use, so in a chain each gather takes two to four times as long as the last. In a world, shards and wholes are computed bit by bit
+// alike, by programs of different sizes.
 bool needs_newer(std::string_view text) {
   constexpr int kGathers = 6;
   constexpr std::string_view kGather = "\"stablehlo.gather\"(";
-  if (text.find("f8E4M3") != text.npos || text.find("f8E5M2") != text.npos) return true;
+  for (const std::string_view type : {"f8E4M3", "f8E5M2", "complex<"}) {
+    if (text.find(type) != text.npos) return true;
+  }
   size_t at = 0;
   for (int gathers = 0; gathers <= kGathers; ++gathers, ++at) {
     at = text.find(kGather, at);
@@ -74,7 +79,8 @@ bool needs_newer(std::string_view text) {
 
 Traits traits_of(const graph::Walk& walk, std::string_view text) {
   const bool small = is_small(walk);
-  return {small, (writes(walk) || (small && !repeats(walk))) && !needs_newer(text)};
+  const bool sooner = writes(walk) || (small && !repeats(walk));
+  return {small, sooner && !graph::in_world() && !needs_newer(text)};
 }
 
 // XLA's compiler for GPUs divides by the memory that is left beside what a program takes and gives.
