@@ -193,6 +193,16 @@ def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
     return Behind(norm, added, activation, last)
 
 
+def is_worth_a_call(convolution: fx.Node) -> bool:
+    """Does the CPU's library do it right, and save more than a call costs?"""
+    arguments: Any = convolution.args
+    value, weight, stride = convolution.meta["val"], arguments[1].meta["val"], arguments[3]
+    if 0 in value.shape:
+        return False
+    multiplications = value.numel() // value.shape[1] * weight.numel()
+    return _C.is_convolution_worth_a_call(value.dtype, multiplications, stride[-1], value.shape[-1])
+
+
 def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     """In the place of a convolution, and of what is done to its result until another call needs it."""
     if node.target is not aten.convolution.default:
@@ -201,11 +211,10 @@ def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
     images, weight, bias, stride, padding, dilation, transposed, _, groups = arguments
     if images in constants or weight not in constants or not (bias is None or bias in constants) or transposed:
         return None
-    value, weights = node.meta["val"], weight.meta["val"]
+    value = node.meta["val"]
     if value.dim() != 4 or not _C.freezes_convolutions(value.dtype):
         return None
-    multiplications = value.numel() // value.shape[1] * weights.numel()
-    if not _C.is_convolution_worth_a_call(value.dtype, multiplications, stride[-1], value.shape[-1]):
+    if not is_worth_a_call(node):
         return None
     window = Window(list(stride), list(padding), list(dilation), groups)
     norm, added, activation, last = behind(node, constants)

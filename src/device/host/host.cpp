@@ -6,8 +6,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
-#include <utility>
-
 #include "device/call/meta.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -223,18 +221,17 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
 
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   LazyStorage* storage = storage_of(tensor);
-  uint32_t at_once = 0;
   for (bool is_synced = false;; is_synced = true) {
     graph::Value leaf;
+    uint32_t at_once = 0;
     {
       std::lock_guard lock(graph::graph_lock());
-      at_once += end_stretch();
+      at_once = end_stretch();
       if (!storage->cell.value()) read(tensor);  // memory that was never written becomes a value
       if (storage->cell.value().is_leaf() && storage->cell.value().node->data) leaf = storage->cell.value();
     }
-    if (C10_UNLIKELY(at_once > 0) && leaf) engine().count_at_once(at_once, cause, !is_synced);
+    if (C10_UNLIKELY(at_once > 0)) engine().count_at_once(at_once, cause, leaf && !is_synced);
     if (leaf) return leaf;
-    if (at_once > 0) engine().count_at_once(std::exchange(at_once, 0), cause, false);
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from torch_pjrt import _C
+from torch_pjrt.dynamo.freezing import is_worth_a_call
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -44,15 +45,6 @@ def images_of(node: fx.Node) -> torch.Tensor | None:
     return value if all(isinstance(size, int) for size in value.shape) else None
 
 
-def is_the_librarys(convolution: fx.Node, images: torch.Tensor) -> bool:
-    weight: Any = convolution.args[1]
-    stride: Any = convolution.args[3]
-    if images.dtype != torch.bfloat16 or 0 in images.shape:
-        return False
-    multiplications = images.numel() // images.shape[1] * weight.meta["val"].numel()
-    return _C.is_convolution_worth_a_call(images.dtype, multiplications, stride[-1], images.shape[-1])
-
-
 def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
     """Those of the graph's calls whose images XLA will have in that order."""
     found: set[fx.Node] = set()
@@ -62,7 +54,7 @@ def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
             continue
         carries = node.target in CARRYING or torch.Tag.pointwise in getattr(node.target, "tags", ())
         if (carries and any(operand in found for operand in node.all_input_nodes)) or (
-            node.target is aten.convolution.default and is_the_librarys(node, images)
+            node.target is aten.convolution.default and images.dtype == torch.bfloat16 and is_worth_a_call(node)
         ):
             found.add(node)
     return found
