@@ -155,10 +155,17 @@ def test_no_pointer_leaves_it(run: Run) -> None:
     assert "this device has a memory of its own, which DLPack has no name for; export tensor.cpu()" in result.stdout
 
 
+def sampled(request: pytest.FixtureRequest) -> list[str]:
+    """A test of other tests takes a sample of them where it is one of a sample."""
+    return ["--sampled"] if request.config.getoption("--sampled") else []
+
+
 @pytest.mark.parametrize("file", ["tests/device/test_views.py", "tests/dynamo/test_values.py"])
-def test_what_others_test(environment: dict[str, str], file: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", ROOT / file]
-    result = subprocess.run(command, cwd=ROOT, env=os.environ | environment, text=True, capture_output=True)
+def test_what_others_test(environment: dict[str, str], file: str, request: pytest.FixtureRequest) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    result = subprocess.run(
+        [*command, *sampled(request), file], cwd=ROOT, env=os.environ | environment, text=True, capture_output=True
+    )
     assert result.returncode == 0, result.stdout[-4000:]
 
 
@@ -244,9 +251,10 @@ def test_random_programs_by_programs_of_one_call(run: Run) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_ops_by_programs_of_one_call(environment: dict[str, str]) -> None:
+def test_ops_by_programs_of_one_call(environment: dict[str, str], request: pytest.FixtureRequest) -> None:
     """Some OpInfo entries, in the layouts that the others are tried in by PyTorch's kernels."""
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/ops/test_layouts.py", "-k"]
+    file = "tests/ops/test_layouts.py"
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *sampled(request), file, "-k"]
     names = (
         "fmod",
         "embedding_bag",

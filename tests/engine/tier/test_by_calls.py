@@ -181,6 +181,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 @pytest.mark.host_memory
+@pytest.mark.sampled(2)
 def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     results = []
     for policy in ("auto", "every"):  # not the other way: then the program would be there
