@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 
-def _normalized(inputs: int, outputs: int, kernel: int, activation: type[nn.Module] | None, **options: int) -> nn.Sequential:
+def _normalized(
+    inputs: int, outputs: int, kernel: int, activation: type[nn.Module] | None, **options: int
+) -> nn.Sequential:
     layers = [nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False, **options), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([activation(inplace=True)] if activation else []))
 

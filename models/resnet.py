@@ -105,7 +105,5 @@ def resnet50(width: int = 64, classes: int = 1000, blocks: tuple[int, ...] = (3,
     return ResNet(Bottleneck, blocks, width, classes)
 
 
-def resnext50(
-    width: int = 64, classes: int = 1000, groups: int = 32, blocks: tuple[int, ...] = (3, 4, 6, 3)
-) -> ResNet:
+def resnext50(width: int = 64, classes: int = 1000, groups: int = 32, blocks: tuple[int, ...] = (3, 4, 6, 3)) -> ResNet:
     return ResNet(Bottleneck, blocks, width, classes, groups, group_width=4 / 64)

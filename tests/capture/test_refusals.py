@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import torch_pjrt
-from tests.capture.test_capture import fresh as fresh
-from tests.capture.test_capture import same, same_state
+from tests.capture.test_capture import fresh as fresh, same, same_state
 
 
 class Regularised(nn.Module):

@@ -11,8 +11,7 @@ import torch
 
 import torch_pjrt
 from tests.kernels import entries
-from tests.ops.opinfo import assert_same
-from tests.ops.opinfo import tensors as leaves
+from tests.ops.opinfo import assert_same, tensors as leaves
 from torch_pjrt import _C
 from torch_pjrt.kernels.call import Call
 from torch_pjrt.meanings.names import KEPT

@@ -73,5 +73,31 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return free, total
 
 
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A table of ``memory_stats``, to be printed: the device's buffers now, at most, and all that came and went.
+
+    Args:
+        device: the device; the current one by default.
+        abbreviated: leave the plugin's own statistics out.
+    """
+    device, stats = _device(device), memory_stats(device)
+    rows = [f"PJRT memory, device {device}", f"{'':<18}{'now':>14}{'peak':>14}{'allocated':>14}{'freed':>14}"]
+    for told, name, shown in (("bytes of buffers", "allocated_bytes", _bytes), ("buffers", "active", str)):
+        columns = (stats.get(f"{name}.all.{when}", 0) for when in ("current", "peak", "allocated", "freed"))
+        rows.append(f"{told:<18}" + "".join(f"{shown(column):>14}" for column in columns))
+    plugin = [] if abbreviated else [name for name in stats if name.startswith("plugin.")]
+    rows += [f"{name:<46}{_bytes(stats[name]) if 'bytes' in name else str(stats[name]):>14}" for name in plugin]
+    return "\n".join(rows)
+
+
+def _bytes(count: int) -> str:
+    """In the unit in which it has at most four digits, as torch.cuda.memory_summary has it."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 10_000 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} {units[0]}"
+
+
 def empty_cache() -> None:
     """Does nothing: a buffer's memory is the plugin's again as soon as nothing refers to it."""

@@ -11,88 +11,42 @@ from torch_pjrt import _C
 from torch_pjrt.device import generators
 from torch_pjrt.device.generators import (
     default_generator as default_generator,
-)
-from torch_pjrt.device.generators import (
     get_rng_state as get_rng_state,
-)
-from torch_pjrt.device.generators import (
     get_rng_state_all as get_rng_state_all,
-)
-from torch_pjrt.device.generators import (
     initial_seed as initial_seed,
-)
-from torch_pjrt.device.generators import (
     manual_seed as manual_seed,
-)
-from torch_pjrt.device.generators import (
     manual_seed_all as manual_seed_all,
-)
-from torch_pjrt.device.generators import (
     seed as seed,
-)
-from torch_pjrt.device.generators import (
     seed_all as seed_all,
-)
-from torch_pjrt.device.generators import (
     set_rng_state as set_rng_state,
-)
-from torch_pjrt.device.generators import (
     set_rng_state_all as set_rng_state_all,
 )
 from torch_pjrt.device.memory import (
     empty_cache as empty_cache,
-)
-from torch_pjrt.device.memory import (
     max_memory_allocated as max_memory_allocated,
-)
-from torch_pjrt.device.memory import (
     max_memory_reserved as max_memory_reserved,
-)
-from torch_pjrt.device.memory import (
     mem_get_info as mem_get_info,
-)
-from torch_pjrt.device.memory import (
     memory_allocated as memory_allocated,
-)
-from torch_pjrt.device.memory import (
     memory_reserved as memory_reserved,
-)
-from torch_pjrt.device.memory import (
     memory_stats as memory_stats,
-)
-from torch_pjrt.device.memory import (
+    memory_summary as memory_summary,
     reset_accumulated_memory_stats as reset_accumulated_memory_stats,
-)
-from torch_pjrt.device.memory import (
     reset_peak_memory_stats as reset_peak_memory_stats,
 )
 from torch_pjrt.device.streams import (
     Event as Event,
-)
-from torch_pjrt.device.streams import (
     Stream as Stream,
-)
-from torch_pjrt.device.streams import (
     StreamContext as StreamContext,
-)
-from torch_pjrt.device.streams import (
     _device,
-)
-from torch_pjrt.device.streams import (
     current_stream as current_stream,
-)
-from torch_pjrt.device.streams import (
     default_stream as default_stream,
-)
-from torch_pjrt.device.streams import (
     set_stream as set_stream,
-)
-from torch_pjrt.device.streams import (
     stream as stream,
 )
 from torch_pjrt.program.metrics import Metrics as _Metrics
 
 random = generators  # torch.cuda.random's names
+OutOfMemoryError = torch.OutOfMemoryError
 
 # torch.utils.checkpoint saves the generators' state only of a device module that says so; ours need no client.
 _initialized = True

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch._dynamo.device_interface import DeviceInterface
 
-from torch_pjrt.device import memory
-from torch_pjrt.device import module as device_module
+from torch_pjrt.device import memory, module as device_module
 from torch_pjrt.device.accelerator import ours
 
 

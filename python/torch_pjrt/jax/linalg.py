@@ -14,8 +14,7 @@ from typing import Any
 
 import jax
 import torch
-from jax import lax
-from jax import numpy as jnp
+from jax import lax, numpy as jnp
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -8,8 +8,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import context_parallel_unshard
-from torch.distributed.tensor.experimental._context_parallel import _attention as attention
-from torch.distributed.tensor.experimental._context_parallel import _enable_context_parallel_dispatcher
+from torch.distributed.tensor.experimental._context_parallel import (
+    _attention as attention,
+    _enable_context_parallel_dispatcher,
+)
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention

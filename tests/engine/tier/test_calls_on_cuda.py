@@ -6,8 +6,7 @@ import textwrap
 
 import pytest
 
-from tests.emulated_cuda import Run, beside_cuda, environment
-from tests.emulated_cuda import run as run_beside_cuda
+from tests.emulated_cuda import Run, beside_cuda, environment, run as run_beside_cuda
 
 __all__ = ["beside_cuda", "environment", "run_beside_cuda"]  # fixtures
 
