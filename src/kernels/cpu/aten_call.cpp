@@ -1,6 +1,7 @@
 // The handler that runs PyTorch's CPU kernels, and the table of calls.
 #include "kernels/cpu/aten_call.h"
 
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -67,6 +68,11 @@ void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std:
     TORCH_CHECK(given[i].sizes() == results[i].sizes(), "the kernel's result ", i, " has sizes ", given[i].sizes(),
                 ", its Meta kernel's ", results[i].sizes());
     if (!given[i].is_same(results[i])) results[i].copy_(given[i]);
+    if (results[i]
+            .is_conj()) {  // it is left to whoever reads (lu_solve from the right), which memory alone doesn't tell
+      results[i]._set_conj(false);
+      results[i].conj_physical_();
+    }
   }
 }
 

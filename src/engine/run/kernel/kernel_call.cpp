@@ -31,9 +31,10 @@ using Way = KernelCall::Way;
 
 std::atomic<uint64_t> all_refused = 0;
 
+// A kernel may leave what conjugates its result, or negates it, to whoever reads it (lu_solve from the right): memory alone doesn't tell.
 bool lies_as(const at::Tensor& tensor, const graph::TensorType& form) {
-  return tensor.scalar_type() == form.dtype && tensor.strides() == c10::IntArrayRef(form.strides) &&
-         tensor.storage_offset() == 0;
+  return !tensor.is_conj() && !tensor.is_neg() && tensor.scalar_type() == form.dtype &&
+         tensor.strides() == c10::IntArrayRef(form.strides) && tensor.storage_offset() == 0;
 }
 
 // Can its kernel fail for what its operands hold, when it has written some of the result already? Indices do that.
