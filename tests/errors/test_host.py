@@ -50,9 +50,9 @@ def why(call: Callable[[], object]) -> list[str]:
 @pytest.mark.parametrize("name", ["inv", "svd", "eigh", "qr", "det", "pinv", "eig", "lu_factor", "matrix_exp"])
 def test_linear_algebra(name: str) -> None:
     x = (torch.eye(3) * 2).to("pjrt")
-    reason = set() if may_call_kernels() else {LINEAR_ALGEBRA}
+    reason = {LINEAR_ALGEBRA} if name == "eig" and not may_call_kernels() else set()
     assert set(why(lambda: getattr(torch.linalg, name)(x))) == reason
-    assert set(why(lambda: torch.linalg.solve(x, x))) == reason
+    assert not why(lambda: torch.linalg.solve(x, x))
 
 
 def by_rank(x: torch.Tensor) -> object:

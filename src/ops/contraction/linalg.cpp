@@ -1,36 +1,19 @@
-// Linear algebra that StableHLO has: Cholesky, triangular systems, and distances. LU, QR, eigenvalues and singular values
-// have no StableHLO op and run on the host.
+// Linear algebra that StableHLO has: Cholesky, triangular systems, and distances. For LU, QR, eigenvalues and singular values see
+// ops/factorization.
 #include <cmath>
 
+#include "ops/factorization/matrices.h"
+#include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
 namespace {
 
-size_t at(int64_t i) { return static_cast<size_t>(i); }
-
-Value real_part(Emit& e, const Value& x) { return hlo::is_complex(x.element()) ? e.unary("real", x) : x; }
-
-// The transpose of the last two dimensions.
-Value transposed(Emit& e, const Value& x) {
-  Dims permutation;
-  for (int64_t d = 0; d < x.rank(); ++d) permutation.push_back(d);
-  std::swap(permutation[at(x.rank() - 1)], permutation[at(x.rank() - 2)]);
-  return e.transpose(x, permutation);
-}
-
-Value adjoint(Emit& e, const Value& x) {
-  Value t = transposed(e, x);
-  return hlo::is_complex(t.element()) ? e.complex(e.unary("real", t), e.neg(e.unary("imag", t))) : t;
-}
-
-// What lies on one side of the diagonal, the diagonal included, and zero elsewhere.
-Value half_of(Emit& e, const Value& x, bool lower) {
-  const Type plane{ElementType::kS32, {x.dim(x.rank() - 2), x.dim(x.rank() - 1)}};
-  Value keep = e.compare(lower ? hlo::Comparison::kGe : hlo::Comparison::kLe, e.iota(plane, 0), e.iota(plane, 1));
-  return e.select(e.broadcast_to(keep, x.dims()), x, e.zeros(x.type));
-}
+using matrices::adjoint;
+using matrices::half_of;
+using matrices::real_part;
+using matrices::with_batch_of;
 
 // The Cholesky factor; NaN where the input isn't positive definite.
 Value cholesky_factor(Emit& e, const Value& x, bool upper) {
@@ -97,13 +80,6 @@ Values linalg_cholesky_ex(Emit& e, const Call& c) {
       },
       [&](const Values&) { return Values{e.zeros(info)}; })[0];
   return {factor, order};
-}
-
-// The leading (batch) dimensions of x replaced by those of `like`.
-Value with_batch_of(Emit& e, const Value& x, const Dims& like) {
-  Dims dims(like.begin(), like.end() - 2);
-  dims.insert(dims.end(), x.dims().end() - 2, x.dims().end());
-  return e.broadcast_to(x, dims);
 }
 
 // aten::linalg_solve_triangular: A X = B, or X A = B when not left.

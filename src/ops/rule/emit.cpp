@@ -286,19 +286,21 @@ void Emit::require(const Value& integers, int64_t low, int64_t high, std::string
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
   requirements_.push_back(
-      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error, false});
+      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
 }
 
 void Emit::require_nothing_thrown(const Value& number) {
-  if (requires_) requirements_.push_back({number, number, 0, 1, "", /*index_error=*/false, /*thrown=*/true});
+  if (requires_)
+    requirements_.push_back({.least = number, .greatest = number, .low = 0, .high = 1, .message = "", .thrown = true});
 }
 
-void Emit::require_all(const Value& predicates, std::string message) {
+void Emit::require_all(const Value& predicates, std::string message, bool linalg_error) {
   if (!requires_) return;
   Dims all;
   for (int64_t d = 0; d < predicates.rank(); ++d) all.push_back(d);
   const Value holds = convert(predicates, ElementType::kS32);
   require(reduce("minimum", holds, ones({holds.element(), {}}), all), 1, 2, std::move(message), /*index_error=*/false);
+  requirements_.back().linalg_error = linalg_error;
 }
 
 std::vector<Requirement> Emit::requiring(const std::function<void()>& emit) {

@@ -16,9 +16,10 @@ namespace tpjrt::ops {
 struct Requirement {
   Value least, greatest;  // 0-d, s64
   int64_t low = 0, high = 0;
-  std::string message;       // as the CPU words it, with {} for the integer outside
-  bool index_error = false;  // an IndexError, else a RuntimeError
-  bool thrown = false;       // the integer is the number of an exception that a kernel threw (kernels/cpu/aten_call.h)
+  std::string message;        // as the CPU words it, with {} for the integer outside
+  bool index_error = false;   // an IndexError, else a RuntimeError
+  bool linalg_error = false;  // a LinAlgError
+  bool thrown = false;        // the integer is the number of an exception that a kernel threw (kernels/cpu/aten_call.h)
 };
 
 class Emit : public hlo::Builder {
@@ -123,8 +124,8 @@ class Emit : public hlo::Builder {
   // --- requirements -------------------------------------------------------------------------------------------------
   // Only for what the user gives and the CPU's kernel checks too.
   void require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error = true);
-  // A RuntimeError where one of these predicates is false.
-  void require_all(const Value& predicates, std::string message);
+  // A RuntimeError, or a LinAlgError, where one of these predicates is false.
+  void require_all(const Value& predicates, std::string message, bool linalg_error = false);
   // An index into dimension `dim` of `size`; with `wraps`, negative ones count from the end.
   void require_index(const Value& index, int64_t dim, int64_t size, bool wraps, bool index_error = true);
   // 0, or the number of what a kernel threw: the exception itself is raised.

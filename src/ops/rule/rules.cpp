@@ -134,6 +134,10 @@ const RuleTable& RuleTable::instance() {
     add_matmul_rules(rules);
     add_scaled_mm_rules(rules);
     add_linalg_rules(rules);
+    add_reflection_rules(rules);
+    add_elimination_rules(rules);
+    add_rotation_rules(rules);
+    add_exponential_rules(rules);
     add_fft_rules(rules);
     add_convolution_rules(rules);
     add_pooling_rules(rules);

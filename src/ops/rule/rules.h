@@ -50,6 +50,8 @@ inline constexpr int64_t kAtenFrom = 4096;
 inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
 // Of rows that are picked.
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
+// What LAPACK does, always: the rule is for platforms whose programs can't call it.
+inline constexpr Platforms kAlwaysByAten{.aten_from = 1};
 // Matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.
 inline constexpr Platforms kIntegersByAten{.aten_from = kAtenFrom, .aten_kinds = kIntegers};
 
@@ -115,6 +117,10 @@ void add_reduction_rules(RuleTable& rules);      // sum, mean, var, max, argmax,
 void add_matmul_rules(RuleTable& rules);         // mm, bmm, addmm, baddbmm, dot, …
 void add_scaled_mm_rules(RuleTable& rules);      // products of float8 matrices with scales
 void add_linalg_rules(RuleTable& rules);         // cholesky, triangular_solve, …
+void add_reflection_rules(RuleTable& rules);     // qr, geqrf, ormqr, …
+void add_elimination_rules(RuleTable& rules);    // lu, solve, inv, det, …
+void add_rotation_rules(RuleTable& rules);       // svd, eigh
+void add_exponential_rules(RuleTable& rules);    // matrix_exp
 void add_fft_rules(RuleTable& rules);            // Fourier transforms
 void add_convolution_rules(RuleTable& rules);    // convolution and its backward
 void add_pooling_rules(RuleTable& rules);        // max_pool, avg_pool, adaptive, and backwards

@@ -19,13 +19,14 @@ constexpr size_t kMostPending = 1024;
   if (!unmet.file.empty()) text += ", first recorded at " + unmet.file + ":" + std::to_string(unmet.line);
   text += "; found when the program ran)";
   if (unmet.index_error) TORCH_CHECK_INDEX(false, text);
+  TORCH_CHECK_LINALG(!unmet.linalg_error, text);
   TORCH_CHECK(false, text);
 }
 
 }  // namespace
 
 ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Signature& signature) {
-  return {requirement.low,    requirement.high, requirement.message, requirement.index_error,
+  return {requirement.low,    requirement.high, requirement.message, requirement.index_error, requirement.linalg_error,
           requirement.thrown, signature.name,   signature.file,      signature.line};
 }
 

@@ -25,7 +25,7 @@ namespace tpjrt::engine {
 struct ProgramRequirement {
   int64_t low = 0, high = 0;
   std::string message;
-  bool index_error = false, thrown = false;
+  bool index_error = false, linalg_error = false, thrown = false;
   std::string op, file;
   int line = 0;
 };
