@@ -16,6 +16,10 @@ os.environ["TORCH_PJRT_CHECK_MEMORY"] = "1"
 
 import torch_pjrt
 from tests import fresh
+from tests.emulated_cuda import beside_cuda, cuda_environment, run_beside_cuda, run_by_calls_on_cuda
+
+# Fixtures: one server a worker.
+__all__ = ["beside_cuda", "cuda_environment", "run_beside_cuda", "run_by_calls_on_cuda"]
 
 torch.backends.cudnn.allow_tf32 = False  # on a GPU, too, results are compared with the CPU's
 

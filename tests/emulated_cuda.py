@@ -27,7 +27,7 @@ START = """
 import os
 import torch
 torch.cuda._lazy_init = lambda: None
-torch.cuda.device_count = lambda: 1
+torch.cuda.device_count = lambda: int(os.environ.get("EMULATED_CUDA_DEVICES", "1"))
 import torch_pjrt
 
 def log():
@@ -38,17 +38,16 @@ def log():
 """
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment_in(folder: Path) -> dict[str, str]:
+    """What a process with an emulated CUDA has; the libraries and the log are put into the folder."""
     host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
-    folder = tmp_path_factory.mktemp("cuda")
     plugin = plugin_library(ROOT / "tests/pjrt/cuda.c", folder / "plugin_cpu.so", f"-I{Path(host).parent / 'include'}")
     home = Path(torch.__file__).parent
     headers = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     libraries = [f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10", "-lstdc++"]
-    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    macros = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", f"-DOF_TORCH={torch.__version__}"]
     library = folder / "emulated_cuda.so"
-    plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", abi, *headers, *libraries)
+    plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", *macros, *headers, *libraries)
     (folder / "log").touch()
     return {
         "EMULATED_CUDA": str(library), "EMULATED_CUDA_LOG": str(folder / "log"),
@@ -58,23 +57,60 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def beside_cuda(environment: dict[str, str]) -> Iterator[fresh.Server]:
-    server = fresh.Server(BEFORE.format(environment["EMULATED_CUDA"]))
+@pytest.fixture(scope="session")
+def cuda_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return environment_in(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture(scope="session")
+def beside_cuda(cuda_environment: dict[str, str]) -> Iterator[fresh.Server]:
+    server = fresh.Server(BEFORE.format(cuda_environment["EMULATED_CUDA"]))
     yield server
     server.close()
 
 
 @pytest.fixture
-def run(beside_cuda: fresh.Server, environment: dict[str, str], tmp_path: Path) -> Run:
+def run_beside_cuda(beside_cuda: fresh.Server, cuda_environment: dict[str, str], tmp_path: Path) -> Run:
     if torch.version.cuda or torch.version.hip:
         pytest.skip("PyTorch has CUDA of its own, and beside it none can be emulated")
 
     def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        job = fresh.Job(START + textwrap.dedent(program), (), environment | variables, str(tmp_path / "program.py"))
+        environment = cuda_environment | variables
+        job = fresh.Job(START + textwrap.dedent(program), (), environment, str(tmp_path / "program.py"))
         (tmp_path / "program.py").write_text(job.source)
+        Path(cuda_environment["EMULATED_CUDA_LOG"]).write_text("")  # what the last process told when it ended
         [result] = beside_cuda.ends(job)
         assert result.returncode == 0, result.stderr
         return result
+
+    return run
+
+
+BY_CALLS = """
+from torch_pjrt import _C
+
+def counts():
+    m = torch_pjrt.metrics()
+    assert m["host_fallbacks"] == {}
+    return m["graphs_run_by_calls"], m["graphs_compiled"] + m["graphs_loaded_from_disk"]
+
+def on_stream(number):
+    return torch.Stream(stream_id=number, device_index=0, device_type=1)
+
+def made_by_kernels(values):
+    x = torch.tensor(values).to("pjrt") + 0
+    torch_pjrt.sync()
+    log()
+    return x
+"""
+
+
+@pytest.fixture
+def run_by_calls_on_cuda(run_beside_cuda: Run) -> Run:
+    """Programs on "pjrt", whose calls are CUDA's kernels (Note [Calls on CUDA])."""
+
+    def run(program: str, policy: str = "auto", **variables: str) -> subprocess.CompletedProcess[str]:
+        variables = {"TORCH_PJRT_STRICT": "0", "TORCH_PJRT_COMPILE": policy} | variables
+        return run_beside_cuda("\n".join([BY_CALLS, textwrap.dedent(program)]), **variables)
 
     return run

@@ -1,14 +1,35 @@
-"""Plugins that tests make: a C source as a shared library."""
+"""Plugins that tests make: a C or C++ source as a shared library."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
+MADE = Path(__file__).resolve().parents[1] / "build/test_plugins"
+
 
 def plugin_library(source: Path, library: Path, *options: str) -> Path:
-    """Compiles ``source`` to ``library``. Raises without a C compiler ($CC, cc): the core was built with one."""
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source, *options]
-    subprocess.run(command, check=True)
+    """``source`` as ``library``. Raises without a C compiler ($CC, cc): the core was built with one.
+
+    Compiled once for a checkout, whichever process needs it first, and again where it, a header beside it or an option
+    changed. What else it includes is to be told by an option, a macro for a version.
+    """
+    compiler = os.environ.get("CC", "cc")
+    read = [source, *sorted(source.parent.glob("*.h"))]
+    told = hashlib.sha256(repr((compiler, options)).encode())
+    for path in read:
+        told.update(path.read_bytes())
+    made = MADE / f"{source.stem}-{told.hexdigest()[:16]}.so"
+    MADE.mkdir(parents=True, exist_ok=True)
+    with open(made.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            part = made.with_suffix(".part")
+            subprocess.run([compiler, "-shared", "-fPIC", "-o", part, source, *options], check=True)
+            part.replace(made)
+    shutil.copyfile(made, library)
     return library

@@ -12,10 +12,14 @@ import torch
 from torch.nn import functional as F
 
 import torch_pjrt
-from tests.emulated_cuda import Run, beside_cuda, environment, run
+from tests.emulated_cuda import Run
 from torch_pjrt import kernels
 
-__all__ = ["beside_cuda", "environment", "run"]  # fixtures
+
+@pytest.fixture
+def run(run_beside_cuda: Run) -> Run:
+    return run_beside_cuda
+
 
 FOLDER = Path(__file__).parent
 

@@ -49,8 +49,11 @@ struct get_stream_args {
   intptr_t stream;
 };
 static PJRT_Error* get_stream(struct get_stream_args* args) {
-  args->stream = 0x1000;
-  return NULL;
+  PJRT_Device_LocalHardwareId_Args id = {.struct_size = PJRT_Device_LocalHardwareId_Args_STRUCT_SIZE,
+                                         .device = args->device};
+  PJRT_Error* error = host->PJRT_Device_LocalHardwareId(&id);
+  args->stream = 0x1000 * (1 + id.local_hardware_id);
+  return error;
 }
 
 struct wait_args {

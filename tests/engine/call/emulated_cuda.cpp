@@ -1,6 +1,8 @@
-// CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's. Streams and events do
-// nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG, with $EMULATED_CUDA_FREES what memory is given back,
-// too. The kernel of the op $EMULATED_CUDA_REFUSES throws.
+// CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's, but for those that give
+// something else than CUDA's. Streams and events do nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG,
+// with $EMULATED_CUDA_FREES what memory is given back, too. The kernel of the op $EMULATED_CUDA_REFUSES throws. There are
+// $EMULATED_CUDA_DEVICES of them, of which number n has the stream 0x10 + n by default, and each tensor of more than
+// $EMULATED_CUDA_MEMORY bytes is too large for all.
 #include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
@@ -14,11 +16,14 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace {
 
@@ -29,20 +34,34 @@ void note(const char* what, int64_t stream) {
   std::fclose(file);
 }
 
+constexpr int kMostDevices = 4;
+
+c10::DeviceIndex devices() {
+  const char* count = std::getenv("EMULATED_CUDA_DEVICES");
+  return static_cast<c10::DeviceIndex>(count ? std::atoi(count) : 1);
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  static inline thread_local c10::StreamId current = 0x10;
+  static inline thread_local c10::DeviceIndex device = 0;
+  static inline thread_local std::array<c10::StreamId, kMostDevices> streams{0x10, 0x11, 0x12, 0x13};
+  // Of the device whose kernels are launched.
+  static c10::StreamId current() { return streams[static_cast<size_t>(device)]; }
 
   c10::DeviceType type() const override { return c10::kCUDA; }
-  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
-  c10::Device getDevice() const override { return {c10::kCUDA, 0}; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::Device exchangeDevice(c10::Device next) const override {
+    return {c10::kCUDA, std::exchange(device, next.index())};
+  }
+  c10::Device getDevice() const override { return {c10::kCUDA, device}; }
+  void setDevice(c10::Device next) const override { device = next.index(); }
+  void uncheckedSetDevice(c10::Device next) const noexcept override { device = next.index(); }
+  c10::DeviceIndex deviceCount() const noexcept override { return devices(); }
 
-  static c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, 0}, id); }
-  c10::Stream getStream(c10::Device) const override { return stream(current); }
-  c10::Stream getDefaultStream(c10::Device) const override { return stream(0x10); }
-  c10::Stream exchangeStream(c10::Stream next) const override { return stream(std::exchange(current, next.id())); }
+  static c10::Stream stream(c10::Device of, c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, of, id); }
+  c10::Stream getStream(c10::Device of) const override { return stream(of, streams[static_cast<size_t>(of.index())]); }
+  c10::Stream getDefaultStream(c10::Device of) const override { return stream(of, 0x10 + of.index()); }
+  c10::Stream exchangeStream(c10::Stream next) const override {
+    return stream(next.device(), std::exchange(streams[static_cast<size_t>(next.device_index())], next.id()));
+  }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
   bool queryStream(const c10::Stream&) const override { return true; }
   bool isStreamCapturing(const c10::Stream& stream) const { return stream.id() == 0x30; }  // not in torch 2.11
@@ -61,11 +80,14 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
     void* data = nullptr;
+    const char* most = std::getenv("EMULATED_CUDA_MEMORY");
+    TORCH_CHECK_WITH(OutOfMemoryError, !most || nbytes <= std::strtoull(most, nullptr, 10),
+                     "CUDA out of memory. Tried to allocate ", nbytes, " bytes.");
     if (nbytes > 0 && posix_memalign(&data, 64, nbytes) != 0) throw std::bad_alloc();
-    return {data, data, &give_back, c10::Device(c10::kCUDA, 0)};
+    return {data, data, &give_back, c10::Device(c10::kCUDA, Guard::device)};
   }
   static void give_back(void* data) {
-    if (data && std::getenv("EMULATED_CUDA_FREES")) note("free", Guard::current);
+    if (data && std::getenv("EMULATED_CUDA_FREES")) note("free", Guard::current());
     std::free(data);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -94,8 +116,8 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   bool isAvailable() const override { return true; }
   bool hasCUDA() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  c10::DeviceIndex deviceCount() const override { return devices(); }
+  c10::DeviceIndex getCurrentDevice() const override { return Guard::device; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     static at::Generator generator = at::make_generator<Generator>();
     return generator;
@@ -107,7 +129,8 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 constexpr c10::DispatchKeySet kCuda(c10::DispatchKey::CUDA);
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
-                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+                 std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
   return at::detail::empty_generic(size, &memory, kCuda, c10::dtype_or_default(dtype), format);
 }
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
@@ -120,7 +143,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
 }
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool) {
-  note("copy", Guard::current);
+  note("copy", Guard::current());
   on_host(self).copy_(on_host(from));
   return self;
 }
@@ -142,14 +165,27 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   return self;
 }
 
+// As CUDA's kernels do, it computes on its operands' device, of whose current stream it is.
+std::optional<c10::Device> device_of(const torch::jit::Stack& stack) {
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) return value.toTensor().device();
+  }
+  return std::nullopt;
+}
+
+// Of what is beyond float8_e4m3fn the CPU's kernel makes NaN where the processor has AMX, CUDA's the largest number.
+bool is_emulated(const c10::OperatorName& op) { return !op.name.starts_with("aten::_scaled_mm"); }
+
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  note("kernel", Guard::current);
+  const c10::OptionalDeviceGuard guard(device_of(*stack));
+  TORCH_CHECK_NOT_IMPLEMENTED(is_emulated(op.operator_name()), op.schema().name(), " isn't emulated");
+  note("kernel", Guard::current());
   const char* refused = std::getenv("EMULATED_CUDA_REFUSES");
   TORCH_CHECK_NOT_IMPLEMENTED(!refused || op.schema().name() != refused, op.schema().name(), " isn't emulated");
   try {
     at::native::cpu_fallback(op, stack);
   } catch (const std::exception&) {  // on a GPU, where it is for what the operands hold, the end of all work there
-    note("assertion", Guard::current);
+    note("assertion", Guard::current());
     throw;
   }
 }

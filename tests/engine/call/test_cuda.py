@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulated_cuda import ROOT, Run, beside_cuda, environment, run
+from tests.emulated_cuda import ROOT, Run
 
-__all__ = ["beside_cuda", "environment", "run"]  # fixtures
+
+@pytest.fixture
+def run(run_beside_cuda: Run) -> Run:
+    return run_beside_cuda
 
 
 def test_cuda_stays_as_it_was(run: Run) -> None:
@@ -289,7 +292,7 @@ def test_what_is_cut_out_stays_on_cuda(run: Run) -> None:
     run(program, TORCH_PJRT_STRICT="0")
 
 
-def test_a_plugin_for_something_else(run: Run, environment: dict[str, str]) -> None:
+def test_a_plugin_for_something_else(run: Run, cuda_environment: dict[str, str]) -> None:
     program = """
 
     x = torch.ones(3, device="cuda")
@@ -304,7 +307,7 @@ def test_a_plugin_for_something_else(run: Run, environment: dict[str, str]) -> N
         else:
             raise AssertionError("no error")
     """
-    run(program, TORCH_PJRT_PLUGIN=environment["TORCH_PJRT_TEST_PLUGIN"])
+    run(program, TORCH_PJRT_PLUGIN=cuda_environment["TORCH_PJRT_TEST_PLUGIN"])
 
 
 def test_models(run: Run) -> None:

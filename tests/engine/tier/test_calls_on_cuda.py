@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
 
-from tests.emulated_cuda import Run, beside_cuda, environment, run as run_beside_cuda
-
-__all__ = ["beside_cuda", "environment", "run_beside_cuda"]  # fixtures
-
-START = """
-from torch_pjrt import _C
-
-def counts():
-    m = torch_pjrt.metrics()
-    assert m["host_fallbacks"] == {}
-    return m["graphs_run_by_calls"], m["graphs_compiled"] + m["graphs_loaded_from_disk"]
-
-def on_stream(number):
-    return torch.Stream(stream_id=number, device_index=0, device_type=1)
-
-def made_by_kernels(values):
-    x = torch.tensor(values).to("pjrt") + 0
-    torch_pjrt.sync()
-    log()
-    return x
-"""
+from tests.emulated_cuda import Run
 
 
 @pytest.fixture
-def run(run_beside_cuda: Run) -> Run:
-    def run(program: str, policy: str = "auto", **variables: str) -> None:
-        variables = {"TORCH_PJRT_STRICT": "0", "TORCH_PJRT_COMPILE": policy} | variables
-        run_beside_cuda("\n".join([START, textwrap.dedent(program)]), **variables)
-
-    return run
+def run(run_by_calls_on_cuda: Run) -> Run:
+    return run_by_calls_on_cuda
 
 
 def test_first_steps_compile_nothing(run: Run) -> None:
@@ -119,7 +93,7 @@ def test_draws_are_those_of_programs(run: Run) -> None:
     run("""
     def draws():
         torch.manual_seed(3)
-        x = torch.ones(5, 7, device="pjrt")
+        x = torch.ones(5, 7).to("pjrt")
         both = torch.nn.functional.dropout(x, 0.3) + torch.rand(5, 7, device="pjrt")
         return both, torch.bernoulli(x / 2), torch.randint(0, 100, (20,), device="pjrt"), x.clone().normal_(2, 3)
 
@@ -315,6 +289,24 @@ def test_ops(run: Run) -> None:
             opinfo.assert_same(opinfo.pytree.tree_map_only(torch.Tensor, lambda t: t.cpu(), result), expected)
             ran += 1
     assert ran > 50 and torch_pjrt.metrics()["graphs_run_by_calls"] > 50
+    """,
+        policy="never",
+    )
+
+
+def test_products_of_float8_are_programs_where_the_kernel_is_no_cudas(run: Run) -> None:
+    """The CPU's kernel, which the emulation would run, gives NaN for what is too large where the processor has AMX."""
+    run(
+        """
+    from tests.ops import opinfo
+
+    op, ran = opinfo.OPS["torch._scaled_mm"], 0
+    for sample in opinfo.samples(op, opinfo.usual_dtype(op), 3):
+        given = opinfo.on_device(sample, op.name)
+        expected = opinfo.on_the_cpu(op)(sample.input, *sample.args, **sample.kwargs)
+        opinfo.assert_same(op(given.input, *given.args, **given.kwargs).cpu(), expected)
+        ran += expected.dtype == torch.float8_e4m3fn and expected.float().abs().max().item() == 448
+    assert ran >= 1 and counts()[0] >= 3, (ran, counts())
     """,
         policy="never",
     )
