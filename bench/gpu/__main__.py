@@ -147,6 +147,7 @@ def main(arguments: Sequence[str], parts: Sequence[Part] = PARTS) -> int:
             folder=options.out,
             wanted=partial(is_wanted, options.only, part.name, report.done_in(earlier, part.name)),
             cores=1 if options.alone else os.cpu_count() or 1,
+            one_process=options.rehearse,  # which is no place to measure
         )
         conductor.say = partial(told, part.name)
         running.append(conductor)

@@ -127,8 +127,11 @@ class Conductor:
         folder: Path,
         wanted: Callable[[str], bool] = lambda name: True,
         cores: int = 1,
+        one_process: bool = False,
     ) -> None:
+        """`one_process`: items that are made ready side by side don't get a process each."""
         self.part, self.deadline, self.wanted, self.cores = part, deadline, wanted, cores
+        self.one_process = one_process
         self.command = [sys.executable, str(HERE / "worker.py"), part.module, *arguments]
         self.file, self.log = folder / f"{part.name}.json", folder / "log.txt"
         self.started = time.monotonic()
@@ -219,7 +222,7 @@ class Conductor:
             for items in self.batches():
                 if self.over():
                     return
-                if items[0]["together"] > 1:
+                if items[0]["together"] > 1 and not (self.one_process and len(items) == 1):
                     self.let_go(worker)
                     worker = None
                     self.side_by_side(items)
@@ -246,7 +249,7 @@ class Conductor:
         """Items in order: one by one, or as many of a group as are prepared together."""
         batch: list[dict[str, Any]] = []
         for item in self.items:
-            room = max(1, min(item["together"], self.cores // 2))
+            room = 1 if self.one_process else max(1, min(item["together"], self.cores // 2))
             if batch and (item["group"] != batch[0]["group"] or not item["group"] or len(batch) >= room):
                 yield batch
                 batch = []

@@ -204,7 +204,7 @@ def test_what_programs_import_leaves_flags_free() -> None:
 
 def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
     """An item or two of each, on the CPU."""
-    words = ["lazy arithmetic", "side streams", "x + 1", "resnet18, inference, TF32", "Llama 1B, prefill", "test_flops"]
+    words = ["lazy arithmetic", "side streams", "x + 1", "alexnet, inference, TF32", "Llama 1B, prefill", "test_flops"]
     command = [sys.executable, GPU, "--rehearse", "--out", tmp_path, *(f"--only={word}" for word in words)]
     environment = {k: v for k, v in os.environ.items() if k != "TORCH_PJRT_COMPILE"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=environment)
@@ -213,14 +213,14 @@ def test_the_parts_are_rehearsed(tmp_path: Path) -> None:
     by_name = {o["name"]: o for part in told["parts"].values() for o in part["outcomes"]}
     assert status(by_name) == {
         "lazy arithmetic": "passed", "side streams": "skipped", "lazy arithmetic, autotuning off": "passed",
-        "x + 1": "passed", "resnet18, inference, TF32": "passed", "resnet18, inference, TF32, max-autotune": "passed",
+        "x + 1": "passed", "alexnet, inference, TF32": "passed", "alexnet, inference, TF32, max-autotune": "passed",
         "Llama 1B, prefill of 2,048": "passed", "tests/adapt/test_flops.py": "passed",
     }  # fmt: skip
     assert by_name["tests/adapt/test_flops.py"]["values"]["passed"] > 0
     llama = by_name["Llama 1B, prefill of 2,048"]["values"]
     assert llama["median"].keys() == {"eager", "inductor", "pjrt", "pjrt, lazily"}, llama
     assert (tmp_path / "gpu.png").stat().st_size > 1000
-    assert "resnet18, inference, TF32" in done.stdout
+    assert "alexnet, inference, TF32" in done.stdout
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------
