@@ -13,15 +13,48 @@ void fail(std::string_view op, const std::string& what) {
   throw Error(cat("[", dialect, op, "] ", what));
 }
 
-std::string list(const Dims& dims) {
-  std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
-  return text + "]";
+void append(std::string& text, const Type& type) {
+  text += "tensor<";
+  for (const int64_t d : type.dims) {
+    append(text, d);
+    text += 'x';
+  }
+  text += spelling(type.element);
+  text += '>';
+}
+
+void append(std::string& text, const Dims& dims) {
+  text += '[';
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ", ";
+    append(text, dims[i]);
+  }
+  text += ']';
+}
+
+void append(std::string& text, const Arrow& arrow) {
+  text += '(';
+  size_t count = 0;
+  const auto add = [&](const Type& type) {
+    if (count++ > 0) text += ", ";
+    append(text, type);
+  };
+  if (arrow.operands) {
+    for (const Value& operand : *arrow.operands) add(operand.type);
+  } else {
+    for (const Type* type : arrow.few) {
+      if (type) add(*type);
+    }
+  }
+  text += ") -> ";
+  if (arrow.result || arrow.results->size() == 1)
+    return append(text, arrow.result ? *arrow.result : arrow.results->front());
+  text += cat("(", types(*arrow.results), ")");
 }
 
 std::string array(const Dims& dims) {
   if (dims.empty()) return "array<i64>";
-  std::string inner = list(dims);
+  std::string inner = cat(dims);
   return "array<i64: " + inner.substr(1, inner.size() - 2) + ">";
 }
 
@@ -38,12 +71,6 @@ std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs) {
   return cat("dense<", text, "> : tensor<", xs.size(), "x2xi64>");
 }
 
-std::string joined(std::initializer_list<Part> parts) {
-  std::string text;
-  for (const Part& part : parts) text += part.text();
-  return text;
-}
-
 std::string types(const std::vector<Type>& types) {
   std::string text;
   for (size_t i = 0; i < types.size(); ++i) text += (i ? ", " : "") + to_string(types[i]);
@@ -57,11 +84,6 @@ std::vector<Type> types_of(const Values& values) {
 }
 
 std::string types(const Values& values) { return types(types_of(values)); }
-
-std::string signature(const Values& operands, const std::vector<Type>& results) {
-  std::string text = "(" + types(operands) + ") -> ";
-  return results.size() == 1 ? text + to_string(results[0]) : text + "(" + types(results) + ")";
-}
 
 std::string quoted(std::string_view text) {
   static const char* hex = "0123456789ABCDEF";
@@ -84,15 +106,15 @@ std::string quoted(std::string_view text) {
 
 void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank) {
   for (size_t i = 0; i < dims.size(); ++i) {
-    check(dims[i] >= 0 && dims[i] < rank, op, what, " ", list(dims), " is out of range for rank ", rank);
+    check(dims[i] >= 0 && dims[i] < rank, op, what, " ", dims, " is out of range for rank ", rank);
     check(std::find(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(i), dims[i]) ==
               dims.begin() + static_cast<std::ptrdiff_t>(i),
-          op, what, " ", list(dims), " names a dimension twice");
+          op, what, " ", dims, " names a dimension twice");
   }
 }
 
 void check_same_type(std::string_view op, const Value& a, const Value& b) {
-  check(a.type == b.type, op, "operands have different types ", to_string(a.type), " and ", to_string(b.type));
+  check(a.type == b.type, op, "operands have different types ", a.type, " and ", b.type);
 }
 
 Dims without(const Dims& dims, const Dims& removed) {
@@ -124,27 +146,45 @@ std::string Builder::Impl::uses(std::string_view op, const Values& values) const
   return text;
 }
 
-Values Builder::Impl::emit(const std::string& body, const std::vector<Type>& results) {
+void Builder::Impl::begin(size_t results) {
+  if (!writes) return;
   text.append(static_cast<size_t>(2 * indent), ' ');
-  std::string base = cat("%", numbered++);
+  if (results == 0) return;
+  text += '%';
+  append(text, numbered);
+  if (results > 1) {
+    text += ':';
+    append(text, results);
+  }
+  text += " = ";
+}
+
+Values Builder::Impl::end(const std::vector<Type>& results) {
+  if (results.size() == 1) return {end(results[0])};
   Values values;
-  if (results.size() == 1) {
-    text += base + " = ";
-    values.push_back(name_value(results[0], base));
-  } else if (!results.empty()) {
-    text += cat(base, ":", results.size(), " = ");
-    for (size_t i = 0; i < results.size(); ++i) values.push_back(name_value(results[i], cat(base, "#", i)));
+  for (size_t i = 0; i < results.size(); ++i) {
+    values.push_back(name_value(results[i], writes ? cat("%", numbered, "#", i) : ""));
+    if (operands_used > 0 && of_numbers_only) numbers[values[i].id] = std::nan("");
   }
-  if (operands_used > 0 && of_numbers_only) {
-    for (const Value& value : values) numbers[value.id] = std::nan("");
-  }
+  end();
+  return values;
+}
+
+Value Builder::Impl::end(const Type& result) {
+  Value value = name_value(result, writes ? cat("%", numbered) : "");
+  if (operands_used > 0 && of_numbers_only) numbers[value.id] = std::nan("");
+  end();
+  return value;
+}
+
+void Builder::Impl::end() {
+  ++numbered;
   of_numbers_only = true;
   operands_used = 0;
   ++ops;
-  text += body;
+  if (!writes) return;
   text += location;
   text += '\n';
-  return values;
 }
 
 std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& arguments, const Region& body,
@@ -169,17 +209,19 @@ std::string Builder::Impl::region(std::string_view op, const std::vector<Type>& 
     result.append(static_cast<size_t>(2 * indent - 2), ' ');
     result += "^bb0(";
     for (size_t i = 0; i < arguments.size(); ++i) {
-      std::string name = cat("%b", names.size() - first_name);
-      result += cat(i ? ", " : "", name, ": ", to_string(arguments[i]));
+      std::string name = writes ? cat("%b", names.size() - first_name) : "";
+      if (writes) result += cat(i ? ", " : "", name, ": ", arguments[i]);
       values.push_back(name_value(arguments[i], name));
     }
     result += "):\n";
   }
   Values results = body(values);
   check_results(results);
+  std::string used = uses(op, results);
+  if (!writes) return "";
   result += text;
   result.append(static_cast<size_t>(2 * indent), ' ');
-  result += cat("stablehlo.return ", uses(op, results), " : ", types(results), "\n");
+  result += cat("stablehlo.return ", used, " : ", types(results), "\n");
   result.append(static_cast<size_t>(2 * indent - 2), ' ');
   return result + "}";
 }
@@ -217,7 +259,7 @@ std::string layout_mode(const Dims& order) {
 
 Value Builder::parameter(const Type& type, const Dims& order) {
   impl_->parameters.push_back({type, order});
-  return impl_->name_value(type, cat("%arg", impl_->parameters.size() - 1));
+  return impl_->name_value(type, impl_->writes ? cat("%arg", impl_->parameters.size() - 1) : "");
 }
 
 void Builder::alias(int64_t parameter, int64_t result) {
@@ -229,6 +271,10 @@ void Builder::alias(int64_t parameter, int64_t result) {
 void Builder::set_replicas(int64_t replicas) { impl_->replicas = replicas; }
 
 std::string Builder::finish(const Values& results, const std::vector<Dims>& orders) {
+  if (!impl_->writes) {
+    (void)impl_->uses("func.return", results);  // which checks them
+    return "";
+  }
   static const Dims row_major;
   const auto order_of = [&](size_t result) -> const Dims& { return orders.empty() ? row_major : orders.at(result); };
   std::string module = cat("module @", quoted(impl_->module_name));
@@ -236,14 +282,13 @@ std::string Builder::finish(const Values& results, const std::vector<Dims>& orde
   module += " {\n  func.func public @main(";
   for (size_t i = 0; i < impl_->parameters.size(); ++i) {
     const Impl::Parameter& parameter = impl_->parameters[i];
-    module += cat(i ? ", " : "", "%arg", i, ": ", to_string(parameter.type));
+    module += cat(i ? ", " : "", "%arg", i, ": ", parameter.type);
     std::string about = layout_mode(parameter.order);
     if (parameter.alias >= 0) {
       auto aliased = static_cast<size_t>(parameter.alias);
       check(aliased < results.size(), "func.func", "parameter ", i, " aliases a missing result ", aliased);
       check(results[aliased].type == parameter.type && order_of(aliased) == parameter.order, "func.func", "parameter ",
-            i, " of type ", to_string(parameter.type), " aliases a result of type ", to_string(results[aliased].type),
-            " or lies otherwise");
+            i, " of type ", parameter.type, " aliases a result of type ", results[aliased].type, " or lies otherwise");
       about += cat(about.empty() ? "" : ", ", "tf.aliasing_output = ", aliased, " : i32");
     }
     if (!about.empty()) module += cat(" {", about, "}");
@@ -251,7 +296,7 @@ std::string Builder::finish(const Values& results, const std::vector<Dims>& orde
   module += ") -> (";
   for (size_t i = 0; i < results.size(); ++i) {
     const std::string about = layout_mode(order_of(i));
-    module += cat(i ? ", " : "", to_string(results[i].type));
+    module += cat(i ? ", " : "", results[i].type);
     if (!about.empty()) module += cat(" {", about, "}");
   }
   module += cat(") {\n", impl_->text, "    return");
@@ -267,6 +312,8 @@ void Builder::set_location(std::string_view file, int64_t line) {
 }
 
 int64_t Builder::size() const { return impl_->ops; }
+
+void Builder::without_text() { impl_->writes = false; }
 
 std::string without_locations(std::string_view module) {
   // Not found in a string literal, where the quote would be escaped; always the last of its line.

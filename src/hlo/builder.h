@@ -106,6 +106,9 @@ class Builder {
   std::string finish(const Values& results, const std::vector<Dims>& orders = {});
   // Ops emitted from now on carry loc("file":line:0), which XLA's errors show. An empty file ends that.
   void set_location(std::string_view file, int64_t line);
+  // From now on ops are checked and their values typed as ever, but none is written, which takes most of the time: for who asks
+  // only whether a call can be lowered. finish() gives nothing to read.
+  void without_text();
   // Number of ops emitted so far.
   int64_t size() const;
 

@@ -11,7 +11,7 @@ std::string groups_text(std::string_view op, const Builder::Groups& groups) {
   std::string rows;
   for (const Dims& group : groups) {
     check(group.size() == groups[0].size(), op, "has groups of different sizes");
-    rows += cat(rows.empty() ? "" : ", ", list(group));
+    rows += cat(rows.empty() ? "" : ", ", group);
   }
   return cat("replica_groups = dense<[", rows, "]> : tensor<", groups.size(), "x", groups[0].size(), "xi64>");
 }
@@ -29,13 +29,12 @@ std::string joining(Builder& b, Impl& impl, std::string_view reduction, std::str
 
 }  // namespace
 
-Value Builder::replica_id() { return impl_->emit("stablehlo.replica_id : tensor<ui32>", {ElementType::kU32, {}}); }
+Value Builder::replica_id() { return impl_->emit(Type{ElementType::kU32, {}}, "stablehlo.replica_id : tensor<ui32>"); }
 
 Value Builder::all_reduce(std::string_view op, const Value& x, const Groups& groups) {
   const std::string body = joining(*this, *impl_, "all_reduce", op, x.element());
-  return impl_->emit(cat("\"stablehlo.all_reduce\"(", impl_->use("all_reduce", x), ") (", body, ") {",
-                         groups_text("all_reduce", groups), "} : ", signature({x}, {x.type})),
-                     x.type);
+  return impl_->emit(x.type, "\"stablehlo.all_reduce\"(", impl_->use("all_reduce", x), ") (", body, ") {",
+                     groups_text("all_reduce", groups), "} : ", arrow({&x.type}, x.type));
 }
 
 Value Builder::all_gather(const Value& x, int64_t dimension, const Groups& groups) {
@@ -43,9 +42,8 @@ Value Builder::all_gather(const Value& x, int64_t dimension, const Groups& group
   const std::string rows = groups_text("all_gather", groups);
   Type result = x.type;
   result.dims[static_cast<size_t>(dimension)] *= size_of(groups);
-  return impl_->emit(cat("\"stablehlo.all_gather\"(", impl_->use("all_gather", x), ") {all_gather_dim = ", dimension,
-                         " : i64, ", rows, "} : ", signature({x}, {result})),
-                     result);
+  return impl_->emit(result, "\"stablehlo.all_gather\"(", impl_->use("all_gather", x),
+                     ") {all_gather_dim = ", dimension, " : i64, ", rows, "} : ", arrow({&x.type}, result));
 }
 
 Value Builder::all_to_all(const Value& x, int64_t dimension, const Groups& groups) {
@@ -53,10 +51,9 @@ Value Builder::all_to_all(const Value& x, int64_t dimension, const Groups& group
   const std::string rows = groups_text("all_to_all", groups);
   check(x.dim(dimension) % size_of(groups) == 0, "all_to_all", "dimension of size ", x.dim(dimension), " in ",
         size_of(groups), " parts");
-  return impl_->emit(cat("\"stablehlo.all_to_all\"(", impl_->use("all_to_all", x), ") {split_dimension = ", dimension,
-                         " : i64, concat_dimension = ", dimension, " : i64, split_count = ", size_of(groups),
-                         " : i64, ", rows, "} : ", signature({x}, {x.type})),
-                     x.type);
+  return impl_->emit(x.type, "\"stablehlo.all_to_all\"(", impl_->use("all_to_all", x),
+                     ") {split_dimension = ", dimension, " : i64, concat_dimension = ", dimension,
+                     " : i64, split_count = ", size_of(groups), " : i64, ", rows, "} : ", arrow({&x.type}, x.type));
 }
 
 Value Builder::reduce_scatter(std::string_view op, const Value& x, int64_t dimension, const Groups& groups) {
@@ -67,9 +64,8 @@ Value Builder::reduce_scatter(std::string_view op, const Value& x, int64_t dimen
   Type result = x.type;
   result.dims[static_cast<size_t>(dimension)] /= size_of(groups);
   const std::string body = joining(*this, *impl_, "reduce_scatter", op, x.element());
-  return impl_->emit(cat("\"stablehlo.reduce_scatter\"(", impl_->use("reduce_scatter", x), ") (", body,
-                         ") {scatter_dimension = ", dimension, " : i64, ", rows, "} : ", signature({x}, {result})),
-                     result);
+  return impl_->emit(result, "\"stablehlo.reduce_scatter\"(", impl_->use("reduce_scatter", x), ") (", body,
+                     ") {scatter_dimension = ", dimension, " : i64, ", rows, "} : ", arrow({&x.type}, result));
 }
 
 }  // namespace tpjrt::hlo

@@ -73,7 +73,7 @@ std::string integer_text(int64_t value, ElementType element) {
 }
 
 std::string dense(const std::string& content, const Type& type) {
-  return cat("stablehlo.constant dense<", type.elements() == 0 ? "" : content, "> : ", to_string(type));
+  return cat("stablehlo.constant dense<", type.elements() == 0 ? "" : content, "> : ", type);
 }
 
 // Nested brackets, row-major; one(i) is the text of element i.
@@ -133,17 +133,17 @@ Value Builder::constant(double value, const Type& type) {
   if (is_complex(type.element)) return constant_complex(value, 0, type);
   if (type.element == ElementType::kPred) return constant(static_cast<int64_t>(value != 0), type);
   if (!is_float(type.element)) {
-    check(value >= -0x1p63 && value < 0x1p63, "constant", value, " does not fit ", to_string(type));
+    check(value >= -0x1p63 && value < 0x1p63, "constant", value, " does not fit ", type);
     return constant(static_cast<int64_t>(value), type);
   }
-  Value splat = impl_->emit(dense(float_text(value, type.element), type), type);
+  Value splat = impl_->emit(type, [&] { return dense(float_text(value, type.element), type); });
   impl_->numbers[splat.id] = value;
   return splat;
 }
 
 Value Builder::constant(int64_t value, const Type& type) {
   if (is_complex(type.element) || is_float(type.element)) return constant(static_cast<double>(value), type);
-  Value splat = impl_->emit(dense(integer_text(value, type.element), type), type);
+  Value splat = impl_->emit(type, [&] { return dense(integer_text(value, type.element), type); });
   impl_->numbers[splat.id] = static_cast<double>(value);
   return splat;
 }
@@ -155,18 +155,19 @@ Value Builder::constant_u64(uint64_t value, const Type& type) {
 }
 
 Value Builder::constant_complex(double real, double imag, const Type& type) {
-  check(is_complex(type.element), "constant", "a complex value for ", to_string(type));
+  check(is_complex(type.element), "constant", "a complex value for ", type);
   ElementType part = real_element(type.element);
-  Value splat = impl_->emit(dense(cat("(", float_text(real, part), ", ", float_text(imag, part), ")"), type), type);
+  Value splat = impl_->emit(
+      type, [&] { return dense(cat("(", float_text(real, part), ", ", float_text(imag, part), ")"), type); });
   impl_->numbers[splat.id] = real == 0 && imag == 0 ? (std::signbit(real) && std::signbit(imag) ? -0.0 : 0.0) : 1.0;
   return splat;
 }
 
 Value Builder::constant_dense(const std::vector<int64_t>& values, const Type& type) {
-  check(static_cast<int64_t>(values.size()) == type.elements(), "constant", values.size(), " values for ",
-        to_string(type));
-  check(is_integer(type.element) || type.element == ElementType::kPred, "constant", "integers for ", to_string(type));
+  check(static_cast<int64_t>(values.size()) == type.elements(), "constant", values.size(), " values for ", type);
+  check(is_integer(type.element) || type.element == ElementType::kPred, "constant", "integers for ", type);
   std::string content;
+  if (!impl_->writes) return impl_->emit(type);
   if (values.size() <= kReadableElements || type.element == ElementType::kPred) {
     content = nested(type, [&](size_t i) { return integer_text(values[i], type.element); });
   } else {
@@ -174,14 +175,14 @@ Value Builder::constant_dense(const std::vector<int64_t>& values, const Type& ty
     for (int64_t value : values) append_bytes(content, static_cast<uint64_t>(value), byte_width(type.element));
     content += '"';
   }
-  return impl_->emit(dense(content, type), type);
+  return impl_->emit(type, [&] { return dense(content, type); });
 }
 
 Value Builder::constant_dense(const std::vector<double>& values, const Type& type) {
-  check(static_cast<int64_t>(values.size()) == type.elements(), "constant", values.size(), " values for ",
-        to_string(type));
-  check(is_float(type.element), "constant", "floats for ", to_string(type));
+  check(static_cast<int64_t>(values.size()) == type.elements(), "constant", values.size(), " values for ", type);
+  check(is_float(type.element), "constant", "floats for ", type);
   std::string content;
+  if (!impl_->writes) return impl_->emit(type);
   const bool f32 = type.element == ElementType::kF32;
   if (values.size() <= kReadableElements || (!f32 && type.element != ElementType::kF64)) {
     content = nested(type, [&](size_t i) { return float_text(values[i], type.element); });
@@ -193,13 +194,13 @@ Value Builder::constant_dense(const std::vector<double>& values, const Type& typ
     }
     content += '"';
   }
-  return impl_->emit(dense(content, type), type);
+  return impl_->emit(type, [&] { return dense(content, type); });
 }
 
 Value Builder::iota(const Type& type, int64_t dimension) {
   check_dimensions("iota", "dimension", {dimension}, type.rank());
   check(type.element != ElementType::kPred, "iota", "has no boolean form");
-  return impl_->emit(cat("stablehlo.iota dim = ", dimension, " : ", to_string(type)), type);
+  return impl_->emit(type, "stablehlo.iota dim = ", dimension, " : ", type);
 }
 
 }  // namespace tpjrt::hlo

@@ -78,6 +78,7 @@ std::string longer(const std::string& list, const std::vector<std::string>& valu
 }
 
 void Builder::Impl::prune(size_t begin, const Values& needed) {
+  if (!writes) return;
   const std::vector<std::string_view> all =
       statements(std::string_view(text).substr(begin), static_cast<size_t>(2 * indent));
   std::set<std::string_view> live;
@@ -143,8 +144,8 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
   std::string parameters;
   Values arguments;
   for (size_t i = 0; i < operands.size(); ++i) {
-    std::string argument = cat("%arg", i);
-    parameters += cat(i ? ", " : "", argument, ": ", to_string(operands[i].type));
+    std::string argument = writes ? cat("%arg", i) : "";
+    if (writes) parameters += cat(i ? ", " : "", argument, ": ", operands[i].type);
     arguments.push_back(name_value(operands[i].type, argument));
     if (const auto number = numbers.find(operands[i].id); number != numbers.end()) {
       numbers[arguments[i].id] = number->second;
@@ -158,17 +159,18 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
     const Dims permutation = made_of->second.permutation;
     Dims back(permutation.size());
     for (size_t d = 0; d < back.size(); ++d) back[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
-    const Value from = emit(cat("stablehlo.transpose ", use(op, arguments[i]), ", dims = ", list(back), " : ",
-                                signature({arguments[i]}, {type})),
-                            type);
+    const Value from = emit(type, "stablehlo.transpose ", use(op, arguments[i]), ", dims = ", back, " : ",
+                            arrow({&arguments[i].type}, type));
     transposes.emplace(arguments[i].id, Moved{from, permutation});
     if (permutation.size() == 2) transposed_arguments.emplace(from.id, arguments[i]);
   }
   const Values values = body(arguments);
   prune(0, values);
   results = types_of(values);
+  const std::string used = uses("func.return", values);
+  if (!writes) return "";
   std::string rest = cat("(", parameters, ") -> (", types(results), ") {\n", text, "    return");
-  if (!values.empty()) rest += cat(" ", uses("func.return", values), " : ", types(results));
+  if (!values.empty()) rest += cat(" ", used, " : ", types(results));
   rest += "\n  }\n";
   std::string symbol = cat("@", quoted(cat(name, ".", fingerprint(rest))));
   std::string whole = cat("  func.func private ", symbol, rest);
@@ -180,9 +182,8 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
 Values Builder::call(std::string_view name, const Values& operands, const Region& body) {
   std::vector<Type> results;
   const std::string symbol = impl_->function("func.call", name, operands, body, results);
-  return impl_->emit(
-      cat("func.call ", symbol, "(", impl_->uses("func.call", operands), ") : ", signature(operands, results)),
-      results);
+  return impl_->emit(results, "func.call ", symbol, "(", impl_->uses("func.call", operands),
+                     ") : ", arrow(operands, results));
 }
 
 Values Builder::composite(std::string_view name, const std::map<std::string, std::string>& attributes,
@@ -191,9 +192,8 @@ Values Builder::composite(std::string_view name, const std::map<std::string, std
   std::vector<Type> results;
   const std::string symbol = impl_->function("composite", name, operands, body, results);
   const std::string given = attributes.empty() ? "" : cat("composite_attributes = ", dictionary(attributes), ", ");
-  return impl_->emit(cat("stablehlo.composite ", quoted(name), " ", impl_->uses("composite", operands), " {", given,
-                         "decomposition = ", symbol, ", version = 1 : i32} : ", signature(operands, results)),
-                     results);
+  return impl_->emit(results, "stablehlo.composite ", quoted(name), " ", impl_->uses("composite", operands), " {",
+                     given, "decomposition = ", symbol, ", version = 1 : i32} : ", arrow(operands, results));
 }
 
 void Builder::set_composites_as_calls() { impl_->composites_as_calls = true; }

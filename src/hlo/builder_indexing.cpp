@@ -27,11 +27,11 @@ Dims joined(Dims a, const Dims& b) {
 
 void check_indices(std::string_view op, const Value& operand, const Value& indices, int64_t index_vector_dim,
                    const Dims& index_map) {
-  check(is_integer(indices.element()), op, "indices of type ", to_string(indices.type));
+  check(is_integer(indices.element()), op, "indices of type ", indices.type);
   check(index_vector_dim >= 0 && index_vector_dim <= indices.rank(), op, "index_vector_dim ", index_vector_dim,
-        " for indices of type ", to_string(indices.type));
+        " for indices of type ", indices.type);
   check(index_vector_size(indices, index_vector_dim) == static_cast<int64_t>(index_map.size()), op, "index map ",
-        list(index_map), " for indices of type ", to_string(indices.type), ", index_vector_dim ", index_vector_dim);
+        index_map, " for indices of type ", indices.type, ", index_vector_dim ", index_vector_dim);
   check_dimensions(op, "index map", index_map, operand.rank());
 }
 
@@ -41,33 +41,30 @@ Value Builder::gather(const Value& operand, const Value& start_indices, const Ga
                       const Dims& slice_sizes, bool indices_are_sorted) {
   const GatherDimensions& d = dimensions;
   check_indices("gather", operand, start_indices, d.index_vector_dim, d.start_index_map);
-  check(static_cast<int64_t>(slice_sizes.size()) == operand.rank(), "gather", "slice_sizes ", list(slice_sizes),
-        " for ", to_string(operand.type));
+  check(static_cast<int64_t>(slice_sizes.size()) == operand.rank(), "gather", "slice_sizes ", slice_sizes, " for ",
+        operand.type);
   const Dims dropped = joined(d.collapsed_slice_dims, d.operand_batching_dims);
   check_dimensions("gather", "collapsed_slice_dims and operand_batching_dims", dropped, operand.rank());
   for (int64_t i = 0; i < operand.rank(); ++i) {
     int64_t size = slice_sizes[static_cast<size_t>(i)];
     check(size >= 0 && size <= operand.dim(i) && (size <= 1 || !contains(dropped, i)), "gather", "slice_sizes ",
-          list(slice_sizes), " for ", to_string(operand.type));
+          slice_sizes, " for ", operand.type);
   }
   const Dims offsets = without(slice_sizes, dropped);
   const Dims batch = batch_dims(start_indices, d.index_vector_dim);
-  check(offsets.size() == d.offset_dims.size(), "gather", "offset_dims ", list(d.offset_dims), " for slices of ",
-        list(offsets));
+  check(offsets.size() == d.offset_dims.size(), "gather", "offset_dims ", d.offset_dims, " for slices of ", offsets);
   Type result{operand.element(), Dims(offsets.size() + batch.size())};
   check_dimensions("gather", "offset_dims", d.offset_dims, result.rank());
   for (size_t i = 0, offset = 0, next = 0; i < result.dims.size(); ++i) {
     result.dims[i] = contains(d.offset_dims, static_cast<int64_t>(i)) ? offsets[offset++] : batch[next++];
   }
   return impl_->emit(
-      cat("\"stablehlo.gather\"(", impl_->uses("gather", {operand, start_indices}),
-          ") <{dimension_numbers = #stablehlo.gather<offset_dims = ", list(d.offset_dims), ", collapsed_slice_dims = ",
-          list(d.collapsed_slice_dims), ", operand_batching_dims = ", list(d.operand_batching_dims),
-          ", start_indices_batching_dims = ", list(d.start_indices_batching_dims),
-          ", start_index_map = ", list(d.start_index_map), ", index_vector_dim = ", d.index_vector_dim,
-          ">, indices_are_sorted = ", indices_are_sorted ? "true" : "false", ", slice_sizes = ", array(slice_sizes),
-          "}> : ", signature({operand, start_indices}, {result})),
-      result);
+      result, "\"stablehlo.gather\"(", impl_->uses("gather", operand, start_indices),
+      ") <{dimension_numbers = #stablehlo.gather<offset_dims = ", d.offset_dims,
+      ", collapsed_slice_dims = ", d.collapsed_slice_dims, ", operand_batching_dims = ", d.operand_batching_dims,
+      ", start_indices_batching_dims = ", d.start_indices_batching_dims, ", start_index_map = ", d.start_index_map,
+      ", index_vector_dim = ", d.index_vector_dim, ">, indices_are_sorted = ", indices_are_sorted ? "true" : "false",
+      ", slice_sizes = ", array(slice_sizes), "}> : ", arrow({&operand.type, &start_indices.type}, result));
 }
 
 Values Builder::scatter(const Values& inputs, const Value& indices, const Values& updates,
@@ -84,16 +81,16 @@ Values Builder::scatter(const Values& inputs, const Value& indices, const Values
   std::vector<Type> results, scalars, arguments;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i].dims() == inputs[0].dims() && updates[i].element() == inputs[i].element(), "scatter", "operand ", i,
-          " of type ", to_string(inputs[i].type), " with updates of type ", to_string(updates[i].type));
+          " of type ", inputs[i].type, " with updates of type ", updates[i].type);
     check(updates[i].dims().size() == window.size() + batch.size() && d.update_window_dims.size() == window.size(),
-          "scatter", "updates of type ", to_string(updates[i].type), " for window ", list(window),
-          ", update_window_dims ", list(d.update_window_dims), " and indices of type ", to_string(indices.type));
+          "scatter", "updates of type ", updates[i].type, " for window ", window, ", update_window_dims ",
+          d.update_window_dims, " and indices of type ", indices.type);
     check_dimensions("scatter", "update_window_dims", d.update_window_dims, updates[i].rank());
     for (size_t j = 0, w = 0, b = 0; j < updates[i].dims().size(); ++j) {
       int64_t size = updates[i].dims()[j];
       bool fits = contains(d.update_window_dims, static_cast<int64_t>(j)) ? size <= window[w++] : size == batch[b++];
-      check(fits, "scatter", "dimension ", j, " of updates of type ", to_string(updates[i].type), " for window ",
-            list(window), " and indices of type ", to_string(indices.type));
+      check(fits, "scatter", "dimension ", j, " of updates of type ", updates[i].type, " for window ", window,
+            " and indices of type ", indices.type);
     }
     results.push_back(inputs[i].type);
     scalars.push_back({inputs[i].element(), {}});
@@ -106,14 +103,13 @@ Values Builder::scatter(const Values& inputs, const Value& indices, const Values
   std::string head = cat(
       "\"stablehlo.scatter\"(", impl_->uses("scatter", operands),
       ") <{indices_are_sorted = ", indices_are_sorted ? "true" : "false",
-      ", scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = ", list(d.update_window_dims),
-      ", inserted_window_dims = ", list(d.inserted_window_dims),
-      ", input_batching_dims = ", list(d.input_batching_dims),
-      ", scatter_indices_batching_dims = ", list(d.scatter_indices_batching_dims),
-      ", scatter_dims_to_operand_dims = ", list(d.scatter_dims_to_operand_dims),
-      ", index_vector_dim = ", d.index_vector_dim, ">, unique_indices = ", unique_indices ? "true" : "false", "}> (");
+      ", scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = ", d.update_window_dims,
+      ", inserted_window_dims = ", d.inserted_window_dims, ", input_batching_dims = ", d.input_batching_dims,
+      ", scatter_indices_batching_dims = ", d.scatter_indices_batching_dims,
+      ", scatter_dims_to_operand_dims = ", d.scatter_dims_to_operand_dims, ", index_vector_dim = ", d.index_vector_dim,
+      ">, unique_indices = ", unique_indices ? "true" : "false", "}> (");
   std::string block = impl_->region("scatter", arguments, body, scalars);
-  return impl_->emit(cat(head, block, ") : ", signature(operands, results)), results);
+  return impl_->emit(results, head, block, ") : ", arrow(operands, results));
 }
 
 }  // namespace tpjrt::hlo

@@ -23,7 +23,7 @@ std::string labels(std::string_view op, int64_t first, char first_label, int64_t
   return text + "]";
 }
 
-std::string matrices(const Dims& dims) { return "of matrices " + list(dims); }
+std::string matrices(const Dims& dims) { return cat("of matrices ", dims); }
 
 }  // namespace
 
@@ -47,19 +47,20 @@ Value Builder::dot_general(const Value& lhs_matrix, const Value& rhs_matrix, con
   check_dimensions("dot_general", "lhs dimensions", lhs_named, lhs.rank());
   check_dimensions("dot_general", "rhs dimensions", rhs_named, rhs.rank());
   check(d.lhs_batch.size() == d.rhs_batch.size() && lhs_named.size() == rhs_named.size(), "dot_general", "dimensions ",
-        list(lhs_named), " and ", list(rhs_named));
+        lhs_named, " and ", rhs_named);
   for (size_t i = 0; i < lhs_named.size(); ++i) {
-    check(lhs.dim(lhs_named[i]) == rhs.dim(rhs_named[i]), "dot_general", "dimension ", lhs_named[i], " of ",
-          to_string(lhs.type), " against dimension ", rhs_named[i], " of ", to_string(rhs.type));
+    check(lhs.dim(lhs_named[i]) == rhs.dim(rhs_named[i]), "dot_general", "dimension ", lhs_named[i], " of ", lhs.type,
+          " against dimension ", rhs_named[i], " of ", rhs.type);
   }
   Type type{result, {}};
   for (int64_t b : d.lhs_batch) type.dims.push_back(lhs.dim(b));
   for (int64_t size : joined(without(lhs.dims(), lhs_named), without(rhs.dims(), rhs_named))) type.dims.push_back(size);
-  std::string text = cat("stablehlo.dot_general ", impl_->uses("dot_general", {lhs, rhs}), ", ");
-  if (!d.lhs_batch.empty()) text += cat("batching_dims = ", list(d.lhs_batch), " x ", list(d.rhs_batch), ", ");
-  text += cat("contracting_dims = ", list(d.lhs_contracting), " x ", list(d.rhs_contracting), ", precision = [",
-              precision, ", ", precision, "] : ", signature({lhs, rhs}, {type}));
-  return impl_->emit(text, type);
+  const auto batching = [&] {
+    return d.lhs_batch.empty() ? "" : cat("batching_dims = ", d.lhs_batch, " x ", d.rhs_batch, ", ");
+  };
+  return impl_->emit(type, "stablehlo.dot_general ", impl_->uses("dot_general", lhs, rhs), ", ", batching,
+                     "contracting_dims = ", d.lhs_contracting, " x ", d.rhs_contracting, ", precision = [", precision,
+                     ", ", precision, "] : ", arrow({&lhs.type, &rhs.type}, type));
 }
 
 Value Builder::convolution(const Value& lhs, const Value& rhs, const ConvolutionDimensions& d,
@@ -76,8 +77,7 @@ Value Builder::convolution(const Value& lhs, const Value& rhs, const Convolution
           labels("convolution", d.kernel_input_feature, 'i', d.kernel_output_feature, 'o', d.kernel_spatial), "->",
           labels("convolution", d.output_batch, 'b', d.output_feature, 'f', d.output_spatial));
   check(lhs.dim(d.input_feature) == rhs.dim(d.kernel_input_feature) * w.feature_groups, "convolution",
-        "input features of ", to_string(lhs.type), " against ", to_string(rhs.type), " in ", w.feature_groups,
-        " groups");
+        "input features of ", lhs.type, " against ", rhs.type, " in ", w.feature_groups, " groups");
   check(w.batch_groups > 0 && lhs.dim(d.input_batch) % w.batch_groups == 0 &&
             rhs.dim(d.kernel_output_feature) % (w.feature_groups * w.batch_groups) == 0,
         "convolution", "groups do not divide ", types({lhs, rhs}));
@@ -96,24 +96,21 @@ Value Builder::convolution(const Value& lhs, const Value& rhs, const Convolution
     if (!w.reversal.empty()) reversal += cat(i ? ", " : ", reverse = [", w.reversal[i] ? "true" : "false");
   }
   if (!reversal.empty()) reversal += "]";
-  std::string window =
-      spatial == 0 ? ""
-                   : cat("stride = ", list(w.strides), ", pad = [", padding, "], lhs_dilate = ", list(w.lhs_dilation),
-                         ", rhs_dilate = ", list(w.rhs_dilation), reversal);
-  return impl_->emit(
-      cat("stablehlo.convolution(", impl_->uses("convolution", {lhs, rhs}), ") dim_numbers = ", numbers, ", window = {",
-          window, "} {batch_group_count = ", w.batch_groups, " : i64, feature_group_count = ", w.feature_groups,
-          " : i64, precision_config = [#stablehlo<precision ", precision, ">, #stablehlo<precision ", precision,
-          ">]} : ", signature({lhs, rhs}, {type})),
-      type);
+  std::string window = spatial == 0
+                           ? ""
+                           : cat("stride = ", w.strides, ", pad = [", padding, "], lhs_dilate = ", w.lhs_dilation,
+                                 ", rhs_dilate = ", w.rhs_dilation, reversal);
+  return impl_->emit(type, "stablehlo.convolution(", impl_->uses("convolution", lhs, rhs), ") dim_numbers = ", numbers,
+                     ", window = {", window, "} {batch_group_count = ", w.batch_groups,
+                     " : i64, feature_group_count = ", w.feature_groups,
+                     " : i64, precision_config = [#stablehlo<precision ", precision, ">, #stablehlo<precision ",
+                     precision, ">]} : ", arrow({&lhs.type, &rhs.type}, type));
 }
 
 Value Builder::cholesky(const Value& x, bool lower) {
-  check(x.rank() >= 2 && x.dim(x.rank() - 1) == x.dim(x.rank() - 2), "cholesky", "needs a square matrix, has ",
-        to_string(x.type));
-  return impl_->emit(cat("stablehlo.cholesky ", impl_->use("cholesky", x), ", lower = ", lower ? "true" : "false",
-                         " : ", to_string(x.type)),
-                     x.type);
+  check(x.rank() >= 2 && x.dim(x.rank() - 1) == x.dim(x.rank() - 2), "cholesky", "needs a square matrix, has ", x.type);
+  return impl_->emit(x.type, "stablehlo.cholesky ", impl_->use("cholesky", x), ", lower = ", lower ? "true" : "false",
+                     " : ", x.type);
 }
 
 Value Builder::triangular_solve(const Value& a, const Value& b, bool left_side, bool lower, bool unit_diagonal,
@@ -121,23 +118,23 @@ Value Builder::triangular_solve(const Value& a, const Value& b, bool left_side, 
   const int64_t rank = a.rank();
   check(rank >= 2 && b.rank() == rank && a.element() == b.element() && a.dim(rank - 1) == a.dim(rank - 2) &&
             b.dim(left_side ? rank - 2 : rank - 1) == a.dim(rank - 1),
-        "triangular_solve", matrices(a.dims()), " and ", list(b.dims()));
+        "triangular_solve", matrices(a.dims()), " and ", b.dims());
   for (int64_t i = 0; i + 2 < rank; ++i) {
-    check(a.dim(i) == b.dim(i), "triangular_solve", matrices(a.dims()), " and ", list(b.dims()));
+    check(a.dim(i) == b.dim(i), "triangular_solve", matrices(a.dims()), " and ", b.dims());
   }
   auto flag = [](bool x) { return x ? "true" : "false"; };
-  return impl_->emit(cat("\"stablehlo.triangular_solve\"(", impl_->uses("triangular_solve", {a, b}), ") <{left_side = ",
-                         flag(left_side), ", lower = ", flag(lower), ", transpose_a = #stablehlo<transpose ",
-                         transpose_a, ">, unit_diagonal = ", flag(unit_diagonal), "}> : ", signature({a, b}, {b.type})),
-                     b.type);
+  return impl_->emit(b.type, "\"stablehlo.triangular_solve\"(", impl_->uses("triangular_solve", a, b),
+                     ") <{left_side = ", flag(left_side), ", lower = ", flag(lower),
+                     ", transpose_a = #stablehlo<transpose ", transpose_a, ">, unit_diagonal = ", flag(unit_diagonal),
+                     "}> : ", arrow({&a.type, &b.type}, b.type));
 }
 
 Value Builder::fft(const Value& x, std::string_view kind, const Dims& length) {
   const auto n = static_cast<int64_t>(length.size());
-  check(n >= 1 && n <= 3 && n <= x.rank(), "fft", "length ", list(length), " for ", to_string(x.type));
+  check(n >= 1 && n <= 3 && n <= x.rank(), "fft", "length ", length, " for ", x.type);
   const bool real_in = kind == "RFFT", real_out = kind == "IRFFT";
   check(real_in ? x.element() == ElementType::kF32 || x.element() == ElementType::kF64 : is_complex(x.element()), "fft",
-        kind, " does not take ", to_string(x.type));
+        kind, " does not take ", x.type);
   Type result = x.type;
   if (real_in) result.element = x.element() == ElementType::kF32 ? ElementType::kC64 : ElementType::kC128;
   if (real_out) result.element = real_element(x.element());
@@ -145,13 +142,11 @@ Value Builder::fft(const Value& x, std::string_view kind, const Dims& length) {
     int64_t wanted = length[static_cast<size_t>(i)];
     int64_t& size = result.dims[static_cast<size_t>(x.rank() - n + i)];
     const bool halved = i == n - 1;
-    check(size == (real_out && halved ? wanted / 2 + 1 : wanted), "fft", kind, " of length ", list(length), " for ",
-          to_string(x.type));
+    check(size == (real_out && halved ? wanted / 2 + 1 : wanted), "fft", kind, " of length ", length, " for ", x.type);
     size = real_in && halved ? wanted / 2 + 1 : wanted;
   }
-  return impl_->emit(cat("stablehlo.fft ", impl_->use("fft", x), ", type = ", kind, ", length = ", list(length), " : ",
-                         signature({x}, {result})),
-                     result);
+  return impl_->emit(result, "stablehlo.fft ", impl_->use("fft", x), ", type = ", kind, ", length = ", length, " : ",
+                     arrow({&x.type}, result));
 }
 
 }  // namespace tpjrt::hlo

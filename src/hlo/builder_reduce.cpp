@@ -19,8 +19,8 @@ std::vector<Type> scalars_of(std::string_view op, const Values& xs) {
 void check_initial(std::string_view op, const Values& initial, const std::vector<Type>& scalars) {
   check(initial.size() == scalars.size(), op, initial.size(), " initial values for ", scalars.size(), " operands");
   for (size_t i = 0; i < scalars.size(); ++i) {
-    check(initial[i].type == scalars[i], op, "initial value ", i, " of type ", to_string(initial[i].type),
-          ", expected ", to_string(scalars[i]));
+    check(initial[i].type == scalars[i], op, "initial value ", i, " of type ", initial[i].type, ", expected ",
+          scalars[i]);
   }
 }
 
@@ -63,9 +63,8 @@ Values Builder::reduce(const Values& xs, const Values& initial, const Dims& dime
   const Values operands = joined(xs, initial);
   std::string uses = impl_->uses("reduce", operands);
   std::string block = impl_->region("reduce", twice(scalars), body, scalars);
-  return impl_->emit(cat("\"stablehlo.reduce\"(", uses, ") <{dimensions = ", array(dimensions), "}> (", block,
-                         ") : ", signature(operands, results)),
-                     results);
+  return impl_->emit(results, "\"stablehlo.reduce\"(", uses, ") <{dimensions = ", array(dimensions), "}> (", block,
+                     ") : ", arrow(operands, results));
 }
 
 Value Builder::reduce(std::string_view op, const Value& x, const Value& initial, const Dims& dimensions) {
@@ -73,10 +72,9 @@ Value Builder::reduce(std::string_view op, const Value& x, const Value& initial,
   check_dimensions("reduce", "dimensions", dimensions, x.rank());
   if (dimensions.empty()) return x;
   Type result{x.element(), without(x.dims(), dimensions)};
-  return impl_->emit(cat("stablehlo.reduce(", impl_->use("reduce", x), " init: ", impl_->use("reduce", initial),
-                         ") applies stablehlo.", op, " across dimensions = ", list(dimensions), " : ",
-                         signature({x, initial}, {result})),
-                     result);
+  return impl_->emit(result, "stablehlo.reduce(", impl_->use("reduce", x), " init: ", impl_->use("reduce", initial),
+                     ") applies stablehlo.", op, " across dimensions = ", dimensions, " : ",
+                     arrow({&x.type, &initial.type}, result));
 }
 
 Values Builder::reduce_window(const Values& xs, const Values& initial, const Window& window, const Region& body) {
@@ -88,11 +86,11 @@ Values Builder::reduce_window(const Values& xs, const Values& initial, const Win
   const Values operands = joined(xs, initial);
   std::string uses = impl_->uses("reduce_window", operands);
   std::string block = impl_->region("reduce_window", twice(scalars), body, scalars);
-  return impl_->emit(cat("\"stablehlo.reduce_window\"(", uses, ") <{base_dilations = ", array(window.base_dilations),
-                         ", padding = ", pairs(window.padding), ", window_dilations = ", array(window.window_dilations),
-                         ", window_dimensions = ", array(window.dimensions), ", window_strides = ",
-                         array(window.strides), "}> (", block, ") : ", signature(operands, results)),
-                     results);
+  return impl_->emit(results, "\"stablehlo.reduce_window\"(", uses,
+                     ") <{base_dilations = ", array(window.base_dilations), ", padding = ", pairs(window.padding),
+                     ", window_dilations = ", array(window.window_dilations),
+                     ", window_dimensions = ", array(window.dimensions), ", window_strides = ", array(window.strides),
+                     "}> (", block, ") : ", arrow(operands, results));
 }
 
 Value Builder::select_and_scatter(const Value& operand, const Value& source, const Value& initial, const Window& window,
@@ -106,18 +104,15 @@ Value Builder::select_and_scatter(const Value& operand, const Value& source, con
     check(dilations.empty() || dilations == plain.base_dilations, "select_and_scatter", "has no dilations");
   }
   const Type expected{operand.element(), window_result("select_and_scatter", operand.dims(), plain)};
-  check(source.type == expected, "select_and_scatter", "source of type ", to_string(source.type), ", expected ",
-        to_string(expected));
+  check(source.type == expected, "select_and_scatter", "source of type ", source.type, ", expected ", expected);
   const Values operands{operand, source, initial};
   std::string uses = impl_->uses("select_and_scatter", operands);
   std::string first =
       impl_->region("select_and_scatter", {scalar, scalar}, select, std::vector<Type>{{ElementType::kPred, {}}});
   std::string second = impl_->region("select_and_scatter", {scalar, scalar}, scatter, std::vector<Type>{scalar});
-  return impl_->emit(
-      cat("\"stablehlo.select_and_scatter\"(", uses, ") <{padding = ", pairs(window.padding),
-          ", window_dimensions = ", array(window.dimensions), ", window_strides = ", array(window.strides), "}> (",
-          first, ", ", second, ") : ", signature(operands, {operand.type})),
-      operand.type);
+  return impl_->emit(operand.type, "\"stablehlo.select_and_scatter\"(", uses, ") <{padding = ", pairs(window.padding),
+                     ", window_dimensions = ", array(window.dimensions), ", window_strides = ", array(window.strides),
+                     "}> (", first, ", ", second, ") : ", arrow(operands, operand.type));
 }
 
 Values Builder::sort(const Values& xs, int64_t dimension, bool is_stable, const Region& comparator) {
@@ -127,19 +122,17 @@ Values Builder::sort(const Values& xs, int64_t dimension, bool is_stable, const 
   check_dimensions("sort", "dimension", {dimension}, xs[0].rank());
   std::string uses = impl_->uses("sort", xs);
   std::string block = impl_->region("sort", arguments, comparator, std::vector<Type>{{ElementType::kPred, {}}});
-  return impl_->emit(cat("\"stablehlo.sort\"(", uses, ") <{dimension = ", dimension, " : i64, is_stable = ",
-                         is_stable ? "true" : "false", "}> (", block, ") : ", signature(xs, results)),
-                     results);
+  return impl_->emit(results, "\"stablehlo.sort\"(", uses, ") <{dimension = ", dimension,
+                     " : i64, is_stable = ", is_stable ? "true" : "false", "}> (", block, ") : ", arrow(xs, results));
 }
 
 std::pair<Value, Value> Builder::top_k(const Value& x, int64_t k) {
-  check(x.rank() > 0 && k >= 0 && k <= x.dims().back(), "chlo.top_k", "k = ", k, " for ", to_string(x.type));
+  check(x.rank() > 0 && k >= 0 && k <= x.dims().back(), "chlo.top_k", "k = ", k, " for ", x.type);
   Type values = x.type;
   values.dims.back() = k;
   Type indices{ElementType::kS32, values.dims};
-  Values results = impl_->emit(cat("chlo.top_k(", impl_->use("chlo.top_k", x), ", k = ", k, ") : ", to_string(x.type),
-                                   " -> (", to_string(values), ", ", to_string(indices), ")"),
-                               {values, indices});
+  Values results = impl_->emit({values, indices}, "chlo.top_k(", impl_->use("chlo.top_k", x), ", k = ", k,
+                               ") : ", x.type, " -> (", values, ", ", indices, ")");
   return {results[0], results[1]};
 }
 

@@ -10,21 +10,19 @@ Value Builder::reshape(const Value& x, const Dims& dims) {
   Type result{x.element(), dims};
   check(
       std::all_of(dims.begin(), dims.end(), [](int64_t d) { return d >= 0; }) && result.elements() == x.type.elements(),
-      "reshape", to_string(x.type), " to ", list(dims));
-  return impl_->emit_moved(cat("stablehlo.reshape ", impl_->use("reshape", x), " : ", signature({x}, {result})), result,
-                           x);
+      "reshape", x.type, " to ", dims);
+  return impl_->emit_moved(result, x, "stablehlo.reshape ", impl_->use("reshape", x), " : ", arrow({&x.type}, result));
 }
 
 Value Builder::transpose(const Value& x, const Dims& permutation) {
-  check(static_cast<int64_t>(permutation.size()) == x.rank(), "transpose", "permutation ", list(permutation), " for ",
-        to_string(x.type));
+  check(static_cast<int64_t>(permutation.size()) == x.rank(), "transpose", "permutation ", permutation, " for ",
+        x.type);
   check_dimensions("transpose", "permutation", permutation, x.rank());
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   Type result{x.element(), {}};
   for (int64_t p : permutation) result.dims.push_back(x.dim(p));
-  Value transposed = impl_->emit_moved(cat("stablehlo.transpose ", impl_->use("transpose", x),
-                                           ", dims = ", list(permutation), " : ", signature({x}, {result})),
-                                       result, x);
+  Value transposed = impl_->emit_moved(result, x, "stablehlo.transpose ", impl_->use("transpose", x),
+                                       ", dims = ", permutation, " : ", arrow({&x.type}, result));
   impl_->transposes.emplace(transposed.id, Moved{x, permutation});
   return transposed;
 }
@@ -42,50 +40,48 @@ const Builder::Moved* Builder::moved_from(const Value& x) const {
 Value Builder::broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions) {
   const auto rank = static_cast<int64_t>(dims.size());
   check(static_cast<int64_t>(broadcast_dimensions.size()) == x.rank(), "broadcast_in_dim", "dimensions ",
-        list(broadcast_dimensions), " for ", to_string(x.type));
+        broadcast_dimensions, " for ", x.type);
   check_dimensions("broadcast_in_dim", "dimensions", broadcast_dimensions, rank);
   for (int64_t i = 0; i < x.rank(); ++i) {
     int64_t target = dims[static_cast<size_t>(broadcast_dimensions[static_cast<size_t>(i)])];
-    check(x.dim(i) == 1 || x.dim(i) == target, "broadcast_in_dim", "dimension ", i, " of ", to_string(x.type),
-          " does not broadcast to ", list(dims), " through ", list(broadcast_dimensions));
+    check(x.dim(i) == 1 || x.dim(i) == target, "broadcast_in_dim", "dimension ", i, " of ", x.type,
+          " does not broadcast to ", dims, " through ", broadcast_dimensions);
   }
   Type result{x.element(), dims};
   if (x.type == result && std::is_sorted(broadcast_dimensions.begin(), broadcast_dimensions.end())) return x;
-  return impl_->emit_moved(cat("stablehlo.broadcast_in_dim ", impl_->use("broadcast_in_dim", x),
-                               ", dims = ", list(broadcast_dimensions), " : ", signature({x}, {result})),
-                           result, x);
+  return impl_->emit_moved(result, x, "stablehlo.broadcast_in_dim ", impl_->use("broadcast_in_dim", x),
+                           ", dims = ", broadcast_dimensions, " : ", arrow({&x.type}, result));
 }
 
 Value Builder::slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides) {
   const auto rank = static_cast<size_t>(x.rank());
-  check(start.size() == rank && limit.size() == rank && strides.size() == rank, "slice", "start ", list(start),
-        ", limit ", list(limit), ", strides ", list(strides), " for ", to_string(x.type));
+  check(start.size() == rank && limit.size() == rank && strides.size() == rank, "slice", "start ", start, ", limit ",
+        limit, ", strides ", strides, " for ", x.type);
   Type result{x.element(), {}};
   std::string ranges;
   for (size_t i = 0; i < rank; ++i) {
     check(0 <= start[i] && start[i] <= limit[i] && limit[i] <= x.dims()[i] && strides[i] > 0, "slice", start[i], ":",
-          limit[i], ":", strides[i], " in dimension ", i, " of ", to_string(x.type));
+          limit[i], ":", strides[i], " in dimension ", i, " of ", x.type);
     result.dims.push_back((limit[i] - start[i] + strides[i] - 1) / strides[i]);
     ranges += cat(i ? ", " : "", start[i], ":", limit[i]);
     if (strides[i] != 1) ranges += cat(":", strides[i]);
   }
   if (result == x.type) return x;
-  return impl_->emit_moved(
-      cat("stablehlo.slice ", impl_->use("slice", x), " [", ranges, "] : ", signature({x}, {result})), result, x);
+  return impl_->emit_moved(result, x, "stablehlo.slice ", impl_->use("slice", x), " [", ranges,
+                           "] : ", arrow({&x.type}, result));
 }
 
 Value Builder::pad(const Value& x, const Value& value, const Dims& low, const Dims& high, const Dims& interior) {
   const auto rank = static_cast<size_t>(x.rank());
-  check(value.type == Type{x.element(), {}}, "pad", "value of type ", to_string(value.type), " for ",
-        to_string(x.type));
-  check(low.size() == rank && high.size() == rank && interior.size() == rank, "pad", "low ", list(low), ", high ",
-        list(high), ", interior ", list(interior), " for ", to_string(x.type));
+  check(value.type == Type{x.element(), {}}, "pad", "value of type ", value.type, " for ", x.type);
+  check(low.size() == rank && high.size() == rank && interior.size() == rank, "pad", "low ", low, ", high ", high,
+        ", interior ", interior, " for ", x.type);
   Type result{x.element(), {}};
   for (size_t i = 0; i < rank; ++i) {
     int64_t inner = x.dims()[i] + std::max<int64_t>(x.dims()[i] - 1, 0) * interior[i];
     result.dims.push_back(low[i] + inner + high[i]);
-    check(interior[i] >= 0 && result.dims[i] >= 0, "pad", "dimension ", i, " of ", to_string(x.type), " by ", low[i],
-          ", ", high[i], ", interior ", interior[i]);
+    check(interior[i] >= 0 && result.dims[i] >= 0, "pad", "dimension ", i, " of ", x.type, " by ", low[i], ", ",
+          high[i], ", interior ", interior[i]);
   }
   if (result == x.type && std::all_of(low.begin(), low.end(), [](int64_t d) { return d == 0; })) return x;
   // Negative widths cut off. XLA:CPU's older emitters know no such pad, which its simplifier would have taken apart.
@@ -103,17 +99,14 @@ Value Builder::pad(const Value& x, const Value& value, const Dims& low, const Di
     }
     return slice(padded, start, limit, Dims(rank, 1));
   }
-  return impl_->emit(cat("stablehlo.pad ", impl_->uses("pad", {x, value}), ", low = ", list(low), ", high = ",
-                         list(high), ", interior = ", list(interior), " : ", signature({x, value}, {result})),
-                     result);
+  return impl_->emit(result, "stablehlo.pad ", impl_->uses("pad", x, value), ", low = ", low, ", high = ", high,
+                     ", interior = ", interior, " : ", arrow({&x.type, &value.type}, result));
 }
 
 Value Builder::reverse(const Value& x, const Dims& dimensions) {
   check_dimensions("reverse", "dimensions", dimensions, x.rank());
   if (dimensions.empty()) return x;
-  return impl_->emit(
-      cat("stablehlo.reverse ", impl_->use("reverse", x), ", dims = ", list(dimensions), " : ", to_string(x.type)),
-      x.type);
+  return impl_->emit(x.type, "stablehlo.reverse ", impl_->use("reverse", x), ", dims = ", dimensions, " : ", x.type);
 }
 
 Value Builder::concatenate(const Values& xs, int64_t dimension) {
@@ -126,51 +119,47 @@ Value Builder::concatenate(const Values& xs, int64_t dimension) {
     Type rest = xs[i].type;
     const bool same_rank = rest.rank() == result.rank();
     if (same_rank) rest.dims[axis] = result.dims[axis];
-    check(same_rank && rest == result, "concatenate", "operand ", i, " of type ", to_string(xs[i].type),
-          " does not fit ", to_string(xs[0].type), " along ", dimension);
+    check(same_rank && rest == result, "concatenate", "operand ", i, " of type ", xs[i].type, " does not fit ",
+          xs[0].type, " along ", dimension);
     result.dims[axis] += xs[i].dims()[axis];
   }
   if (xs.size() == 1) return xs[0];
-  return impl_->emit(cat("stablehlo.concatenate ", impl_->uses("concatenate", xs), ", dim = ", dimension, " : ",
-                         signature(xs, {result})),
-                     result);
+  return impl_->emit(result, "stablehlo.concatenate ", impl_->uses("concatenate", xs), ", dim = ", dimension, " : ",
+                     arrow(xs, result));
 }
 
 static void check_starts(std::string_view op, const Value& x, const Values& starts) {
-  check(static_cast<int64_t>(starts.size()) == x.rank(), op, starts.size(), " start indices for ", to_string(x.type));
+  check(static_cast<int64_t>(starts.size()) == x.rank(), op, starts.size(), " start indices for ", x.type);
   for (const Value& start : starts) {
     check(start.rank() == 0 && is_integer(start.element()) && start.type == starts[0].type, op, "start index of type ",
-          to_string(start.type));
+          start.type);
   }
 }
 
 Value Builder::dynamic_slice(const Value& x, const Values& starts, const Dims& sizes) {
   check_starts("dynamic_slice", x, starts);
-  check(static_cast<int64_t>(sizes.size()) == x.rank(), "dynamic_slice", "sizes ", list(sizes), " for ",
-        to_string(x.type));
+  check(static_cast<int64_t>(sizes.size()) == x.rank(), "dynamic_slice", "sizes ", sizes, " for ", x.type);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    check(sizes[i] >= 0 && sizes[i] <= x.dims()[i], "dynamic_slice", "sizes ", list(sizes), " for ", to_string(x.type));
+    check(sizes[i] >= 0 && sizes[i] <= x.dims()[i], "dynamic_slice", "sizes ", sizes, " for ", x.type);
   }
   if (starts.empty()) return x;
   Type result{x.element(), sizes};
   Values operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return impl_->emit(cat("stablehlo.dynamic_slice ", impl_->uses("dynamic_slice", operands), ", sizes = ", list(sizes),
-                         " : ", signature(operands, {result})),
-                     result);
+  return impl_->emit(result, "stablehlo.dynamic_slice ", impl_->uses("dynamic_slice", operands), ", sizes = ", sizes,
+                     " : ", arrow(operands, result));
 }
 
 Value Builder::dynamic_update_slice(const Value& x, const Value& update, const Values& starts) {
   check_starts("dynamic_update_slice", x, starts);
   bool fits = update.element() == x.element() && update.rank() == x.rank();
   for (int64_t i = 0; fits && i < x.rank(); ++i) fits = update.dim(i) <= x.dim(i);
-  check(fits, "dynamic_update_slice", "update of type ", to_string(update.type), " for ", to_string(x.type));
+  check(fits, "dynamic_update_slice", "update of type ", update.type, " for ", x.type);
   if (starts.empty()) return update;
   Values operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return impl_->emit(cat("stablehlo.dynamic_update_slice ", impl_->uses("dynamic_update_slice", operands), " : ",
-                         signature(operands, {x.type})),
-                     x.type);
+  return impl_->emit(x.type, "stablehlo.dynamic_update_slice ", impl_->uses("dynamic_update_slice", operands), " : ",
+                     arrow(operands, x.type));
 }
 
 }  // namespace tpjrt::hlo

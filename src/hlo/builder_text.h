@@ -1,9 +1,10 @@
 // The text that a Builder is writing, and the pieces of StableHLO syntax that its ops share. Private to src/hlo.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <concepts>
-#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <set>
@@ -14,31 +15,62 @@
 
 namespace tpjrt::hlo {
 
-// A string, or a number in decimals. Refers to the string.
-class Part {
- public:
-  Part(std::string_view text) : text_(text) {}
-  Part(const std::string& text) : text_(text) {}
-  Part(const char* text) : text_(text) {}
-  template <class Number>
-    requires std::integral<Number> || std::floating_point<Number>
-  Part(Number number) : text_(digits_, std::to_chars(digits_, std::end(digits_), number).ptr) {}
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
+std::string array(const Dims& dims);                                    // "array<i64: 0, 1>"
+std::string array(const std::vector<bool>& xs);                         // "array<i1: true, false>"
+std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense<[[0, 1]]> : tensor<1x2xi64>
+std::vector<Type> types_of(const Values& values);
+std::string types(const Values& values);  // "tensor<f32>, tensor<i1>"
+std::string types(const std::vector<Type>& types);
+std::string quoted(std::string_view text);                  // an MLIR string literal
+std::string float_text(double exact, ElementType element);  // that reads back as the same
 
-  std::string_view text() const { return text_; }
-
- private:
-  char digits_[32];
-  std::string_view text_;
+// From which types an op makes which. Refers to them.
+struct Arrow {
+  std::array<const Type*, 3> few{};  // the operands' types, or
+  const Values* operands = nullptr;
+  const Type* result = nullptr;  // or
+  const std::vector<Type>* results = nullptr;
 };
+template <size_t N>
+Arrow arrow(const Type* const (&operands)[N], const Type& result) {
+  Arrow made{{}, nullptr, &result, nullptr};
+  std::copy(operands, operands + N, made.few.begin());
+  return made;
+}
+template <size_t N>
+Arrow arrow(const Type* const (&operands)[N], const std::vector<Type>& results) {
+  Arrow made{{}, nullptr, nullptr, &results};
+  std::copy(operands, operands + N, made.few.begin());
+  return made;
+}
+inline Arrow arrow(const Values& operands, const Type& result) { return {{}, &operands, &result, nullptr}; }
+inline Arrow arrow(const Values& operands, const std::vector<Type>& results) {
+  return {{}, &operands, nullptr, &results};
+}
 
-std::string joined(std::initializer_list<Part> parts);
+// Parts of a text: what is written only where there is a text is given as it is, or as what makes it.
+inline void append(std::string& text, std::string_view part) { text += part; }
+void append(std::string& text, const Type& type);    // "tensor<4x4xf32>"
+void append(std::string& text, const Dims& dims);    // "[0, 1]"
+void append(std::string& text, const Arrow& arrow);  // "(tensor<f32>, …) -> tensor<f32>", more results in brackets
+template <class Number>
+  requires std::integral<Number> || std::floating_point<Number>
+void append(std::string& text, Number number) {
+  char digits[32];
+  text.append(digits, std::to_chars(digits, std::end(digits), number).ptr);
+}
+template <class F>
+  requires std::invocable<const F&>
+void append(std::string& text, const F& part) {
+  text += part();
+}
 
-// The arguments, one after the other.
+// The parts, one after the other.
 template <class... Ts>
 std::string cat(const Ts&... parts) {
-  return joined({Part(parts)...});
+  std::string text;
+  (append(text, parts), ...);
+  return text;
 }
 
 // Throws Error("[stablehlo.add] what").
@@ -49,17 +81,6 @@ template <class... Ts>
 void check(bool condition, std::string_view op, const Ts&... parts) {
   if (!condition) fail(op, cat(parts...));
 }
-
-std::string list(const Dims& dims);                                     // "[0, 1]"
-std::string array(const Dims& dims);                                    // "array<i64: 0, 1>"
-std::string array(const std::vector<bool>& xs);                         // "array<i1: true, false>"
-std::string pairs(const std::vector<std::pair<int64_t, int64_t>>& xs);  // dense<[[0, 1]]> : tensor<1x2xi64>
-std::vector<Type> types_of(const Values& values);
-std::string types(const Values& values);  // "tensor<f32>, tensor<i1>"
-std::string types(const std::vector<Type>& types);
-std::string signature(const Values& operands, const std::vector<Type>& results);  // "(…) -> …"
-std::string quoted(std::string_view text);                                        // an MLIR string literal
-std::string float_text(double exact, ElementType element);                        // that reads back as the same
 
 // Throws unless every entry is in [0, rank) and none comes twice.
 void check_dimensions(std::string_view op, std::string_view what, const Dims& dims, int64_t rank);
@@ -83,6 +104,7 @@ struct Builder::Impl {
   std::map<int32_t, double> numbers;
   mutable bool of_numbers_only = true;  // of the operands used since the last op
   mutable int64_t operands_used = 0;
+  bool writes = true;    // else nothing is written, names are empty, and ops are checked as ever
   std::string text;      // of the block being written
   std::string location;  // " loc(…)" or ""
   int64_t indent = 2;    // levels
@@ -97,17 +119,38 @@ struct Builder::Impl {
   // The operand's SSA name. Fails when the value is not of this builder.
   const std::string& use(std::string_view op, const Value& value) const;
   std::string uses(std::string_view op, const Values& values) const;  // "%0, %1"
+  template <class... Others>
+  std::string uses(std::string_view op, const Value& first, const Others&... others) const {
+    std::string text = use(op, first);
+    ((text += ", ", text += use(op, others)), ...);
+    return text;
+  }
 
-  // Writes `%n = ` + body + location, and names the results.
-  Values emit(const std::string& body, const std::vector<Type>& results);
-  Value emit(const std::string& body, const Type& result) { return emit(body, std::vector<Type>{result})[0]; }
+  // Writes `%n = ` + the parts + location, and names the results: last, as parts may be names.
+  template <class... Parts>
+  Values emit(const std::vector<Type>& results, const Parts&... parts) {
+    begin(results.size());
+    if (writes) (append(text, parts), ...);
+    return end(results);
+  }
+  template <class... Parts>
+  Value emit(const Type& result, const Parts&... parts) {
+    begin(1);
+    if (writes) (append(text, parts), ...);
+    return end(result);
+  }
   // The same for an op that moves or repeats the elements of x.
-  Value emit_moved(const std::string& body, const Type& result, const Value& x) {
+  template <class... Parts>
+  Value emit_moved(const Type& result, const Value& x, const Parts&... parts) {
     const auto number = numbers.find(x.id);
-    Value moved = emit(body, result);
+    Value moved = emit(result, parts...);
     if (number != numbers.end()) numbers[moved.id] = number->second;
     return moved;
   }
+  void begin(size_t results);
+  Values end(const std::vector<Type>& results);
+  Value end(const Type& result);
+  void end();
   // x, unless it is a number that may be 0 (either 0, or -0.0 alone): then the same behind a barrier.
   Value opaque_zero(const Value& x, bool only_negative);
 

@@ -6,14 +6,21 @@
 namespace tpjrt::hlo::test {
 namespace {
 
+// The same where no text is written.
 std::string error(const std::function<void(Builder&)>& build) {
-  Builder b;
-  try {
-    build(b);
-  } catch (const Error& e) {
-    return e.what();
+  std::string errors[2];
+  for (const bool writes : {true, false}) {
+    Builder b;
+    if (!writes) b.without_text();
+    try {
+      build(b);
+      errors[writes] = "no error";
+    } catch (const Error& e) {
+      errors[writes] = e.what();
+    }
   }
-  return "no error";
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[1];
 }
 
 TEST(Error, Elementwise) {

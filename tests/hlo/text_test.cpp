@@ -43,6 +43,18 @@ TEST(Text, WholeModule) {
 )");
 }
 
+TEST(Text, NoneWhereItIsOnlyAsked) {
+  for (const Module& module : modules()) {
+    Builder asked(module.op), written(module.op);
+    asked.without_text();
+    const Values values = module.build(asked), expected = module.build(written);
+    ASSERT_EQ(values.size(), expected.size()) << module.op;
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i].type, expected[i].type) << module.op;
+    EXPECT_EQ(asked.size(), written.size()) << module.op;
+    EXPECT_EQ(asked.finish(values), "") << module.op;
+  }
+}
+
 TEST(Text, WithoutLocations) {
   const auto module = [](const std::string& file, bool located) {
     Builder b(" loc(\"x\":1:0)\n");

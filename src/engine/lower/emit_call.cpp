@@ -278,6 +278,7 @@ std::string emit_alone(const Signature& signature, c10::ArrayRef<Number> numbers
 
 bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers) try {
   Emit e("checks", ops::Target::kCuda);
+  e.without_text();
   (void)emit_alone(e, signature, numbers);
   return !e.requirements().empty();
 } catch (const ops::Unsupported&) {
@@ -288,7 +289,9 @@ bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers)
 
 bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Target target, std::string& reason) {
   try {
-    (void)emit_alone(signature, numbers, target);
+    Emit e("asked", target);
+    e.without_text();
+    (void)e.finish(emit_alone(e, signature, numbers));
     return true;
   } catch (const ops::Unsupported& error) {
     reason = error.what();

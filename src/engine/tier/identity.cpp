@@ -1,7 +1,10 @@
 // Writing a tape without addresses.
 #include "engine/tier/identity.h"
 
+#include <charconv>
+#include <iterator>
 #include <sstream>
+#include <string>
 #include <unordered_map>
 
 namespace tpjrt::engine {
@@ -11,42 +14,75 @@ using graph::Parameter;
 using graph::Signature;
 using graph::TapeGraph;
 
-void write(std::ostream& out, const Signature& s) {
-  out << s.name << '@' << int{s.device} << '(';
-  for (const Parameter& parameter : s.parameters) {
-    out << parameter.name << ':' << static_cast<int>(parameter.kind) << '=';
-    if (parameter.kind == Parameter::Kind::kConstant) out << parameter.constant;
-    for (const Parameter::Entry& entry : parameter.entries) {
-      out << static_cast<int>(entry.source) << '.' << entry.index << (entry.wrapped_number ? "w" : "") << ' ';
-    }
-    out << parameter.first << '+' << parameter.count << ';';
+void add(std::string& text, uint64_t number, char end) {
+  char digits[20];
+  text.append(digits, std::to_chars(digits, std::end(digits), number).ptr);
+  text += end;
+}
+
+// A new graph has new calls, each with many of these: a stream would take most of the time.
+void add(std::string& text, const c10::IValue& constant) {
+  if (constant.isNone()) {
+    text += "None";
+  } else if (constant.isInt()) {
+    text += std::to_string(constant.toInt());
+  } else if (constant.isBool()) {
+    text += constant.toBool() ? "True" : "False";
+  } else {
+    std::ostringstream out;
+    out << constant;
+    text += out.str();
   }
-  for (const graph::TypePtr type : s.operands) out << graph::to_string(*type) << ' ';
-  out << "->";
-  for (const graph::TypePtr type : s.results) out << (type ? graph::to_string(*type) : "none") << ' ';
-  out << ')' << (s.composites ? "c" : "") << '\n';
+}
+
+void add(std::string& text, const Signature& s) {
+  text += s.name;
+  text += '@';
+  text += std::to_string(int{s.device});
+  text += '(';
+  for (const Parameter& parameter : s.parameters) {
+    text += parameter.name;
+    text += ':';
+    add(text, static_cast<uint64_t>(parameter.kind), '=');
+    if (parameter.kind == Parameter::Kind::kConstant) add(text, parameter.constant);
+    for (const Parameter::Entry& entry : parameter.entries) {
+      add(text, static_cast<uint64_t>(entry.source), '.');
+      add(text, entry.index, entry.wrapped_number ? 'w' : ' ');
+    }
+    add(text, parameter.first, '+');
+    add(text, parameter.count, ';');
+  }
+  for (const graph::TypePtr type : s.operands) text += graph::to_string(*type) + ' ';
+  text += "->";
+  for (const graph::TypePtr type : s.results) text += (type ? graph::to_string(*type) : "none") + ' ';
+  text += s.composites ? ")c\n" : ")\n";
 }
 
 }  // namespace
 
 std::string identity(const graph::Walk& walk) {
   const TapeGraph tape = graph::read_tape(walk.tape);
-  std::ostringstream out;
+  std::string text;
   const auto source = [&](const TapeGraph::Source& value) {
-    out << (value.leaf ? 'l' : 'n') << value.number << '.' << value.index << ' ';
+    text += value.leaf ? 'l' : 'n';
+    add(text, value.number, '.');
+    add(text, value.index, ' ');
   };
-  for (const graph::TypePtr type : tape.leaves) out << graph::to_string(*type) << ' ';
+  for (const graph::TypePtr type : tape.leaves) text += graph::to_string(*type) + ' ';
   std::unordered_map<const Signature*, size_t> numbers;
   for (const TapeGraph::Call& call : tape.calls) {
     const auto [at, is_new] = numbers.try_emplace(call.signature, numbers.size());
-    if (is_new) write(out, *call.signature);
-    out << at->second << ' ';
+    if (is_new) add(text, *call.signature);
+    add(text, at->second, ' ');
     for (const TapeGraph::Source& operand : call.operands) source(operand);
-    out << '\n';
+    text += '\n';
   }
   for (const TapeGraph::Source& result : tape.results) source(result);
-  for (const graph::Walk::Alias& alias : walk.aliases) out << alias.leaf << '>' << alias.result << ' ';
-  return out.str();
+  for (const graph::Walk::Alias& alias : walk.aliases) {
+    add(text, alias.leaf, '>');
+    add(text, alias.result, ' ');
+  }
+  return text;
 }
 
 }  // namespace tpjrt::engine
