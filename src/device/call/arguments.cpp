@@ -37,24 +37,6 @@ enum Tag : uint64_t {
 // has 48 bits.
 constexpr int kDtypeBits = 8, kPrecisionBits = 4;
 
-// See PyTorch's "TensorFloat-32" note: torch.set_float32_matmul_precision, torch.backends.cuda.matmul and
-// torch.backends.cudnn. They are looked up here, as C++ may set them, too.
-graph::Precisions asked_precisions(graph::PrecisionSettings settings) {
-  using enum graph::Precision;
-  const auto asked = [](at::Float32Backend backend, at::Float32Op op) {
-    return at::globalContext().float32Precision(backend, op);
-  };
-  graph::Precisions precisions;
-  if (asked(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32) {
-    const bool is_medium = asked(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL) == at::Float32Precision::BF16;
-    precisions.products = is_medium ? kDefault : kHigh;
-  }
-  const bool is_cuda = settings == graph::PrecisionSettings::kCuda;
-  const bool has_tf32 = is_cuda && asked(at::Float32Backend::CUDA, at::Float32Op::CONV) == at::Float32Precision::TF32;
-  precisions.convolutions = is_cuda ? (has_tf32 ? kHigh : kHighest) : precisions.products;
-  return precisions;
-}
-
 uint64_t negative(const Number& number) {
   return number.kind == Number::Kind::kInt && number.as_int() < 0 ? uint64_t{1} << 40 : 0;
 }
@@ -116,6 +98,24 @@ void resolve(const Operator& op, const OperatorArgument& argument, c10::IValue& 
 }
 
 }  // namespace
+
+// See PyTorch's "TensorFloat-32" note: torch.set_float32_matmul_precision, torch.backends.cuda.matmul and
+// torch.backends.cudnn. They are looked up here, as C++ may set them, too.
+graph::Precisions asked_precisions(graph::PrecisionSettings settings) {
+  using enum graph::Precision;
+  const auto asked = [](at::Float32Backend backend, at::Float32Op op) {
+    return at::globalContext().float32Precision(backend, op);
+  };
+  graph::Precisions precisions;
+  if (asked(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32) {
+    const bool is_medium = asked(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL) == at::Float32Precision::BF16;
+    precisions.products = is_medium ? kDefault : kHigh;
+  }
+  const bool is_cuda = settings == graph::PrecisionSettings::kCuda;
+  const bool has_tf32 = is_cuda && asked(at::Float32Backend::CUDA, at::Float32Op::CONV) == at::Float32Precision::TF32;
+  precisions.convolutions = is_cuda ? (has_tf32 ? kHigh : kHighest) : precisions.products;
+  return precisions;
+}
 
 uint64_t Arguments::hash() const {
   uint64_t h = key.size();

@@ -36,6 +36,9 @@ struct Arguments {
   void add_numbers_to_key();
 };
 
+// What PyTorch is asked for now.
+graph::Precisions asked_precisions(graph::PrecisionSettings settings);
+
 // Writes arguments down, in the order of the schema, from C++ or from a stack: the same call gives the same words.
 // Throws for tensors of two devices and for other layouts.
 class Flattener {

@@ -122,9 +122,9 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       launch_.clear();
       bind(call);
+      if (cuda_) launch_.add_lender(cuda::current_stream(*cuda_));  // of its results
       launch(session_, *program_, launch_, waits_ ? Until::kReady : Until::kStarted,
              mutated_.empty() ? "" : "What it updates in place may have lost its values.");
-      if (cuda_ && !launch_.results.empty()) cuda::current_stream_waits(*launch_.results.front(), *cuda_);
       const int64_t spent = logged ? c10::getTime(true) - start : 0;
       update(call);
       returned_->give(call, results);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "device/call/arguments.h"
 #include "device/call/meta.h"
 #include "device/services/counters.h"
 #include "device/services/modes.h"
@@ -18,6 +19,7 @@
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/run/plain.h"
+#include "engine/session/out_of_memory.h"
 #include "engine/tier/identity.h"
 #include "graph/tape/parts.h"
 #include "graph/world/collective.h"
@@ -33,12 +35,27 @@ bool LazyEngine::needs_other_processes(const graph::Walk& walk) {
          });
 }
 
+namespace {
+
+// Kernels multiply as PyTorch's settings say when they run, programs as they said when a call was recorded.
+bool asked_for_another_precision(const graph::Walk& walk) {
+  const graph::Precisions now = device::asked_precisions(graph::PrecisionSettings::kCuda);
+  return std::ranges::any_of(walk.nodes, [&](const Node* node) {
+    const graph::Signature& s = *node->signature;
+    const bool is_other = s.precisions.products != now.products || s.precisions.convolutions != now.convolutions;
+    return is_other && s.op && !s.operands.empty() && !s.op->hasTag(at::Tag::pointwise);
+  });
+}
+
+}  // namespace
+
 std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
   if (compile_policy() == CompilePolicy::kEvery || device::eager() || graph::in_world()) return std::nullopt;
   if (needs_other_processes(walk)) return std::nullopt;
   const CallsBy by = calls_by();
   if (is_bookkeeping(walk)) return by;
   if (at::globalContext().deterministicAlgorithms()) return std::nullopt;
+  if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return std::nullopt;
   const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
   if (!is_compiled_first && !are_programs(by)) return by;
   const bool grows = !is_part && forms_.grows(walk, is_compiled_first ? 2 : 1);
@@ -92,9 +109,14 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
   return {program, nullptr, {}};
 }
 
-uint64_t LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
+std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
+  if (!are_programs(calls_by())) {
+    const Interpreted done = interpret(walk, *chosen.calls, sync.launch.run);
+    if (done.lacks_memory) return std::nullopt;
+    ++session_.metrics.graphs_run_by_calls;
+    return done.copied;
+  }
   ++session_.metrics.graphs_run_by_calls;
-  if (!are_programs(calls_by())) return interpret(walk, *chosen.calls, sync.launch.run).copied;
   // What the host does in a row is done at once, so that values between these calls are not copied.
   graph::PartOfNode part(walk.nodes.size());
   std::vector<bool> on_host;  // by part
@@ -112,7 +134,7 @@ uint64_t LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sy
     }
     if (calls.empty()) continue;
     if (on_host[i]) {
-      const OnHost done = interpret(calls, CallsPlan(calls, c10::kCPU), sync.launch.run);
+      const Interpreted done = interpret(calls, CallsPlan(calls, c10::kCPU), sync.launch.run);
       session_.metrics.calls_on_host += calls.nodes.size() - done.alone;
       copied += done.copied;
     } else {
@@ -178,28 +200,25 @@ std::vector<at::Tensor> at_results(const Node& node, const std::vector<graph::No
 
 }  // namespace
 
-LazyEngine::OnHost LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const Plain plain;
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
-  OnHost done;
-  if (plan.device.is_cuda()) {
-    interpret_on_cuda(walk, plan, run);
-  } else {
-    done = interpret_on_host(walk, plan, run);
-  }
+  const Interpreted done =
+      plan.device.is_cuda() ? interpret_on_cuda(walk, plan, run) : interpret_on_host(walk, plan, run);
+  if (done.lacks_memory) return done;
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
   session_.metrics.execute_ns += now_ns() - start;
   return done;
 }
 
-LazyEngine::OnHost LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   const auto device = walk.nodes.back()->signature->device;
   const bool is_host_memory = session_.client().is_host_memory();
   Taken taken;
-  OnHost done;
+  Interpreted done;
   const Interpreting with{[&](const graph::NodePtr& leaf) {
                             if (!is_host_memory) done.copied += leaf->leaf_type->nbytes();
                             return kept_tensor(*leaf);
@@ -238,35 +257,45 @@ LazyEngine::OnHost LazyEngine::interpret_on_host(const graph::Walk& walk, const 
   return done;
 }
 
-void LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
   const auto device = walk.nodes.back()->signature->device;
   at::globalContext().lazyInitDevice(c10::kCUDA);
   CudaRun cuda(session_.client(), static_cast<size_t>(device), plan.device);
-  const Interpreting with{[&](const graph::NodePtr& leaf) {
-                            try {
-                              return cuda.tensor(leaf);
-                            } catch (const pjrt::Error&) {
-                              session_.await(*data_of(*leaf).buffer);  // which says what its program failed with
-                              throw;
-                            }
-                          },
-                          [&](const graph::NodePtr& leaf) { return cuda.take(leaf); },
-                          [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
-                            c10::SmallVector<graph::Value, 8> leaves;
-                            for (const at::Tensor& memory : operands)
-                              leaves.emplace_back(cuda.lend(of_memory(memory)), 0);
-                            return at_results(node, run_alone(node, leaves, run, Until::kStarted),
-                                              [&](const graph::NodePtr& leaf) {
-                                                return cuda.result(leaf->leaf_type, data_of(*leaf).buffer);
-                                              });
-                          }};
-  std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
+  const auto computed = [&](const pjrt::Buffer& buffer, const auto& tensor) {
+    try {
+      return tensor();
+    } catch (const pjrt::Error&) {
+      session_.await(buffer);  // which says what its program failed with
+      throw;
+    }
+  };
+  const Interpreting with{
+      [&](const graph::NodePtr& leaf) { return computed(*data_of(*leaf).buffer, [&] { return cuda.tensor(leaf); }); },
+      [&](const graph::NodePtr& leaf) { return cuda.take(leaf); },
+      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
+        c10::SmallVector<graph::Value, 8> leaves;
+        for (const at::Tensor& memory : operands) leaves.emplace_back(cuda.lend(of_memory(memory)), 0);
+        const auto tensor = [&](const graph::NodePtr& leaf) {
+          const std::shared_ptr<pjrt::Buffer>& buffer = data_of(*leaf).buffer;
+          return computed(*buffer, [&] { return cuda.result(leaf->leaf_type, buffer); });
+        };
+        return at_results(node, run_alone(node, leaves, run, Until::kStarted), tensor);
+      }};
   std::vector<std::shared_ptr<DeviceData>> results;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
-    results.push_back(cuda.keep(std::move(values[i]), plan.result_types[i]));
+  try {
+    std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
+      results.push_back(cuda.keep(std::move(values[i]), plan.result_types[i]));
+    }
+  } catch (const c10::OutOfMemoryError& error) {
+    if (!cuda.took()) return {.lacks_memory = true};
+    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\nIn ", walk.nodes.size(),
+                     " calls by PyTorch's kernels. ", LargestResult::of(walk)->told(),
+                     " What they write in place has no value any more.");
   }
   settle(walk, *plan.program, results);
+  return {};
 }
 
 std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, c10::SmallVectorImpl<graph::Value>& leaves,

@@ -2,6 +2,7 @@
 #include "engine/run/cuda_run.h"
 
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
@@ -16,7 +17,7 @@ namespace tpjrt::engine {
 std::optional<c10::Device> cuda_device(const pjrt::Client& client, size_t device) {
   if (!cuda::is_shared(client, c10::kCUDA) || !at::hasCUDA()) return std::nullopt;
   const int number = client.devices().at(device).local_hardware_id;
-  if (number < 0) return std::nullopt;
+  if (number < 0 || number >= at::detail::getCUDAHooks().deviceCount()) return std::nullopt;
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(number));
 }
 
@@ -53,7 +54,7 @@ bool CudaRun::take(const graph::NodePtr& leaf) {
   if (!is_last || data.lender != stream_) return false;
   data.host.reset();
   data.buffer.reset();
-  return true;
+  return took_ = true;
 }
 
 std::shared_ptr<pjrt::Buffer> CudaRun::view(const at::Tensor& tensor,

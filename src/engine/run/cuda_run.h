@@ -9,6 +9,8 @@
 //     memory out again in the order of the stream that it was made on: that stream waits for each program that took it
 //     (Launch::lenders) and for other streams' kernels that did. It is never donated to a program.
 // Kernels write over PyTorch's memory alone, where nobody reads it afterwards, and where they are queued on its stream.
+// Where PyTorch lacks memory the graph is compiled instead: the plugin may have some, and says which line asked for the most.
+// A graph of which a product was recorded under another precision than PyTorch is set to by now is compiled, too.
 // A kernel that is given an index out of range ends all that the process does on the GPU. So what a program checks is a program,
 // and what draws random numbers, as CUDA's are others.
 #pragma once
@@ -42,6 +44,8 @@ class CudaRun {
   at::Tensor tensor(const graph::NodePtr& leaf);
   // May kernels write there? Then the leaf has no value from now on, and only the caller has the tensor.
   bool take(const graph::NodePtr& leaf);
+  // Has a leaf been taken, so that this run can't be left?
+  bool took() const { return took_; }
   // A leaf for a program, of the tensor as it is now; the tensor is kept as long as it.
   graph::NodePtr lend(const at::Tensor& dense);
   // A program's result, likewise for what is queued from now on.
@@ -58,6 +62,7 @@ class CudaRun {
   const c10::Device cuda_;
   const c10::DeviceGuard guard_;
   const c10::Stream stream_;
+  bool took_ = false;
   std::optional<pjrt::StreamHandle> order_;  // of all results
   std::vector<c10::Stream> others_;          // whose memory was read
 };

@@ -102,17 +102,18 @@ class LazyEngine final : public device::Engine {
     c10::SmallVectorImpl<graph::Value>& results;
   };
   bool run_at_once(const OneCall& one);  // under the session's lock
-  // Gives the bytes that were copied between the host and the device.
-  uint64_t run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
-  struct OnHost {
-    uint64_t copied = 0;  // bytes, to and from a device with a memory of its own
-    size_t alone = 0;     // calls that were programs, since the host has no kernel for them
+  // Gives the bytes that were copied between the host and the device. None: PyTorch lacks memory, and nothing was changed.
+  std::optional<uint64_t> run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync);
+  struct Interpreted {
+    bool lacks_memory = false;  // PyTorch does, and nothing was changed
+    uint64_t copied = 0;        // bytes, to and from a device with a memory of its own
+    size_t alone = 0;           // calls that were programs, since the host has no kernel for them
   };
   // By PyTorch's kernels and programs of one call.
-  OnHost interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
-  OnHost interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  Interpreted interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
   // Note [Calls on CUDA].
-  void interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
   // One call, as the graph of it. `leaves` are its operands; gives leaves, one a result that there is.
   std::vector<graph::NodePtr> run_alone(const graph::Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
                                         uint64_t run, Until until);

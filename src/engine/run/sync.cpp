@@ -159,9 +159,11 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
   sync.launch.run = chosen.calls ? session_.requirements.new_run() : 0;
   uint64_t copied = 0;
-  if (chosen.calls) {
-    copied = run_calls(walk, chosen, sync);
+  const std::optional<uint64_t> by_calls = chosen.calls ? run_calls(walk, chosen, sync) : std::nullopt;
+  if (by_calls) {
+    copied = *by_calls;
   } else {
+    if (chosen.calls) program = session_.programs.compile(walk);  // the plugin may have memory that PyTorch lacks
     launch_bound(walk, *program, sync);
     settle(walk, *program, sync.launch.results);
   }

@@ -66,7 +66,12 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     throw_failure(program, error, consequence);
   }
   if (!launch.results.empty()) {
-    for (const c10::Stream& lender : launch.lenders) cuda::stream_waits(*launch.results.front(), lender);
+    try {
+      for (const c10::Stream& lender : launch.lenders) cuda::stream_waits(*launch.results.front(), lender);
+    } catch (const pjrt::Error& error) {  // it has failed already
+      if (error.is_out_of_memory()) session.await(*launch.results.front());
+      throw_failure(program, error, consequence);
+    }
   }
   if (program.requirements) session.requirements.started(program.requirements, launch.results.back(), launch.run);
   if (!program.collectives.empty()) session.metrics.count(program.collectives);

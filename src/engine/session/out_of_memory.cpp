@@ -7,6 +7,7 @@
 #include <array>
 #include <iomanip>
 #include <sstream>
+#include <utility>
 
 #include "engine/session/session.h"
 
@@ -36,9 +37,11 @@ std::string size_of(size_t nbytes) {
 
 std::shared_ptr<const LargestResult> LargestResult::of(const graph::Walk& walk, size_t program_nbytes) {
   if (walk.nodes.empty()) return nullptr;
-  const graph::Node& node = **std::max_element(walk.nodes.begin(), walk.nodes.end(), [](const auto* a, const auto* b) {
-    return result_bytes(*a) < result_bytes(*b);
-  });
+  const auto size = [](const graph::Node* node) {  // of equal ones, that of a line
+    return std::pair(result_bytes(*node), !node->signature->file.empty());
+  };
+  const graph::Node& node = **std::max_element(walk.nodes.begin(), walk.nodes.end(),
+                                               [&](const auto* a, const auto* b) { return size(a) < size(b); });
   const graph::Signature& call = *node.signature;
   return std::make_shared<const LargestResult>(
       LargestResult{call.name, call.file, call.line, result_bytes(node), program_nbytes});

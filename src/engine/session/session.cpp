@@ -171,6 +171,7 @@ ops::Target Session::target() {
     target = kernels::are_cpu_kernels_wanted() ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
   } else if (!choices.empty() && is_cuda_plugin(choices.front())) {
     target = ops::Target::kCuda;
+    graph::precision_settings() = graph::PrecisionSettings::kCuda;  // of what is recorded before there is a client
   }
   expected_target_ = target;
   return target;
