@@ -53,7 +53,7 @@ PACKAGES: dict[str, set[str]] = {
     "capture": {"errors", "program", "device"},
     "dynamo": {"errors", "program", "device", "report", "decompositions", "meanings", "traces"},
     "files": {"errors", "program", "capture", "dynamo", "kernels", "meanings", "jax"},
-    "adapt": {"device", "dynamo", "program"},
+    "adapt": {"device", "dynamo", "program", "told"},
     "libraries": {"adapt", "told"},
     "distributed": {"adapt", "capture"},
     "jax": {"errors", "program", "capture"},

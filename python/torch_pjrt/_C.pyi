@@ -13,6 +13,7 @@ import torch._C._distributed_c10d
 import torch.distributed.distributed_c10d
 
 __all__: list[str] = [
+    "Attendance",
     "BareProgram",
     "Captured",
     "Composites",
@@ -39,6 +40,7 @@ __all__: list[str] = [
     "begin_processes",
     "begin_world",
     "borrow",
+    "complete_backend_of_processes",
     "complete_world_backend",
     "composite_names",
     "composites_switch",
@@ -124,6 +126,17 @@ __all__: list[str] = [
     "write_protected",
 ]
 
+class Attendance:
+    def __init__(
+        self,
+        store: torch.distributed.distributed_c10d.Store,
+        ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        rank: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None:
+        """
+        of a group: its store and its ranks, of which this is one
+        """
+
 class BareProgram:
     """
     a StableHLO program through bare PJRT, for comparison
@@ -163,7 +176,7 @@ class Trace:
         """
         were two tensors computed in the same way from the same values?
         """
-    def __init__(self) -> None: ...
+    def __init__(self, device: typing.SupportsInt | typing.SupportsIndex | None = None) -> None: ...
     def alias(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor: ...
     def changed(self) -> list[bool]:
         """
@@ -455,7 +468,9 @@ def attribute(value: list[float]) -> str: ...
 @typing.overload
 def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
 def backend_of_processes(
-    ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], host: torch._C._distributed_c10d.Backend
+    ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+    host: torch._C._distributed_c10d.Backend,
+    attendance: Attendance = None,
 ) -> torch._C._distributed_c10d.Backend: ...
 def begin_optimizer_step(arg0: bool) -> None: ...
 def begin_processes(
@@ -474,6 +489,10 @@ def begin_world(size: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
 
 def borrow(arg0: torch.Tensor, arg1: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor | None: ...
+def complete_backend_of_processes(
+    backend: torch._C._distributed_c10d.Backend,
+    groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
+) -> None: ...
 def complete_world_backend(
     backend: torch._C._distributed_c10d.Backend,
     groups: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]],
@@ -532,7 +551,9 @@ def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
     """
 
-def host_backend(host: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
+def host_backend(
+    host: torch._C._distributed_c10d.Backend, attendance: Attendance = None
+) -> torch._C._distributed_c10d.Backend: ...
 def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
 def host_view(arg0: torch.Tensor) -> torch.Tensor:
     """

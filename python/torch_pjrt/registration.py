@@ -28,7 +28,7 @@ from torch_pjrt.adapt import (
     processes,
 )
 from torch_pjrt.device import accelerator, dlpack
-from torch_pjrt.distributed import world
+from torch_pjrt.distributed import captured, world
 from torch_pjrt.kernels import defaults
 from torch_pjrt.libraries import known
 from torch_pjrt.program.tracing_scope import in_backward
@@ -118,6 +118,7 @@ def register(module: ModuleType) -> None:
     detection.install()
     distributed.install()
     world.install()
+    captured.install()
     dtensor.install()
     flex_attention.install()
     nested.install()

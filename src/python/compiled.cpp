@@ -83,7 +83,7 @@ std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::ob
     TORCH_CHECK(device::is_pjrt(tensors.back().tensor), "a traced function gave a tensor on ",
                 tensors.back().tensor.device());
   }
-  const Trace finished = std::exchange(trace, {});
+  const Trace finished = std::exchange(trace, Trace());
   program->graph =
       std::make_shared<engine::CompiledGraph>(engine::Session::instance(), finished, tensors, random_device, also);
   return program;
@@ -172,7 +172,7 @@ void bind_compiled(py::module_& m) {
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")
-      .def(py::init<>())
+      .def(py::init<std::optional<c10::DeviceIndex>>(), py::arg("device") = std::nullopt)
       .def("tensor", &add_tensor, py::arg("device"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
            py::arg("conjugate") = false, py::arg("negative") = false)
       .def("number", [](Trace& trace, py::handle value) { trace.add_number(given_of(value.ptr()).number); })

@@ -22,6 +22,7 @@
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/services/subclass.h"
+#include "device/services/telling.h"
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "engine/lower/call_lowering.h"
@@ -99,6 +100,12 @@ void tell_of_wait(const std::string& line) {
   if (!Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
   py::module_::import("torch_pjrt.told").attr("tell")("torch_pjrt.program", line);
+}
+
+void warn_in_log(const char* logger, const std::string& line) {
+  if (!Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  py::module_::import("torch_pjrt.told").attr("warn")(logger, line);
 }
 
 // JAX's, once torch_pjrt.jax is imported.
@@ -261,6 +268,8 @@ void install_interpreter() {
   engine::set_deleter_of_slices(deleter_of_slices());
   device::install_place_source(&place);
   device::install_interrupt_test(&is_interrupt);
+  device::install_signal_check(&check_signals);
+  device::install_teller(&warn_in_log);
   device::install_subclass_source(&subclass_of);
   engine::Session::instance().install(&plugins, &without_gil, &check_signals);
   engine::LazyEngine::instance().install();

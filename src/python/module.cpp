@@ -181,7 +181,17 @@ PYBIND11_MODULE(_C, m) {
   m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     engine.sync(cells_of(tensors), cause.c_str());
   });
-  m.def("host_backend", &device::make_host_backend, py::arg("host"));
+  const auto attendance = [](c10::intrusive_ptr<c10d::Store> store, std::vector<int64_t> ranks, int64_t rank) {
+    auto made = std::make_shared<device::Attendance>();
+    made->store = std::move(store);
+    made->ranks = std::move(ranks);
+    made->own = rank;
+    return made;
+  };
+  py::class_<device::Attendance, std::shared_ptr<device::Attendance>>(m, "Attendance")
+      .def(py::init(attendance), py::arg("store"), py::arg("ranks"), py::arg("rank"),
+           "of a group: its store and its ranks, of which this is one");
+  m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance") = nullptr);
   m.def("host_of", &device::processes::host_of, py::arg("backend"));
   m.def(
       "begin_world",
@@ -204,7 +214,9 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "process", [] { return engine::Session::instance().process(); },
       "which of how many processes have the client together; None where it is this one's alone");
-  m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"));
+  m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"),
+        py::arg("attendance") = nullptr);
+  m.def("complete_backend_of_processes", &device::processes::complete_backend, py::arg("backend"), py::arg("groups"));
   m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
   m.def("world_backend", &device::world::make_backend, py::arg("ranks"));
   m.def("complete_world_backend", &device::world::complete_backend, py::arg("backend"), py::arg("groups"));

@@ -41,7 +41,17 @@ def test_training(server: fresh.Server, gpus: dict[str, str], tmp_path: Path) ->
         assert {way: set(counted) for way, counted in told.items()} == {way: {"syncs"} for way in ways}
 
 
-@pytest.mark.parametrize("case", ["together", "unnumbered", "late", "missing"])
+@pytest.mark.parametrize(
+    ("size", "cases"),
+    [(2, ["by_hand", "data_parallel"]), (2, ["fsdp", "apart"]), (2, ["tensors"]), (4, ["both", "apart"])],
+    ids=lambda value: str(value[0]) if isinstance(value, list) else str(value),
+)
+def test_captured_steps(server: fresh.Server, gpus: dict[str, str], size: int, cases: list[str]) -> None:
+    """One program of all processes, whose groups are the world's."""
+    assert ranks.run(server, HERE / "captured.py", size, *cases, **gpus) == [cases] * size
+
+
+@pytest.mark.parametrize("case", ["together", "unnumbered", "late", "missing", "failed"])
 def test_clients(server: fresh.Server, gpus: dict[str, str], case: str) -> None:
     limit = "200" if case == "missing" else "60000"
     assert ranks.run(server, HERE / "gpus.py", 2, case, TORCH_PJRT_TEST_TIMEOUT=limit, **gpus) == [[case]] * 2

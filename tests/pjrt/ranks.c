@@ -108,6 +108,12 @@ static PJRT_Error* missing(PJRT_Error* error, PJRT_Error_Code code, const char* 
   return NULL;
 }
 
+// How long to wait for the others: of $name, which the program may change, else a minute.
+static int timeout_of(const char* name) {
+  const char* timeout = getenv(name);
+  return timeout && *timeout ? atoi(timeout) : 60000;
+}
+
 // What real runtimes do to find each other, and what else the store has to do.
 static PJRT_Error* meet(void) {
   char key[64];
@@ -119,10 +125,9 @@ static PJRT_Error* meet(void) {
   char told[8] = {'i', 's', 0, (char)node_id};  // bytes of any value
   if (!error) error = put(key, told, sizeof told);
   if (!error) error = try_get(key);
-  const char* timeout = getenv("TORCH_PJRT_TEST_TIMEOUT");
   for (int i = 0; !error && i < num_nodes; ++i) {
     snprintf(key, sizeof key, "device:%d", i);
-    error = get(key, timeout ? atoi(timeout) : 60000, &value, &size);
+    error = get(key, timeout_of("TORCH_PJRT_TEST_TIMEOUT"), &value, &size);
     if (error) break;
     if (size != sizeof told || value[3] != i)
       error = refused("process %d is told of as %d in %zu bytes", i, value[3], size);
@@ -151,6 +156,7 @@ static PJRT_Error* create(PJRT_Client_Create_Args* args) {
       return refused("no key-value store");
     store = *args;
     PJRT_Error* error = meet();
+    if (error) node_id = -1;  // the next client is alone
     if (error) return error;
   }
   char threads[16];
@@ -258,8 +264,8 @@ static void destroy(PJRT_Buffer* buffer) {
 
 static PJRT_Client* the_client;
 
-// How often these devices ran a program together.
-static int next_run(const char* group) {
+// How often these devices ran a program together; the caller counts.
+static int* runs_of(const char* group) {
   static struct {
     char group[4 * MOST_NODES];
     int runs;
@@ -267,7 +273,7 @@ static int next_run(const char* group) {
   int i = 0;
   while (known[i].group[0] && strcmp(known[i].group, group)) ++i;
   strcpy(known[i].group, group);
-  return known[i].runs++;
+  return &known[i].runs;
 }
 
 static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
@@ -296,7 +302,8 @@ static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
     if (number == node_id) own = r;
   }
   if (own == count) return refused("a program of processes %s is not process %d's", group, (int)node_id);
-  const int run = next_run(group);
+  int* const runs = runs_of(group);  // counted once all have come
+  const int run = *runs;
   static PJRT_Buffer* given[MOST_NODES][MOST_ARGUMENTS];
   for (size_t i = 0; i < arguments; ++i) {
     char* bytes;
@@ -313,12 +320,13 @@ static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
       size_t size;
       snprintf(key, sizeof key, "run %s %d of %zu arguments, %zu by %d", group, run, arguments, i,
                (int)number_of_device(on.addressable_devices[r]));
-      if ((error = get(key, 60000, &bytes, &size))) return error;
+      if ((error = get(key, timeout_of("TORCH_PJRT_TEST_RUN_TIMEOUT"), &bytes, &size))) return error;
       if ((error = copied(the_client, args->argument_lists[0][i], bytes, on.addressable_devices[r], &given[r][i])))
         return error;
       free(bytes);
     }
   }
+  ++*runs;
   static PJRT_Buffer* results[MOST_NODES][MOST_ARGUMENTS];
   PJRT_Buffer* const* argument_lists[MOST_NODES];
   PJRT_Buffer** output_lists[MOST_NODES];

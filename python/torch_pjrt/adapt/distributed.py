@@ -9,42 +9,41 @@ means, takes tensors on the CPU too, and one of ``"gloo"`` or ``"fake"`` takes t
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-import socket
 import warnings
 from typing import Any
 
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.adapt import meeting
 
 
-def _place_on_host(store: Any, rank: int, size: int) -> tuple[int, int]:
-    """Which of how many processes on this host it is: as torchrun tells, else as all tell each other.
+def _place_on_host(hosts: dict[int, str], rank: int, size: int) -> tuple[int, int]:
+    """Which of how many processes on this host it is: as torchrun tells, else as all have told each other.
 
     Raises RuntimeError where a host's processes have no ranks in a row.
     """
-    host = socket.gethostname()
-    store.set(f"torch_pjrt/host/{rank}", host)
     if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
         local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
         if 0 <= local < here and 0 <= rank - local <= size - here:
             return local, here
-    beside = [other for other in range(size) if store.get(f"torch_pjrt/host/{other}").decode() == host]
+    beside = [other for other in range(size) if hosts[other] == hosts[rank]]
     if beside[-1] - beside[0] >= len(beside):
         raise RuntimeError(
-            f"torch.distributed.init_process_group: host {host} has the processes of ranks {beside}, "
+            f"torch.distributed.init_process_group: host {hosts[rank]} has the processes of ranks {beside}, "
             "and a client of several processes wants a host's to be in a row; number them host by host"
         )
     return rank - beside[0], len(beside)
 
 
-def _begin_processes(store: Any, rank: int, size: int) -> None:
+def _begin_processes(store: Any, hosts: dict[int, str], rank: int, size: int) -> None:
     """Where the plugin is for GPUs, all processes' clients are one. Raises RuntimeError where it can't start."""
     places: list[tuple[int, int]] = []
 
     def place() -> tuple[int, int]:
-        places.append(_place_on_host(store, rank, size))
+        places.append(_place_on_host(hosts, rank, size))
         return places[0]
 
     if size > 1 and _C.begin_processes(store, rank, size, place):
@@ -71,13 +70,16 @@ def _of_processes(options: Any, _backend_options: Any) -> Any:
     if is_initialized():
         place = (get_rank(), get_world_size())
     else:  # the default group
-        _begin_processes(store, rank, size)
+        _begin_processes(store, _hosts, rank, size)
     ranks = list(options.global_ranks_in_group) or list(range(size))
     host = ProcessGroupGloo(store, rank, size, timeout)
-    return _C.backend_of_processes(ranks, host) if _C.process() == place else _C.host_backend(host)
+    attendance = _C.Attendance(store, ranks, ranks[rank])
+    if _C.process() == place:
+        return _C.backend_of_processes(ranks, host, attendance)
+    return _C.host_backend(host, attendance)
 
 
-def _serve(group: Any) -> None:
+def _serve(group: Any, store: Any, ranks: list[int]) -> None:
     """What a group's backend has for one of the CPU and this device, it has for the other."""
     from torch.distributed import ProcessGroup
 
@@ -100,22 +102,49 @@ def _serve(group: Any) -> None:
     else:
         return
     if backend.name() in ("fake", "gloo"):
-        served = backend if backend.name() == "fake" else _C.host_backend(backend)
+        served = backend
+        if backend.name() != "fake":
+            served = _C.host_backend(backend, _C.Attendance(store, ranks, ranks[group.rank()]))
         group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
+
+
+_hosts: dict[int, str] = {}  # of the ranks of the group that is being made
+
+
+def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> None:
+    """Before anything else waits for the group's ranks."""
+    from torch.distributed.constants import default_pg_timeout
+
+    words = str(backend).lower()
+    if _C.world_size() > 1 or not ("pjrt" in words or words == "undefined") or group_rank not in range(len(ranks)):
+        return
+    limit = (timeout or default_pg_timeout).total_seconds()
+    _hosts.update(meeting.meet(store, name, ranks, ranks[group_rank], limit, call))
 
 
 def _serve_new_groups() -> None:
     """PyTorch has its own table of the devices that its backends are for, and gloo refuses tensors of others."""
-    from torch.distributed import distributed_c10d
+    from torch.distributed import GroupMember, distributed_c10d
 
     inner = distributed_c10d._new_process_group_helper
+    arguments = inspect.signature(inner)
 
     @functools.wraps(inner)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         if getattr(kwargs.get("device_id"), "type", None) == "pjrt":
             del kwargs["device_id"]  # whose backend is asked for before it is there; there is nothing to bind early
+        given = arguments.bind(*args, **kwargs).arguments
+        listed = list(given["global_ranks_in_group"])
+        ranks = listed or list(range(given["group_size"]))
+        call = "new_group" if listed else "init_process_group"
+        place = given["group_rank"]
+        if listed:
+            me = distributed_c10d.get_rank()
+            place = ranks.index(me) if me in ranks else -1
+        _meet(given["backend"], given["store"], given["group_name"], ranks, place, given.get("timeout"), call)
         made = inner(*args, **kwargs)
-        _serve(made[0])
+        if made[0] is not GroupMember.NON_GROUP_MEMBER:
+            _serve(made[0], made[1], ranks)
         return made
 
     distributed_c10d._new_process_group_helper = _new_process_group_helper
@@ -143,5 +172,6 @@ def _refuse_captured_ddp() -> None:
 def install() -> None:
     if torch.distributed.is_available():
         torch.distributed.Backend.register_backend("pjrt", _of_processes, extended_api=True, devices=["pjrt"])
+        meeting.install()
         _serve_new_groups()
         _refuse_captured_ddp()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -104,14 +105,24 @@ def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
     return next(iter(places), None) or next(numbers, CPU)
 
 
+def _computing(args: Any, kwargs: Any, found: Found) -> int | None:
+    """Which of the devices the first tensor of the function lies on, if one does."""
+    given = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    held = (parameter for module in found.modules for parameter in module.parameters(recurse=False))
+    led = (p for optimizer in found.optimizers for group in optimizer.param_groups for p in group["params"])
+    on = (tensor.device for tensor in chain(given, held, led))
+    return next((device.index for device in on if device.type == "pjrt"), None)
+
+
 def _run(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], grads: str
 ) -> _Run:
-    run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True))
+    device = _computing(args, kwargs, found)
+    run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True, device=device))
     if run.mode.followers_follow():
         return run
     run.mode.made.let_go()
-    return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False))
+    return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False, device=device))
 
 
 def _run_once(
@@ -327,7 +338,10 @@ def _capture(
         _tell(run, run.watch, plan, pieces, gradients)
     giving = plan.giving()
     recorded.end()
-    program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
+    try:
+        program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
+    except NotImplementedError as error:
+        raise CaptureError(str(error)) from error
     cleared = [owner for owner in plan.cleared if isinstance(owner, Compound)]
     plain = run.templates is None and not cleared and not gradients
     form = _form(run.spec, run.leaves) if plain else LIST

@@ -89,6 +89,7 @@ class FullySharded:
         self.states, self.groups = states, _groups(states)
         self.parameters = [parameter for group in self.groups for parameter in group.fsdp_params]
         self.kept: list[_Kept] = []  # while a run is under way
+        self.copy_in: Any = None  # likewise: PyTorch's
 
     @classmethod
     def of(cls, modules: Iterable[torch.nn.Module]) -> FullySharded | None:
@@ -121,6 +122,14 @@ class FullySharded:
                 parameter._sharded_param_data = placeholder._local_tensor.view(-1)
             parameter.all_gather_outputs = []
             vars(parameter).pop("_unsharded_param", None)
+        self.copy_in = copy_in = torch.ops.fsdp.all_gather_copy_in
+
+        def copy_in_first(inputs: Any, output: torch.Tensor, sizes: Any, numel: int, _rank: int) -> Any:
+            """What a rank gives lies in its own place of what is gathered, until that is written: a program of all
+            processes has one place for it."""
+            return copy_in(inputs, output, sizes, numel, 0)
+
+        torch.ops.fsdp.all_gather_copy_in = copy_in_first
 
     def settle(self) -> None:
         self._refuse_unreduced("after it")
@@ -130,6 +139,8 @@ class FullySharded:
         kept, self.kept = self.kept, []
         for each in kept:
             each.put_back()
+        if self.copy_in is not None:
+            torch.ops.fsdp.all_gather_copy_in, self.copy_in = self.copy_in, None
 
     def end(self) -> None:
         pass

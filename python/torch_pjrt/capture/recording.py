@@ -25,7 +25,7 @@ from torch_pjrt.capture.stand_ins import CPU, check_leaf, known_value, like
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
-from torch_pjrt.program.effects import has_effects, is_custom
+from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
 from torch_pjrt.program.placeholders import (
     DEVICE,
     has_memory_of,
@@ -120,7 +120,7 @@ class Follower:
 def check_call(func: Any, kwargs: dict[str, Any]) -> None:
     """Raises for what has no meaning in a program that its error would tell of."""
     overload = getattr(func, func.overloads()[0]) if isinstance(func, torch._ops.OpOverloadPacket) else func
-    if has_effects(overload) and not is_custom(overload):
+    if has_effects(overload) and not is_custom(overload) and not is_of_all_processes(overload):
         raise CaptureError(
             f"{overload} has effects beside its results, which would happen once, at the capture: do it outside, or "
             "compile the function with torch.compile(backend='pjrt'), which is cut around such calls"
@@ -170,11 +170,12 @@ class Recording(TorchFunctionMode):
     Args:
         grads: which parameters have a ``.grad`` at the start: ``"all"``, ``"none"``, or ``"actual"``, those that do.
         follow: equal numbers in an optimizer's state are one input of the program.
+        device: which one computes what is on the CPU.
     """
 
-    def __init__(self, grads: str, follow: bool) -> None:
+    def __init__(self, grads: str, follow: bool, device: int | None = None) -> None:
         super().__init__()
-        self.trace = _C.Trace()
+        self.trace = _C.Trace(device)
         self.grads = grads
         self.home = CPU  # where the function computes: what it asks of this device is asked of the program's
         self.arguments: list[torch.Tensor] = []

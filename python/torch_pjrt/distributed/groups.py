@@ -7,6 +7,7 @@ that ``new_group`` was asked for beside it, as every ``DeviceMesh`` does for eac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch_pjrt import _C
@@ -40,8 +41,9 @@ def in_a_row(ranks: Ranks, size: int, asked: list[Ranks]) -> list[Ranks] | None:
 class Groups:
     """Of one world: the groups that were asked for, and the backends that don't know yet whom they are beside."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, complete: Callable[[Any, list[list[int]]], None] | None = None) -> None:
+        """``complete`` tells a backend of a world's, which others are given to ``add``, whom it is beside."""
+        self.size, self.complete = size, complete
         self._asked: list[Ranks] = []
         self._waiting: list[tuple[Ranks, Any]] = []
 
@@ -52,9 +54,12 @@ class Groups:
 
     def backend(self, ranks: Ranks) -> Any:
         made = _C.world_backend(list(ranks))
-        self._waiting.append((ranks, made))
-        self._complete()
+        self.add(ranks, made)
         return made
+
+    def add(self, ranks: Ranks, backend: Any) -> None:
+        self._waiting.append((ranks, backend))
+        self._complete()
 
     def _complete(self) -> None:
         known = set(self._asked)
@@ -62,5 +67,5 @@ class Groups:
             ranks, backend = entry
             groups = translated(ranks, self.size, known) or in_a_row(ranks, self.size, self._asked)
             if groups is not None:
-                _C.complete_world_backend(backend, [list(group) for group in groups])
+                (self.complete or _C.complete_world_backend)(backend, [list(group) for group in groups])
                 self._waiting.remove(entry)

@@ -29,6 +29,12 @@ def is_custom(target: Any) -> bool:
     return definition is not None and not definition._init_fn.__module__.startswith("torch.")
 
 
+def is_of_all_processes(target: Any) -> bool:
+    """Is it a collective, which is an op of the graph in a captured step that all processes of a client run
+    (``src/device/processes/backend.h``)?"""
+    return isinstance(target, torch._ops.OpOverload) and target.namespace in OF_WORLD and _C.process() is not None
+
+
 def has_effects(target: Any) -> bool:
     """May the op have effects beside its results and the arguments that its schema says are written?
 

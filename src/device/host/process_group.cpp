@@ -5,12 +5,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "device/host/host.h"
+#include "device/host/late_ranks.h"
 #include "device/services/counters.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
@@ -54,10 +56,56 @@ Tensors flat(const Tensors& hosts) {
   return found;
 }
 
+// A group, as its calls see it.
+struct Group {
+  Attendance* attendance = nullptr;  // null: it is not known who is in it
+  std::string interrupted;           // the call that Ctrl-C has ended while others were waited for
+
+  void check(const std::string& op) const {
+    TORCH_CHECK(
+        interrupted.empty(), "[", op, "] an earlier collective of this group (", interrupted,
+        ") was interrupted while it waited for other ranks, which may be at that one still; end the group on all "
+        "ranks (torch.distributed.destroy_process_group) and begin anew");
+  }
+};
+
+// Waits for what other ranks take part in, in slices: Ctrl-C is heard, and told who is late.
+void await(c10d::Work& work, const std::string& op, Group& group) {
+  constexpr std::chrono::milliseconds kSlice{50};
+  WaitForRanks wait(group.attendance, op);
+  const auto is_done = [&] {
+    try {
+      return work.wait(kSlice);
+    } catch (const std::exception&) {
+      return work.isCompleted();  // then it has failed, or ended just now
+    }
+  };
+  while (!is_done()) {
+    try {
+      wait.go_on();
+    } catch (...) {
+      group.interrupted = op;
+      throw;
+    }
+  }
+  try {
+    work.wait(kNoTimeout);
+  } catch (const std::exception& error) {
+    const std::string absent = wait.absent();
+    if (absent.empty()) throw;
+    TORCH_CHECK(false, "[", op, "] ", error.what(), "\nAt the end of that wait ", absent,
+                ". All ranks of a group have to call its collectives, in one order; where they need longer, "
+                "init_process_group(timeout=...) says how long they are waited for");
+  }
+}
+
 // One call. As with any backend, what it writes is no in-place op to autograd.
 class HostCollective {
  public:
-  HostCollective(std::string op, Does does) : op_(std::move(op)), does_(does) { check_may_run_on_host(op_, kReason); }
+  HostCollective(std::string op, Does does, Group& group) : op_(std::move(op)), does_(does), group_(&group) {
+    check_may_run_on_host(op_, kReason);
+    group.check(op_);
+  }
 
   Tensors reads(const Tensors& tensors) {
     Tensors hosts;
@@ -101,7 +149,7 @@ class HostCollective {
 
   // What was written is on the device again.
   WorkPtr finish(const WorkPtr& work) {
-    work->wait();
+    await(*work, op_, *group_);
     return finished_work(take_back());
   }
   Tensors take_back() {
@@ -146,6 +194,7 @@ class HostCollective {
 
   std::string op_;
   Does does_;
+  Group* group_;  // outlives the call
   uint64_t sent_bytes_ = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
 };
@@ -177,8 +226,9 @@ class HostBackend final : public Backend {
  public:
   const c10::intrusive_ptr<Backend>& host() const { return host_; }
 
-  explicit HostBackend(c10::intrusive_ptr<Backend> host)
-      : Backend(host->getRank(), host->getSize()), host_(std::move(host)) {
+  HostBackend(c10::intrusive_ptr<Backend> host, std::shared_ptr<Attendance> attendance)
+      : Backend(host->getRank(), host->getSize()), host_(std::move(host)), attendance_(std::move(attendance)) {
+    group_.attendance = attendance_.get();
     setGroupUid(host_->getGroupUid());
     setGroupDesc(host_->getGroupDesc());
   }
@@ -205,7 +255,7 @@ class HostBackend final : public Backend {
     return exchange<&Backend::allgather>("c10d::allgather_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
-    HostCollective call("c10d::_allgather_base_", Does::kMoves);
+    HostCollective call("c10d::_allgather_base_", Does::kMoves, group_);
     Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
     return call.finish(host_->_allgather_base(to[0], from[0], opts));
   }
@@ -227,7 +277,7 @@ class HostBackend final : public Backend {
     return exchange<&Backend::reduce_scatter>("c10d::reduce_scatter_", Does::kReduces, outputs, inputs, opts);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
-    HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces);
+    HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces, group_);
     Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
     return call.finish(host_->_reduce_scatter_base(to[0], from[0], opts));
   }
@@ -238,7 +288,7 @@ class HostBackend final : public Backend {
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
-    HostCollective call("c10d::alltoall_base_", Does::kMoves);
+    HostCollective call("c10d::alltoall_base_", Does::kMoves, group_);
     Tensors from = call.reads(Tensors{input}), to = call.writes(Tensors{output});
     return call.finish(host_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts));
   }
@@ -246,25 +296,30 @@ class HostBackend final : public Backend {
     return exchange<&Backend::alltoall>("c10d::alltoall_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr send(Tensors& tensors, int to, int tag) override {
-    HostCollective call("c10d::send", Does::kMoves);
+    HostCollective call("c10d::send", Does::kMoves, group_);
     Tensors from = call.copies(tensors);
     WorkPtr work = host_->send(from, to, tag);
     call.take_back();
     return work;
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
-    HostCollective call("c10d::recv_", Does::kMoves);
+    HostCollective call("c10d::recv_", Does::kMoves, group_);
     Tensors to = call.writes(tensors);
     WorkPtr work = host_->recv(to, from, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
-    HostCollective call("c10d::recv_any_source_", Does::kMoves);
+    HostCollective call("c10d::recv_any_source_", Does::kMoves, group_);
     Tensors to = call.writes(tensors);
     WorkPtr work = host_->recvAnysource(to, tag);
     return c10::make_intrusive<Receiving>(std::move(call), std::move(work));
   }
-  WorkPtr barrier(const c10d::BarrierOptions& opts) override { return host_->barrier(opts); }
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    group_.check("c10d::barrier");
+    WorkPtr work = host_->barrier(opts);
+    await(*work, "c10d::barrier", group_);
+    return work;
+  }
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool all_ranks) override {
     host_->monitoredBarrier(opts, all_ranks);
   }
@@ -272,25 +327,28 @@ class HostBackend final : public Backend {
  private:
   template <auto collective, class Options>
   WorkPtr update(const char* op, Does does, Tensors& tensors, const Options& opts) {
-    HostCollective call(op, does);
+    HostCollective call(op, does, group_);
     Tensors all = call.updates(tensors);
     return call.finish((host_.get()->*collective)(all, opts));
   }
   template <auto collective, class Outputs, class Inputs, class Options>
   WorkPtr exchange(const char* op, Does does, Outputs& outputs, Inputs& inputs, const Options& opts) {
-    HostCollective call(op, does);
+    HostCollective call(op, does, group_);
     Inputs from = call.reads(inputs);
     Outputs to = call.writes(outputs);
     return call.finish((host_.get()->*collective)(to, from, opts));
   }
 
   c10::intrusive_ptr<Backend> host_;
+  std::shared_ptr<Attendance> attendance_;
+  Group group_;
 };
 
 }  // namespace
 
-c10::intrusive_ptr<Backend> make_host_backend(c10::intrusive_ptr<Backend> host) {
-  return c10::make_intrusive<HostBackend>(std::move(host));
+c10::intrusive_ptr<Backend> make_host_backend(c10::intrusive_ptr<Backend> host,
+                                              std::shared_ptr<Attendance> attendance) {
+  return c10::make_intrusive<HostBackend>(std::move(host), std::move(attendance));
 }
 
 c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) {

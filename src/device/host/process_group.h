@@ -7,10 +7,17 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <memory>
+
+#include "device/host/late_ranks.h"
+
 namespace tpjrt::device {
 
 // Of the same group and rank as `host`, which it keeps. Collectives are over when they return; receiving ends with wait().
-c10::intrusive_ptr<c10d::Backend> make_host_backend(c10::intrusive_ptr<c10d::Backend> host);
+// Ctrl-C ends a wait for other ranks, and from then on the group's collectives raise: its ranks are out of step. `attendance`: by
+// which those that are late are told; null: they are not.
+c10::intrusive_ptr<c10d::Backend> make_host_backend(c10::intrusive_ptr<c10d::Backend> host,
+                                                    std::shared_ptr<Attendance> attendance = nullptr);
 // What such a backend was made of; null of any other.
 c10::intrusive_ptr<c10d::Backend> host_of(const c10::intrusive_ptr<c10d::Backend>& backend);
 

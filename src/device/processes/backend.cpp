@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "device/host/process_group.h"
@@ -30,11 +32,43 @@ void start(const Tensors& tensors, const char* cause) {
   engine().sync(cells, cause);
 }
 
-// The collectives are those of a world whose ranks are this group's.
+// What a collective writes, while it is carried out: as it was before, unless it is kept.
+class Written {
+ public:
+  explicit Written(const Tensors& tensors) : tensors_(tensors) {
+    const std::lock_guard lock(graph::graph_lock());
+    for (const at::Tensor& tensor : tensors) before_.push_back(storage_of(tensor)->cell.value());
+  }
+  ~Written() {
+    if (is_kept_) return;
+    const std::lock_guard lock(graph::graph_lock());
+    for (size_t i = 0; i < before_.size(); ++i) {
+      graph::Cell& cell = storage_of(tensors_[i])->cell;
+      graph::Value now = cell.value();
+      cell.bind(std::exchange(before_[i], std::move(now)));  // freed after the lock, with before_
+    }
+  }
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+  void keep() { is_kept_ = true; }
+
+ private:
+  const Tensors& tensors_;
+  std::vector<graph::Value> before_;
+  bool is_kept_ = false;
+};
+
+// The collectives are those of a world whose ranks are this group's. While a step is captured they are ops of it, and the world is
+// that of all processes, in groups that lie as this one.
 class BackendOfProcesses final : public Backend {
  public:
-  BackendOfProcesses(const std::vector<int64_t>& ranks, const c10::intrusive_ptr<Backend>& host)
-      : Backend(host->getRank(), host->getSize()), across_(world::make_backend(ranks)), host_(make_host_backend(host)) {
+  BackendOfProcesses(const std::vector<int64_t>& ranks, const c10::intrusive_ptr<Backend>& host,
+                     std::shared_ptr<Attendance> attendance)
+      : Backend(host->getRank(), host->getSize()),
+        across_(world::make_backend(ranks)),
+        captured_(world::make_backend(ranks)),
+        host_(make_host_backend(host, attendance)),
+        attendance_(std::move(attendance)) {
     world::complete_backend(*across_, {ranks});
     setGroupUid(host->getGroupUid());
     setGroupDesc(host->getGroupDesc());
@@ -47,49 +81,54 @@ class BackendOfProcesses final : public Backend {
   uint64_t getSequenceNumberForGroup() override { return host_->getSequenceNumberForGroup(); }
   void setTimeout(std::chrono::milliseconds timeout) override { host_->setTimeout(timeout); }
   const c10::intrusive_ptr<Backend>& host() const { return host_; }
+  void complete(const std::vector<std::vector<int64_t>>& groups) { world::complete_backend(*captured_, groups); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
-    return update(tensors, [&](Tensors& all) { across_->broadcast(all, opts); });
+    return update("c10d::broadcast", tensors, [&](Backend& ranks, Tensors& all) { ranks.broadcast(all, opts); });
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
-    return update(tensors, [&](Tensors& all) { across_->allreduce(all, opts); });
+    return update("c10d::allreduce", tensors, [&](Backend& ranks, Tensors& all) { ranks.allreduce(all, opts); });
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
-    return update(tensors, [&](Tensors& all) { across_->allreduce_coalesced(all, opts); });
+    return update("c10d::allreduce_coalesced", tensors,
+                  [&](Backend& ranks, Tensors& all) { ranks.allreduce_coalesced(all, opts); });
   }
   WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     if (inputs.size() != 1 || !are_alike(outputs.at(0))) return host_->allgather(outputs, inputs, opts);
-    return exchange(outputs[0], inputs, [&](Tensors& to, Tensors& from) {
+    return exchange("c10d::allgather", outputs[0], inputs, [&](Backend& ranks, Tensors& to, Tensors& from) {
       Lists all{to};
-      across_->allgather(all, from, opts);
+      ranks.allgather(all, from, opts);
     });
   }
   WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     return host_->allgather_coalesced(outputs, inputs, opts);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
-    return exchange({output}, {input},
-                    [&](Tensors& to, Tensors& from) { across_->_allgather_base(to[0], from[0], opts); });
+    return exchange("c10d::_allgather_base", {output}, {input},
+                    [&](Backend& ranks, Tensors& to, Tensors& from) { ranks._allgather_base(to[0], from[0], opts); });
   }
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override {
-    return exchange(outputs, inputs,
-                    [&](Tensors& to, Tensors& from) { across_->allgather_into_tensor_coalesced(to, from, opts); });
+    return exchange(
+        "c10d::allgather_into_tensor_coalesced", outputs, inputs,
+        [&](Backend& ranks, Tensors& to, Tensors& from) { ranks.allgather_into_tensor_coalesced(to, from, opts); });
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
-    return exchange({output}, {input},
-                    [&](Tensors& to, Tensors& from) { across_->_reduce_scatter_base(to[0], from[0], opts); });
+    return exchange("c10d::_reduce_scatter_base", {output}, {input}, [&](Backend& ranks, Tensors& to, Tensors& from) {
+      ranks._reduce_scatter_base(to[0], from[0], opts);
+    });
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override {
-    return exchange(outputs, inputs,
-                    [&](Tensors& to, Tensors& from) { across_->reduce_scatter_tensor_coalesced(to, from, opts); });
+    return exchange(
+        "c10d::reduce_scatter_tensor_coalesced", outputs, inputs,
+        [&](Backend& ranks, Tensors& to, Tensors& from) { ranks.reduce_scatter_tensor_coalesced(to, from, opts); });
   }
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
     if (outputs.size() != 1 || !are_alike(inputs.at(0))) return host_->reduce_scatter(outputs, inputs, opts);
-    return exchange(outputs, inputs[0], [&](Tensors& to, Tensors& from) {
+    return exchange("c10d::reduce_scatter", outputs, inputs[0], [&](Backend& ranks, Tensors& to, Tensors& from) {
       Lists all{from};
-      across_->reduce_scatter(to, all, opts);
+      ranks.reduce_scatter(to, all, opts);
     });
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
@@ -98,8 +137,8 @@ class BackendOfProcesses final : public Backend {
     if (!output_sizes.empty() || !input_sizes.empty()) {
       return host_->alltoall_base(output, input, output_sizes, input_sizes, opts);
     }
-    return exchange({output}, {input}, [&](Tensors& to, Tensors& from) {
-      across_->alltoall_base(to[0], from[0], output_sizes, input_sizes, opts);
+    return exchange("c10d::alltoall_base", {output}, {input}, [&](Backend& ranks, Tensors& to, Tensors& from) {
+      ranks.alltoall_base(to[0], from[0], output_sizes, input_sizes, opts);
     });
   }
   // The lists' sizes are each rank's own.
@@ -124,32 +163,48 @@ class BackendOfProcesses final : public Backend {
  private:
   // `collective` writes over what it reads.
   template <class Collective>
-  static WorkPtr update(const Tensors& tensors, const Collective& collective) {
+  WorkPtr update(const char* name, const Tensors& tensors, const Collective& collective) {
     check(tensors);
     const at::AutoDispatchBelowADInplaceOrView below;
+    if (tracing()) {
+      Tensors all = tensors;
+      collective(*captured_, all);
+      return finished_work(tensors);
+    }
     Tensors all = alone(tensors);
     start(all, "operands of a collective");
-    collective(all);
+    carry_out(name, all, [&] { collective(*across_, all); });
     return given(tensors, all);
   }
   template <class Collective>
-  static WorkPtr exchange(const Tensors& outputs, const Tensors& inputs, const Collective& collective) {
+  WorkPtr exchange(const char* name, const Tensors& outputs, const Tensors& inputs, const Collective& collective) {
     check(inputs);
     const at::AutoDispatchBelowADInplaceOrView below;
+    if (tracing()) {
+      Tensors from = inputs, to = outputs;
+      collective(*captured_, to, from);
+      return finished_work(outputs);
+    }
     Tensors from = alone(inputs), to;
     for (const at::Tensor& output : outputs) {
       to.push_back(is_alone(output) ? output : at::empty(output.sizes(), output.options()));
     }
     start(from, "operands of a collective");
     start(to, "operands of a collective");
-    collective(to, from);
+    carry_out(name, to, [&] { collective(*across_, to, from); });
     return given(outputs, to);
+  }
+  // All of it, or what it writes is as it was: left pending, a collective would wait for the others in somebody's next read.
+  template <class Collective>
+  void carry_out(const char* name, const Tensors& writes, const Collective& collective) {
+    Written written(writes);
+    const WaitForRanks wait(attendance_.get(), name);
+    collective();
+    start(writes, "collective");
+    written.keep();
   }
 
   static void check(const Tensors& tensors) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!tracing(),
-                                "compile_step, jit and export of collectives between processes; leave the capture "
-                                "out, or capture what lies between them");
     for (const at::Tensor& tensor : tensors) {
       TORCH_CHECK(is_pjrt(tensor), "a collective of backend 'pjrt' takes tensors on 'pjrt', and got one on '",
                   tensor.device(), "'");
@@ -170,20 +225,25 @@ class BackendOfProcesses final : public Backend {
     return all;
   }
   static WorkPtr given(const Tensors& tensors, const Tensors& all) {
-    start(all, "collective");
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!tensors[i].is_same(all[i])) tensors[i].copy_(all[i]);
     }
     return finished_work(tensors);
   }
 
-  c10::intrusive_ptr<Backend> across_, host_;
+  c10::intrusive_ptr<Backend> across_, captured_, host_;
+  std::shared_ptr<Attendance> attendance_;
 };
 
 }  // namespace
 
-c10::intrusive_ptr<Backend> make_backend(const std::vector<int64_t>& ranks, c10::intrusive_ptr<Backend> host) {
-  return c10::make_intrusive<BackendOfProcesses>(ranks, std::move(host));
+c10::intrusive_ptr<Backend> make_backend(const std::vector<int64_t>& ranks, c10::intrusive_ptr<Backend> host,
+                                         std::shared_ptr<Attendance> attendance) {
+  return c10::make_intrusive<BackendOfProcesses>(ranks, host, std::move(attendance));
+}
+
+void complete_backend(Backend& backend, const std::vector<std::vector<int64_t>>& groups) {
+  dynamic_cast<BackendOfProcesses&>(backend).complete(groups);
 }
 
 c10::intrusive_ptr<Backend> host_of(const c10::intrusive_ptr<Backend>& backend) {

@@ -4,6 +4,7 @@
 #include "device/services/interrupt.h"
 #include "device/services/location.h"
 #include "device/services/subclass.h"
+#include "device/services/telling.h"
 
 #include <c10/util/Exception.h>
 
@@ -18,6 +19,8 @@ std::atomic<Engine*> installed_engine{nullptr};
 std::atomic<LocationSource> location_source{nullptr};
 thread_local Location traced_location;
 std::atomic<InterruptTest> interrupt_test{nullptr};
+std::atomic<SignalCheck> signal_check{nullptr};
+std::atomic<Teller> teller{nullptr};
 std::atomic<SubclassSource> subclass_source{nullptr};
 }  // namespace
 
@@ -41,9 +44,18 @@ bool in_main_thread() {
   static thread_local const bool is_main = syscall(SYS_gettid) == getpid();
   return is_main;
 }
+void install_signal_check(SignalCheck check) { signal_check = check; }
+void check_signals() {
+  if (const SignalCheck check = signal_check) check();
+}
 void let_interrupts_pass() {
   const InterruptTest test = interrupt_test;
   if (test && test()) throw;
+}
+
+void install_teller(Teller installed) { teller = installed; }
+void tell(const char* logger, const std::string& line) {
+  if (const Teller tells = teller) tells(logger, line);
 }
 
 void install_subclass_source(SubclassSource source) { subclass_source = source; }

@@ -49,8 +49,8 @@ class WorldBackend final : public Backend {
   void complete(Groups groups) { groups_ = std::move(groups); }
   const Groups& groups() const {
     TORCH_CHECK_NOT_IMPLEMENTED(!groups_.ranks.empty(), "a collective of ranks ", c10::IntArrayRef(ranks_),
-                                " alone: in a world in one process all ranks run one program, "
-                                "so the other ranks have to be in groups of ",
+                                " alone: all ranks run one program here (of a world in one "
+                                "process, or of a captured step), so the other ranks have to be in groups of ",
                                 ranks_.size(),
                                 ", too. Make them with torch.distributed.new_group, "
                                 "or all at once with init_device_mesh");
@@ -151,22 +151,24 @@ class WorldBackend final : public Backend {
   template <class Collective>
   WorkPtr update(Tensors& tensors, const Collective& collective) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    for (const at::Tensor& tensor : tensors) tensor.copy_(collective(tensor));
-    return finished_work(tensors);
+    return written(tensors, tensors, collective);
   }
   WorkPtr gather_into(const Tensors& outputs, const Tensors& inputs) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      outputs[i].copy_(world::all_gather(inputs[i].reshape(-1), groups()).view(outputs[i].sizes()));
-    }
-    return finished_work(outputs);
+    return written(outputs, inputs, [&](const at::Tensor& x) { return world::all_gather(x.reshape(-1), groups()); });
   }
   WorkPtr scatter_into(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const at::Tensor part = world::reduce_scatter(inputs[i].reshape(-1), name_of(opts.reduceOp), groups());
-      outputs[i].copy_(part.view(outputs[i].sizes()));
-    }
+    return written(outputs, inputs, [&](const at::Tensor& x) {
+      return world::reduce_scatter(x.reshape(-1), name_of(opts.reduceOp), groups());
+    });
+  }
+  // All are recorded before the first output changes: one that is refused leaves all as they were.
+  template <class Collective>
+  static WorkPtr written(const Tensors& outputs, const Tensors& inputs, const Collective& collective) {
+    Tensors results;
+    for (size_t i = 0; i < outputs.size(); ++i) results.push_back(collective(inputs[i]).view(outputs[i].sizes()));
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(results[i]);
     return finished_work(outputs);
   }
   [[noreturn]] static void refuse_one_rank(const char* op, const char* cure) {

@@ -8,6 +8,7 @@
 #include "engine/call/compiled_graph.h"
 #include "engine/memory/outside_memory.h"
 #include "engine/session/session.h"
+#include "engine/world/same_step.h"
 #include "graph/world/world.h"
 
 namespace tpjrt::engine {
@@ -16,7 +17,7 @@ using graph::Value;
 
 CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
-    : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()) {
+    : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()), device_(trace.device) {
   // Of a world no memory on the CPU is used in place: each rank has its own.
   const bool is_host_memory = session_.client().is_host_memory() && !graph::in_world();
   std::vector<Value> values;  // the program's results
@@ -58,6 +59,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     program_ = session_.programs.find_or_compile(walk);
     if (graph::in_world()) flow_.emplace(walk);
   });
+  check_same_step(session_, walk, *program_);
   if (program_->requirements)
     waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
   numbers_ = walk.numbers;

@@ -17,6 +17,12 @@ namespace tpjrt::engine {
 
 using graph::Value;
 
+Trace::Trace(std::optional<c10::DeviceIndex> computes) {
+  Session& session = Session::instance();
+  device = computes.value_or(0);
+  if (!computes && session.process()) device = static_cast<c10::DeviceIndex>(session.client().own_device());
+}
+
 at::Tensor Trace::add_tensor(c10::Device device, c10::ScalarType dtype, c10::IntArrayRef sizes,
                              c10::IntArrayRef strides, bool conjugate, bool negative) {
   TracedArgument argument;
@@ -27,7 +33,7 @@ at::Tensor Trace::add_tensor(c10::Device device, c10::ScalarType dtype, c10::Int
   argument.strides.assign(strides.begin(), strides.end());
   argument.conjugate = conjugate;
   argument.negative = negative;
-  c10::DeviceIndex index = 0;  // of the device that computes
+  c10::DeviceIndex index = this->device;  // that computes
   if (!is_outside(device)) index = device.index();
   if (device.is_cuda()) index = static_cast<c10::DeviceIndex>(cuda::device_index(Session::instance().client(), device));
   graph::TypePtr form = graph::intern(dtype, sizes, strides);

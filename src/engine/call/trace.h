@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct TracedResult {
 
 class Trace {
  public:
+  // `device`: which of the plugin's computes what arguments on the CPU are part of; none: this process's own, or the first.
+  explicit Trace(std::optional<c10::DeviceIndex> device = std::nullopt);
+
   // One more argument: as the traced function sees it. A dense argument is traced as it is. Of another, the trace sees its
   // memory from the first to the last element (on the CPU, where that needs no copy) or a dense copy (on the device).
   at::Tensor add_tensor(c10::Device device, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
@@ -56,6 +60,7 @@ class Trace {
   void keep(const std::vector<bool>& kept);
 
   std::vector<TracedArgument> arguments;
+  c10::DeviceIndex device;
 };
 
 // Were the two tensors computed by the same calls from the same values? False where that is not obvious.

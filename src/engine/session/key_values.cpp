@@ -2,15 +2,20 @@
 #include "engine/session/key_values.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "device/host/late_ranks.h"
+#include "device/services/interrupt.h"
 #include "pjrt/api/error.h"
 
 namespace tpjrt::engine {
 namespace {
+
+thread_local std::exception_ptr raised;
 
 class Stored final : public pjrt::KeyValueStore {
  public:
@@ -31,6 +36,7 @@ class Stored final : public pjrt::KeyValueStore {
     const auto end = steady_clock::now() + timeout;
     for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds{50})) {
       if (auto value = try_get(key)) return *value;
+      listen(key);
       if (steady_clock::now() >= end) {
         throw pjrt::Error(pjrt::ErrorCode::kDeadlineExceeded, "key-value store",
                           "no process has put '" + key + "' within " + std::to_string(timeout.count()) + " ms");
@@ -39,16 +45,41 @@ class Stored final : public pjrt::KeyValueStore {
     }
   }
 
+  void end_waits() { is_over_ = true; }
+
  private:
+  // No exception but ours may go through the plugin's code.
+  void listen(const std::string& key) const {
+    try {
+      if (device::WaitForRanks* wait = device::WaitForRanks::current()) {
+        wait->go_on();
+      } else {
+        device::check_signals();
+      }
+    } catch (...) {
+      raised = std::current_exception();
+    }
+    if (raised || is_over_) {
+      throw pjrt::Error(pjrt::ErrorCode::kCancelled, "key-value store", "the wait for '" + key + "' was interrupted");
+    }
+  }
+
   static std::string named(const std::string& key) { return "pjrt/" + key; }
 
   c10::intrusive_ptr<c10d::Store> store_;
+  std::atomic<bool> is_over_{false};
 };
 
 }  // namespace
 
 std::shared_ptr<pjrt::KeyValueStore> key_values_in(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_shared<Stored>(std::move(store));
+}
+
+void end_waits(pjrt::KeyValueStore& store) { dynamic_cast<Stored&>(store).end_waits(); }
+
+void rethrow_interrupt() {
+  if (const std::exception_ptr thrown = std::exchange(raised, nullptr)) std::rethrow_exception(thrown);
 }
 
 }  // namespace tpjrt::engine

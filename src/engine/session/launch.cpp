@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/memory/cuda.h"
+#include "engine/session/key_values.h"
 #include "engine/session/refusal.h"
 #include "engine/session/session.h"
 #include "kernels/cpu/team.h"
@@ -63,6 +64,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     }
   } catch (const pjrt::Error& error) {
     for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(!buffer->is_deleted());
+    rethrow_interrupt();
     throw_failure(program, error, consequence);
   }
   if (!launch.results.empty()) {

@@ -261,10 +261,18 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
 }
 
 std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
+  constexpr const char* kCure =
+      " Save whole weights (full_tensor(), or get_model_state_dict with full_state_dict=True), and export the module "
+      "with them in a process by itself, without a process group";
   TORCH_CHECK_NOT_IMPLEMENTED(!graph::in_world(),
                               "torch_pjrt.export: a program in a file is for one device, and this "
                               "process has a world of ",
-                              graph::world_size().load(), "; export it in a process without one");
+                              graph::world_size().load(), "; export it in a process without one.", kCure);
+  for (const graph::Node* node : walk.nodes) {
+    const auto op = graph::collective(*node->signature);
+    TORCH_CHECK_NOT_IMPLEMENTED(!op, "torch_pjrt.export: a program in a file is for one device, and this one has an ",
+                                op.value_or(""), " between processes.", kCure);
+  }
   pjrt::Client& client = session_.client();
   std::vector<NumberSlot> slots;
   for (const graph::Number& number : walk.numbers) slots.push_back({number});

@@ -8,10 +8,17 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "device/backend/accelerator.h"
+#include "device/services/interrupt.h"
 #include "device/start/eager.h"
+#include "engine/program/interruptible.h"
+#include "engine/program/unfinished.h"
+#include "engine/session/key_values.h"
 #include "graph/precision.h"
 #include "graph/world/world.h"
 #include "kernels/cpu/frozen_weights.h"
@@ -23,6 +30,30 @@
 
 namespace tpjrt::engine {
 namespace {
+
+// A plugin waits for the other processes on threads of its own, so the thread that hears Ctrl-C waits beside it. Once the
+// store has ended the plugin's waits, it comes back; one that doesn't is left behind, as no plugin can be stopped.
+std::shared_ptr<pjrt::Client> create_interruptibly(const pjrt::Api& api, pjrt::Options options, pjrt::Node node) {
+  const std::shared_ptr<pjrt::KeyValueStore> store = node.store;
+  std::promise<std::shared_ptr<pjrt::Client>> promise;
+  const auto made = promise.get_future().share();
+  std::thread([&api, options = std::move(options), node = std::move(node), promise = std::move(promise),
+               unfinished = std::make_unique<Unfinished>()]() mutable {
+    try {
+      promise.set_value(pjrt::Client::create(api, std::move(options), node));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  try {
+    await_with_hook(made, [] { return false; });
+  } catch (...) {
+    end_waits(*store);
+    if (made.wait_for(std::chrono::seconds(1)) != std::future_status::ready) end_despite_unfinished();
+    throw;
+  }
+  return made.get();
+}
 
 std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin, const std::optional<pjrt::Node>& node) {
   // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
@@ -39,7 +70,7 @@ std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin, const st
   if (!node) return pjrt::Client::create(api, options);
   pjrt::Node own = *node;
   own.visible_device = own_gpu(options, own);
-  return pjrt::Client::create(api, std::move(options), own);
+  return create_interruptibly(api, std::move(options), std::move(own));
 }
 
 graph::PrecisionSettings precision_settings_of(const std::string& platform) {
@@ -269,6 +300,7 @@ bool Session::begin_processes(const std::function<pjrt::Node()>& place) {
   } catch (const std::exception& error) {
     const std::string place = std::to_string(node_->id) + " of " + std::to_string(node_->count);
     node_.reset();
+    device::let_interrupts_pass();
     const auto* told = dynamic_cast<const pjrt::Error*>(&error);
     const bool is_late = told != nullptr && told->code == pjrt::ErrorCode::kDeadlineExceeded;
     if (!is_late && choices.size() > 1) return false;  // no GPU here: the next plugin is tried

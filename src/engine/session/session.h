@@ -59,6 +59,7 @@ class Session {
   std::optional<std::pair<int, int>> process() const {
     return node_ ? std::optional(std::pair(node_->id, node_->count)) : std::nullopt;
   }
+  const std::optional<pjrt::Node>& node() const { return node_; }
   // Starts the client now, with this plugin. Throws when one is running already from another plugin.
   void init(const PluginChoice& plugin);
   // Null before it is started. A forked child may ask it what needs no plugin.

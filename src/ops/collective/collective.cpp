@@ -1,8 +1,6 @@
 // pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank, promised_equal (schemas: device/world/collectives.cpp).
 #include <algorithm>
-#include <numeric>
 
-#include "graph/world/world.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -13,13 +11,16 @@ using Groups = hlo::Builder::Groups;
 Groups groups_of(const Call& c) {
   const Dims ranks = c.ints("groups");
   const int64_t size = c.integer("group_size");
+  // Where ranks are processes, the program is that of those which take part: a replica for each, in ascending order.
+  Dims all(ranks.begin(), ranks.end());
+  std::sort(all.begin(), all.end());
   Groups groups;
-  if (!graph::in_world()) {  // ranks are processes: the program is one group's, a replica for each
-    Dims& all = groups.emplace_back(ranks.size());
-    std::iota(all.begin(), all.end(), 0);
-    return groups;
+  for (auto rank = ranks.begin(); rank != ranks.end(); rank += size) {
+    Dims& group = groups.emplace_back();
+    for (auto one = rank; one != rank + size; ++one) {
+      group.push_back(std::lower_bound(all.begin(), all.end(), *one) - all.begin());
+    }
   }
-  for (auto rank = ranks.begin(); rank != ranks.end(); rank += size) groups.emplace_back(rank, rank + size);
   return groups;
 }
 

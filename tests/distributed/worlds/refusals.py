@@ -66,7 +66,7 @@ def export() -> None:
     torch_pjrt.export(lambda t: t * 2, torch.ones(2, device="pjrt"))
 
 
-refused(Exception, "a world of 4; export it in a process without one", export)
+refused(Exception, r"a world of 4; export it in a process without one\. Save whole weights \(full_tensor\(\)", export)
 refused(RuntimeError, "cpu", lambda: dist.all_reduce(torch.ones(2)))
 sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
 refused(NotImplementedError, r"torch\.save.*full_tensor\(\)", lambda: torch.save({"w": sharded}, io.BytesIO()))

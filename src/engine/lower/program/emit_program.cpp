@@ -198,14 +198,16 @@ Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
   return e.concatenate(members, 0);
 }
 
-// Those of its collectives, which are one group's (device/processes/backend.h).
+// Those of its collectives, which are one group's, or of a captured step the world's in groups (device/processes/backend.h).
+// Their places among its replicas are in ascending order.
 std::vector<int> processes_of(const graph::Walk& walk) {
   std::vector<int64_t> ranks;
   if (graph::in_world()) return {};
   for (const graph::Node* node : walk.nodes) {
     if (!graph::collective(*node->signature)) continue;
     std::vector<int64_t> its = graph::ranks_of(*node->signature);
-    TORCH_INTERNAL_ASSERT(ranks.empty() || ranks == its, "one program has collectives of two groups of processes");
+    std::sort(its.begin(), its.end());
+    TORCH_INTERNAL_ASSERT(ranks.empty() || ranks == its, "one program has collectives of two sets of processes");
     ranks = std::move(its);
   }
   return {ranks.begin(), ranks.end()};

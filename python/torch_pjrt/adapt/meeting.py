@@ -1,0 +1,136 @@
+"""How ranks that are processes meet, before a group of theirs is made.
+
+PyTorch's store and gloo wait for ranks that are missing in C++, for half an hour by default: Ctrl-C is not heard there,
+and nobody is told who is missing. So for this device's groups the ranks meet here first, and who waits then waits in
+Python; what PyTorch does after that finds all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from torch_pjrt.told import warn
+
+_met: Counter[str] = Counter()  # how many groups of a name this process has made: a store outlives them
+_is_ours = False  # while init_process_group makes a store for this device's ranks
+
+
+def patience() -> float:
+    """After how many seconds it is told who is late; 0: never."""
+    return float(os.environ.get("TORCH_PJRT_LATE") or 10)
+
+
+def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: str, cure: str) -> None:
+    """Until ``late()`` is empty."""
+    start, pause, is_told = time.monotonic(), 0.001, False
+    while missing := late():
+        waited = time.monotonic() - start
+        if waited > limit:
+            raise torch.distributed.DistStoreError(
+                f"{what}: ranks {missing} of {list(of)} have not come within {limit:g} s. {cure}"
+            )
+        if not is_told and 0 < patience() < waited:
+            is_told = True
+            warn(
+                "torch_pjrt.distributed", f"{what} has waited {waited:.2g} s: ranks {missing} of {list(of)} are missing"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+def meet(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> dict[int, str]:
+    """Waits for all of a group's ranks; the host of each. ``call``: PyTorch's function that makes the group.
+
+    Raises:
+        torch.distributed.DistStoreError: some have not come in time.
+    """
+    _met[name] += 1
+    place = f"torch_pjrt/{name}/{_met[name]}"
+    store.set(f"{place}/{rank}", socket.gethostname())
+    missing = [other for other in ranks if other != rank]
+
+    def late() -> list[int]:
+        missing[:] = [other for other in missing if not store.check([f"{place}/{other}"])]
+        return missing
+
+    _wait(
+        late,
+        ranks,
+        limit,
+        f"torch.distributed.{call}: rank {rank}",
+        "All of them have to call it, and new_group in one order with the same ranks; see whether their processes run, and "
+        "what they do. init_process_group(timeout=...) says how long they are waited for",
+    )
+    return {other: store.get(f"{place}/{other}").decode() for other in ranks}
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _make_store(rendezvous: Any) -> Callable[..., Any]:
+    inner: Callable[..., Any] = rendezvous._create_c10d_store
+
+    @functools.wraps(inner)
+    def _create_c10d_store(
+        hostname: str, port: int, rank: int, world_size: int, timeout: timedelta, use_libuv: bool = True
+    ) -> Any:
+        if not _is_ours or rendezvous._torchelastic_use_agent_store():  # the launcher's, which is there
+            return inner(hostname, port, rank, world_size, timeout, use_libuv)
+        if rank != 0:
+            _wait(
+                lambda: [] if _answers(hostname, port) else [0],
+                range(world_size),
+                timeout.total_seconds(),
+                f"torch.distributed.init_process_group: rank {rank}",
+                f"Its store does not answer at MASTER_ADDR={hostname}, MASTER_PORT={port}: see whether the process of "
+                "rank 0 runs there and has called it",
+            )
+        return torch.distributed.TCPStore(
+            host_name=hostname,
+            port=port,
+            world_size=world_size,
+            is_master=rank == 0,
+            timeout=timeout,
+            multi_tenant=True,
+            use_libuv=use_libuv,
+            wait_for_workers=False,  # they meet
+        )
+
+    return _create_c10d_store
+
+
+def _init(inner: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(inner)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> None:
+        global _is_ours
+        before, _is_ours = _is_ours, backend is None or "pjrt" in str(backend).lower()
+        try:
+            inner(backend, *args, **kwargs)
+        finally:
+            _is_ours = before
+
+    return init_process_group
+
+
+def install() -> None:
+    from torch.distributed import distributed_c10d
+
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the package's attribute of that name is a function
+    rendezvous._create_c10d_store = _make_store(rendezvous)  # type: ignore[attr-defined]
+    begin = _init(distributed_c10d.init_process_group)
+    distributed_c10d.init_process_group = torch.distributed.init_process_group = begin

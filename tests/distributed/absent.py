@@ -1,0 +1,53 @@
+"""Run as each of two processes, of which one does not come: the other's error says so."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import torch_pjrt  # noqa: F401
+
+RANK = int(os.environ["RANK"])
+
+
+def begin(seconds: float) -> None:
+    dist.init_process_group("pjrt", timeout=timedelta(seconds=seconds))
+
+
+def meeting() -> None:
+    words = (
+        r"init_process_group: rank 0: ranks \[1\] of \[0, 1\] have not come within 1 s\. All of them have to call it"
+    )
+    if RANK == 0:
+        with pytest.raises(dist.DistStoreError, match=words):
+            begin(1)
+
+
+def store() -> None:
+    words = r"rank 1: ranks \[0\] of .* within 1 s\. Its store does not answer at MASTER_ADDR=localhost"
+    if RANK == 1:
+        with pytest.raises(dist.DistStoreError, match=words):
+            begin(1)
+
+
+def collective() -> None:
+    begin(3)
+    x = torch.ones(2, device="pjrt")
+    if RANK == 1:
+        time.sleep(6)
+        return
+    words = r"(?s)\[c10d::allreduce_\] .*At the end of that wait ranks \[1\] of \[0, 1\] have not come\..*timeout="
+    with pytest.raises(RuntimeError, match=words):
+        dist.all_reduce(x)
+    assert x.tolist() == [1, 1]
+
+
+globals()[sys.argv[1]]()
+print("[]", flush=True)
+os._exit(0)  # a group whose collective has timed out waits for the other rank
