@@ -9,7 +9,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-MADE = Path(__file__).resolve().parents[1] / "build/test_plugins"
+import torch_pjrt.plugins
+
+ROOT = Path(__file__).resolve().parents[1]
+MADE = ROOT / "build/test_plugins"
 
 
 def plugin_library(source: Path, library: Path, *options: str) -> Path:
@@ -33,3 +36,11 @@ def plugin_library(source: Path, library: Path, *options: str) -> Path:
             part.replace(made)
     shutil.copyfile(made, library)
     return library
+
+
+def own_memory(folder: Path) -> dict[str, str]:
+    """The environment of a process whose device has a memory of its own (tests/pjrt/own_memory.c)."""
+    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
+    library = folder / "own_memory_cpu.so"
+    plugin_library(ROOT / "tests/pjrt/own_memory.c", library, f"-I{Path(host).parent / 'include'}", "-ldl")
+    return {"TORCH_PJRT_PLUGIN": str(library), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0"}

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import torch_pjrt.plugins
 from tests import fresh
-from tests.plugin_library import plugin_library
+from tests.plugin_library import own_memory
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -21,11 +20,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    host = torch_pjrt.plugins.find_plugins()["xla_cpu_pjrt"].path
-    include = Path(host).parent / "include"
-    library = tmp_path_factory.mktemp("plugin") / "own_memory_cpu.so"
-    plugin_library(ROOT / "tests/pjrt/own_memory.c", library, f"-I{include}", "-ldl")
-    return {"TORCH_PJRT_PLUGIN": str(library), "TORCH_PJRT_TEST_PLUGIN": host, "TORCH_PJRT_CACHE": "0"}
+    return own_memory(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
@@ -170,7 +165,7 @@ def test_what_others_test(environment: dict[str, str], file: str, request: pytes
 
 
 def test_calls_that_are_known_are_put_together(run: Run) -> None:
-    """Note [Tiers]: graphs of the same calls in ever new orders are programs of one call after a while."""
+    """Note [Tiers]: graphs of the same calls in ever new orders make no programs after a while."""
     done = run(
         """
         import random, torch, torch_pjrt

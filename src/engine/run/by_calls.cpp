@@ -60,7 +60,8 @@ std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, boo
   if (!is_compiled_first && !are_programs(by)) return by;
   const bool grows = !is_part && forms_.grows(walk, is_compiled_first ? 2 : 1);
   if (is_compiled_first && !grows) return std::nullopt;
-  return grows && by == CallsBy::kPrograms && !device::strict() ? CallsBy::kEither : by;
+  if (!are_programs(by) || device::strict()) return by;
+  return grows ? CallsBy::kEitherGrowing : CallsBy::kEither;
 }
 
 CallsBy LazyEngine::calls_by() {

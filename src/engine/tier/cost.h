@@ -24,10 +24,10 @@ struct Cost {
   int64_t program = 0;  // of one run of its program
 };
 
-// Who runs single calls (Note [Tiers]): PyTorch's kernels, on the host's memory or on CUDA's; programs of one call; or, of a graph
-// that grows, programs or the host's kernels.
-enum class CallsBy : uint8_t { kKernels, kCudaKernels, kPrograms, kEither };
-inline bool are_programs(CallsBy by) { return by == CallsBy::kPrograms || by == CallsBy::kEither; }
+// Who runs single calls (Note [Tiers]): PyTorch's kernels, on the host's memory or on CUDA's; programs of one call alone; or those of
+// them that have paid and the host's kernels, of any graph, or of one that grows.
+enum class CallsBy : uint8_t { kKernels, kCudaKernels, kPrograms, kEither, kEitherGrowing };
+inline bool are_programs(CallsBy by) { return by != CallsBy::kKernels && by != CallsBy::kCudaKernels; }
 
 Cost predicted_cost(const graph::Walk& walk, CallsBy by);
 // Its share of the compile of a graph; of a program of this one call.

@@ -15,11 +15,11 @@
 // Where the device computes in the host's memory, calls are run by PyTorch's CPU kernels (engine/run/interpret.h), and on a GPU
 // that PyTorch has kernels for by its CUDA kernels (Note [Calls on CUDA]). Another device
 // with a memory of its own runs each as a program of one call, which is compiled first, and then serves every graph that has
-// this call. That is one more purchase, of which the same is true: what was spent on a call within whole graphs counts for
-// it, so that the first graphs of a program are compiled whole, and the next ones, of the same calls in another order or for
-// another length, are put together of what is there. A graph that differs from an earlier one in sizes alone
-// (Note [Growing graphs]) has calls that do, too, and they may never come again: there a call is run by the host's kernel, its
-// copies included, until its program would have saved what it costs. In strict mode it is a program at once.
+// this call. That is one more purchase, of which the same is true: a call is run by the host's kernel, its copies included,
+// until its program would have saved what it costs. In strict mode it is a program at once. The first graphs of a program are
+// compiled whole, as if their calls had to be bought; what was spent on a call within whole graphs counts for it, so that
+// the next ones, of the same calls in another order, are not. Nor is a graph that differs from an earlier one in sizes alone
+// (Note [Growing graphs]): its calls do, too, and they may never come again.
 //
 // Which tier a run takes depends on the graphs and on how often each was met, never on time: the same script gives the same
 // bits each time on as many processors. A graph that an earlier process has paid for is compiled at once, as its program is

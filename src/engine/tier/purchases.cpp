@@ -27,13 +27,18 @@ int64_t Purchases::missing(const graph::Walk& walk) const {
 }
 
 ByOneCall Purchases::calls_of(const graph::Walk& walk, const Cost& cost, CallsBy by) const {
-  ByOneCall calls{cost.calls, std::vector<bool>(walk.nodes.size())};
-  if (by == CallsBy::kPrograms) {
-    calls.cost += missing(walk);
-    for (size_t i = 0; i < walk.nodes.size(); ++i) calls.on_host[i] = is_of_few_integers(*walk.nodes[i]);
+  if (by != CallsBy::kPrograms) {
+    ByOneCall calls = by_either(walk);
+    if (by == CallsBy::kEither) calls.cost = std::max(calls.cost, cost.calls + missing(walk));
     return calls;
   }
-  calls.cost = 0;
+  ByOneCall calls{cost.calls + missing(walk), std::vector<bool>(walk.nodes.size())};
+  for (size_t i = 0; i < walk.nodes.size(); ++i) calls.on_host[i] = is_of_few_integers(*walk.nodes[i]);
+  return calls;
+}
+
+ByOneCall Purchases::by_either(const graph::Walk& walk) const {
+  ByOneCall calls{0, std::vector<bool>(walk.nodes.size())};
   std::unordered_map<graph::SignaturePtr, Spent> spent;  // with what this run spends
   for (size_t i = 0; i < walk.nodes.size(); ++i) {
     const Node& node = *walk.nodes[i];

@@ -23,7 +23,7 @@ class Purchases {
   explicit Purchases(std::function<bool(graph::SignaturePtr)> has_kernel) : has_kernel_(std::move(has_kernel)) {}
 
   // `cost`: of the graph. kPrograms: the host runs calls of a few integers. kEither: also those that haven't paid for a
-  // program of their own.
+  // program of their own, and it costs no less than programs would, so that a graph of new calls is compiled whole.
   ByOneCall calls_of(const graph::Walk& walk, const Cost& cost, CallsBy by) const;
   // They were run so.
   void ran(const graph::Walk& walk, const std::vector<bool>& on_host);
@@ -39,6 +39,8 @@ class Purchases {
   };
   // What has to be compiled before all these calls can be run as programs.
   int64_t missing(const graph::Walk& walk) const;
+  // Each call by whoever costs less.
+  ByOneCall by_either(const graph::Walk& walk) const;
 
   std::function<bool(graph::SignaturePtr)> has_kernel_;
   std::unordered_map<graph::SignaturePtr, Spent> spent_;

@@ -165,21 +165,37 @@ TEST(Costs, OnCudaAProgramSavesLaunchesAndNoProducts) {
   EXPECT_GT(many.calls, 2 * many.program);
 }
 
-TEST(Tiers, WhereCallsAreProgramsANewGraphIsCompiledWhole) {
+class OwnMemory : public testing::TestWithParam<CallsBy> {};
+INSTANTIATE_TEST_SUITE_P(Tiers, OwnMemory, testing::Values(CallsBy::kPrograms, CallsBy::kEither));
+
+TEST_P(OwnMemory, ANewGraphIsCompiledWhole) {
   MetGraphs graphs;
-  EXPECT_FALSE(takes_calls(graphs, chain({"tier c", "tier d", "tier e"}), CallsBy::kPrograms));
+  EXPECT_FALSE(takes_calls(graphs, chain({"tier c", "tier d", "tier e"}), GetParam()));
 }
 
-TEST(Tiers, KnownCallsInNewOrdersAreNotCompiledWholeForEver) {
+TEST_P(OwnMemory, KnownCallsInNewOrdersAreNotCompiledWholeForEver) {
   MetGraphs graphs;
   const std::vector<std::vector<std::string>> orders{{"tier f", "tier g", "tier h"}, {"tier g", "tier h", "tier f"},
                                                      {"tier h", "tier f", "tier g"}, {"tier h", "tier g", "tier f"},
                                                      {"tier f", "tier h", "tier g"}, {"tier g", "tier f", "tier h"}};
   std::vector<bool> by_calls;
-  for (const auto& order : orders) by_calls.push_back(takes_calls(graphs, chain(order), CallsBy::kPrograms));
+  for (const auto& order : orders) by_calls.push_back(takes_calls(graphs, chain(order), GetParam()));
   EXPECT_FALSE(by_calls.front());
   EXPECT_TRUE(by_calls[3]);
   EXPECT_TRUE(by_calls.back());
+}
+
+TEST(Tiers, KnownCallsBuyNoProgramsUntilTheyPay) {
+  MetGraphs graphs;
+  const Tensor order = chain({"tier l", "tier l", "tier l"});
+  const graph::Walk walk = walked(order);
+  for (const auto& [by, host] : {std::pair(CallsBy::kEither, true), {CallsBy::kPrograms, false}}) {
+    for (int i = 0; i < 3; ++i) (void)graphs.turn(walk, *graphs.meet(walk, by), by);
+    const graph::Walk other = walked(chain(std::vector<std::string>(20, "tier l")));
+    MetGraph& graph = *graphs.meet(other, by);
+    ASSERT_NE(graphs.turn(other, graph, by), Turn::kProgram);
+    EXPECT_EQ(graph.on_host, std::vector<bool>(20, host));
+  }
 }
 
 TEST(Tiers, ACallThatComesManyTimesInOneGraphIsAProgramOfItsOwn) {
@@ -202,8 +218,8 @@ Tensor growing(int64_t size, int64_t width = 2) {
 // Who runs the calls of a graph that grows?
 std::vector<bool> on_host(MetGraphs& graphs, int64_t size, int64_t width = 2) {
   const graph::Walk walk = walked(growing(size, width));
-  MetGraph& graph = *graphs.meet(walk, CallsBy::kEither);
-  EXPECT_NE(graphs.turn(walk, graph, CallsBy::kEither), Turn::kProgram);
+  MetGraph& graph = *graphs.meet(walk, CallsBy::kEitherGrowing);
+  EXPECT_NE(graphs.turn(walk, graph, CallsBy::kEitherGrowing), Turn::kProgram);
   return graph.on_host;
 }
 
@@ -225,7 +241,8 @@ TEST(Tiers, CallsThatTheHostDoesInLessTimeStayThere) {
 
 TEST(Tiers, WhatGrowsIsCompiledWhereItIsLarge) {
   MetGraphs graphs;
-  EXPECT_FALSE(takes_calls(graphs, growing(1 << 26, 1 << 26), CallsBy::kEither)) << "copies cost more than a compile";
+  EXPECT_FALSE(takes_calls(graphs, growing(1 << 26, 1 << 26), CallsBy::kEitherGrowing))
+      << "copies cost more than a compile";
 }
 
 TEST(Tiers, TheHostRunsOnlyWhatItHasAKernelFor) {
