@@ -74,9 +74,13 @@ WITHOUT_GAPS = {
     "view_as_complex",
 }  # fmt: skip
 
+# Vectors whose signs are LAPACK's choice: elsewhere tests/ops/factorization looks at them.
+OF_ANY_SIGN = {"linalg.eigh", "linalg.svd", "svd"}
+
 # (rtol, atol) where float32 itself is that far from the true value: the same formula in another order differs more than
 # the general tolerance, on the CPU too.
 GRADIENT_TOLERANCE: dict[str, tuple[float, float]] = {
+    "matrix_exp": (1e-3, 2e-3),  # 1e-3 of the smallest of a matrix's numbers, in both: sums of large ones
     "logcumsumexp": (5e-3, 1e-2),  # a difference of logarithms of sums: the CPU is 5e-3 from float64
 }
 
@@ -161,6 +165,8 @@ def on_the_cpu(op: OpInfo) -> Callable[..., Any]:
 
 
 def predictable(op: OpInfo, sample: SampleInput) -> bool:
+    if op.name in OF_ANY_SIGN and not may_call_kernels():
+        return False
     return op.name not in UNPREDICTABLE and not sample.kwargs.get("dropout_p")
 
 

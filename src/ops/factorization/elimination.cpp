@@ -15,7 +15,9 @@ using matrices::columns_of;
 using matrices::rows_of;
 using matrices::rows_taken;
 
-constexpr int64_t kPanel = 64;  // columns that are eliminated one by one; the rest follows by products
+// Columns that are eliminated one by one; the rest follows by products. A panel is half a second of XLA:CPU's compiler, whatever its
+// size, so there are four at most.
+int64_t panel_of(int64_t columns) { return std::max<int64_t>(128, (columns + 3) / 4); }
 
 // Of [batch, rows, columns]. Pivots count from 0; `order` says which row of the matrix is where.
 struct Factors {
@@ -101,8 +103,9 @@ Factors factors_of(Emit& e, const Value& matrix) {
   Factors all{matrix, e.zeros({ElementType::kS32, {batch, count}}), rows_numbered(e, batch, rows)};
   if (matrix.type.elements() == 0) return all;
   Values pivots;
-  for (int64_t i = 0; i < count; i += kPanel) {
-    const int64_t end = std::min(i + kPanel, count);
+  const int64_t width = panel_of(count);
+  for (int64_t i = 0; i < count; i += width) {
+    const int64_t end = std::min(i + width, count);
     const Value below = rows_of(e, all.lu, i, rows);
     const Factors panel = eliminated(e, columns_of(e, below, i, end));
     pivots.push_back(e.add(panel.pivots, e.constant(i, panel.pivots.type)));
