@@ -193,6 +193,41 @@ def test_calls_that_are_known_are_put_together(run: Run) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_calls_that_differ_in_numbers_are_one_program(run: Run) -> None:
+    """Offsets of views and of writes, factors, what memory is filled with, also where it has no elements."""
+    done = run(
+        """
+        import torch, torch_pjrt
+        from torch_pjrt import _C
+
+        graphs = []
+        _C.set_program_listener(lambda graph, _: graphs.append(graph))
+
+        def program(device, dtype, columns=4):
+            x = torch.arange(3 * columns).view(3, columns).to(device, dtype)
+            y = x[0] * 2 + x[1] * 3 + x[2] * 4
+            for i in range(3):
+                x[i] = y
+            filled = [torch.full((2, columns), value, dtype=dtype, device=device) for value in (1, 0, 5)]
+            return torch.cat([x, *filled])
+
+        for dtype in torch.float32, torch.bfloat16, torch.float64, torch.complex64:
+            graphs.clear()
+            torch.testing.assert_close(program("pjrt", dtype).cpu(), program("cpu", dtype))
+            kinds = sorted(name for name in ("mul.Tensor", "pjrt::view", "pjrt::write", "fill_", "add.Tensor", "cat")
+                           for graph in graphs if name in graph)
+            assert kinds == ["add.Tensor", "cat", "fill_", "mul.Tensor", "pjrt::view", "pjrt::write"], graphs
+            assert len(graphs) == 6, graphs
+        assert program("pjrt", torch.float32, 0).cpu().shape == (9, 0)
+        graphs.clear()
+        assert (torch.arange(4.0).to("pjrt") * 7).sum().item() == 42
+        assert len(graphs) == 1 and "sum" in graphs[0], graphs  # the other is known, with whatever factor
+        """,
+        TORCH_PJRT_COMPILE="never",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_what_can_not_fit_is_not_compiled(run: Run) -> None:
     """XLA's compiler for GPUs divides by zero there."""
     program = """

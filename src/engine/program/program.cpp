@@ -79,7 +79,7 @@ std::shared_ptr<Program> ProgramCache::find(const graph::Walk& walk) {
   return nullptr;
 }
 
-std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
+std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is_one_call) const {
   std::vector<NumberSlot> slots;
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
@@ -93,8 +93,11 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
     const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
-      const bool changed = known && !(last->second[occurrence][i] == number);
-      const bool varies = number.kind == Number::Kind::kKey || changed;
+      const auto is_other = [&](const std::vector<Number>& seen) { return !(seen[i] == number); };
+      // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
+      const bool changed = known && node->signature->op && is_other(last->second[occurrence]);
+      const bool differs = is_one_call && known && std::ranges::any_of(last->second, is_other);
+      const bool varies = number.kind == Number::Kind::kKey || changed || differs;
       slots.push_back({number, varies || (updates && number.kind == Number::Kind::kDouble), false});
     }
   }
@@ -116,8 +119,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk) const {
 void ProgramCache::remember(const graph::Walk& walk) {
   std::unordered_map<graph::SignaturePtr, size_t> occurrences;
   for (const graph::Node* node : walk.nodes) {
-    // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
-    if (node->numbers.empty() || !node->signature->op) continue;
+    if (node->numbers.empty()) continue;
     auto& seen = last_numbers_[node->signature];
     const size_t occurrence = occurrences[node->signature]++;
     if (occurrence == seen.size()) seen.emplace_back();

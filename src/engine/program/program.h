@@ -5,7 +5,9 @@
 // that differs in constants only is compiled once more with exactly those numbers promoted, and that program replaces
 // the narrower one. A number of an ATen call that differs from what the same call held in the last program compiled with
 // it is promoted at once: an optimizer's first step, which also makes its state, is another graph than its second, and the
-// third must not compile. Numbers a rule had to know (`pinned`) are never promoted: another value is another program.
+// third must not compile. A program of one call serves all such calls (Note [Tiers]): in what those of any graph so far differ,
+// an offset too, is an argument of the first one. Numbers a rule had to know (`pinned`) are never promoted: another value is
+// another program.
 #pragma once
 
 #include <map>
@@ -70,8 +72,8 @@ class ProgramCache {
  public:
   // Under the engine's lock.
   std::shared_ptr<Program> find(const graph::Walk& walk);
-  // Which numbers the next program for this tape should take as arguments.
-  std::vector<NumberSlot> slots_for(const graph::Walk& walk) const;
+  // Which numbers the next program for this tape should take as arguments. `is_one_call`: it stands for one call of graphs.
+  std::vector<NumberSlot> slots_for(const graph::Walk& walk, bool is_one_call = false) const;
   // Takes down the numbers of a graph that is being compiled.
   void remember(const graph::Walk& walk);
   void insert(uint64_t hash, std::shared_ptr<Program> program);

@@ -47,6 +47,25 @@ bool asked_for_another_precision(const graph::Walk& walk) {
   });
 }
 
+// What is to be done by a program of its own, by node: a call, what the host does in a row, and memory with what is first done
+// with it.
+graph::PartOfNode parts_of_calls(const graph::Walk& walk, const std::vector<bool>& is_on_host,
+                                 std::vector<bool>& on_host) {
+  graph::PartOfNode part(walk.nodes.size());
+  const auto goes_with_last = [&](size_t i) {
+    if (is_on_host[i] != is_on_host[i - 1]) return false;
+    if (is_on_host[i]) return true;
+    const auto& operands = walk.nodes[i]->operands;
+    return walk.nodes[i - 1]->signature->name == "pjrt::empty" &&
+           std::ranges::any_of(operands, [&](const graph::Value& v) { return v.node.get() == walk.nodes[i - 1]; });
+  };
+  for (size_t i = 0; i < part.size(); ++i) {
+    if (i == 0 || !goes_with_last(i)) on_host.push_back(is_on_host[i]);
+    part[i] = static_cast<uint32_t>(on_host.size() - 1);
+  }
+  return part;
+}
+
 }  // namespace
 
 std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, bool is_part) {
@@ -118,14 +137,8 @@ std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Cho
     return done.copied;
   }
   ++session_.metrics.graphs_run_by_calls;
-  // What the host does in a row is done at once, so that values between these calls are not copied.
-  graph::PartOfNode part(walk.nodes.size());
   std::vector<bool> on_host;  // by part
-  for (size_t i = 0; i < part.size(); ++i) {
-    if (i == 0 || !chosen.on_host[i] || !on_host.back()) on_host.push_back(chosen.on_host[i]);
-    part[i] = static_cast<uint32_t>(on_host.size() - 1);
-  }
-  graph::Parts parts(walk, part);
+  graph::Parts parts(walk, parts_of_calls(walk, chosen.on_host, on_host));
   uint64_t copied = 0;
   for (uint32_t i = 0; i < parts.count(); ++i) {
     graph::Walk calls;

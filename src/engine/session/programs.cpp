@@ -109,6 +109,12 @@ Collectives collectives_of(const graph::Walk& walk) {
   return collectives;
 }
 
+// Does it stand for one call of graphs (Note [Tiers]), maybe with the memory that it writes first?
+bool is_one_call(const graph::Walk& walk) {
+  return std::ranges::count_if(walk.nodes, [](const Node* node) { return node->signature->name != "pjrt::empty"; }) ==
+         1;
+}
+
 // May its text have composites?
 bool keeps_composites(const graph::Walk& walk) {
   return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
@@ -159,9 +165,9 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   Program& program = *coming->program;
   program.tape = walk.tape;
   program.num_calls = walk.nodes.size();
-  program.slots = cache_.slots_for(walk);
-  cache_.remember(walk);
   pjrt::Client& client = session_.client();
+  program.slots = cache_.slots_for(walk, !client.is_host_memory() && is_one_call(walk));
+  cache_.remember(walk);
   const auto device = walk.nodes.empty() ? static_cast<c10::DeviceIndex>(client.own_device())
                                          : static_cast<c10::DeviceIndex>(walk.nodes.back()->signature->device);
   if (!client.is_host_memory()) check_capacity(session_, walk, device);
