@@ -3,7 +3,9 @@
 #include "own_memory.h"
 
 static void note(const char* what, intptr_t stream) {
-  FILE* file = fopen(getenv("EMULATED_CUDA_LOG"), "a");
+  const char* log = getenv("EMULATED_CUDA_LOG");
+  if (!log) return;
+  FILE* file = fopen(log, "a");
   if (!file) abort();
   fprintf(file, "%s %lx\n", what, (long)stream);
   fclose(file);

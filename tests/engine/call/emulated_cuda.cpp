@@ -28,7 +28,9 @@
 namespace {
 
 void note(const char* what, int64_t stream) {
-  FILE* file = std::fopen(std::getenv("EMULATED_CUDA_LOG"), "a");
+  const char* log = std::getenv("EMULATED_CUDA_LOG");
+  if (!log) return;
+  FILE* file = std::fopen(log, "a");
   if (!file) std::abort();
   std::fprintf(file, "%s %lx\n", what, static_cast<long>(stream));
   std::fclose(file);
