@@ -470,7 +470,7 @@ def attribute(arg0: collections.abc.Sequence[str]) -> str: ...
 def backend_of_processes(
     ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
     host: torch._C._distributed_c10d.Backend,
-    attendance: Attendance = None,
+    attendance: Attendance,
 ) -> torch._C._distributed_c10d.Backend: ...
 def begin_optimizer_step(arg0: bool) -> None: ...
 def begin_processes(
@@ -552,7 +552,7 @@ def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
 
 def host_backend(
-    host: torch._C._distributed_c10d.Backend, attendance: Attendance = None
+    host: torch._C._distributed_c10d.Backend, attendance: Attendance
 ) -> torch._C._distributed_c10d.Backend: ...
 def host_of(backend: torch._C._distributed_c10d.Backend) -> torch._C._distributed_c10d.Backend: ...
 def host_view(arg0: torch.Tensor) -> torch.Tensor:

@@ -191,7 +191,7 @@ PYBIND11_MODULE(_C, m) {
   py::class_<device::Attendance, std::shared_ptr<device::Attendance>>(m, "Attendance")
       .def(py::init(attendance), py::arg("store"), py::arg("ranks"), py::arg("rank"),
            "of a group: its store and its ranks, of which this is one");
-  m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance") = nullptr);
+  m.def("host_backend", &device::make_host_backend, py::arg("host"), py::arg("attendance"));
   m.def("host_of", &device::processes::host_of, py::arg("backend"));
   m.def(
       "begin_world",
@@ -215,7 +215,7 @@ PYBIND11_MODULE(_C, m) {
       "process", [] { return engine::Session::instance().process(); },
       "which of how many processes have the client together; None where it is this one's alone");
   m.def("backend_of_processes", &device::processes::make_backend, py::arg("ranks"), py::arg("host"),
-        py::arg("attendance") = nullptr);
+        py::arg("attendance"));
   m.def("complete_backend_of_processes", &device::processes::complete_backend, py::arg("backend"), py::arg("groups"));
   m.def("world_size", [] { return graph::world_size().load(); }, "on how many devices a tensor lies");
   m.def("world_backend", &device::world::make_backend, py::arg("ranks"));

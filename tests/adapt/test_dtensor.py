@@ -186,7 +186,7 @@ def of_two(run: Callable[[Any, int], None]) -> None:
     def rank(rank: int) -> None:
         try:
             gloo = dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))
-            run(_C.host_backend(gloo), rank)
+            run(_C.host_backend(gloo, _C.Attendance(store, [0, 1], rank)), rank)
         except BaseException as error:
             errors.append(error)
 

@@ -1,5 +1,5 @@
-"""Run as each of several processes on tests/pjrt/ranks.c: captured steps, whose collectives are part of one program of all
-processes. Prints a JSON of what was checked."""
+"""Run as each of several processes on tests/pjrt/ranks.c: captured steps, whose collectives are part of one program of
+all processes. Prints a JSON of what was checked."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def meet(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, c
         ranks,
         limit,
         f"torch.distributed.{call}: rank {rank}",
-        "All of them have to call it, and new_group in one order with the same ranks; see whether their processes run, and "
-        "what they do. init_process_group(timeout=...) says how long they are waited for",
+        "All of them have to call it, and new_group in one order with the same ranks; see whether their processes run, "
+        "and what they do. init_process_group(timeout=...) says how long they are waited for",
     )
     return {other: store.get(f"{place}/{other}").decode() for other in ranks}
 

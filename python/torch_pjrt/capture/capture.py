@@ -118,11 +118,16 @@ def _run(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], grads: str
 ) -> _Run:
     device = _computing(args, kwargs, found)
-    run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True, device=device))
-    if run.mode.followers_follow():
-        return run
-    run.mode.made.let_go()
-    return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False, device=device))
+    before = _C.current_device()
+    try:
+        _C.set_device(before if device is None else device)  # what is made there is
+        run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True, device=device))
+        if run.mode.followers_follow():
+            return run
+        run.mode.made.let_go()
+        return _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=False, device=device))
+    finally:
+        _C.set_device(before)
 
 
 def _run_once(

@@ -43,3 +43,33 @@ assert (c.float() * a).sum().item() == 40 and (d.float() * b).sum().item() == 60
 @pytest.mark.parametrize("policy", ["auto", "first", "every"])
 def test_a_model_over_two_devices(server: fresh.Server, policy: str) -> None:
     server.run(fresh.Job(PROGRAM, (), {"TORCH_PJRT_CPU_DEVICES": "2", "TORCH_PJRT_COMPILE": policy}))
+
+
+STEP = """
+import torch
+import torch_pjrt
+
+def train(device, compiled):
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 3).to(device), torch.randn(16, 4).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = torch_pjrt.compile_step(step) if compiled else step
+    losses = [step(x).item() for _ in range(4)]
+    return losses, *[p.detach().cpu() for p in model.parameters()]
+
+torch.testing.assert_close(train("pjrt:1", True), train("cpu", False))
+"""
+
+
+@pytest.mark.host_memory
+def test_a_captured_step_on_the_second_device(server: fresh.Server) -> None:
+    """What of it lies on the CPU, as a learning rate, is computed there too."""
+    server.run(fresh.Job(STEP, (), {"TORCH_PJRT_CPU_DEVICES": "2"}))
