@@ -47,7 +47,11 @@ def seconds_to_interrupts(program: str, count: int = 1, before: float = 0.2, **e
     command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
     took = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TORCH_PJRT_PROGRESS": "0"} | environment,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -60,5 +64,5 @@ def seconds_to_interrupts(program: str, count: int = 1, before: float = 0.2, **e
         rest, error = process.stdout.read(), process.stderr.read()
     assert process.returncode == 0, error[-3000:]
     assert rest == "usable\n"
-    assert error == ""
+    assert error == "", error
     return took

@@ -108,6 +108,9 @@ def test_who_asks_for_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.distributed.tensor.experimental._context_parallel._attention:_create_cp_block_mask",
         "torch.distributed.tensor.experimental._context_parallel._attention:_compiled_create_block_mask",
         "torch.utils.data.distributed:DistributedSampler.__init__",
+        "torch.distributed.distributed_c10d:broadcast_object_list",
+        "torch.distributed.distributed_c10d:scatter_object_list",
+        "torch.distributed.distributed_c10d:gather_object",
     ],
 )
 def test_what_is_patched_is_there(name: str) -> None:

@@ -52,6 +52,7 @@ def begin(world_size: int) -> None:
         data_parallel,
         draws,
         losses,
+        objects,
         ragged,
         replicas,
         samplers,
@@ -73,6 +74,7 @@ def begin(world_size: int) -> None:
         draws.install()
         losses.install()
         samplers.install()
+        objects.install()
 
 
 def install() -> None:

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.utils.data import TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -69,6 +70,42 @@ def export() -> None:
 refused(Exception, r"a world of 4; export it in a process without one\. Save whole weights \(full_tensor\(\)", export)
 refused(RuntimeError, "cpu", lambda: dist.all_reduce(torch.ones(2)))
 sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
+grid = init_device_mesh("pjrt", (2, 2))
+of_another = distribute_tensor(torch.arange(8.0), grid, [Shard(0), Replicate()])
+refused(RuntimeError, r"different meshes: got DeviceMesh\(\(4,\).*DeviceMesh\(\(2, 2\)", lambda: sharded + of_another)
+
+
+def pipeline() -> None:
+    stage = PipelineStage(torch.nn.Linear(4, 4).to("pjrt"), 0, 4, torch.device("pjrt"))
+    ScheduleGPipe(stage, 2, loss_fn=torch.nn.functional.mse_loss).step(torch.ones(4, 4, device="pjrt"))
+
+
+refused(NotImplementedError, "pipeline stages, name single ranks.*torchrun, or shard by DTensor", pipeline)
+
+# Python's own data: there is one of each object, which all ranks have.
+objects = [{"step": 3}, "all"]
+dist.broadcast_object_list(objects, src=1)
+assert objects == [{"step": 3}, "all"]
+refused(
+    NotImplementedError,
+    r"scatter_object_list gives each rank an object of its own.*torch_pjrt\.distributed\.split.*torchrun",
+    lambda: dist.scatter_object_list([None], [0, 1, 2, 3]),
+)
+refused(
+    NotImplementedError, "gather_object gives one rank.*all_gather_object", lambda: dist.gather_object(1, [None] * 4)
+)
+
+
+# A device that has too little memory: the world goes on.
+def large() -> None:
+    y = torch.ones(1 << 44, device="pjrt") * 2
+    dist.all_reduce(y.sum()).item()
+
+
+refused(torch.OutOfMemoryError, "Tried to allocate", large)
+total = x.sum()
+dist.all_reduce(total)
+assert total.item() == 2 * (sum(range(8)) + sum(range(8, 16)))
 refused(NotImplementedError, r"torch\.save.*full_tensor\(\)", lambda: torch.save({"w": sharded}, io.BytesIO()))
 torch.save({"w": sharded.full_tensor()}, io.BytesIO())
 print(said)

@@ -1,0 +1,70 @@
+"""Objects of Python that ``torch.distributed`` sends from rank to rank.
+
+In a world in one process there is one of each, which all ranks have: what a rank would send to all of them they have, and
+what each rank would have of its own there is not.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from torch_pjrt import _C
+
+
+def _has_world(group: Any) -> bool:
+    """Is the group a world's, of this device?"""
+    from torch.distributed import distributed_c10d
+
+    group = group or distributed_c10d._get_default_group()
+    ours = torch.device("pjrt")
+    return _C.world_size() > 1 and ours in group._device_types and group._get_backend(ours).name() == "pjrt"
+
+
+def install() -> None:
+    """Once a world has begun."""
+    from torch.distributed import distributed_c10d
+
+    broadcast, scatter = distributed_c10d.broadcast_object_list, distributed_c10d.scatter_object_list
+    gather = distributed_c10d.gather_object
+
+    @functools.wraps(broadcast)
+    def broadcast_object_list(
+        object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: Any = None
+    ) -> None:
+        if not _has_world(group):
+            broadcast(object_list, src, group, device, group_src)
+
+    @functools.wraps(scatter)
+    def scatter_object_list(
+        scatter_object_output_list: list[Any],
+        scatter_object_input_list: Any = None,
+        src: int | None = None,
+        group: Any = None,
+        group_src: Any = None,
+    ) -> None:
+        if _has_world(group):
+            raise NotImplementedError(
+                f"scatter_object_list gives each rank an object of its own, and Python runs once for all "
+                f"{_C.world_size()} ranks of this world. What ranks have of their own are values of tensors: "
+                "torch_pjrt.distributed.split(x, mesh) gives each its part of x. For objects, start a process for each "
+                "rank with torchrun"
+            )
+        scatter(scatter_object_output_list, scatter_object_input_list, src, group, group_src)
+
+    @functools.wraps(gather)
+    def gather_object(
+        obj: Any, object_gather_list: Any = None, dst: int | None = None, group: Any = None, group_dst: Any = None
+    ) -> None:
+        if _has_world(group):
+            raise NotImplementedError(
+                "gather_object gives one rank the objects of all, and a world in one process runs once for all of "
+                "them; call torch.distributed.all_gather_object"
+            )
+        gather(obj, object_gather_list, dst, group, group_dst)
+
+    for function in (broadcast_object_list, scatter_object_list, gather_object):
+        setattr(distributed_c10d, function.__name__, function)
+        setattr(torch.distributed, function.__name__, function)
