@@ -99,6 +99,11 @@ def test_checkpoints(server: fresh.Server, tmp_path: Path) -> None:
     assert int(run(server, "checkpointing", tmp_path)) > 40
 
 
+def test_a_checkpoint_goes_on_in_a_world_of_another_size(server: fresh.Server, tmp_path: Path) -> None:
+    for i, ranks in enumerate((4, 2, 3)):
+        assert run(server, "smaller", ranks, 2 * i, tmp_path) == str(ranks)
+
+
 def test_vocabulary(server: fresh.Server) -> None:
     assert int(run(server, "vocabulary")) > 500
 

@@ -1,7 +1,7 @@
 """Objects of Python that ``torch.distributed`` sends from rank to rank.
 
-In a world in one process there is one of each, which all ranks have: what a rank would send to all of them they have, and
-what each rank would have of its own there is not.
+In a world in one process there is one of each, which all ranks have: what a rank would send to all of them they have,
+and what each rank would have of its own there is not.
 """
 
 from __future__ import annotations
