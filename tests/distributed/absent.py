@@ -30,7 +30,8 @@ def meeting() -> None:
 
 
 def store() -> None:
-    words = r"rank 1: ranks \[0\] of .* within 1 s\. Its store does not answer at MASTER_ADDR=localhost"
+    words = r"rank 1: ranks \[0\] of .* within 1 s\. Its store does not answer at MASTER_ADDR=localhost, "
+    words += f"MASTER_PORT={os.environ['MASTER_PORT']}: see whether the process of rank 0 runs there"
     if RANK == 1:
         with pytest.raises(dist.DistStoreError, match=words):
             begin(1)
