@@ -130,13 +130,13 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
 }
 
 std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
+  ++session_.metrics.graphs_run_by_calls;  // one that is interrupted, too
   if (!are_programs(calls_by())) {
     const Interpreted done = interpret(walk, *chosen.calls, sync.launch.run);
-    if (done.lacks_memory) return std::nullopt;
-    ++session_.metrics.graphs_run_by_calls;
-    return done.copied;
+    if (!done.lacks_memory) return done.copied;
+    --session_.metrics.graphs_run_by_calls;
+    return std::nullopt;
   }
-  ++session_.metrics.graphs_run_by_calls;
   std::vector<bool> on_host;  // by part
   graph::Parts parts(walk, parts_of_calls(walk, chosen.on_host, on_host));
   uint64_t copied = 0;
