@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).with_name("factors.py")
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("part", ["usual", "special"])
 def test_factors(server: fresh.Server, part: str, dtype: str) -> None:
