@@ -192,7 +192,7 @@ void stop_if_ending() {
   while (C10_UNLIKELY(ends != std::thread::id{}) && ends != std::this_thread::get_id()) pause();
 }
 
-void without_gil(const std::function<void()>& work) {
+void without_gil(c10::function_ref<void()> work) {
   std::optional<py::gil_scoped_release> release;
   if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
   const auto stop = c10::make_scope_exit(&stop_if_ending);

@@ -2,12 +2,10 @@
 #include "device/call/meta.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
@@ -24,27 +22,6 @@
 #include "graph/partner.h"
 
 namespace tpjrt::device {
-
-struct BelowEverything::State {
-  c10::impl::ExcludeDispatchKeyGuard above{
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
-                           c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                           c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
-                           c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
-                           c10::DispatchKey::PythonDispatcher})};
-  at::impl::TorchFunctionDisabledState torch_function = at::impl::PythonTorchFunctionTLS::get_disabled_state();
-};
-
-BelowEverything::BelowEverything() : state_(new State) {
-  // A user's torch function mode (torch.device("pjrt") as a context, say) must not see the kernels' own calls.
-  at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-}
-
-BelowEverything::~BelowEverything() {
-  at::impl::PythonTorchFunctionTLS::set_disabled_state(state_->torch_function);
-  delete state_;
-}
 
 namespace {
 

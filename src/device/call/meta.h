@@ -1,9 +1,11 @@
 // Outlines: what type a call's results have, and whether its arguments are right, by PyTorch's own shape functions.
 #pragma once
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <vector>
 
@@ -37,14 +39,25 @@ void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 // Everything above the backend is switched off for the thread while this lives.
 class BelowEverything {
  public:
-  BelowEverything();
-  ~BelowEverything();
+  BelowEverything()
+      : above_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+               c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchVmapMode,
+                                    c10::DispatchKey::FuncTorchGradWrapper,
+                                    c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                    c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::Functionalize,
+                                    c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                    c10::DispatchKey::PythonDispatcher})),
+        torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    // A user's torch function mode (torch.device("pjrt") as a context, say) must not see the kernels' own calls.
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~BelowEverything() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
   BelowEverything(const BelowEverything&) = delete;
   BelowEverything& operator=(const BelowEverything&) = delete;
 
  private:
-  struct State;
-  State* state_;
+  c10::impl::ExcludeDispatchKeyGuard above_;
+  at::impl::TorchFunctionDisabledState torch_function_;
 };
 
 }  // namespace tpjrt::device

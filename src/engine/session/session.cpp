@@ -118,7 +118,7 @@ void Session::install(PluginSource plugins, GilRelease gil, SignalCheck signals)
   pjrt::install_wait_hook(signals);
 }
 
-void Session::without_gil(const std::function<void()>& work) {
+void Session::without_gil(c10::function_ref<void()> work) {
   if (gil_release_) {
     gil_release_(work);
   } else {
@@ -126,7 +126,7 @@ void Session::without_gil(const std::function<void()>& work) {
   }
 }
 
-void Session::exclusively(const std::function<void()>& work) {
+void Session::exclusively(c10::function_ref<void()> work) {
   check_process();
   std::vector<Wait> waits;
   without_gil([&] {

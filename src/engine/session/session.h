@@ -7,6 +7,8 @@
 // that did not have it before: exclusively() lets go of the GIL first.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -34,7 +36,7 @@ namespace tpjrt::engine {
 // Finds plugins, in order of preference; throws with the cure when there are none. Installed by the Python room.
 using PluginSource = std::vector<PluginChoice> (*)();
 // Lets go of the GIL while `work` runs, if this thread holds it. Installed by the Python room.
-using GilRelease = void (*)(const std::function<void()>& work);
+using GilRelease = void (*)(c10::function_ref<void()> work);
 // Throws where a signal's handler raised in this thread. Installed by the Python room; called every 50 ms while a thread
 // waits for the device.
 using SignalCheck = void (*)();
@@ -78,8 +80,8 @@ class Session {
   c10::DeviceIndex most_devices();
 
   // Work for one thread at a time, without the GIL.
-  void exclusively(const std::function<void()>& work);
-  void without_gil(const std::function<void()>& work);
+  void exclusively(c10::function_ref<void()> work);
+  void without_gil(c10::function_ref<void()> work);
   // Told of as soon as this thread lets go of the lock, which it holds.
   void tell_later(const Wait& wait) { waits_.push_back(wait); }
 
