@@ -1,10 +1,8 @@
-"""Tokens make no programs on a device with a memory of its own, where a call that is run alone is one."""
+"""Under `auto` tokens make no programs on own memory (under `first`: tests/device/test_own_memory.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
 
 from tests import fresh
 from tests.plugin_library import own_memory
@@ -20,8 +18,7 @@ for kind in {kinds}:
 """
 
 
-@pytest.mark.parametrize("policy", ["auto", "first"])
-def test_tokens_make_few_programs(server: fresh.Server, tmp_path: Path, policy: str) -> None:
-    environment = own_memory(tmp_path) | {"TORCH_PJRT_COMPILE": policy, "PYTHONPATH": str(Path(__file__).parents[3])}
+def test_tokens_make_few_programs(server: fresh.Server, tmp_path: Path) -> None:
+    environment = own_memory(tmp_path) | {"TORCH_PJRT_COMPILE": "auto", "PYTHONPATH": str(Path(__file__).parents[3])}
     done = server.end(PROGRAM.format(kinds=KINDS), str(tmp_path / "program.py"), **environment)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
