@@ -68,8 +68,8 @@ void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std:
     TORCH_CHECK(given[i].sizes() == results[i].sizes(), "the kernel's result ", i, " has sizes ", given[i].sizes(),
                 ", its Meta kernel's ", results[i].sizes());
     if (!given[i].is_same(results[i])) results[i].copy_(given[i]);
-    if (results[i]
-            .is_conj()) {  // it is left to whoever reads (lu_solve from the right), which memory alone doesn't tell
+    // Left to whoever reads (lu_solve from the right does), which memory alone doesn't tell.
+    if (results[i].is_conj()) {
       results[i]._set_conj(false);
       results[i].conj_physical_();
     }
