@@ -7,7 +7,7 @@ from torch import nn
 
 
 class AlexNet(nn.Module):
-    """`width` channels after the first convolution and 64 times that in the hidden linear layers; images from 63x63 on."""
+    """`width` channels after the first convolution, 64 times that in hidden linear layers; images from 63x63 on."""
 
     def __init__(self, width: int = 64, classes: int = 1000, dropout: float = 0.5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al., 2018) and MNASNet 1.0 (Tan et al., 2018): inverted residuals of depthwise convolutions."""
+"""MobileNetV2 (Sandler et al., 2018), MNASNet 1.0 (Tan et al., 2018): inverted residuals of depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """Stages are (expansion, channels, blocks, stride, kernel): at most `most_blocks` blocks, channels times `width`."""
+    """Stages: (expansion, channels, blocks, stride, kernel), at most `most_blocks` blocks, channels times `width`."""
 
     def __init__(
         self,
