@@ -11,9 +11,12 @@ namespace {
 
 using hlo::Comparison;
 using matrices::adjoint;
+using matrices::column_of;
 using matrices::columns_of;
+using matrices::places;
 using matrices::rows_of;
 using matrices::rows_taken;
+using matrices::shaped_as;
 
 // Columns that are eliminated one by one; the rest follows by products. A panel is half a second of XLA:CPU's compiler, whatever its
 // size, so there are four at most.
@@ -25,10 +28,6 @@ struct Factors {
 };
 
 Value rows_numbered(Emit& e, int64_t batch, int64_t rows) { return e.iota({ElementType::kS32, {batch, rows}}, 1); }
-
-Value at_number(Emit& e, const Dims& dims, int64_t dim, const Value& j) {
-  return e.compare(Comparison::kEq, e.iota({ElementType::kS32, dims}, dim), e.broadcast_in_dim(j, dims, {}));
-}
 
 // x [batch, rows, columns] with two rows of each matrix exchanged, which `one` and `other` [batch, rows] mark.
 Value exchanged(Emit& e, const Value& x, const Value& one, const Value& other) {
@@ -58,15 +57,12 @@ Factors eliminated(Emit& e, const Value& panel) {
   const Value numbered = rows_numbered(e, batch, rows);
   const auto step = [&](const Value& j, const Values& state) {
     const Value zero = e.zeros(j.type);
-    const auto column_of = [&](const Value& x) {
-      return e.reshape(e.dynamic_slice(x, {zero, zero, j}, {batch, rows, 1}), {batch, rows});
-    };
-    const Value pivot = pivot_of(e, column_of(state[0]), j);
-    const Value here = at_number(e, {batch, rows}, 1, j);
+    const Value pivot = pivot_of(e, column_of(e, state[0], j), j);
+    const Value here = places(e, {batch, rows}, 1, Comparison::kEq, j);
     const Value there = e.compare(Comparison::kEq, numbered, e.broadcast_in_dim(pivot, {batch, rows}, {0}));
     const Value x = exchanged(e, state[0], here, there);
     const Value order = e.reshape(exchanged(e, e.reshape(state[2], {batch, rows, 1}), here, there), {batch, rows});
-    const Value column = column_of(x);
+    const Value column = column_of(e, x, j);
     const Value head = e.broadcast_in_dim(matrices::one_of(e, here, column, 1), column.dims(), {0});
     const Value below = e.compare(Comparison::kGt, numbered, e.broadcast_in_dim(j, {batch, rows}, {}));
     const Value divided = e.binary("and", below, e.compare(Comparison::kNe, head, e.zeros(head.type)));
@@ -79,7 +75,7 @@ Factors eliminated(Emit& e, const Value& panel) {
     const Value is_column = e.compare(Comparison::kEq, numbers, at_j);
     const Value next =
         e.select(is_column, e.broadcast_in_dim(factor, x.dims(), {0, 1}), e.select(rest, e.sub(x, taken), x));
-    const Value is_pivot = at_number(e, {batch, count}, 1, j);
+    const Value is_pivot = places(e, {batch, count}, 1, Comparison::kEq, j);
     return Values{next, e.select(is_pivot, e.broadcast_in_dim(pivot, {batch, count}, {0}), state[1]), order};
   };
   const Values made =
@@ -135,7 +131,8 @@ Value order_of(Emit& e, const Value& pivots, int64_t rows) {
     const Value pivot = e.dynamic_slice(pivots, {e.zeros(j.type), j}, {batch, 1});
     const Value there = e.compare(Comparison::kEq, numbered, e.broadcast_in_dim(pivot, {batch, rows}, {0, 1}));
     const Value order = e.reshape(state[0], {batch, rows, 1});
-    return Values{e.reshape(exchanged(e, order, at_number(e, {batch, rows}, 1, j), there), {batch, rows})};
+    return Values{
+        e.reshape(exchanged(e, order, places(e, {batch, rows}, 1, Comparison::kEq, j), there), {batch, rows})};
   };
   return matrices::for_each(e, count, {numbered}, step)[0];
 }
@@ -183,10 +180,6 @@ Value solved_with_batches(Emit& e, const Factors& factors, const Dims& dims, con
   const Value right = matrices::stacked(e, matrices::with_batch_of(e, b, result));
   if (left) return solved(e, all, right, of_adjoint);
   return adjoint(e, solved(e, all, adjoint(e, right), !of_adjoint));
-}
-
-Value shaped_as(Emit& e, const Value& x, const Call& c, size_t result) {
-  return e.reshape(x, e.type_of(c.result(result)).dims);
 }
 
 Value from_one(Emit& e, const Value& pivots) { return e.add(pivots, e.ones(pivots.type)); }

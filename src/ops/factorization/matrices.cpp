@@ -65,8 +65,17 @@ Value with_batch_of(Emit& e, const Value& x, const Dims& like) {
   return e.broadcast_to(x, dims);
 }
 
-Value spread(Emit& e, const Value& x, const Dims& dims, const Dims& along) {
-  return e.broadcast_in_dim(x, dims, along);
+Value shaped_as(Emit& e, const Value& x, const Call& c, size_t result) {
+  return e.reshape(x, e.type_of(c.result(result)).dims);
+}
+
+Value places(Emit& e, const Dims& dims, int64_t dim, Comparison how, const Value& j) {
+  return e.compare(how, e.iota({ElementType::kS32, dims}, dim), e.broadcast_in_dim(j, dims, {}));
+}
+
+Value column_of(Emit& e, const Value& x, const Value& j) {
+  const Value zero = e.zeros(j.type);
+  return e.reshape(e.dynamic_slice(x, {zero, zero, j}, {x.dim(0), x.dim(1), 1}), {x.dim(0), x.dim(1)});
 }
 
 Value product(Emit& e, const Value& a, const Value& b) {

@@ -7,6 +7,7 @@
 // lengths are taken of scaled numbers, and what rotations leave is refined by products. Loops work on [batch, rows, columns].
 #pragma once
 
+#include "ops/rule/call.h"
 #include "ops/rule/emit.h"
 
 namespace tpjrt::ops::matrices {
@@ -28,8 +29,10 @@ Value identity(Emit& e, const Type& type);
 Value stacked(Emit& e, const Value& x);
 // The leading (batch) dimensions of x replaced by those of `like`.
 Value with_batch_of(Emit& e, const Value& x, const Dims& like);
-// [batch, n], or [batch], along these of three dimensions.
-Value spread(Emit& e, const Value& x, const Dims& dims, const Dims& along);
+// In the sizes of one of the call's results.
+Value shaped_as(Emit& e, const Value& x, const Call& c, size_t result = 0);
+// How the places along `dim` of `dims` stand to number j, a 0-d s32.
+Value places(Emit& e, const Dims& dims, int64_t dim, hlo::Comparison how, const Value& j);
 
 // --- of [batch, rows, columns] ------------------------------------------------------------------------------------------
 // a b, with all digits of float32.
@@ -38,6 +41,8 @@ Value product(Emit& e, const Value& a, const Value& b);
 Value diagonal(Emit& e, const Value& x);
 // The rows in the order that [batch, rows'] numbers of rows say.
 Value rows_taken(Emit& e, const Value& x, const Value& order);
+// Column j, a 0-d s32: [batch, rows].
+Value column_of(Emit& e, const Value& x, const Value& j);
 Value rows_of(Emit& e, const Value& x, int64_t begin, int64_t end);
 Value columns_of(Emit& e, const Value& x, int64_t begin, int64_t end);
 // The elements for which `keep` is true of one along the dimension: that one, to the bit.

@@ -14,25 +14,15 @@ namespace {
 
 using hlo::Comparison;
 
-// Column j of each matrix: [batch, rows].
-Value column_of(Emit& e, const Value& x, const Value& j) {
-  const Value zero = e.zeros(j.type);
-  return e.reshape(e.dynamic_slice(x, {zero, zero, j}, {x.dim(0), x.dim(1), 1}), {x.dim(0), x.dim(1)});
-}
-
-// How the places along `dim` of `dims` stand to number j.
-Value places(Emit& e, const Dims& dims, int64_t dim, Comparison how, const Value& j) {
-  return e.compare(how, e.iota({ElementType::kS32, dims}, dim), e.broadcast_in_dim(j, dims, {}));
-}
-
 // (1 - tau v v^H) x. What v and tau leave alone is not computed anew.
 Value once_reflected(Emit& e, const Value& v, const Value& tau, const Value& x) {
   const Value along = e.dot_general(conjugate(e, v), x, {{0}, {0}, {1}, {1}}, x.element(), "HIGHEST");
-  const Value taken =
-      e.mul(spread(e, e.mul(v, spread(e, tau, v.dims(), {0})), x.dims(), {0, 1}), spread(e, along, x.dims(), {0, 2}));
+  const Value taken = e.mul(e.broadcast_in_dim(e.mul(v, e.broadcast_in_dim(tau, v.dims(), {0})), x.dims(), {0, 1}),
+                            e.broadcast_in_dim(along, x.dims(), {0, 2}));
   const Value is_none = e.compare(Comparison::kEq, tau, e.zeros(tau.type));
-  const Value stays = e.binary("or", e.compare(Comparison::kEq, v, e.zeros(v.type)), spread(e, is_none, v.dims(), {0}));
-  return e.select(spread(e, stays, x.dims(), {0, 1}), x, e.sub(x, taken));
+  const Value stays =
+      e.binary("or", e.compare(Comparison::kEq, v, e.zeros(v.type)), e.broadcast_in_dim(is_none, v.dims(), {0}));
+  return e.select(e.broadcast_in_dim(stays, x.dims(), {0, 1}), x, e.sub(x, taken));
 }
 
 struct Reflection {
@@ -58,12 +48,12 @@ Reflection reflection_of(Emit& e, const Value& column, const Value& j) {
   // Of numbers near 1, so that a quotient of complex numbers neither overflows nor vanishes.
   const Expression scale = where(is_done | (whole == 0), 1, whole);
   const Expression divisor = where(is_done, 1, (re - beta) / scale);
-  const auto by_scale = [&](const Value& x) { return e.div(x, spread(e, scale.value, dims, {0})); };
+  const auto by_scale = [&](const Value& x) { return e.div(x, e.broadcast_in_dim(scale.value, dims, {0})); };
   const bool is_complex = hlo::is_complex(element);
   const Value left =
       is_complex ? e.complex(by_scale(real_part(e, tail)), by_scale(imaginary_part(e, tail))) : by_scale(tail);
   const Value right = is_complex ? e.complex(divisor.value, or_zero(im / scale).value) : divisor.value;
-  const Value quotient = e.div(left, spread(e, right, dims, {0}));
+  const Value quotient = e.div(left, e.broadcast_in_dim(right, dims, {0}));
   const Value v = e.select(here, e.ones(column.type), e.select(below, quotient, e.zeros(column.type)));
   return {v, is_complex ? e.complex(tau.value, tau_im.value) : tau.value, beta.value};
 }
@@ -78,7 +68,7 @@ Reflections reflections_of(Emit& e, const Value& matrices) {
     const Value &packed = state[0], &tau = state[1];
     const Value column = column_of(e, packed, j);
     const Reflection made = reflection_of(e, column, j);
-    const Value beta = spread(e, widened(e, made.beta, column.element()), column.dims(), {0});
+    const Value beta = e.broadcast_in_dim(widened(e, made.beta, column.element()), column.dims(), {0});
     const Value above = places(e, column.dims(), 1, Comparison::kLt, j);
     const Value here = places(e, column.dims(), 1, Comparison::kEq, j);
     const Value kept = e.select(above, column, e.select(here, beta, made.v));
@@ -86,8 +76,8 @@ Reflections reflections_of(Emit& e, const Value& matrices) {
     const Value rest = e.select(right, once_reflected(e, made.v, conjugate(e, made.tau), packed), packed);
     const Value is_column = places(e, packed.dims(), 2, Comparison::kEq, j);
     const Value is_tau = places(e, tau.dims(), 1, Comparison::kEq, j);
-    return Values{e.select(is_column, spread(e, kept, packed.dims(), {0, 1}), rest),
-                  e.select(is_tau, spread(e, made.tau, tau.dims(), {0}), tau)};
+    return Values{e.select(is_column, e.broadcast_in_dim(kept, packed.dims(), {0, 1}), rest),
+                  e.select(is_tau, e.broadcast_in_dim(made.tau, tau.dims(), {0}), tau)};
   };
   const Values made = for_each(e, count, {matrices, e.zeros(taus)}, reflect);
   return {made[0], made[1]};
@@ -114,10 +104,7 @@ Value reflected(Emit& e, const Reflections& reflections, const Value& x, bool ad
 namespace {
 
 using matrices::Reflections;
-
-Value shaped(Emit& e, const Value& x, const Call& c, size_t result = 0) {
-  return e.reshape(x, e.type_of(c.result(result)).dims);
-}
+using matrices::shaped_as;
 
 // Those that are given as two tensors.
 Reflections given_reflections(Emit& e, const Value& packed, const Value& tau) {
@@ -130,7 +117,7 @@ Values geqrf(Emit& e, const Call& c) {
   const Value x = c.tensor("self");
   matrices::check_numbers(x);
   const Reflections made = matrices::reflections_of(e, matrices::stacked(e, x));
-  return {shaped(e, made.packed, c, 0), shaped(e, made.tau, c, 1)};
+  return {shaped_as(e, made.packed, c, 0), shaped_as(e, made.tau, c, 1)};
 }
 
 // aten::linalg_householder_product
@@ -138,7 +125,7 @@ Values householder_product(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   matrices::check_numbers(x);
   const Reflections given = given_reflections(e, x, c.tensor("tau"));
-  return {shaped(e, matrices::reflected(e, given, matrices::identity(e, given.packed.type)), c)};
+  return {shaped_as(e, matrices::reflected(e, given, matrices::identity(e, given.packed.type)), c)};
 }
 
 // aten::ormqr: Q other, or other Q, or either with Q^H.
@@ -148,9 +135,9 @@ Values ormqr(Emit& e, const Call& c) {
   const Reflections given = given_reflections(e, x, c.tensor("input2"));
   const Value other = matrices::stacked(e, c.tensor("input3"));
   const bool adjoint = c.boolean("transpose");
-  if (c.boolean("left")) return {shaped(e, matrices::reflected(e, given, other, adjoint), c)};
+  if (c.boolean("left")) return {shaped_as(e, matrices::reflected(e, given, other, adjoint), c)};
   const Value turned = matrices::reflected(e, given, matrices::adjoint(e, other), !adjoint);
-  return {shaped(e, matrices::adjoint(e, turned), c)};
+  return {shaped_as(e, matrices::adjoint(e, turned), c)};
 }
 
 // aten::linalg_qr: mode "r" gives no Q.
@@ -162,9 +149,9 @@ Values linalg_qr(Emit& e, const Call& c) {
   const Reflections made = matrices::reflections_of(e, a);
   const int64_t rows = r.dims[r.dims.size() - 2];
   const Value upper = matrices::half_of(e, matrices::rows_of(e, made.packed, 0, rows), false);
-  if (c.string("mode") == "r") return {e.zeros(q), shaped(e, upper, c, 1)};
+  if (c.string("mode") == "r") return {e.zeros(q), shaped_as(e, upper, c, 1)};
   const Value eye = matrices::identity(e, {a.element(), {a.dim(0), a.dim(1), rows}});
-  return {shaped(e, matrices::reflected(e, made, eye), c, 0), shaped(e, upper, c, 1)};
+  return {shaped_as(e, matrices::reflected(e, made, eye), c, 0), shaped_as(e, upper, c, 1)};
 }
 
 }  // namespace

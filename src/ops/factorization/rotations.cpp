@@ -22,6 +22,7 @@ using matrices::columns_of;
 using matrices::product;
 using matrices::real_part;
 using matrices::rows_of;
+using matrices::shaped_as;
 using matrices::transposed;
 
 constexpr int64_t kMostSweeps = 40;  // ten are many
@@ -153,10 +154,6 @@ Value direction_of(Emit& e, const Value& x) {
   return e.select(e.compare(Comparison::kEq, x, e.zeros(x.type)), e.ones(x.type), e.unary("sign", x));
 }
 
-Value shaped_to(Emit& e, const Value& x, const Call& c, size_t result) {
-  return e.reshape(x, e.type_of(c.result(result)).dims);
-}
-
 void require_finite(Emit& e, const Value& x, std::string message) {
   const Value parts =
       e.binary("and", e.unary("is_finite", real_part(e, x)), e.unary("is_finite", matrices::imaginary_part(e, x)));
@@ -220,12 +217,12 @@ Values linalg_svd(Emit& e, const Call& c) {
   const Value a = matrices::stacked(e, x);
   const bool is_wide = a.dim(1) < a.dim(2);
   const Singular found = singular_of(e, is_wide ? adjoint(e, a) : a, vectors, full);
-  const Value s = shaped_to(e, found.s, c, 1);
+  const Value s = shaped_as(e, found.s, c, 1);
   if (!vectors) return {e.zeros(u_type), s, e.zeros(v_type)};
   // g = a V, and V^T in `v`: A = U S (V)^H.
   const Value v_adjoint = matrices::conjugate(e, found.v);
-  if (!is_wide) return {shaped_to(e, found.u, c, 0), s, shaped_to(e, v_adjoint, c, 2)};
-  return {shaped_to(e, transposed(e, found.v), c, 0), s, shaped_to(e, adjoint(e, found.u), c, 2)};
+  if (!is_wide) return {shaped_as(e, found.u, c, 0), s, shaped_as(e, v_adjoint, c, 2)};
+  return {shaped_as(e, transposed(e, found.v), c, 0), s, shaped_as(e, adjoint(e, found.u), c, 2)};
 }
 
 // Eigenvectors of the Hermitian a with the error of rounding alone, from those of rotations: one step of Ogita and Aishima
@@ -272,8 +269,8 @@ Values linalg_eigh(Emit& e, const Call& c) {
   const Value values = real_part(e, e.reduce("add", moved, e.zeros({moved.element(), {}}), {2}));
   const Value order = order_of_values(e, values, Comparison::kLt);
   const Value sorted = e.mul(ordered_values(e, values, order), e.broadcast_in_dim(scale, values.dims(), {0}));
-  if (!vectors) return {shaped_to(e, sorted, c, 0), e.zeros(vectors_type)};
-  return {shaped_to(e, sorted, c, 0), shaped_to(e, transposed(e, matrices::rows_taken(e, v, order)), c, 1)};
+  if (!vectors) return {shaped_as(e, sorted, c, 0), e.zeros(vectors_type)};
+  return {shaped_as(e, sorted, c, 0), shaped_as(e, transposed(e, matrices::rows_taken(e, v, order)), c, 1)};
 }
 
 }  // namespace
