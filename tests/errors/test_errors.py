@@ -322,7 +322,8 @@ def test_strict_mode_of_a_process_and_the_one_warning(server: fresh.Server) -> N
 # --- what XLA refuses -------------------------------------------------------------------------------------------------
 
 
-def test_more_memory_than_there_is() -> None:
+@pytest.mark.each_way
+def test_more_memory_than_there_is(tier: str) -> None:
     p = torch.ones(3, device=DEVICE)
     torch.pjrt.synchronize()
     p.add_(1)  # in place: the program may write over p's memory
@@ -340,7 +341,8 @@ def test_more_memory_than_there_is() -> None:
         )
         assert "Nothing was changed: tensors keep their pending values" in message
         still_works()
-    assert torch_pjrt._C.is_pending(p)
+    if tier == "every":  # by calls a stretch like earlier ones may have run while it was recorded
+        assert torch_pjrt._C.is_pending(p)
     del huge, tall, caught  # the traceback has a reference too
     assert p.tolist() == [2, 2, 2]
 
