@@ -57,8 +57,9 @@ struct Signature {
   std::vector<uint32_t> mutated;          // operand indices whose new values are the last results, in order
 
   // Stretches of calls that began with this one and were soon read, in a row (Note [At once], device/start/at_once.h). Under
-  // graph_lock().
+  // graph_lock(). They count where `stretches_of` is the number of the policy that is in force.
   mutable uint8_t short_stretches = 0;
+  mutable uint32_t stretches_of = 0;
 
   std::string file;  // the user's line that first recorded it
   int line = 0;

@@ -17,6 +17,7 @@
 #include "device/services/counters.h"
 #include "device/services/location.h"
 #include "device/services/modes.h"
+#include "device/start/at_once.h"
 #include "device/start/backward.h"
 #include "device/start/eager.h"
 #include "device/start/optimizer_step.h"
@@ -165,8 +166,10 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("eager", &device::eager);
   m.def("set_eager", &device::set_eager);
-  m.def("set_compile_policy",
-        [](const std::string& name) { engine::set_compile_policy(engine::compile_policy_named(name)); });
+  m.def("set_compile_policy", [](const std::string& name) {
+    engine::set_compile_policy(engine::compile_policy_named(name));
+    device::forget_stretches();
+  });
   // Called after all that compiles have registered so far. Where Python has no room for it, what the first compile has
   // registered is what counts.
   Py_AtExit(&engine::end_despite_unfinished);

@@ -1,6 +1,7 @@
 // See Note [At once].
 #include "device/start/at_once.h"
 
+#include <atomic>
 #include <utility>
 
 namespace tpjrt::device {
@@ -15,12 +16,17 @@ struct Stretch {
   bool at_once = false;
 };
 thread_local Stretch stretch;
+std::atomic<uint32_t> policies = 0;  // that were set
 
 }  // namespace
 
 bool call_of_stretch(graph::SignaturePtr signature) {
   Stretch& s = stretch;
-  if (!s.first) s = {signature, 0, 0, signature->short_stretches >= kLeastReads};
+  if (!s.first) {
+    const uint32_t policy = policies;
+    if (std::exchange(signature->stretches_of, policy) != policy) signature->short_stretches = 0;
+    s = {signature, 0, 0, signature->short_stretches >= kLeastReads};
+  }
   if (++s.calls > kMostCalls) {
     s.at_once = false;
     s.first->short_stretches = 0;
@@ -35,6 +41,11 @@ uint32_t end_stretch() {
   const bool is_short = ended.first && ended.calls <= kMostCalls;
   if (is_short && ended.first->short_stretches < kLeastReads) ++ended.first->short_stretches;
   return ended.ran;
+}
+
+void forget_stretches() {
+  ++policies;
+  stretch = {};
 }
 
 }  // namespace tpjrt::device

@@ -20,5 +20,7 @@ bool call_of_stretch(graph::SignaturePtr signature);
 void ran_at_once();
 // A value is read: the stretch ends. Gives how many of its calls have run at once. Under graph_lock().
 uint32_t end_stretch();
+// A policy is set anew: stretches are counted from there on, and this thread's begins anew.
+void forget_stretches();
 
 }  // namespace tpjrt::device

@@ -167,3 +167,22 @@ def test_strict_mode_compiles_what_is_read() -> None:
     with torch_pjrt.strict_mode():
         assert x.sum().item() == 9
     assert torch_pjrt.metrics()["graphs_run_by_calls"] == 0
+
+
+def test_a_policy_set_anew_counts_from_there_on() -> None:
+    x = torch.ones(3, device=DEVICE)
+
+    def waits() -> bool:
+        return torch_pjrt._C.is_pending(x.acosh())
+
+    def read() -> None:
+        for _ in range(10):
+            assert x.acosh().sum().item() == 0
+
+    torch_pjrt.sync(x)
+    read()
+    assert not waits()
+    torch_pjrt._C.set_compile_policy("auto")
+    assert waits()
+    read()
+    assert not waits()
