@@ -246,6 +246,24 @@ def test_a_number_counts_as_one_element_where_scatter_writes(size: tuple[int, ..
             assert write(source, "pjrt") == write(source, "cpu")
 
 
+@pytest.mark.parametrize("numbers", [[4, 2], [4, 2.5], [2**20, 3]])
+def test_lists_of_numbers_may_be_of_integers(numbers: list[float]) -> None:
+    """Adafactor with foreach=True divides by the sizes of its parameters."""
+
+    def results(device: str) -> list[torch.Tensor]:
+        x = [torch.arange(1.0, 4).to(device), torch.arange(2, 6).to(device)]
+        y = [t.double() for t in x]
+        lists = [f(x, numbers) for f in (torch._foreach_add, torch._foreach_mul, torch._foreach_div)]
+        lists += [torch._foreach_sub(y, numbers), torch._foreach_maximum(y, numbers)]
+        lists += [torch._foreach_clamp_min(y, numbers), torch._foreach_pow(y, numbers)]
+        lists += [torch._foreach_addcmul(y, y, y, numbers), torch._foreach_addcdiv(y, y, y, numbers)]
+        torch._foreach_div_(y, numbers)
+        return [t.cpu() for t in itertools.chain(*lists, y)]
+
+    for given, expected in zip(results("pjrt"), results("cpu"), strict=True):
+        torch.testing.assert_close(given, expected)
+
+
 def test_nansum_over_no_dimension_is_over_all() -> None:
     x = torch.tensor([[1.0, torch.nan], [2.0, 3.0]])
     for keepdim in (False, True):

@@ -224,7 +224,8 @@ void Flattener::append_none() { out_.key.push_back(kNone); }
 void Flattener::begin_list(size_t size) { out_.key.push_back(kListTag | size << 8); }
 
 void Flattener::append(int64_t value) {
-  if (op_.arguments[next_].kind == ArgumentKind::kNumber) {
+  const ArgumentKind kind = op_.arguments[next_].kind;
+  if (kind == ArgumentKind::kNumber || kind == ArgumentKind::kNumberList) {
     if (C10_LIKELY(is_usual(static_cast<double>(value)))) return append(c10::Scalar(value));
     out_.unusual.push_back(static_cast<uint32_t>(next_));
   }

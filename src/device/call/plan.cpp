@@ -4,6 +4,8 @@
 #include <c10/util/TypeCast.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <stdexcept>
+
 #include "device/call/meta.h"
 #include "device/services/engine.h"
 #include "device/services/location.h"
@@ -269,6 +271,9 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
   signature.composites = arguments.composites();
   signature.precisions = arguments.precisions();
   Describer call(op, values, arguments.unusual, signature);
+  if (signature.numbers != arguments.numbers.size()) {
+    throw std::logic_error("[" + std::string(op.name) + "] its plan counts other numbers than its arguments have");
+  }
   Location location = user_location();
   signature.file = std::move(location.file);
   signature.line = location.line;
