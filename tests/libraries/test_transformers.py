@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+
+import torch_pjrt
 
 pytest.importorskip("accelerate", reason="accelerate, of requirements.lock")
 transformers = pytest.importorskip("transformers", reason="transformers, of requirements.lock")
@@ -115,6 +118,33 @@ def test_pipeline(classifier: tuple[str, Any], options: Any, device: str) -> Non
     wanted = made.model.cpu()(**inputs).logits.softmax(1).max(1)
     assert result["label"] == f"LABEL_{wanted.indices.item()}"
     assert result["score"] == pytest.approx(wanted.values.item(), abs=1e-5)
+
+
+def test_a_captured_step_takes_any_mask() -> None:
+    """`compile_step` of models that are given an attention mask."""
+    config = transformers.LlamaConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, vocab_size=20
+    )
+    torch.manual_seed(0)
+    here = transformers.LlamaForCausalLM(config)
+    there = copy.deepcopy(here).to("pjrt")
+    optimizer = torch.optim.SGD(here.parameters(), 0.1)
+    moved = torch.optim.SGD(there.parameters(), 0.1)
+
+    def step(model: Any, optimizer: torch.optim.SGD, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(input_ids=ids, attention_mask=mask, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    captured = torch_pjrt.compile_step(lambda ids, mask: step(there, moved, ids, mask))
+    ids = torch.arange(12).reshape(2, 6)
+    padded = torch.ones_like(ids)
+    padded[0, :2] = 0
+    for mask in (padded, torch.ones_like(ids), padded.flip(0)):
+        expected = step(here, optimizer, ids, mask)
+        torch.testing.assert_close(captured(ids.to("pjrt"), mask.to("pjrt")).cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_example(capsys: pytest.CaptureFixture[str]) -> None:

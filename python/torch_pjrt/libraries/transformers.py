@@ -1,4 +1,7 @@
-"""Hugging Face's transformers: its ``Trainer`` and ``pipeline()``. Its ``Trainer`` runs on an ``Accelerator``."""
+"""Hugging Face's transformers: its ``Trainer`` and ``pipeline()``. Its ``Trainer`` runs on an ``Accelerator``.
+
+Its masks ask for their values, unless a graph is captured: ``compile_step`` and ``jit`` capture one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt import _C
 from torch_pjrt.libraries.adaptation import Adaptation
 from torch_pjrt.libraries.choice import is_available, tell
 
@@ -14,6 +18,14 @@ from torch_pjrt.libraries.choice import is_available, tell
 def _import_utils(library: Adaptation, module: ModuleType) -> None:
     library.of_this_device(module.is_torch_bf16_gpu_available)
     module.is_torch_bf16_gpu_available.cache_clear()
+
+    def or_traced(inner: Any) -> Any:
+        def is_capturing() -> bool:
+            return _C.tracing() or inner()
+
+        return is_capturing
+
+    library.around(module, "is_cuda_stream_capturing", or_traced)
 
 
 def _training_args(library: Adaptation, module: ModuleType) -> None:
