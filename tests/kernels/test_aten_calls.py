@@ -255,3 +255,16 @@ print(torch_pjrt.metrics()["host_fallbacks"])
         env={**os.environ, "TORCH_PJRT_KERNELS": "0"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert told.stdout.strip() == "{'aten::_linalg_eigvals': 1}"
+
+
+@pytest.mark.compiled
+def test_the_users_thread_keeps_its_threads() -> None:
+    """XLA calls the kernel of a small program in the thread that runs the program, with one thread meanwhile."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        x = given(torch.float32, 4, 4)
+        assert_same(torch.linalg.inv(x.to("pjrt")), torch.linalg.inv(x))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

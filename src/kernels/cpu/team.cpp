@@ -16,15 +16,23 @@ namespace {
 
 std::atomic<int> team_size{1};
 
-// Of this thread, as OpenMP counts: libraries that don't ask at:: ask it. ATen's own function would set it for other threads, too.
-void set_threads(int count) {
-  thread_local int set = 0;
-  if (set == count) return;
-  (void)at::get_num_threads();  // the first call in a thread sets the number that there is by default
-  static const auto set_number = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set_number != nullptr) set_number(count);
-  set = count;
-}
+// How many threads OpenMP gives this thread while one stands: libraries that don't ask at:: ask it. Then as many as before: the
+// thread may be the user's own. ATen's function would set it for other threads, too.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(at::get_num_threads()), count_(count) { set(count_); }
+  ~Threads() { set(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  void set(int count) const {
+    static const auto set_number = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    if (set_number != nullptr && before_ != count_) set_number(count);
+  }
+
+  int before_, count_;
+};
 
 class Team {
  public:
@@ -61,8 +69,8 @@ class Team {
       Given& given = *given_.front();
       given_.pop_front();
       lock.unlock();
-      set_threads(team_size.load(std::memory_order_relaxed));
       try {
+        const Threads several(team_size.load(std::memory_order_relaxed));
         (*given.work)();
       } catch (...) {
         given.error = std::current_exception();
@@ -84,7 +92,7 @@ void set_team_size(int threads) { team_size.store(threads, std::memory_order_rel
 
 void compute(bool large, const std::function<void()>& work) {
   if (large && team_size.load(std::memory_order_relaxed) > 1) return Team::instance().run(work);
-  set_threads(1);
+  const Threads one(1);
   work();
 }
 
