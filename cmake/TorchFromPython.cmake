@@ -39,7 +39,7 @@ target_link_libraries(torch_python INTERFACE torch_cpp ${TORCH_DIR}/lib/libtorch
 # precompiled(NAME HEADERS...): headers that nearly every file of some rooms includes, compiled once.
 function(precompiled name)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp CONTENT "")
-  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
   target_link_libraries(${name} PUBLIC torch_cpp pjrt_header)
   target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_precompile_headers(${name} PRIVATE ${ARGN})

@@ -24,10 +24,15 @@ namespace {
 // Multiplications from which several threads are worth it.
 constexpr int64_t kLarge = 1 << 20;
 
+bool is_onednns(const at::Tensor& a, const at::Tensor& result) {
+  return result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr &&
+         a.numel() != 0;  // takes no empty sums
+}
+
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
   if (result.scalar_type() == at::kInt) {
     at::_int_mm_out(result, a, b);
-  } else if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
+  } else if (is_onednns(a, result)) {
     at::native::mkldnn_matmul(a, b, result, 0, 1);
   } else {
     result.dim() == 3 ? at::bmm_out(result, a, b) : at::mm_out(result, a, b);
@@ -36,7 +41,7 @@ void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
 
 void multiply_and_add(const at::Tensor& added, const at::Tensor& a, const at::Tensor& b, double beta, double alpha,
                       at::Tensor result) {
-  if (result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr) {
+  if (is_onednns(a, result)) {
     result.copy_(added);
     at::native::mkldnn_matmul(a, b, result, static_cast<float>(beta), static_cast<float>(alpha));
   } else {

@@ -1,0 +1,216 @@
+// Convolutions, their gradients and batch norm by the handlers, over images that lie with the channels last.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/randn.h>
+
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "call.h"
+#include "kernels/cpu/frozen_weights.h"
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
+
+namespace tpjrt::kernels::test {
+namespace {
+
+struct Case {
+  std::string name;
+  Ints images, weight, stride, padding;
+  int64_t groups = 1;
+  bool transposed = false;
+};
+
+class KernelConvolutions : public testing::TestWithParam<Case> {
+ protected:
+  KernelConvolutions() { set_team_size(2); }
+
+  static Attributes attributes() {
+    const Case& c = GetParam();
+    const Ints ones(c.stride.size(), 1), zeros(c.stride.size(), 0);
+    return {{"stride", c.stride},      {"padding", c.padding}, {"dilation", ones},
+            {"output_padding", zeros}, {"groups", c.groups},   {"transposed", c.transposed}};
+  }
+  static at::Tensor expected(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& bias) {
+    const Case& c = GetParam();
+    const Ints ones(c.stride.size(), 1), zeros(c.stride.size(), 0);
+    const std::optional<at::Tensor> wide = bias ? std::optional(bias->to(at::kDouble)) : bias;
+    return at::convolution(x.to(at::kDouble), w.to(at::kDouble), wide, c.stride, c.padding, ones, c.transposed, zeros,
+                           c.groups);
+  }
+};
+
+TEST_P(KernelConvolutions, AndTheirGradients) {
+  const Case& c = GetParam();
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn(c.images).to(dtype), w = (at::randn(c.weight) / 8).to(dtype);
+    const int64_t channels = c.transposed ? c.weight[1] * c.groups : c.weight[0];
+    const at::Tensor bias = at::randn({channels}).to(dtype), y = expected(x, w, bias);
+    Call forward(convolution, attributes());
+    forward.images(x).operand(w).operand(bias).result(y.sizes(), dtype);
+    ASSERT_EQ(forward.run(), "");
+    EXPECT_TRUE(near(forward.got_images(), y)) << c10::toString(dtype);
+
+    const at::Tensor dy = (at::randn(y.sizes()) / 8).to(dtype);
+    const Ints ones(c.stride.size(), 1), zeros(c.stride.size(), 0);
+    const auto [dx, dw, db] =
+        at::convolution_backward(dy.to(at::kDouble), x.to(at::kDouble), w.to(at::kDouble), Ints{channels}, c.stride,
+                                 c.padding, ones, c.transposed, zeros, c.groups, std::array<bool, 3>{true, true, true});
+    Call of_input(convolution_of_input, attributes());
+    of_input.images(dy).operand(w).result(x.sizes(), dtype);
+    ASSERT_EQ(of_input.run(), "");
+    EXPECT_TRUE(near(of_input.got_images(), dx)) << c10::toString(dtype);
+    Call of_weight(convolution_of_weight, attributes());
+    of_weight.images(dy).images(x).result(w.sizes(), dtype).result({channels}, dtype);
+    ASSERT_EQ(of_weight.run(), "");
+    EXPECT_TRUE(near(of_weight.got(0) / 8, dw / 8)) << c10::toString(dtype);
+    EXPECT_TRUE(near(of_weight.got(1) / 8, db / 8)) << c10::toString(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, KernelConvolutions,
+                         testing::Values(Case{"Row", {2, 5, 31}, {7, 5, 3}, {2}, {1}},
+                                         Case{"Plain", {2, 5, 9, 7}, {3, 5, 3, 3}, {1, 1}, {1, 1}},
+                                         Case{"Strided", {1, 3, 17, 13}, {8, 3, 5, 3}, {2, 3}, {2, 0}},
+                                         Case{"Grouped", {2, 6, 8, 8}, {9, 2, 3, 3}, {1, 1}, {0, 0}, 3},
+                                         Case{"Depthwise", {1, 16, 11, 11}, {16, 1, 3, 3}, {1, 1}, {1, 1}, 16},
+                                         Case{"ForATeam", {2, 16, 20, 20}, {32, 16, 3, 3}, {1, 1}, {1, 1}},
+                                         Case{"MoreWeightsThanImages", {1, 32, 3, 3}, {48, 32, 3, 3}, {1, 1}, {1, 1}},
+                                         Case{"Transposed", {2, 4, 5, 6}, {4, 3, 3, 3}, {2, 2}, {1, 1}, 1, true},
+                                         Case{"Volume", {1, 3, 5, 6, 7}, {4, 3, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}},
+                                         Case{"NoImages", {0, 3, 8, 8}, {4, 3, 3, 3}, {1, 1}, {1, 1}}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(KernelConvolutionsFail, WithWhatTorchSays) {
+  Call call(convolution, {{"stride", Ints{1, 1}},
+                          {"padding", Ints{0, 0}},
+                          {"dilation", Ints{1, 1}},
+                          {"output_padding", Ints{0, 0}},
+                          {"groups", int64_t{1}},
+                          {"transposed", true}});
+  call.images(at::randn({1, 3, 5, 5})).operand(at::randn({4, 3, 3, 3})).result({1, 3, 7, 7});
+  EXPECT_NE(call.run().find("expected input"), std::string::npos);
+}
+
+Attributes frozen(const FrozenWeight& weight, const std::string& activation) {
+  return {{"stride", Ints{1, 1}}, {"padding", Ints{1, 1}},    {"dilation", Ints{1, 1}},
+          {"groups", int64_t{1}}, {"activation", activation}, {"weight", weight.number()}};
+}
+
+struct Frozens : testing::Test {
+  Frozens() {
+    if (!can_freeze_weights()) skipped = true;
+    set_team_size(2);
+  }
+  void SetUp() override {
+    if (skipped) GTEST_SKIP() << "this torch has no oneDNN";
+  }
+  void put(FrozenWeight& place, const at::Tensor& w) const { place.put(w, bias, {ones, ones, ones, 1}, x.sizes()); }
+  at::Tensor expected(const at::Tensor& w) const {
+    return at::convolution(x, w, bias, ones, ones, ones, false, zeros, 1);
+  }
+
+  bool skipped = false;
+  const Ints ones{1, 1}, zeros{0, 0};
+  const at::Tensor x = at::randn({2, 6, 13, 9}), bias = at::randn({5});
+};
+using KernelFrozenWeights = Frozens;
+
+TEST_F(KernelFrozenWeights, AreThoseOfNow) {
+  FrozenWeight place;
+  for (int i = 0; i < 3; ++i) {
+    at::Tensor w = at::randn({5, 6, 3, 3});
+    put(place, w);
+    const at::Tensor y = expected(w);
+    w.zero_();  // in place, after it was given
+    for (const std::string activation : {"none", "relu", "relu6"}) {
+      Call call(frozen_convolution, frozen(place, activation));
+      call.images(x).result({2, 5, 13, 9});
+      ASSERT_EQ(call.run(), "");
+      const double least = activation == "none" ? -1e9 : 0, most = activation == "relu6" ? 6 : 1e9;
+      EXPECT_TRUE(near(call.got_images(), y.clamp(least, most)));
+    }
+  }
+}
+
+TEST_F(KernelFrozenWeights, AddInPlaceAndElsewhere) {
+  FrozenWeight place;
+  const at::Tensor w = at::randn({5, 6, 3, 3}), added = at::randn({2, 5, 13, 9});
+  put(place, w);
+  for (const bool in_place : {false, true}) {
+    Call call(frozen_convolution, frozen(place, "none"));
+    call.images(x).images(added);
+    in_place ? call.result_over(1) : call.result({2, 5, 13, 9});
+    ASSERT_EQ(call.run(), "");
+    EXPECT_TRUE(near(call.got_images(), expected(w) + added));
+  }
+}
+
+TEST_F(KernelFrozenWeights, KeepNaN) {
+  FrozenWeight place;
+  at::Tensor w = at::randn({5, 6, 3, 3});
+  w[0] = std::numeric_limits<double>::quiet_NaN();
+  put(place, w);
+  Call call(frozen_convolution, frozen(place, "relu6"));
+  call.images(x).result({2, 5, 13, 9});
+  ASSERT_EQ(call.run(), "");
+  EXPECT_TRUE(near(call.got_images(), expected(w).clamp(0, 6)));
+}
+
+TEST_F(KernelFrozenWeights, OfWhichNobodyIsLeft) {
+  auto place = std::make_unique<FrozenWeight>();
+  put(*place, at::randn({5, 6, 3, 3}));
+  Call call(frozen_convolution, frozen(*place, "none"));
+  call.images(x).result({2, 5, 13, 9});
+  const std::string number = std::to_string(place->number());
+  place.reset();
+  EXPECT_EQ(call.run(), "a program asks for the frozen weight " + number + ", which is gone");
+}
+
+TEST(KernelBatchNorm, AndItsGradients) {
+  set_team_size(2);
+  for (const Ints& sizes : {Ints{3, 5, 7, 9}, Ints{1, 1, 1, 2}, Ints{2, 32, 33, 33}}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = at::randn(sizes).to(dtype), w = at::randn({sizes[1]}), b = at::randn({sizes[1]});
+      const auto wide = x.to(at::kFloat);
+      const auto [y, mean, rstd] = at::native_batch_norm(wide, w, b, {}, {}, true, 0.1, 1e-5);
+      Call forward(batch_norm, {{"eps", 1e-5}});
+      forward.images(x)
+          .operand(w)
+          .operand(b)
+          .result(sizes, dtype)
+          .result({sizes[1]})
+          .result({sizes[1]})
+          .result({sizes[1]});
+      ASSERT_EQ(forward.run(), "") << sizes;
+      EXPECT_TRUE(near(forward.got_images(), y)) << sizes << c10::toString(dtype);
+      EXPECT_TRUE(near(forward.got(1), mean) && near(forward.got(2), rstd)) << sizes << c10::toString(dtype);
+
+      const at::Tensor dy = at::randn(sizes).to(dtype);
+      const auto [dx, dw, db] = at::native_batch_norm_backward(dy.to(at::kFloat), wide, w, {}, {}, mean, rstd, true,
+                                                               1e-5, std::array<bool, 3>{true, true, true});
+      Call backward(batch_norm_backward, {{"eps", 1e-5}});
+      backward.images(dy).images(x).operand(w).operand(mean).operand(rstd);
+      backward.result(sizes, dtype).result({sizes[1]}).result({sizes[1]});
+      ASSERT_EQ(backward.run(), "") << sizes;
+      EXPECT_TRUE(near(backward.got_images(), dx)) << sizes << c10::toString(dtype);
+      EXPECT_TRUE(near(backward.got(1) / 8, dw / 8) && near(backward.got(2) / 8, db / 8)) << sizes;
+    }
+  }
+}
+
+TEST(KernelBatchNorm, OfNothingFails) {
+  Call call(batch_norm, {{"eps", 1e-5}});
+  call.images(at::randn({0, 4, 3, 3})).operand(at::randn({4})).operand(at::randn({4}));
+  call.result({0, 4, 3, 3}).result({4}).result({4}).result({4});
+  EXPECT_NE(call.run().find("input tensor must have at least one element"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tpjrt::kernels::test

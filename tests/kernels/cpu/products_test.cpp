@@ -1,0 +1,86 @@
+// Products by the handler: each dtype, however operands lie, and sizes from nothing to what a team multiplies.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include "call.h"
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
+
+namespace tpjrt::kernels::test {
+namespace {
+
+at::Tensor drawn(c10::IntArrayRef sizes, c10::ScalarType dtype) {
+  return dtype == at::kChar ? at::randint(-9, 9, sizes, dtype) : at::randn(sizes).to(dtype);
+}
+
+struct Sizes {
+  int64_t batch, rows, depth, columns;  // batch 0: none
+};
+
+class KernelProducts : public testing::TestWithParam<Sizes> {
+ protected:
+  KernelProducts() { set_team_size(2); }
+};
+
+TEST_P(KernelProducts, OfEachDtypeAndOrder) {
+  const auto [batch, rows, depth, columns] = GetParam();
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar}) {
+    if (dtype == at::kChar && batch != 0) continue;  // _int_mm has none
+    for (const int turned : {0, 1, 2, 3}) {
+      const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
+      const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0;
+      const at::Tensor a = drawn(a_turned ? sizes(depth, rows) : sizes(rows, depth), dtype),
+                       b = drawn(b_turned ? sizes(columns, depth) : sizes(depth, columns), dtype);
+      Call call(product, {{"a_transposed", a_turned}, {"b_transposed", b_turned}});
+      call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
+      ASSERT_EQ(call.run(), "");
+      const auto straight = [](const at::Tensor& x, bool turned) {
+        return (turned ? x.transpose(-1, -2) : x).to(at::kDouble);
+      };
+      const at::Tensor expected = at::matmul(straight(a, a_turned), straight(b, b_turned));
+      EXPECT_TRUE(near(call.got() / 8, expected / 8)) << c10::toString(dtype) << " " << turned;
+    }
+  }
+}
+
+TEST_P(KernelProducts, WithWhatIsAdded) {
+  const auto [batch, rows, depth, columns] = GetParam();
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
+    const at::Tensor a = drawn(sizes(rows, depth), dtype), b = drawn(sizes(depth, columns), dtype),
+                     added = drawn({columns}, dtype);
+    Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"beta", 2.0}, {"alpha", 0.5}});
+    call.operand(a).operand(b).operand(added).result(sizes(rows, columns), dtype);
+    ASSERT_EQ(call.run(), "");
+    const at::Tensor expected = added.to(at::kDouble) * 2 + at::matmul(a.to(at::kDouble), b.to(at::kDouble)) * 0.5;
+    EXPECT_TRUE(near(call.got() / 8, expected / 8)) << c10::toString(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
+                         testing::Values(Sizes{0, 1, 1, 1}, Sizes{0, 7, 13, 5}, Sizes{0, 128, 64, 257},
+                                         Sizes{3, 5, 17, 9}, Sizes{0, 0, 3, 2}, Sizes{2, 3, 4, 0}, Sizes{0, 3, 0, 2}),
+                         [](const auto& info) {
+                           const auto& s = info.param;
+                           return std::to_string(s.batch) + "_" + std::to_string(s.rows) + "_" +
+                                  std::to_string(s.depth) + "_" + std::to_string(s.columns);
+                         });
+
+TEST(KernelProductsFail, WithWhatTorchSays) {
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}});
+  call.operand(at::randn({2, 3}).to(at::kDouble))
+      .operand(at::randn({4, 5}).to(at::kDouble))
+      .result({2, 5}, at::kDouble);
+  EXPECT_NE(call.run().find("mat1 and mat2 shapes cannot be multiplied"), std::string::npos);
+}
+
+TEST(KernelProductsFail, OfATypeThatTorchLacks) {
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}});
+  call.operand(at::randn({2, 3})).operand(at::randn({3, 5})).result({2, 5}, at::kShort);
+  EXPECT_EQ(call.run(), "a kernel of the CPU's was given a buffer of XLA's type 0");
+}
+
+}  // namespace
+}  // namespace tpjrt::kernels::test

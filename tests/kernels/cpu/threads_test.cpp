@@ -1,0 +1,220 @@
+// Handlers from several threads at once, as XLA calls them and by themselves; weights that change meanwhile; forks.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "../../pjrt/test_client.h"
+#include "call.h"
+#include "kernels/cpu/aten_call.h"
+#include "kernels/cpu/frozen_weights.h"
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
+
+extern "C" XLA_FFI_Error* torch_pjrt_convolution_of_rows(XLA_FFI_CallFrame* frame);
+
+namespace tpjrt::kernels::test {
+namespace {
+
+constexpr int kThreads = 4, kTimes = 20;
+
+void from_threads(const std::function<void(int thread)>& work) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&work, t] {
+      for (int i = 0; i < kTimes; ++i) work(t);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+const Ints kOnes{1, 1}, kNone{0, 0};
+Attributes of_convolution() {
+  return {{"stride", kOnes},         {"padding", kOnes},     {"dilation", kOnes},
+          {"output_padding", kNone}, {"groups", int64_t{1}}, {"transposed", false}};
+}
+
+TEST(KernelTeam, WorksForAllThreads) {
+  set_team_size(2);
+  std::atomic<int> done = 0;
+  int large = 0;  // only the team's thread counts
+  from_threads([&](int thread) {
+    compute(thread % 2 == 0, [&] {
+      if (thread % 2 == 0) ++large;
+      ++done;
+    });
+  });
+  EXPECT_EQ(done, kThreads * kTimes);
+  EXPECT_EQ(large, kThreads * kTimes / 2);
+}
+
+TEST(KernelTeam, HandsOverWhatIsThrown) {
+  set_team_size(2);
+  from_threads([](int thread) {
+    const std::string said = std::to_string(thread);
+    try {
+      compute(thread % 2 == 0, [&] { throw std::runtime_error(said); });
+      ADD_FAILURE();
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), said);
+    }
+  });
+}
+
+TEST(KernelTeam, LeavesAThreadAsManyAsItHad) {
+  set_team_size(2);
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);
+  for (const bool large : {false, true}) {
+    int within = 0;
+    compute(large, [&] { within = at::get_num_threads(); });
+    EXPECT_EQ(within, large ? 2 : 1);
+    EXPECT_EQ(at::get_num_threads(), 3);
+  }
+  EXPECT_THROW(compute(false, [] { throw std::runtime_error(""); }), std::runtime_error);
+  EXPECT_EQ(at::get_num_threads(), 3);
+  at::set_num_threads(before);
+}
+
+TEST(KernelThreads, EachHandlerAtOnce) {
+  set_team_size(2);
+  const at::Tensor a = at::randn({40, 60}), b = at::randn({60, 50}), x = at::randn({1, 4, 9, 9}),
+                   w = at::randn({5, 4, 3, 3}), large = at::randn({8, 32, 20, 20}), v = at::randn({32, 32, 3, 3});
+  const at::Tensor product_of = a.mm(b),
+                   convolution_of = at::convolution(x, w, {}, kOnes, kOnes, kOnes, false, kNone, 1),
+                   large_of = at::convolution(large, v, {}, kOnes, kOnes, kOnes, false, kNone, 1);
+  from_threads([&](int thread) {
+    Call call = thread == 0 ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}})
+                                            .operand(a)
+                                            .operand(b)
+                                            .result({40, 50}))
+                : thread == 1
+                    ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
+                    : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
+    ASSERT_EQ(call.run(), "");
+    EXPECT_TRUE(thread == 0   ? near(call.got(), product_of)
+                : thread == 1 ? near(call.got_images(), convolution_of)
+                              : near(call.got_images(), large_of));
+  });
+}
+
+TEST(KernelThreads, ThatThrowAtOnceReadTheirOwn) {
+  keep_aten_call("throws",
+                 {{}, {}, [](const auto&, const auto&) -> std::vector<at::Tensor> { TORCH_CHECK(false, "no"); }});
+  from_threads([](int) {
+    Call call(aten_call, {{kAtenText, std::string("throws")}});
+    call.result({}, at::kLong);
+    ASSERT_EQ(call.run(), "");
+    EXPECT_THROW(std::rethrow_exception(thrown(call.got().item().toLong())), c10::Error);
+  });
+}
+
+// A frozen weight is one of those that were put, whole.
+TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
+  if (!can_freeze_weights()) GTEST_SKIP() << "this torch has no oneDNN";
+  set_team_size(2);
+  FrozenWeight place;
+  const at::Tensor x = at::ones({1, 1, 5, 5});
+  const auto put = [&](double value) {
+    place.put(at::full({16, 1, 1, 1}, value), {}, {kOnes, kNone, kOnes, 1}, x.sizes());
+  };
+  put(1);
+  from_threads([&](int thread) {
+    if (thread == 0) return put(2), put(1);
+    Call call(frozen_convolution, {{"stride", kOnes},
+                                   {"padding", kNone},
+                                   {"dilation", kOnes},
+                                   {"groups", int64_t{1}},
+                                   {"activation", std::string("none")},
+                                   {"weight", place.number()}});
+    call.images(x).result({1, 16, 5, 5});
+    ASSERT_EQ(call.run(), "");
+    const double first = call.got().flatten()[0].item().toDouble();
+    EXPECT_TRUE(first == 1 || first == 2);
+    EXPECT_TRUE(call.got().eq(first).all().item().toBool());
+  });
+}
+
+// By content (Note [Packed weights]): written to in place between calls, at one address.
+TEST(KernelThreads, WeightsAreThoseOfTheCallWhereverTheyAreKept) {
+  set_team_size(2);
+  const at::Tensor x = at::randn({1, 3, 6, 6});
+  from_threads([&](int thread) {
+    Call call(torch_pjrt_convolution_of_rows, of_convolution());
+    call.operand(x).operand(at::randn({4, 3, 3, 3})).result({1, 4, 6, 6});
+    for (const double factor : {1.0, 1.0, 2.0}) {
+      call.given(1).mul_(factor + thread);
+      ASSERT_EQ(call.run(), "");
+      EXPECT_TRUE(
+          near(call.got() / 100, at::convolution(x, call.given(1), {}, kOnes, kOnes, kOnes, false, kNone, 1) / 100));
+    }
+  });
+}
+
+// What an own op does on CPU tensors, it does in a forked child, too.
+TEST(KernelForks, ChildrenComputeByThemselves) {
+  set_team_size(2);
+  compute(true, [] {});  // there is a team, which the child has not
+  FrozenWeight place;
+  const at::Tensor x = at::randn({1, 4, 8, 8}), w = at::randn({4, 4, 3, 3});
+  if (can_freeze_weights()) place.put(w, {}, {kOnes, kOnes, kOnes, 1}, x.sizes());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    at::set_num_threads(1);  // as data loaders' workers do: OpenMP's threads are not in a child
+    bool right = true;
+    if (can_freeze_weights()) {
+      torch::jit::Stack stack{
+          x, std::optional<at::Tensor>(), place.number(), x.sizes(), kOnes, kOnes, kOnes, int64_t{1}, "none"};
+      c10::Dispatcher::singleton().findSchemaOrThrow("torch_pjrt::frozen_convolution", "").callBoxed(stack);
+      right = near(stack.front().toTensor(), at::convolution(x, w, {}, kOnes, kOnes, kOnes, false, kNone, 1));
+    }
+    const at::Tensor h = at::randn({2, 3});
+    torch::jit::Stack stack{
+        at::randn({5, 2, 3}), h,    std::optional<at::Tensor>(), at::randn({3, 3}), std::optional<at::Tensor>(),
+        "rnn_tanh",           false};
+    c10::Dispatcher::singleton().findSchemaOrThrow("torch_pjrt::recurrent_layer", "").callBoxed(stack);
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// Of a square matrix: its square, by the handler.
+std::string squaring(int64_t size) {
+  const std::string type = "tensor<" + std::to_string(size) + "x" + std::to_string(size) + "xf32>";
+  return "func.func public @main(%a: " + type + ") -> " + type +
+         " {\n %0 = stablehlo.custom_call @torch_pjrt.product(%a, %a) {api_version = 4 : i32, backend_config = "
+         "{a_transposed = false, b_transposed = false}} : (" +
+         type + ", " + type + ") -> " + type + "\n return %0 : " + type + "\n}";
+}
+
+class KernelsInPrograms : public pjrt::test::WithPlugin {};
+
+TEST_F(KernelsInPrograms, FromXlasThreads) {
+  if (!give_cpu_kernels(pjrt::test::test_client())) GTEST_SKIP() << "the plugin takes no handlers";
+  set_team_size(2);
+  std::map<int64_t, std::shared_ptr<pjrt::Executable>> programs;
+  for (const int64_t size : {3, 128}) programs[size] = pjrt::test::test_client().compile(squaring(size));
+  from_threads([&](int thread) {
+    const int64_t size = thread % 2 == 0 ? 3 : 128;
+    const at::Tensor x = at::randn({size, size});
+    const auto given = pjrt::test::test_client().buffer_from_host(x.data_ptr(), PJRT_Buffer_Type_F32, Ints{size, size},
+                                                                  pjrt::HostBufferSemantics::kCopy, 0, {});
+    std::vector<float> y = pjrt::test::download(*pjrt::test::run(*programs.at(size), *given));
+    EXPECT_TRUE(near(at::from_blob(y.data(), {size, size}), x.mm(x)));
+  });
+}
+
+}  // namespace
+}  // namespace tpjrt::kernels::test
