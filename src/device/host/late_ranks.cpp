@@ -29,6 +29,13 @@ std::chrono::duration<double> patience() {
   return seconds;
 }
 
+void Waiting::go_on(const std::function<std::string()>& line) {
+  check_signals();
+  if (is_told_ || patience() <= Seconds(0) || lasts() < patience()) return;
+  is_told_ = true;
+  tell("torch_pjrt.distributed", line());
+}
+
 WaitForRanks::WaitForRanks(Attendance* attendance, std::string op)
     : attendance_(attendance), outer_(std::exchange(innermost, this)), op_(std::move(op)) {
   if (attendance_) number_ = ++attendance_->begun;
@@ -62,26 +69,25 @@ std::string WaitForRanks::absent() {
 }
 
 void WaitForRanks::go_on() {
-  check_signals();
-  if (!attendance_ || patience() <= Seconds(0)) return;
-  const Seconds waited = Clock::now() - start_;
-  if (!is_noted_ && waited >= std::min(Seconds(1), patience() / 2)) {
+  if (!attendance_) return check_signals();
+  const bool is_ever_told = patience() > Seconds(0);
+  if (!is_noted_ && is_ever_told && waiting_.lasts() >= std::min(Seconds(1), patience() / 2)) {
     is_noted_ = true;
     try {
       attendance_->store->set(key(attendance_->own), std::string("waits"));
     } catch (const std::exception&) {  // absent() then says that the store doesn't answer
     }
   }
-  if (is_told_ || waited < patience()) return;
-  is_told_ = true;
-  std::ostringstream line;
-  const Location where = user_location();
-  line.precision(2);
-  line << "rank " << attendance_->own << " has waited " << waited.count() << " s for " << op_;
-  if (!where.file.empty()) line << " (" << where.file << ":" << where.line << ")";
-  line << ": " << absent()
-       << ". All ranks of a group have to call its collectives, in one order; see what those do that are late";
-  tell("torch_pjrt.distributed", line.str());
+  waiting_.go_on([&] {
+    std::ostringstream line;
+    const Location where = user_location();
+    line.precision(2);
+    line << "rank " << attendance_->own << " has waited " << waiting_.lasts().count() << " s for " << op_;
+    if (!where.file.empty()) line << " (" << where.file << ":" << where.line << ")";
+    line << ": " << absent()
+         << ". All ranks of a group have to call its collectives, in one order; see what those do that are late";
+    return line.str();
+  });
 }
 
 }  // namespace tpjrt::device

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,18 @@ namespace tpjrt::device {
 
 // How long others are waited for before it is told: TORCH_PJRT_LATE, in seconds. None: it is never told.
 std::chrono::duration<double> patience();
+
+// A wait for other ranks, which is told once.
+class Waiting {
+ public:
+  std::chrono::duration<double> lasts() const { return std::chrono::steady_clock::now() - start_; }
+  // For whoever waits, each 50 ms or so: throws what a signal's handler raises, and tells `line` when patience() is over.
+  void go_on(const std::function<std::string()>& line);
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool is_told_ = false;
+};
 
 // Of one group: how many collectives this rank has begun. On any thread.
 struct Attendance {
@@ -36,22 +49,20 @@ class WaitForRanks {
   // This thread's innermost; null: none.
   static WaitForRanks* current();
 
-  // For whoever waits, each 50 ms or so: throws what a signal's handler raises, and tells once, when patience() is over,
-  // of those that have not come.
+  // As Waiting's, of those that have not come.
   void go_on();
   // "ranks [1, 2] of [0, 1, 2, 3] have not come"; empty where it was not long enough, or is not known.
   std::string absent();
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string key(int64_t rank) const;
 
   Attendance* attendance_;
   WaitForRanks* outer_;
   std::string op_;
   uint64_t number_ = 0;
-  Clock::time_point start_ = Clock::now();
-  bool is_noted_ = false, is_told_ = false;
+  Waiting waiting_;
+  bool is_noted_ = false;
 };
 
 }  // namespace tpjrt::device

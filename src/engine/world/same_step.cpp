@@ -14,15 +14,13 @@
 #include <vector>
 
 #include "device/host/late_ranks.h"
-#include "device/services/interrupt.h"
-#include "device/services/telling.h"
 #include "engine/tier/identity.h"
 #include "graph/world/collective.h"
 
 namespace tpjrt::engine {
 namespace {
 
-using std::chrono::steady_clock, std::chrono::milliseconds, std::chrono::duration;
+using std::chrono::milliseconds;
 
 // What each of the processes has put under `name`.
 std::vector<std::string> of_all(const pjrt::Node& node, const std::string& name, const std::string& own) {
@@ -32,8 +30,7 @@ std::vector<std::string> of_all(const pjrt::Node& node, const std::string& name,
   std::vector<std::string> found(static_cast<size_t>(node.count));
   std::vector<int64_t> late;
   for (int rank = 0; rank < node.count; ++rank) late.push_back(rank);
-  const auto start = steady_clock::now();
-  bool is_told = false;
+  device::Waiting waiting;
   for (milliseconds pause{1};; pause = std::min(2 * pause, milliseconds{50})) {
     std::erase_if(late, [&](int64_t rank) {
       auto value = node.store->try_get(key(static_cast<int>(rank)));
@@ -41,18 +38,14 @@ std::vector<std::string> of_all(const pjrt::Node& node, const std::string& name,
       return value.has_value();
     });
     if (late.empty()) return found;
-    device::check_signals();
-    const duration<double> waited = steady_clock::now() - start;
     std::ostringstream who;
     who << "ranks " << c10::IntArrayRef(late) << " of " << node.count;
-    TORCH_CHECK(waited < kLimit, "compile_step: ", who.str(),
+    TORCH_CHECK(waiting.lasts() < kLimit, "compile_step: ", who.str(),
                 " have not captured this step, which has collectives between processes; all of them have to call it");
-    if (!is_told && device::patience().count() > 0 && waited > device::patience()) {
-      is_told = true;
-      device::tell("torch_pjrt.distributed",
-                   "rank " + std::to_string(node.id) + " waits for " + who.str() +
-                       " to capture the step that it has captured: all ranks have to call it");
-    }
+    waiting.go_on([&] {
+      return "rank " + std::to_string(node.id) + " waits for " + who.str() +
+             " to capture the step that it has captured: all ranks have to call it";
+    });
     std::this_thread::sleep_for(pause);
   }
 }
