@@ -14,12 +14,12 @@
 #include "device/start/eager.h"
 #include "engine/memory/device_data.h"
 #include "engine/memory/host_memory.h"
+#include "engine/run/alone.h"
 #include "engine/run/calls_plan.h"
 #include "engine/run/cuda_run.h"
 #include "engine/run/interpret.h"
 #include "engine/run/lazy_engine.h"
 #include "engine/run/plain.h"
-#include "engine/session/out_of_memory.h"
 #include "engine/tier/identity.h"
 #include "graph/tape/parts.h"
 #include "graph/world/collective.h"
@@ -194,24 +194,6 @@ class Taken {
   size_t next_ = 0;
 };
 
-// An operand lies as its producer left it, which needn't be as the call's signature has it: a view's strides are in there.
-at::Tensor of_memory(const at::Tensor& operand) {
-  const bool lies_well = operand.is_non_overlapping_and_dense() && is_aligned(operand.const_data_ptr());
-  return lies_well ? operand : operand.clone(at::MemoryFormat::Contiguous);
-}
-
-// A call's results, in the places of those that there are.
-template <class TensorOf>
-std::vector<at::Tensor> at_results(const Node& node, const std::vector<graph::NodePtr>& leaves,
-                                   const TensorOf& tensor_of) {
-  const graph::Signature& s = *node.signature;
-  std::vector<at::Tensor> tensors(s.results.size());
-  for (size_t i = 0, next = 0; i < tensors.size(); ++i) {
-    if (s.results[i]) tensors[i] = tensor_of(leaves[next++]);
-  }
-  return tensors;
-}
-
 }  // namespace
 
 LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
@@ -269,47 +251,6 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
   }
   settle(walk, *plan.program, results);
   return done;
-}
-
-LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
-  const auto device = walk.nodes.back()->signature->device;
-  at::globalContext().lazyInitDevice(c10::kCUDA);
-  CudaRun cuda(session_.client(), static_cast<size_t>(device), plan.device);
-  const auto computed = [&](const pjrt::Buffer& buffer, const auto& tensor) {
-    try {
-      return tensor();
-    } catch (const pjrt::Error&) {
-      session_.await(buffer);  // which says what its program failed with
-      throw;
-    }
-  };
-  const Interpreting with{
-      [&](const graph::NodePtr& leaf) { return computed(*data_of(*leaf).buffer, [&] { return cuda.tensor(leaf); }); },
-      [&](const graph::NodePtr& leaf) { return cuda.take(leaf); },
-      [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
-        c10::SmallVector<graph::Value, 8> leaves;
-        for (const at::Tensor& memory : operands) leaves.emplace_back(cuda.lend(of_memory(memory)), 0);
-        const auto tensor = [&](const graph::NodePtr& leaf) {
-          const std::shared_ptr<pjrt::Buffer>& buffer = data_of(*leaf).buffer;
-          return computed(*buffer, [&] { return cuda.result(leaf->leaf_type, buffer); });
-        };
-        return at_results(node, run_alone(node, leaves, run, Until::kStarted), tensor);
-      }};
-  std::vector<std::shared_ptr<DeviceData>> results;
-  try {
-    std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (C10_UNLIKELY(checks_memory())) assert_lies_as(*graph::dense(plan.program->result_types[i]), values[i]);
-      results.push_back(cuda.keep(std::move(values[i]), plan.result_types[i]));
-    }
-  } catch (const c10::OutOfMemoryError& error) {
-    if (!cuda.took()) return {.lacks_memory = true};
-    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\nIn ", walk.nodes.size(),
-                     " calls by PyTorch's kernels. ", LargestResult::of(walk)->told(),
-                     " What they write in place has no value any more.");
-  }
-  settle(walk, *plan.program, results);
-  return {};
 }
 
 std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
