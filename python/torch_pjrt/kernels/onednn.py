@@ -16,30 +16,31 @@ from types import TracebackType
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.kernels.call import Call, Form
+from torch_pjrt.kernels.call import Call
 from torch_pjrt.kernels.register import RegisteredKernel, register_kernel
 
 CONVOLUTION, PRODUCT = "frozen.convolution", "frozen.product"
 LEAST = 1 << 19  # multiplications of a product, below which a call costs more than it saves
 LEAST_ROWS = 64  # of a product in float32: fewer take XLA as long
 CHANNELS_LAST = (1, 3, 2, 0)
+DTYPES = (torch.float32, torch.bfloat16)
+OTHER_DTYPE = "it is for float32 and bfloat16"
 
 _lock = threading.Lock()
 _registered: list[OneDnn] = []
 
 
-def _dtype(*forms: Form) -> torch.dtype | str:
-    dtypes = {form.dtype for form in forms}
-    if dtypes in ({torch.float32}, {torch.bfloat16}):
-        return dtypes.pop()
-    return "it is for float32 and bfloat16"
+def _dtype(call: Call) -> torch.dtype | None:
+    """That of all that it takes and gives; none where they differ."""
+    dtypes = {form.dtype for form in (*call.operands, *call.results)}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def is_convolution_worth_it(call: Call) -> bool | str:
     """Of float32 or bfloat16, and enough work."""
-    dtype = _dtype(*call.operands, *call.results)
-    if isinstance(dtype, str):
-        return dtype
+    dtype = _dtype(call)
+    if dtype not in DTYPES:
+        return OTHER_DTYPE
     images, weight = call.operands[:2]
     (result,) = call.results
     if any(0 in form.shape for form in (images, weight, result)) or len(images.shape) != 4:
@@ -53,17 +54,14 @@ def is_convolution_worth_it(call: Call) -> bool | str:
 
 def is_product_worth_it(call: Call) -> bool | str:
     """Of float32 or bfloat16, and enough work."""
-    dtype = _dtype(*call.operands, *call.results)
-    if isinstance(dtype, str):
-        return dtype
     weight, rows = call.operands[1].shape, math.prod(call.operands[0].shape[:-1])
-    return why_no_product(dtype, rows, weight) or True
+    return why_no_product(_dtype(call), rows, weight) or True
 
 
-def why_no_product(dtype: torch.dtype, rows: int, weight: tuple[int, ...]) -> str:
+def why_no_product(dtype: torch.dtype | None, rows: int, weight: tuple[int, ...]) -> str:
     """Nothing where it does a product of so many rows by a matrix of these sizes."""
-    if dtype not in (torch.float32, torch.bfloat16):
-        return "it is for float32 and bfloat16"
+    if dtype not in DTYPES:
+        return OTHER_DTYPE
     if rows * math.prod(weight) < LEAST:
         return "it is small"
     if dtype == torch.float32 and rows < LEAST_ROWS:
