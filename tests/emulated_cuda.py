@@ -46,6 +46,7 @@ def environment_in(folder: Path) -> dict[str, str]:
     headers = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     libraries = [f"-L{home / 'lib'}", f"-Wl,-rpath,{home / 'lib'}", "-ltorch_cpu", "-lc10", "-lstdc++"]
     macros = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", f"-DOF_TORCH={torch.__version__}"]
+    macros.append("-DAT_PER_OPERATOR_HEADERS")  # else some of ATen's headers include those of all its ops
     library = folder / "emulated_cuda.so"
     plugin_library(ROOT / "tests/engine/call/emulated_cuda.cpp", library, "-std=c++20", *macros, *headers, *libraries)
     (folder / "log").touch()

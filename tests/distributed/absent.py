@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,13 +41,17 @@ def store() -> None:
 def collective() -> None:
     begin(3)
     x = torch.ones(2, device="pjrt")
+    over = Path(sys.argv[2], "over")
     if RANK == 1:
-        time.sleep(6)
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not over.exists():
+            time.sleep(0.02)
         return
     words = r"(?s)\[c10d::allreduce_\] .*At the end of that wait ranks \[1\] of \[0, 1\] have not come\..*timeout="
     with pytest.raises(RuntimeError, match=words):
         dist.all_reduce(x)
     assert x.tolist() == [1, 1]
+    over.touch()
 
 
 globals()[sys.argv[1]]()

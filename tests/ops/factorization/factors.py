@@ -230,7 +230,9 @@ def gradients() -> None:
             weights = torch.linspace(1, 2, result.numel(), dtype=result.dtype).reshape(result.shape).to(device)
             found.append((result.detach().cpu(), torch.autograd.grad((result * weights).sum(), x)[0].cpu()))
         torch.testing.assert_close(found[1], found[0], msg=lambda text, name=name: f"{name}: {text}")
-    assert torch.autograd.gradcheck(lambda x: torch.linalg.eigvalsh(x + x.mT), a[0].to(DEVICE).requires_grad_())
+    # One direction, not each number: the whole Jacobian is a program of 242 calls.
+    x = a[0].to(DEVICE).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: torch.linalg.eigvalsh(x + x.mT), x, fast_mode=True)
 
 
 def main(part: str) -> None:
