@@ -88,12 +88,13 @@ Values pow(Emit& e, const Call& c) {
     if (is_now(c, "exponent", n)) return k.give(whole_power(x, n));
     if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
   }
-  if (is_now(c, "exponent", 0.5)) return k.give(square_root(x));
+  // One half is a square root to torch, of -0.0 it is -0.0, and of -inf no number; but not in float16.
+  const bool has_roots = e.element(c.result()) != ElementType::kF16;
+  if (has_roots && is_now(c, "exponent", 0.5)) return k.give(square_root(x));
   if (hlo::is_complex(k.element)) return k.give(complex_plane::power(x, k("exponent")));
-  if (is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
+  if (has_roots && is_now(c, "exponent", -0.5)) return k.give(1 / square_root(x));
   Expression power = x.apply("power", k("exponent"));
-  // A Scalar that varies may be one half, which is a square root to torch: of -0.0 it is -0.0, and of -inf no number.
-  if (c.argument("exponent").kind == Argument::Kind::kScalar && c.argument("exponent").varies) {
+  if (has_roots && c.argument("exponent").kind == Argument::Kind::kScalar && c.argument("exponent").varies) {
     const Expression n = k.scalar("exponent"), root = square_root(x);
     power = where(abs(n) == 0.5, where(n > 0, root, 1 / root), power);
   }

@@ -53,6 +53,10 @@ Value Emit::to(const Value& x, ElementType element) {
   if (hlo::is_float(source.element()) && hlo::is_integer(element) && hlo::byte_width(element) < 4) {
     source = convert(source, ElementType::kS32);
   }
+  // A float64 becomes a float of 8 or 16 bits by way of float32 in torch, so it is rounded twice.
+  if (source.element() == ElementType::kF64 && hlo::is_float(element) && hlo::byte_width(element) < 4) {
+    source = convert(source, ElementType::kF32);
+  }
   return convert(source, element);
 }
 
