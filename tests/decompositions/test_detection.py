@@ -5,6 +5,7 @@ Where torchvision is there, its own operators are tested; else operators of the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -185,15 +186,21 @@ ROIS = [
 )
 @pytest.mark.sampled(2)
 def test_roi_align(ratio: int, aligned: bool, dtype: torch.dtype) -> None:
-    image = torch.randn(2, 3, 8, 10, dtype=torch.float64, requires_grad=True)
-    rois = torch.tensor(ROIS, dtype=torch.float64)
-    expected = roi_align(image, rois, 0.7, 3, 2, ratio, aligned)
-    grad = torch.randn_like(expected)
-    expected_grad = torch.autograd.grad(expected, image, grad)[0]
+    image, rois, expected, grad, expected_grad = of_regions(ratio, aligned)
     x, r, g = (t.detach().to("pjrt", dtype) for t in (image, rois, grad))
     torch.testing.assert_close(ops.roi_align(x, r, 0.7, 3, 2, ratio, aligned).cpu(), expected.to(dtype))
     back = ops._roi_align_backward(g, r, 0.7, 3, 2, 2, 3, 8, 10, ratio, aligned)
     torch.testing.assert_close(back.cpu(), expected_grad.to(dtype))
+
+
+@functools.cache  # by calls and compiled are compared with the same
+def of_regions(ratio: int, aligned: bool) -> tuple[Tensor, ...]:
+    """Images and regions, and what they give; a gradient of that, and what it gives."""
+    image = torch.randn(2, 3, 8, 10, dtype=torch.float64, requires_grad=True)
+    rois = torch.tensor(ROIS, dtype=torch.float64)
+    expected = roi_align(image, rois, 0.7, 3, 2, ratio, aligned)
+    grad = torch.randn_like(expected)
+    return image, rois, expected.detach(), grad, torch.autograd.grad(expected, image, grad)[0]
 
 
 def test_what_no_sample_reads_may_be_infinite() -> None:
@@ -283,6 +290,17 @@ def deform_conv2d(x: Tensor, w: Tensor, offset: Tensor, mask: Tensor, b: Tensor,
     [((1, 1, 1, 1, 1, 1, 1, 1), False), ((2, 1, 0, 2, 1, 2, 2, 1), True), ((1, 2, 1, 1, 2, 1, 2, 4), True)],
 )  # fmt: skip
 def test_deform_conv2d(numbers: tuple[int, ...], use_mask: bool) -> None:
+    tensors, expected, grad, expected_grads = deformed(numbers, use_mask)
+    given = [t.detach().to("pjrt") for t in tensors]
+    torch.testing.assert_close(ops.deform_conv2d(*given, *numbers, use_mask).cpu(), expected)
+    grads = ops._deform_conv2d_backward(grad.to("pjrt"), *given, *numbers, use_mask)
+    for one, wanted in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(one.cpu(), wanted)
+
+
+@functools.cache  # by calls and compiled are compared with the same
+def deformed(numbers: tuple[int, ...], use_mask: bool) -> tuple[list[Tensor], Tensor, Tensor, tuple[Tensor, ...]]:
+    """Operands, and what they give; a gradient of that, and what it gives."""
     groups, offset_groups, taps = *numbers[6:], 6
     x, w, b = torch.randn(2, 4, 5, 6), torch.randn(4, 4 // groups, 3, 2), torch.randn(4)
     out = _convolved(x, w, None, None, None, *numbers[:6])
@@ -291,12 +309,7 @@ def test_deform_conv2d(numbers: tuple[int, ...], use_mask: bool) -> None:
     tensors = [t.double().requires_grad_() for t in (x, w, offset, mask, b)]
     expected = deform_conv2d(*tensors, *numbers, use_mask)
     grad = torch.randn_like(expected)
-    expected_grads = torch.autograd.grad(expected, tensors, grad, materialize_grads=True)
-    given = [t.detach().to("pjrt") for t in tensors]
-    torch.testing.assert_close(ops.deform_conv2d(*given, *numbers, use_mask).cpu(), expected.detach())
-    grads = ops._deform_conv2d_backward(grad.to("pjrt"), *given, *numbers, use_mask)
-    for one, wanted in zip(grads, expected_grads, strict=True):
-        torch.testing.assert_close(one.cpu(), wanted)
+    return tensors, expected.detach(), grad, torch.autograd.grad(expected, tensors, grad, materialize_grads=True)
 
 
 def test_compiled_with_tensors_on_the_cpu() -> None:

@@ -69,7 +69,7 @@ def test_values_and_gradients(kind: str, options: dict[str, Any]) -> None:
 
 @OF_EACH_KIND
 @pytest.mark.compiled
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_compiled(kind: str, options: dict[str, Any]) -> None:
     torch._dynamo.reset()
     check(kind, options, "cpu", lambda layer: torch.compile(layer, backend="pjrt", fullgraph=True))

@@ -64,6 +64,7 @@ def test_redistribution(server: fresh.Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "how", ["tp", "tp adamw", "sp", "fsdp", "fsdp adamw", "fsdp kept", "fsdp uneven", "hsdp", "fsdp tp", "ddp"]
 )
+@pytest.mark.sampled(2)  # the others are among the captured steps
 def test_training(server: fresh.Server, how: str) -> None:
     assert json.loads(run(server, "training", how)) == [how]
 
