@@ -59,6 +59,7 @@ __all__: list[str] = [
     "graph",
     "hand_over",
     "handler_version",
+    "has_library_convolutions",
     "has_no_values",
     "host_backend",
     "host_of",
@@ -546,6 +547,7 @@ def handler_version(address: typing.SupportsInt | typing.SupportsIndex) -> tuple
     of XLA's FFI, that the handler was compiled for; (0, 0): it doesn't tell
     """
 
+def has_library_convolutions(arg0: typing.Any) -> bool: ...
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
     is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?

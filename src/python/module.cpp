@@ -139,6 +139,8 @@ PYBIND11_MODULE(_C, m) {
   };
   m.def("freezes_convolutions",
         [&session, type_of](const py::object& dtype) { return session.freezes_convolutions(type_of(dtype)); });
+  m.def("has_library_convolutions",
+        [&session, type_of](const py::object& dtype) { return session.has_library_convolutions(type_of(dtype)); });
   m.def(
       "is_convolution_worth_a_call",
       [type_of](const py::object& dtype, int64_t multiplications, int64_t stride, int64_t size) {

@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 by the library that PyTorch has: who computes which, and values, forward and backward."""
+"""Convolutions by the library that PyTorch has: who computes which, and values, forward and backward."""
 
 from __future__ import annotations
 
@@ -31,11 +31,16 @@ def drawn(*sizes: int) -> torch.Tensor:
     return torch.randn(sizes).bfloat16()
 
 
-def rounded(mine: torch.Tensor, exact: torch.Tensor) -> None:
-    """Of bfloat16, and as near as its rounding, and that of partial sums, lets it be."""
-    assert mine.dtype == torch.bfloat16
+def near(mine: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> None:
+    """As its rounding, and that of partial sums, lets it be."""
+    assert mine.dtype == dtype
     scale = float(exact.nan_to_num(0, 0, 0).abs().max()) if exact.numel() else 1.0
-    torch.testing.assert_close(mine.cpu().double(), exact, rtol=5e-3, atol=1e-3 * scale, equal_nan=True)
+    rtol, atol = (5e-3, 1e-3) if dtype == torch.bfloat16 else (1e-5, 3e-6)
+    torch.testing.assert_close(mine.cpu().double(), exact, rtol=rtol, atol=atol * scale, equal_nan=True)
+
+
+def rounded(mine: torch.Tensor, exact: torch.Tensor) -> None:
+    near(mine, exact, torch.bfloat16)
 
 
 Case = tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], dict[str, Any]]
@@ -66,9 +71,13 @@ def results(case: Case, tensors: list[torch.Tensor], gradient: torch.Tensor) -> 
     return [y.detach(), *torch.autograd.grad(y, leaves, gradient)]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name: str, with_bias: bool, programs: list[str]) -> None:
+def test_values(name: str, with_bias: bool, dtype: torch.dtype, programs: list[str]) -> None:
+    def drawn(*sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, dtype=dtype)
+
     case = function, size, weight_size, options = CASES[name]
     tensors = [drawn(*size), drawn(*weight_size)]
     y = function(*tensors, **options)
@@ -78,8 +87,8 @@ def test_values(name: str, with_bias: bool, programs: list[str]) -> None:
     exact = results(case, [x.double() for x in tensors], gradient.double())
     mine = results(case, [x.to("pjrt") for x in tensors], gradient.to("pjrt"))
     for x, expected in zip(mine, exact, strict=True):
-        rounded(x, expected)
-    if HAS_TILES:
+        near(x, expected, dtype)
+    if HAS_TILES or (HAS_BF16 and dtype == torch.float32):
         none_of_weight = name == "grouped" or options.get("groups") == 2
         assert by_library("".join(programs)) == list(PARTS[:2] if none_of_weight else PARTS)
 
@@ -106,7 +115,8 @@ def test_whose_they_are(programs: list[str]) -> None:
     wide = drawn(2, 16, 32, 32), drawn(24, 16, 3, 3)
     assert asked(F.conv2d, *wide) == ["convolution"]
     assert asked(F.conv2d, drawn(1, 16, 8, 8), wide[1]) == []  # small
-    for dtype in (torch.float32, torch.float16, torch.float64):
+    assert asked(F.conv2d, *[x.float() for x in wide]) == ["convolution"]
+    for dtype in (torch.float16, torch.float64):
         assert asked(F.conv2d, *[x.to(dtype) for x in wide]) == []
 
 

@@ -14,6 +14,7 @@
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"
 #include "ops/cpu/machine.h"
+#include "ops/rule/dims.h"
 
 namespace tpjrt::engine {
 namespace {
@@ -67,7 +68,19 @@ std::string text_of(const Signature& signature, const std::vector<TypePtr>& argu
   return text;
 }
 
-TypePtr row_major(c10::ScalarType dtype, c10::IntArrayRef sizes) { return graph::intern_contiguous(dtype, sizes); }
+constexpr int64_t kImages = 4;  // the rank of a batch of them
+
+// Dense, its dimensions in that order, the fastest first; row-major if empty.
+TypePtr lying(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& order) {
+  if (order.empty()) return graph::intern_contiguous(dtype, sizes);
+  hlo::Dims strides(sizes.size());
+  int64_t step = 1;
+  for (const int64_t d : order) {
+    strides[static_cast<size_t>(d)] = step;
+    step *= sizes[static_cast<size_t>(d)];
+  }
+  return graph::intern(dtype, sizes, strides);
+}
 
 // Does every result have a place? Then the kernel may write there.
 bool has_places(const Signature& signature) {
@@ -93,6 +106,15 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
   }
   return results;
 }
+
+int64_t elements_of(const std::vector<TypePtr>& types) {
+  int64_t elements = 0;
+  for (const TypePtr type : types) elements += type ? type->numel() : 0;
+  return elements;
+}
+
+// Of elements for which such a call is made.
+int64_t least(int64_t given) { return ops::Machine::here().takes_all ? 1 : given; }
 
 bool may_be_called(const Signature& signature, ops::Target target) {
   return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty() &&
@@ -141,15 +163,17 @@ bool is_better_by_aten(const Signature& signature, ops::Target target) {
   if (!platforms || platforms->aten_from < 0) return false;
   if (signature.operands.empty() || !may_be_called(signature, target)) return false;
   if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
-  int64_t elements = 0;
-  if (platforms->aten_work) {
-    elements = platforms->aten_work(signature.operands);
-  } else {
-    for (const TypePtr type : platforms->aten_of_results ? signature.results : signature.operands) {
-      if (type) elements += type->numel();
-    }
-  }
-  return elements >= (ops::Machine::here().takes_all ? 1 : platforms->aten_from);
+  const int64_t elements = platforms->aten_work
+                               ? platforms->aten_work(signature.operands)
+                               : elements_of(platforms->aten_of_results ? signature.results : signature.operands);
+  return elements >= least(platforms->aten_from);
+}
+
+bool are_images_better_by_aten(const Signature& signature, ops::Target target) {
+  const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
+  if (!platforms || platforms->aten_from_of_images < 0 || signature.operands.empty()) return false;
+  if (signature.operands[0]->rank() != kImages || !may_be_called(signature, target)) return false;
+  return elements_of(signature.operands) >= least(platforms->aten_from_of_images);
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
@@ -159,14 +183,22 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   kernels::AtenCall call;
   Values given = operands;
   for (const LoweredNumber& number : numbers) given.push_back(number.value);
+  const bool last = e.images_last() && are_images_better_by_aten(signature, e.target());
+  const auto order_of = [&](const hlo::Dims& dims) {
+    return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
+  };
+  const auto type_of = [&](c10::ScalarType dtype, const hlo::Dims& dims) { return lying(dtype, dims, order_of(dims)); };
+  ops::Emit::Orders orders;
   for (const Value& value : given) {
-    call.arguments.push_back(row_major(ops::dtype_of(value.element()), value.dims()));
+    call.arguments.push_back(type_of(ops::dtype_of(value.element()), value.dims()));
+    orders.operands.push_back(order_of(value.dims()));
   }
   std::vector<Type> types;
   for (const TypePtr type : signature.results) {
     if (!type) continue;
-    call.results.push_back(row_major(type->dtype, type->sizes));
     types.push_back(e.type_of(*type));
+    call.results.push_back(type_of(type->dtype, types.back().dims));
+    orders.results.push_back(order_of(types.back().dims));
   }
   const std::string text = text_of(signature, call.arguments, call.results);
   const auto kept = std::make_shared<Signature>(signature);  // this one may go, if it is part of another
@@ -178,7 +210,8 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   };
   kernels::keep_aten_call(text, std::move(call));
   types.push_back({hlo::ElementType::kS64, {}});
-  Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}});
+  Values results =
+      e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}}, orders);
   e.require_nothing_thrown(results.back());
   results.pop_back();
   Values all;

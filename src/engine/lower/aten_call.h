@@ -19,6 +19,10 @@ bool is_implemented(const graph::Signature& signature, c10::ArrayRef<graph::Numb
 // (ops::Platforms::aten_from).
 bool is_better_by_aten(const graph::Signature& signature, ops::Target target);
 
+// The same in a program whose images lie with the channels last, of an op whose kernel takes them so (aten_from_of_images).
+bool are_images_better_by_aten(const graph::Signature& signature, ops::Target target);
+
+// Takes and gives images as they lie, of an op whose kernel does.
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
                            const std::vector<LoweredNumber>& numbers);
 

@@ -210,6 +210,9 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
   if (lowering.by_aten && (!has_other || e.target() == ops::Target::kCpuWithKernels)) {
     return emit_aten_call(e, signature, operands, numbers);
   }
+  if (e.images_last() && are_images_better_by_aten(signature, e.target())) {
+    return emit_aten_call(e, signature, operands, numbers);
+  }
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);
     e.set_precisions(signature.precisions);

@@ -65,8 +65,7 @@ graph::NodePtr leaf_of(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer
   if (C10_UNLIKELY(checks_memory())) {
     const auto wanted = buffer_type(*form);
     // A program's result may say its sizes, and lie as the form says (Note [Images in programs]).
-    const bool images = form->rank() >= 4 && c10::elementSize(form->dtype) == 2 &&
-                        c10::IntArrayRef(buffer->dims()) == c10::IntArrayRef(form->sizes);
+    const bool images = form->rank() >= 4 && c10::IntArrayRef(buffer->dims()) == c10::IntArrayRef(form->sizes);
     TORCH_INTERNAL_ASSERT(wanted->element_type == buffer->element_type() && (images || wanted->dims == buffer->dims()),
                           "a buffer whose memory does not lie as ", graph::to_string(*form), " says");
   }

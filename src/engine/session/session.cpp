@@ -214,6 +214,11 @@ bool Session::freezes_convolutions(c10::ScalarType dtype) {
   return dtype == c10::kFloat || (dtype == c10::kBFloat16 && (machine.amx || (machine.takes_all && machine.bf16)));
 }
 
+bool Session::has_library_convolutions(c10::ScalarType dtype) {
+  if (target() != ops::Target::kCpuWithKernels || graph::in_world()) return false;
+  return (dtype == c10::kFloat || dtype == c10::kBFloat16) && ops::are_the_librarys(ops::element_of(dtype));
+}
+
 bool Session::is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride,
                                           int64_t size) {
   return multiplications >= ops::kLeastMultiplications &&

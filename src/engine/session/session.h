@@ -73,6 +73,8 @@ class Session {
   ops::Target target();
   // Would a convolution of that dtype, its weight frozen, be the CPU's library's (Note [Whose convolutions])?
   bool freezes_convolutions(c10::ScalarType dtype);
+  // Are those of that dtype the library's where the weight isn't frozen, unless they are small?
+  bool has_library_convolutions(c10::ScalarType dtype);
   // Is one by oneDNN right, and worth its call? By the stride and size of the result's last dimension.
   static bool is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multiplications, int64_t stride, int64_t size);
   c10::DeviceIndex device_count();

@@ -46,7 +46,7 @@ int64_t keep_thrown(std::exception_ptr error) {
 }
 
 at::Tensor over(void* data, graph::TypePtr type) {
-  return at::from_blob(data, type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype));
+  return at::from_blob(data, type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
 }
 
 // Has it enough elements for a team of threads? As many as ATen gives a thread.

@@ -21,7 +21,7 @@
 namespace tpjrt::kernels {
 
 struct AtenCall {
-  std::vector<graph::TypePtr> arguments, results;  // dense and row-major
+  std::vector<graph::TypePtr> arguments, results;  // dense, as the program's buffers lie
   // From tensors over the program's buffers to tensors of the results' sizes: those in `places`, if the kernel can write there, or
   // others. In the plugin's threads, several at once.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& arguments,

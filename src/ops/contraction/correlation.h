@@ -55,7 +55,8 @@ extern const Correlation kWhole;                   // one stablehlo.convolution 
 extern const Correlation kCorrelationOnCpu;        // ops/cpu/correlation.cpp
 extern const Correlation kCorrelationWithKernels;  // the same, but for what is the library's
 
-// ops/cpu/library_convolution.cpp
+// ops/cpu/library_convolution.cpp. The first: are those of that dtype the library's here, unless they are small?
+bool are_the_librarys(ElementType element);
 std::optional<Value> library_convolution(Emit& e, const Value& x, const Value& w, const std::optional<Value>& bias,
                                          const Geometry& g, const Type& out);
 std::optional<Value> library_gradient_of_input(Emit& e, const Value& dy, const Value& x, const Value& w,

@@ -2,6 +2,7 @@
 #include "ops/reduction/normalization.h"
 
 #include "hlo/attribute.h"
+#include "ops/contraction/correlation.h"
 #include "ops/cpu/machine.h"
 #include "ops/rule/dims.h"
 
@@ -9,18 +10,20 @@ namespace tpjrt::ops {
 namespace {
 
 // Where convolutions are the library's (Note [Whose convolutions]), so that images lie with the channels last: XLA:CPU sums such
-// images channel by channel, in ten times what it takes in memory's order. In evaluation nothing is summed.
-bool is_the_librarys(const Value& x) {
+// images channel by channel, in ten times what it takes in memory's order. In evaluation nothing is summed. Of float32 XLA is as fast
+// where images lie otherwise.
+bool is_the_librarys(const Emit& e, const Value& x) {
   constexpr int64_t kLeast = 1 << 14;
-  if (x.element() != ElementType::kBF16 || x.rank() != 4 || x.type.elements() == 0) return false;
   const Machine& machine = Machine::here();
-  return machine.takes_all || (machine.amx && x.type.elements() >= kLeast);
+  if (x.rank() != 4 || x.type.elements() == 0 || (!machine.takes_all && x.type.elements() < kLeast)) return false;
+  if (x.element() == ElementType::kF32) return are_the_librarys(x.element()) && e.images_last();
+  return x.element() == ElementType::kBF16 && (machine.takes_all || machine.amx);
 }
 
 }  // namespace
 
 std::optional<Values> library_batch_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, double eps) {
-  if (!is_the_librarys(x)) return {};
+  if (!is_the_librarys(e, x)) return {};
   const Dims order = channels_last(x.rank());
   return e.call_kernel("torch_pjrt.batch_norm", {x, weight, bias}, {x.type, weight.type, weight.type, weight.type},
                        {{"eps", hlo::attribute(eps)}}, {{order}, {order}});
@@ -28,7 +31,7 @@ std::optional<Values> library_batch_norm(Emit& e, const Value& x, const Value& w
 
 std::optional<Values> library_batch_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& weight,
                                                    const Value& mean, const Value& rstd, double eps) {
-  if (!is_the_librarys(x) || dy.element() != x.element()) return {};
+  if (!is_the_librarys(e, x) || dy.element() != x.element()) return {};
   const Dims order = channels_last(x.rank());
   return e.call_kernel("torch_pjrt.batch_norm_backward", {dy, x, weight, mean, rstd},
                        {x.type, weight.type, weight.type}, {{"eps", hlo::attribute(eps)}}, {{order, order}, {order}});

@@ -178,11 +178,11 @@ Values adaptive_max_pool_backward(Emit& e, const Call& c) {
 void add_adaptive_pooling_rules(RuleTable& rules) {
   rules.add_composite("aten::_adaptive_avg_pool2d", adaptive_avg_pool<2>, kFloats);
   rules.add_composite("aten::_adaptive_avg_pool3d", adaptive_avg_pool<3>, kFloats);
-  rules.add_composite("aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward<2>, kByAten);
+  rules.add_composite("aten::_adaptive_avg_pool2d_backward", adaptive_avg_pool_backward<2>, kPooledByAten);
   rules.add_composite("aten::_adaptive_avg_pool3d_backward", adaptive_avg_pool_backward<3>, kByAten);
-  rules.add_composite("aten::adaptive_max_pool2d", adaptive_max_pool<2>, kByAten, kFloats);
+  rules.add_composite("aten::adaptive_max_pool2d", adaptive_max_pool<2>, kPooledByAten, kFloats);
   rules.add_composite("aten::adaptive_max_pool3d", adaptive_max_pool<3>, kByAten, kFloats);
-  rules.add_composite("aten::adaptive_max_pool2d_backward", adaptive_max_pool_backward<2>, kByAten);
+  rules.add_composite("aten::adaptive_max_pool2d_backward", adaptive_max_pool_backward<2>, kPooledByAten);
   rules.add_composite("aten::adaptive_max_pool3d_backward", adaptive_max_pool_backward<3>, kByAten);
 }
 

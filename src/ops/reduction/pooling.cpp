@@ -360,9 +360,9 @@ Values avg_pool_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_pooling_rules(RuleTable& rules) {
-  rules.add_composite("aten::max_pool2d_with_indices", max_pool<2>, kReals);
+  rules.add_composite("aten::max_pool2d_with_indices", max_pool<2>, kLastByAten, kReals);
   rules.add_composite("aten::max_pool3d_with_indices", max_pool<3>, kReals);
-  rules.add_composite("aten::max_pool2d_with_indices_backward", max_pool_backward<2>, kByAten, kFloats);
+  rules.add_composite("aten::max_pool2d_with_indices_backward", max_pool_backward<2>, kPooledByAten, kFloats);
   rules.add_composite("aten::max_pool3d_with_indices_backward", max_pool_backward<3>, kByAten, kFloats);
   rules.add_composite("aten::avg_pool2d", avg_pool<2>);
   rules.add_composite("aten::avg_pool3d", avg_pool<3>);

@@ -116,6 +116,10 @@ class Emit : public hlo::Builder {
   Values call_kernel(std::string_view name, const Values& operands, const std::vector<Type>& results,
                      const std::map<std::string, std::string>& attributes, const Orders& orders = {},
                      std::optional<size_t> written_over = {});
+  // Do images lie with the channels last between the calls of this program (Note [Images in programs])? Then what has a kernel for
+  // images that lie so is called, where else XLA is as fast. Only for Target::kCpuWithKernels.
+  void set_images_last(bool images_last) { images_last_ = images_last; }
+  bool images_last() const { return images_last_; }
   // Which op called which of them, and how often: what explain() tells.
   using KernelCalls = std::map<std::pair<std::string, std::string>, uint32_t>;  // (op, name) -> how many
   void set_op(std::string_view name) { op_ = name; }                            // whose call is emitted now
@@ -144,7 +148,7 @@ class Emit : public hlo::Builder {
   Target target_;
   const Forms* forms_;
   std::vector<Requirement> requirements_;
-  bool requires_ = true, writes_apart_ = false;
+  bool requires_ = true, writes_apart_ = false, images_last_ = false;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
   std::string op_;

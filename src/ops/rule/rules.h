@@ -39,6 +39,9 @@ struct Platforms {
   int64_t aten_from = -1;
   uint8_t aten_kinds = kEveryNumber;  // of the numbers of the first operand for which that is so
   bool aten_of_results = false;       // count the results' elements instead: what is picked from a table
+  // The same where the first operand is a batch of images, in programs where these lie with the channels last (Emit::images_last): the
+  // kernel takes and gives them so.
+  int64_t aten_from_of_images = -1;
   // Count this instead, from the operands' types.
   int64_t (*aten_work)(const std::vector<graph::TypePtr>& operands) = nullptr;
 };
@@ -48,6 +51,10 @@ struct Platforms {
 // neighbours.
 inline constexpr int64_t kAtenFrom = 4096;
 inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
+// Of images, which their kernels take with the channels last, too.
+inline constexpr Platforms kPooledByAten{.aten_from = kAtenFrom, .aten_from_of_images = kAtenFrom};
+// The same of what XLA does as fast on images that lie otherwise.
+inline constexpr Platforms kLastByAten{.aten_from_of_images = kAtenFrom};
 // Of rows that are picked.
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
 // What LAPACK does, always: the rule is for platforms whose programs can't call it.

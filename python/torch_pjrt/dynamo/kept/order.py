@@ -54,7 +54,9 @@ def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
             continue
         carries = node.target in CARRYING or torch.Tag.pointwise in getattr(node.target, "tags", ())
         if (carries and any(operand in found for operand in node.all_input_nodes)) or (
-            node.target is aten.convolution.default and images.dtype == torch.bfloat16 and is_worth_a_call(node)
+            node.target is aten.convolution.default
+            and _C.has_library_convolutions(images.dtype)
+            and is_worth_a_call(node)
         ):
             found.add(node)
     return found
@@ -70,7 +72,7 @@ def copied(graph: fx.Graph, node: fx.Node, value: torch.Tensor, format: torch.me
 def keep_as_images_lie(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
     """Of the forward's results the first are the user's, and stay as they are; the others are arguments of the
     backward, by name."""
-    if not _C.freezes_convolutions(torch.bfloat16):
+    if not any(map(_C.has_library_convolutions, (torch.float32, torch.bfloat16))):
         return
     last = lie_channels_last(forward.graph)
     (output,) = forward.graph.find_nodes(op="output")

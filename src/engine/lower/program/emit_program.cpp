@@ -11,6 +11,7 @@
 #include "graph/world/collective.h"
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
+#include "ops/contraction/correlation.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::engine {
@@ -45,11 +46,10 @@ MemoryForm memory_form(const graph::TensorType& type, Interface interface = Inte
 }
 
 // Note [Images in programs]: kernels of the CPU's take images with the channels last (Note [Whose convolutions]). Such an argument or
-// result is no transposed one, but one that lies so: XLA:CPU makes a transposed copy of 16-bit floating-point numbers, which it
-// converts to float32 and back on the way, of what it only has to look at otherwise. All plugins that take handlers read such orders.
+// result is no transposed one, but one that lies so: XLA:CPU makes a transposed copy, of 16-bit floating-point numbers by way of
+// float32, of what it only has to look at otherwise. All plugins that take handlers read such orders.
 Dims order_of_images(const graph::TensorType& type, ops::Target target) {
-  const bool is_short = type.dtype == c10::kBFloat16 || type.dtype == c10::kHalf;
-  if (target != ops::Target::kCpuWithKernels || !is_short || type.rank() < 4 || type.rank() > 5) return {};
+  if (target != ops::Target::kCpuWithKernels || type.rank() < 4 || type.rank() > 5) return {};
   Dims order = ops::channels_last(type.rank());
   const auto outermost_first = type.memory_order();
   return std::equal(order.rbegin(), order.rend(), outermost_first.begin()) ? order : Dims();
@@ -83,6 +83,18 @@ Orders orders_of(const graph::Walk& walk, const std::vector<int64_t>& arguments,
     orders.results[alias.result].clear();
   }
   return orders;
+}
+
+// Are images given that lie so, or made by the library's convolutions? XLA's layouts carry the order through what lies between.
+bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target target) {
+  if (target != ops::Target::kCpuWithKernels) return false;
+  const auto is_order = [](const Dims& order) { return !order.empty(); };
+  if (std::any_of(orders.leaves.begin(), orders.leaves.end(), is_order)) return true;
+  return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const graph::Node* node) {
+    const graph::Signature& signature = *node->signature;
+    return signature.name.find("convolution") != std::string::npos && !signature.operands.empty() &&
+           ops::are_the_librarys(ops::element_of(signature.operands[0]->dtype));
+  });
 }
 
 // The promoted numbers, from the packed arguments (NumberArguments).
@@ -234,6 +246,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   if (!knows_composites) e.set_composites_as_calls();
   const std::vector<int64_t> arguments = graph::argument_places(walk), places = graph::result_places(walk);
   const Orders orders = orders_of(walk, arguments, places, target, interface);
+  e.set_images_last(images_lie_last(walk, orders, target));
   Values leaves(walk.leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (arguments[i] < 0) continue;
