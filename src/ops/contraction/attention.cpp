@@ -208,13 +208,31 @@ Values attention_backward(Emit& e, const Call& c) {
   return grads;
 }
 
+// --- by PyTorch's kernel --------------------------------------------------------------------------------------------
+
+// Multiplications of the scores, where query and key are operands `query` and `query` + 1.
+template <size_t query>
+int64_t multiplications(const std::vector<graph::TypePtr>& operands) {
+  const graph::TensorType &q = *operands.at(query), &k = *operands.at(query + 1);
+  return k.rank() < 2 ? 0 : q.numel() * k.sizes[k.sizes.size() - 2];
+}
+
+// The flash kernel holds a block of scores at a time, where XLA writes all of them, and multiplies 16-bit numbers as such. Its backward
+// is the slower one up to some 200 tokens (docs/kernels.md).
+constexpr int64_t kLeastFlash = 1 << 24, kLeastFlashBackward = 1 << 27;
+constexpr Platforms kFlash{.aten_from = kLeastFlash, .aten_kinds = kFloats, .aten_work = multiplications<0>};
+constexpr Platforms kFlashBackward{
+    .aten_from = kLeastFlashBackward, .aten_kinds = kFloats, .aten_work = multiplications<1>};
+
 }  // namespace
 
 void add_attention_rules(RuleTable& rules) {
   for (const std::string kind : {"fused_attention_overrideable", "flash_attention_for_cpu", "efficient_attention",
                                  "flash_attention", "cudnn_attention"}) {
-    rules.add_composite("aten::_scaled_dot_product_" + kind, attention);
-    rules.add_composite("aten::_scaled_dot_product_" + kind + "_backward", attention_backward);
+    const bool of_cpu = kind == "flash_attention_for_cpu";
+    rules.add_composite("aten::_scaled_dot_product_" + kind, attention, of_cpu ? kFlash : Platforms());
+    rules.add_composite("aten::_scaled_dot_product_" + kind + "_backward", attention_backward,
+                        of_cpu ? kFlashBackward : Platforms());
   }
 }
 
