@@ -1,4 +1,4 @@
-"""Pools beside convolutions of the library's, or of images that are given so: PyTorch's kernels, with the channels last."""
+"""Pools beside convolutions of the library's, or of images given so: PyTorch's kernels, with the channels last."""
 
 from __future__ import annotations
 
