@@ -122,6 +122,8 @@ class Builder {
   Value constant_dense(const std::vector<int64_t>& values, const Type& type);  // integer types and kPred, row-major
   Value constant_dense(const std::vector<double>& values, const Type& type);   // float types, row-major
   Value iota(const Type& type, int64_t dimension);
+  // What each of its elements is, if they are a constant's; NaN where it is computed of constants.
+  std::optional<double> number_of(const Value& x) const;
 
   // --- elementwise --------------------------------------------------------------------------------------------------
   // `op` is the StableHLO name without the dialect: "add", "power", "exponential", "not", … and for chlo ops "chlo.erf".

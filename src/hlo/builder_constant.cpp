@@ -148,6 +148,11 @@ Value Builder::constant(int64_t value, const Type& type) {
   return splat;
 }
 
+std::optional<double> Builder::number_of(const Value& x) const {
+  const auto found = impl_->numbers.find(x.id);
+  return found == impl_->numbers.end() ? std::nullopt : std::optional(found->second);
+}
+
 Value Builder::constant_u64(uint64_t value, const Type& type) {
   if (type.element == ElementType::kPred) return constant(static_cast<int64_t>(value != 0), type);
   if (!is_integer(type.element)) return constant(static_cast<double>(value), type);

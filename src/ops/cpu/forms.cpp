@@ -64,7 +64,7 @@ Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const h
 namespace {
 
 constexpr int kFoldings = 3, kHalvings = 6;
-constexpr int64_t kLeastFolded = 1024, kLeastHalved = 9;
+constexpr int64_t kParts = 1 << kFoldings, kLeastFolded = 1024, kLeastRow = 64, kLeastHalved = 9, kWidth = 1024;
 
 // Elementwise, the halves of x along `dims`, and theirs.
 Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
@@ -78,12 +78,31 @@ Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
   return x;
 }
 
-// The same of a line of any length, and what is left over.
-Value folded_line(Emit& e, std::string_view op, const Value& x, const Value& identity) {
-  const int64_t whole = x.dim(0) >> kFoldings << kFoldings;
-  const Value most = e.reduce(op, folded(e, op, e.slice_dim(x, 0, 0, whole), {0}), identity, {0});
-  if (whole == x.dim(0)) return most;
-  return e.binary(op, most, e.reduce(op, e.slice_dim(x, 0, whole, x.dim(0)), identity, {0}));
+// x reduced along one dimension, whose eight parts are first met elementwise; what is left over of them by itself.
+Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value& identity, int64_t dim) {
+  const int64_t whole = x.dim(dim) / kParts * kParts;
+  const Value most = e.reduce(op, folded(e, op, e.slice_dim(x, dim, 0, whole), {dim}), identity, {dim});
+  if (whole == x.dim(dim)) return most;
+  return e.binary(op, most, e.reduce(op, e.slice_dim(x, dim, whole, x.dim(dim)), identity, {dim}));
+}
+
+// A line is one of rows that lie one after the other, of which eight are met at a time.
+Value reduced_line(Emit& e, std::string_view op, const Value& x, const Value& identity) {
+  const int64_t n = x.dim(0), rows = n / (kParts * kWidth) * kParts, whole = rows * kWidth;
+  if (n < kLeastRow) return e.reduce(op, x, identity, {0});
+  if (rows == 0) return reduced_by_parts(e, op, x, identity, 0);
+  const Value table = e.reshape(e.slice_dim(x, 0, 0, whole), {rows, kWidth});
+  const Value row = e.reduce(op, folded(e, op, table, {0}), identity, {0});
+  const Value most = e.reduce(op, row, identity, {0});
+  return whole == n ? most : e.binary(op, most, e.reduce(op, e.slice_dim(x, 0, whole, n), identity, {0}));
+}
+
+// One dimension after the other, and the last as a line: rows of another width would be looked up by quotients.
+Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
+  while (x.rank() > 1) {
+    x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
+  }
+  return reduced_line(e, op, x, identity);
 }
 
 // Nothing, if it is not worth that.
@@ -91,10 +110,15 @@ std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value&
                                       const Dims& dims) {
   int64_t reduced = 1;
   for (int64_t d : dims) reduced *= x.dim(d);
-  if (reduced < kLeastFolded || hlo::is_complex(x.element()) || x.element() == ElementType::kPred) return {};
-  if (x.rank() == 1) return folded_line(e, op, x, identity);
-  const bool consecutive = std::find(dims.begin(), dims.end(), x.rank() - 1) != dims.end();
-  if (dims.size() < 2 || !consecutive) return {};
+  if (hlo::is_complex(x.element()) || x.element() == ElementType::kPred) return {};
+  if (x.type.elements() < kLeastFolded || reduced < kLeastRow) return {};
+  // Of more dimensions the order in memory may be another: images lie with the channels last.
+  const auto all = static_cast<int64_t>(dims.size());
+  constexpr int64_t kNarrow = 16;
+  const bool wide = x.rank() == 1 || x.dim(x.rank() - 1) >= kNarrow;
+  if (wide && all == x.rank() && all <= 3) return reduced_whole(e, op, x, identity);
+  if (wide && all == 1 && x.rank() <= 3) return reduced_by_parts(e, op, x, identity, dims[0]);
+  if (reduced < kLeastFolded || all < 2 || std::find(dims.begin(), dims.end(), x.rank() - 1) == dims.end()) return {};
   return e.reduce(op, folded(e, op, x, dims), identity, dims);
 }
 
@@ -129,6 +153,9 @@ Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Valu
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!last) return Forms::extreme(e, op, x, identity, dims);
+  if (kept == 0) {
+    if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
+  }
   const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
   Dims rows(x.dims().begin(), end_of_kept);
   rows.push_back(count_of({end_of_kept, x.dims().end()}));

@@ -17,7 +17,10 @@ Values fill_scalar(Emit& e, const Call& c) {
 Values fill_tensor(Emit& e, const Call& c) { return {e.as(e.reshape(c.tensor("value"), {}), c.result())}; }
 
 // aten::zero
-Values zero(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result()))}; }
+Values zero(Emit& e, const Call& c) {
+  const Type result = e.type_of(c.result());
+  return {e.broadcast_to(e.zeros({result.element, {}}), result.dims)};
+}
 
 // aten::arange, aten::arange.start, aten::arange.start_step, aten::range, aten::range.step, which has its end too: integers
 // in int64, everything else in double, then rounded.

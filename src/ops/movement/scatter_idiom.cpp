@@ -25,8 +25,9 @@ Value scatter(Emit& e, const Value& self, const Value& indices, const Value& upd
     }
     return {};
   };
-  Values result = e.scatter({e.convert(self, element)}, indices, {e.convert(updates, element)}, dimensions, body);
-  return e.convert(result[0], self.element());
+  const auto met = [&](const Values& xs) { return e.scatter({xs[0]}, indices, {xs[1]}, dimensions, body)[0]; };
+  if (combine == Combine::kReplace) return e.moved({self, updates}, met);
+  return e.convert(met({e.convert(self, element), e.convert(updates, element)}), self.element());
 }
 
 // The index tensors side by side in a new last dimension.

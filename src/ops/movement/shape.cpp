@@ -8,24 +8,11 @@ namespace tpjrt::ops {
 
 namespace {
 
-using Join = Value (*)(Emit& e, const Values& parts, int64_t dim);
-
 Value joined(Emit& e, const Values& parts, int64_t dim) {
   return parts.size() == 1 ? parts[0] : e.concatenate(parts, dim);
 }
 
-// bfloat16 XLA:CPU takes to float32 and back, number by number; integers and float16 it does not.
-Value joined_as_bits(Emit& e, const Values& parts, int64_t dim) {
-  const ElementType element = parts[0].element();
-  if (parts.size() == 1 || element != ElementType::kBF16) return joined(e, parts, dim);
-  Values bits;
-  for (const Value& x : parts) bits.push_back(e.bitcast_convert(x, {ElementType::kU16, x.dims()}));
-  const Value all = e.concatenate(bits, dim);
-  return e.bitcast_convert(all, {element, all.dims()});
-}
-
 // aten::cat: empty 1-d tensors are left out, whatever the rank of the others.
-template <Join join>
 Values cat(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   Values parts;
@@ -34,17 +21,16 @@ Values cat(Emit& e, const Call& c) {
     parts.push_back(e.to(x, result.element));
   }
   if (result.elements() == 0 || parts.empty()) return {e.zeros(result)};
-  return {join(e, parts, c.dim("dim", result.rank()))};
+  return {joined(e, parts, c.dim("dim", result.rank()))};
 }
 
 // aten::stack
-template <Join join>
 Values stack(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const int64_t dim = c.dim("dim", result.rank());
   Values parts;
   for (const Value& x : c.tensors("tensors")) parts.push_back(e.unsqueeze(e.to(x, result.element), dim));
-  return {join(e, parts, dim)};
+  return {joined(e, parts, dim)};
 }
 
 // aten::flip: here an empty list of dims means none.
@@ -166,8 +152,8 @@ Values computed_once(Emit& e, const Call& c) { return {e.computed_once(c.tensor(
 }  // namespace
 
 void add_shape_rules(RuleTable& rules) {
-  rules.add("aten::cat", cat<joined>, {.cpu = cat<joined_as_bits>});
-  rules.add("aten::stack", stack<joined>, {.cpu = stack<joined_as_bits>});
+  rules.add("aten::cat", cat);
+  rules.add("aten::stack", stack);
   rules.add("aten::flip", flip);
   rules.add("aten::roll", roll);
   rules.add("aten::repeat", repeat);

@@ -155,7 +155,7 @@ Values xlogy(Emit& e, const Call& c) {
 
 // aten::copysign
 Values copysign_rule(Emit& e, const Call& c) {
-  Pointwise k(e, c);
+  Pointwise k(e, c, e.element(c.result()));
   return k.give(copysign(k("self"), k("other")));
 }
 

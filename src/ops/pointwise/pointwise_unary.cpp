@@ -17,8 +17,14 @@ Expression signbit(const Expression& x) {
 }
 
 Expression copysign(const Expression& x, const Expression& sign) {
-  const Expression size = abs(x);
-  return where(signbit(sign), -size, size);
+  Emit& e = *x.e;
+  const int64_t width = hlo::byte_width(x.value.element());
+  const ElementType element = width == 8 ? ElementType::kS64 : width == 4 ? ElementType::kS32 : ElementType::kS16;
+  const Type type{element, x.value.dims()};
+  const Value least = e.constant(INT64_MIN >> (64 - 8 * width), type);  // the sign's bit alone
+  const Value size = e.binary("and", e.bitcast_convert(x.value, type), e.unary("not", least));
+  const Value bit = e.binary("and", e.bitcast_convert(sign.value, type), least);
+  return x.with(e.bitcast_convert(e.binary("or", size, bit), x.value.type));
 }
 
 Expression square_root(const Expression& x) {
@@ -32,6 +38,14 @@ Value any(const Expression& p) {
 }
 
 namespace {
+
+// What looks at the sign alone, in the dtype itself.
+template <OpName op>
+Values sign_rule(Emit& e, const Call& c) {
+  const ElementType element = e.element(c.result());
+  Pointwise k(e, c, hlo::byte_width(element) < 2 ? Emit::compute_element(element) : element);
+  return k.give(k("self").unary(op));
+}
 
 // A complex number is infinite where either part is.
 Value is_infinite(Emit& e, const Value& x) {
@@ -52,7 +66,7 @@ Values abs(Emit& e, const Call& c) {
     return {e.as(where(infinite, std::numeric_limits<double>::infinity(), modulus).value, c.result())};
   }
   if (!hlo::is_signed_integer(x.element()) && !hlo::is_float(x.element())) return {e.as(x, c.result())};
-  return unary_rule<"abs">(e, c);
+  return sign_rule<"abs">(e, c);
 }
 
 // aten::sign: NaN and -0.0 give 0. aten::sgn: the same, and z / |z| of complex numbers.
@@ -221,7 +235,7 @@ void add_unary_rules(RuleTable& rules) {
   rules.add("aten::log1p", function_rule<log1p>);
   rules.add("aten::log2", logarithm<2>);
   rules.add("aten::nan_to_num", nan_to_num);
-  rules.add("aten::neg", unary_rule<"negate">);
+  rules.add("aten::neg", sign_rule<"negate">);
   rules.add("aten::rad2deg", rad2deg);
   rules.add("aten::reciprocal", reciprocal);
   rules.add("aten::round", rounding<"round_nearest_even">, kReals);

@@ -64,15 +64,6 @@ ElementType Emit::compute_element(ElementType element) {
   return hlo::is_float(element) && hlo::byte_width(element) < 4 ? ElementType::kF32 : element;
 }
 
-Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Values& starts) {
-  if (!writes_apart_ || starts.empty()) return Builder::dynamic_update_slice(x, update, starts);
-  // Both as large as x, written into memory of their own.
-  const auto placed = [&](const Value& part) {
-    return Builder::dynamic_update_slice(zeros({part.element(), x.dims()}), part, starts);
-  };
-  return select(placed(ones({ElementType::kPred, update.dims()})), placed(update), x);
-}
-
 Value Emit::unsqueeze(const Value& x, int64_t dim) {
   Dims dims = x.dims();
   dims.insert(dims.begin() + dim, 1);
@@ -101,6 +92,9 @@ Value Emit::convert(const Value& x, ElementType element) {
   // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
     return Builder::convert(Builder::convert(x, ElementType::kS32), element);
+  // By way of float32, as torch rounds it; XLA:CPU has no quick way of its own.
+  if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
+    return convert(Builder::convert(x, ElementType::kF32), element);
   const bool integer = hlo::is_integer(x.element());
   if (element != ElementType::kF8E4M3FN || x.element() == element || !saturates ||
       !(hlo::is_float(x.element()) || integer))

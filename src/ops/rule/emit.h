@@ -53,8 +53,6 @@ class Emit : public hlo::Builder {
   // x, in memory, where what reads it would compute its elements again for each read.
   Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
-  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/program/overwrites.h).
-  Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   void set_writes_apart(bool apart) { writes_apart_ = apart; }
   // How exactly the call that is emitted next multiplies float32.
   void set_precisions(graph::Precisions precisions) { precisions_ = precisions; }
@@ -68,6 +66,25 @@ class Emit : public hlo::Builder {
   Value pad_dim(const Value& x, int64_t dim, int64_t low, int64_t high, int64_t interior = 0);
   // Puts back reduced dimensions as 1 and broadcasts to `dims`.
   Value broadcast_reduced(const Value& reduced, const Dims& reduced_dims, const Dims& dims);
+
+  // --- moves --------------------------------------------------------------------------------------------------------
+  // Note [Moves of bits]: what moves elements and looks at none. Where the platform says so (Forms::carrier) it moves their bits,
+  // and what was moved before is not converted in between.
+  Value moved(const Values& xs, const std::function<Value(const Values&)>& move);
+  Value reshape(const Value& x, const Dims& dims);
+  Value broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions);
+  Value slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides);
+  Value pad(const Value& x, const Value& value, const Dims& low, const Dims& high, const Dims& interior);
+  Value reverse(const Value& x, const Dims& dimensions);
+  Value concatenate(const Values& xs, int64_t dimension);
+  Value dynamic_slice(const Value& x, const Values& starts, const Dims& sizes);
+  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/program/overwrites.h).
+  Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
+  Value gather(const Value& operand, const Value& start_indices, const hlo::GatherDimensions& dimensions,
+               const Dims& slice_sizes);
+  Value select(const Value& predicate, const Value& on_true, const Value& on_false);
+  // The builder's; of the sign alone, "negate" and "abs" are moves.
+  Value unary(std::string_view op, const Value& x);
 
   // --- arithmetic ---------------------------------------------------------------------------------------------------
   Value add(const Value& a, const Value& b) { return binary("add", a, b); }
@@ -145,12 +162,15 @@ class Emit : public hlo::Builder {
   Value& drawn_from(const Value& key) { return drawn_.try_emplace(key.id, key).first->second; }
 
  private:
+  Value bits_of(const Value& x, ElementType carrier);
+
   Target target_;
   const Forms* forms_;
   std::vector<Requirement> requirements_;
   bool requires_ = true, writes_apart_ = false, images_last_ = false;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
+  std::map<int32_t, Value> bits_;   // what was moved, by the id of what it gave
   std::string op_;
   KernelCalls kernel_calls_;
 };

@@ -22,6 +22,8 @@ class Forms {
   virtual Value rounded_below(Emit& e, const Value& x, const Value& max) const;
   virtual Value dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& dimensions,
                             ElementType result, std::string_view precision) const;
+  // As whose bits elements are moved: reshaped, sliced, joined, chosen. Itself, or an unsigned integer as wide.
+  virtual ElementType carrier(ElementType element) const { return element; }
   // Over at least one dimension, in the element type of x.
   virtual Value sum(Emit& e, const Value& x, const Dims& dims) const;
   virtual Value product(Emit& e, const Value& x, const Dims& dims) const;

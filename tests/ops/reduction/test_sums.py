@@ -15,7 +15,19 @@ DEVICE = "pjrt"
 
 @pytest.mark.parametrize(
     "size",
-    [(1024,), (1025,), (7, 1026), (999, 999), (8, 4, 24, 16), (6, 3, 20, 12), (1, 3, 32, 33), (4096, 0)],
+    [
+        (1024,),
+        (1025,),
+        (20_001,),
+        (7, 1026),
+        (999, 999),
+        (65, 3, 67),
+        (130, 9),
+        (8, 4, 24, 16),
+        (6, 3, 20, 12),
+        (1, 3, 32, 33),
+        (4096, 0),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize(
@@ -39,7 +51,7 @@ def test_of_any_size(size: tuple[int, ...], dtype: torch.dtype) -> None:
         torch.testing.assert_close(there.cpu(), here, equal_nan=True)
 
 
-@pytest.mark.parametrize("n", [1, 1023, 1024, 1031, 4096])
+@pytest.mark.parametrize("n", [1, 1023, 1024, 1031, 4096, 16_385])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.int64])
 @pytest.mark.sampled(2)
 def test_of_a_line(n: int, dtype: torch.dtype) -> None:
@@ -55,15 +67,34 @@ def test_of_a_line(n: int, dtype: torch.dtype) -> None:
         assert torch.equal(torch.stack(y.aminmax()).cpu(), torch.stack(x.aminmax()))
 
 
+@pytest.mark.parametrize("size", [(130, 100), (70, 9000), (20_000,)], ids=str)
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf, -0.0])
+def test_special_numbers_wherever_they_are(size: tuple[int, ...], special: float) -> None:
+    for place in (0, 7, -1):
+        x = torch.full(size, -0.0)
+        x.view(-1)[place] = special
+        y = x.to(DEVICE)
+        for function in (torch.sum, torch.prod, torch.amax, torch.amin, torch.nansum, lambda t: t.sum(-1)):
+            there, here = function(y).cpu(), function(x)
+            torch.testing.assert_close(there, here, equal_nan=True, rtol=0, atol=0)
+
+
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 def test_parts_only_where_they_pay() -> None:
     programs: list[str] = []
     _C.set_program_listener(lambda graph, text: programs.append(text))
     try:
-        for size, dims in (((32, 64), (0, 1)), ((2, 5, 32, 32), (0, 2, 3)), ((4, 2048), (1,)), ((2048, 3), (0,))):
+        for size, dims in (
+            ((32, 64), (0, 1)),
+            ((2, 5, 32, 32), (0, 2, 3)),
+            ((4, 2048), (1,)),
+            ((2048, 32), (0,)),
+            ((2048, 3), (0,)),
+            ((512, 32), (1,)),
+        ):
             torch.ones(size, device=DEVICE).mul(torch.ones(size).to(DEVICE)).sum(dims).cpu()
     finally:
         _C.set_program_listener(None)
     in_parts = [text.count("stablehlo.slice") > 0 for text in programs if "stablehlo.reduce" in text]
-    assert in_parts == [True, True, False, False]
+    assert in_parts == [True, True, True, True, False, False]
