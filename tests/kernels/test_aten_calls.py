@@ -13,6 +13,7 @@ import torch
 
 import torch_pjrt
 from tests.ops.opinfo import assert_same
+from torch_pjrt import _C
 
 pytestmark = pytest.mark.host_memory
 Function = Callable[[torch.Tensor], object]
@@ -169,6 +170,49 @@ def test_what_xla_is_slow_at(name: str) -> None:
     assert_same(f(x.to("pjrt")), f(x))
 
 
+BFLOAT16_SLOW_BY_XLA: dict[str, Function] = {
+    "cat": lambda x: (torch.cat([x, x[:3], x[:0]]), torch.cat([x[:, :5], x.t()], 1)),
+    "stack": lambda x: (torch.stack([x, x], -1), torch.stack([x, x.t()])),
+    "put": lambda x: (x.put(backwards(x), x[0]), x.put(backwards(x) // 2, x[0], accumulate=True)),
+    "index_put": lambda x: (
+        x.index_put((backwards(x),), x),
+        x.index_put((backwards(x) // 2,), x, accumulate=True),
+    ),
+    "upsample_backward": lambda x: torch.ops.aten.upsample_bilinear2d_backward(
+        x.nan_to_num(0, 1, -1)[None, None], [len(x), len(x)], [1, 1, len(x) // 2, len(x) // 2], False
+    ),
+}
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("name", BFLOAT16_SLOW_BY_XLA)
+def test_what_xla_is_slow_at_of_bfloat16(name: str) -> None:
+    f = BFLOAT16_SLOW_BY_XLA[name]
+    for dtype in (torch.bfloat16, torch.float32):
+        for size in (8, 200):
+            x = given(dtype, size, size)
+            x[3, 5], x[4, 4], x[7] = torch.nan, torch.inf, -0.0
+            assert_same(f(x.to("pjrt")), f(x))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", BFLOAT16_SLOW_BY_XLA)
+def test_only_of_bfloat16(name: str) -> None:
+    def by_aten(x: torch.Tensor) -> bool:
+        programs: list[str] = []
+        _C.set_program_listener(lambda graph, text: programs.append(text))
+        try:
+            torch.pjrt.synchronize()
+            torch_pjrt.sync(torch.utils._pytree.tree_leaves(BFLOAT16_SLOW_BY_XLA[name](x.to("pjrt"))))
+        finally:
+            _C.set_program_listener(None)
+        return any("torch_pjrt.aten" in text for text in programs)
+
+    assert by_aten(given(torch.bfloat16, 256, 256))
+    assert not by_aten(given(torch.bfloat16, 16, 16))
+    assert not by_aten(given(torch.float32, 256, 256))
+
+
 @pytest.mark.each_way
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
 @pytest.mark.parametrize("name", INTEGERS_SLOW_BY_XLA)
@@ -184,7 +228,9 @@ def test_gradients_of_what_xla_is_slow_at() -> None:
 
     def gradient(x: torch.Tensor, name: str) -> torch.Tensor:
         leaf = x.detach().requires_grad_()
-        if name == "grid":
+        if name == "group_norm":
+            result = functional.group_norm(leaf.flatten(2), 3, leaf[0, :, 0, 0, 0].detach(), None)
+        elif name == "grid":
             grid = torch.nn.functional.affine_grid(torch.eye(3, 4, device=x.device)[None] * 0.9, (1, 1, 20, 20, 20))
             result = torch.nn.functional.grid_sample(leaf[:1, :1], grid, align_corners=False)
         else:
@@ -203,7 +249,7 @@ def test_gradients_of_what_xla_is_slow_at() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 12, 13, 14)
     for given_x in (x, x.to(memory_format=torch.channels_last_3d), x.bfloat16()):
-        for name in (*POOLS, "grid") if given_x.dtype == torch.float32 else POOLS:
+        for name in (*POOLS, "group_norm", "grid") if given_x.dtype == torch.float32 else POOLS:
             assert_same(gradient(given_x.to("pjrt"), name), gradient(given_x, name))
 
 

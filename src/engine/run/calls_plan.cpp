@@ -40,7 +40,7 @@ CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
     values += results;
     KernelCall& call = KernelCall::of(*node, device);
     calls.push_back({&call, static_cast<uint32_t>(node->operands.size()), results, since_look >= kElementsBetweenLooks,
-                     call.way() == KernelCall::Way::kView});
+                     /*overwritten=*/false, call.way() == KernelCall::Way::kView});
     if (calls.back().looks) since_look = 0;
     since_look += elements(*node);
   }
@@ -70,8 +70,25 @@ CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
     operands[i].last = is_read == 0;
     is_read = 1;
   }
+  mark_overwritten();
   safe = calls.size();
   while (safe > 0 && !calls[safe - 1].call->may_fail()) --safe;
+}
+
+void CallsPlan::mark_overwritten() {
+  std::vector<Call*> empty(read.size());  // by value, before anybody reads it
+  uint32_t next = static_cast<uint32_t>(read.size());
+  for (const Call& call : calls) next -= call.results;
+  const Operand* operand = operands.data();
+  for (Call& call : calls) {
+    for (uint32_t i = 0; i < call.operands; ++i, ++operand) {
+      Call*& source = empty[operand->value];
+      if (source && call.call->fills() && operand->last) source->overwritten = true;
+      source = nullptr;
+    }
+    if (call.call->way() == KernelCall::Way::kEmpty) empty[next] = &call;
+    next += call.results;
+  }
 }
 
 bool CallsPlan::serves(const graph::Walk& walk) const {

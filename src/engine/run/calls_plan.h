@@ -29,8 +29,9 @@ struct CallsPlan {
     KernelCall* call;
     uint32_t operands;  // how many
     uint32_t results;
-    bool looks;    // for signals, before it
-    bool aliases;  // a view that only PyTorch's kernels read: it stays in its base's memory
+    bool looks;        // for signals, before it
+    bool overwritten;  // memory that was never written, and is filled before anybody reads it
+    bool aliases;      // a view that only PyTorch's kernels read: it stays in its base's memory
   };
   const c10::Device device;
   std::vector<Call> calls;
@@ -42,6 +43,8 @@ struct CallsPlan {
   std::shared_ptr<Program> program;  // stands for the graph; `by_calls` is written under the session's lock
 
  private:
+  void mark_overwritten();
+
   uint64_t hash_, refused_;
 };
 

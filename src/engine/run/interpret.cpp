@@ -37,7 +37,9 @@ class Interpreter {
       operands.clear();
       results.clear();
       for (uint32_t i = 0; i < call.operands; ++i) operands.push_back(take(*operand++));
-      if (call.aliases) {
+      if (call.overwritten) {
+        results.push_back(empty_of(*call.call->signature().results[0], plan_.device));
+      } else if (call.aliases) {
         results.push_back(call.call->alias(*walk_.nodes[at_], operands[0]));
       } else {
         run(*walk_.nodes[at_], *call.call, operands, results);

@@ -206,7 +206,7 @@ Values cdist_backward(Emit& e, const Call& c) {
 void add_linalg_rules(RuleTable& rules) {
   rules.add_composite("aten::linalg_cholesky_ex", linalg_cholesky_ex, kInexact);
   rules.add_composite("aten::linalg_solve_triangular", linalg_solve_triangular, kByAten, kInexact);
-  rules.add_composite("aten::triangular_solve", triangular_solve, kInexact);
+  rules.add_composite("aten::triangular_solve", triangular_solve, kByAten, kInexact);
   rules.add_composite("aten::cholesky_solve", cholesky_solve, kInexact);
   rules.add_composite("aten::_cholesky_solve_helper", cholesky_solve, kInexact);
   rules.add_composite("aten::cholesky_inverse", cholesky_inverse, kInexact);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/movement/scatter.h"
+#include "ops/rule/by_aten.h"
 
 namespace tpjrt::ops {
 
@@ -280,13 +281,13 @@ Values nonzero_static(Emit& e, const Call& c) {
 void add_indexing_rules(RuleTable& rules) {
   rules.add_composite("aten::index.Tensor", index);
   rules.add("aten::_unsafe_index.Tensor", index);
-  rules.add_composite("aten::index_put", index_put);
-  rules.add("aten::_unsafe_index_put", index_put);
-  rules.add("aten::_index_put_impl", index_put);
+  rules.add_composite("aten::index_put", index_put, kBFloat16ByAten);
+  rules.add("aten::_unsafe_index_put", index_put, kBFloat16ByAten);
+  rules.add("aten::_index_put_impl", index_put, kBFloat16ByAten);
   rules.add_composite("aten::index_select", index_select, kPickedByAten);
   rules.add_composite("aten::gather", gather);
   rules.add("aten::take", take);
-  rules.add("aten::put", put);
+  rules.add("aten::put", put, kBFloat16ByAten);
   rules.add("aten::masked_fill.Scalar", masked_fill_scalar);
   rules.add("aten::masked_fill.Tensor", masked_fill_tensor);
   rules.add("aten::masked_scatter", masked_scatter, kByAten);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "ops/rule/by_aten.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -305,9 +306,9 @@ Values upsample_backward(Emit& e, const Call& c) {
 }
 
 template <Method method>
-void add_method(RuleTable& rules, const std::string& name) {
+void add_method(RuleTable& rules, const std::string& name, Platforms backward = {}) {
   rules.add_composite("aten::" + name, upsample<method, kMostGathered>, {.cpu = upsample<method, kMostGatheredOnCpu>});
-  rules.add_composite("aten::" + name + "_backward", upsample_backward<method>);
+  rules.add_composite("aten::" + name + "_backward", upsample_backward<method>, backward);
 }
 
 }  // namespace
@@ -318,8 +319,8 @@ void add_resampling_rules(RuleTable& rules) {
     add_method<Method::kNearestExact>(rules, std::string("_upsample_nearest_exact") + rank);
   }
   add_method<Method::kLinear>(rules, "upsample_linear1d");
-  add_method<Method::kLinear>(rules, "upsample_bilinear2d");
-  add_method<Method::kLinear>(rules, "upsample_trilinear3d");
+  add_method<Method::kLinear>(rules, "upsample_bilinear2d", kResampledByAten);
+  add_method<Method::kLinear>(rules, "upsample_trilinear3d", kResampledByAten);
   add_method<Method::kCubic>(rules, "upsample_bicubic2d");
   add_method<Method::kLinearAntialias>(rules, "_upsample_bilinear2d_aa");
   add_method<Method::kCubicAntialias>(rules, "_upsample_bicubic2d_aa");

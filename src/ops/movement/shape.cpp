@@ -1,8 +1,8 @@
 // Moving elements about: cat, flip, roll, repeat, triangles, unfolding. Padding is in padding.cpp.
 #include <algorithm>
 
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
-#include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
@@ -152,8 +152,8 @@ Values computed_once(Emit& e, const Call& c) { return {e.computed_once(c.tensor(
 }  // namespace
 
 void add_shape_rules(RuleTable& rules) {
-  rules.add("aten::cat", cat);
-  rules.add("aten::stack", stack);
+  rules.add("aten::cat", cat, kBFloat16ByAten);
+  rules.add("aten::stack", stack, kBFloat16ByAten);
   rules.add("aten::flip", flip);
   rules.add("aten::roll", roll);
   rules.add("aten::repeat", repeat);

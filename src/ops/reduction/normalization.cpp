@@ -312,7 +312,7 @@ void add_normalization_rules(RuleTable& rules) {
   rules.add_composite("aten::native_layer_norm", native_layer_norm, kFloats);
   rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
   rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);
-  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kFloats);
+  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kByAten, kFloats);
 }
 
 }  // namespace tpjrt::ops

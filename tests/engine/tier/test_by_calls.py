@@ -472,3 +472,25 @@ def test_a_process_may_end_while_three_compiles_run() -> None:
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "over"), done.stderr
     assert int(done.stdout.split()[1]) >= 6
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
+def test_memory_that_is_filled_at_once_is_not_cleared_before(dtype: torch.dtype) -> None:
+    """And what is read before it is filled is zero."""
+    for _ in range(3):
+        torch.full((999,), 7.0).to("pjrt")  # leaves memory behind that is no zero
+        x = torch.empty(999, dtype=dtype, device="pjrt")
+        before, view = x + 0 if dtype != torch.bool else ~x, x[3:]
+        x.fill_(1)
+        view[:2].zero_()
+        y = torch.empty(999, dtype=dtype, device="pjrt").zero_()
+        z = torch.empty(999, dtype=dtype, device="pjrt")
+        z[5:] = 1
+        expected = torch.ones(999, dtype=dtype)
+        expected[3:5] = 0
+        assert torch.equal(x.cpu(), expected)
+        assert bool((before.cpu() == (dtype == torch.bool)).all())
+        assert not y.cpu().any()
+        assert int(z.cpu().count_nonzero()) == 994
+    assert counts()[1] == 0

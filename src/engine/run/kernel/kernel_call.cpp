@@ -43,6 +43,8 @@ bool is_of_integers(const Signature& s) {
                      [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/false); });
 }
 
+bool is_a_fill(const Signature& s) { return s.name == "aten::fill_.Scalar" || s.name == "aten::zero_"; }
+
 // Does PyTorch's kernel compute something else than it means? The program doesn't.
 bool is_wrong_on_the_cpu(const Signature& s) {
   const auto is = [&](std::string_view name) { return s.name == name; };
@@ -163,7 +165,8 @@ KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::A
     : signature_(*signature),
       device_(device),
       kernel_(has_kernel(*signature, device, numbers)),
-      may_fail_halfway_(device.is_cpu() && is_of_integers(*signature)),
+      fills_(is_a_fill(*signature)),
+      may_fail_halfway_(device.is_cpu() && is_of_integers(*signature) && !fills_),
       widens_(device.is_cpu() && sums_in_16_bits(*signature)),
       is_small_(signature->op && is_of_few_elements(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),

@@ -33,6 +33,8 @@ class KernelCall {
   enum class Way : uint8_t { kEmpty, kConvert, kView, kWrite, kHostKernel, kKernel, kNone };
   Way way() const { return refused_ ? Way::kNone : way_; }
   const graph::Signature& signature() const { return signature_; }
+  // Does it write all of its one tensor, whatever it held?
+  bool fills() const { return fills_; }
   bool writes(size_t operand) const { return written_[operand] >= 0; }
   // For what its operands hold, or because PyTorch has no kernel for it.
   bool may_fail() const { return way_ > Way::kWrite && (refused_ || !kernel_ || may_fail_halfway_); }
@@ -72,6 +74,7 @@ class KernelCall {
   const c10::Device device_;
   Way way_ = Way::kNone;
   bool kernel_ = false;            // PyTorch has one
+  const bool fills_;
   bool may_fail_halfway_ = false;  // when it has written some of the result already
   bool widens_ = false;            // 16-bit floats to 32 bits before the kernel
   bool is_small_ = false;

@@ -1,0 +1,28 @@
+// What XLA:CPU is slow at in bfloat16 alone: programs there call PyTorch's kernels from a number of elements on.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/rule/rules.h"
+
+namespace tpjrt::ops {
+
+// Nothing where an operand has another dtype, but for indices.
+inline int64_t elements_of_bfloat16(const std::vector<graph::TypePtr>& operands) {
+  int64_t elements = 0;
+  for (const graph::TypePtr type : operands) {
+    if (type->dtype == c10::kBFloat16) {
+      elements += type->numel();
+    } else if (!c10::isIntegralType(type->dtype, /*includeBool=*/true)) {
+      return 0;
+    }
+  }
+  return elements;
+}
+
+inline constexpr Platforms kBFloat16ByAten{.aten_from = int64_t{1} << 15, .aten_work = elements_of_bfloat16};
+
+// Of a gradient whose result has far more elements.
+inline constexpr Platforms kResampledByAten{.aten_from = 1024, .aten_work = elements_of_bfloat16};
+
+}  // namespace tpjrt::ops
