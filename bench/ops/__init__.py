@@ -5,7 +5,7 @@ size), and a later run goes on from there: remove the file to measure anew, or n
 process of their own, which may hang or die: then that op is named, and another process goes on with the next.
 TORCH_PJRT_BENCH_OPS names some of the ops (these are measured once more), TORCH_PJRT_BENCH_SIZES some of the sizes,
 TORCH_PJRT_BENCH_DTYPES some of the dtypes, TORCH_PJRT_BENCH_SECONDS ends the run. `./dev python bench/ops` writes what
-is slowest into docs/ops.md.
+is slowest into docs/ops.md, `./dev python bench/ops rows` only the rows of the ops that were measured.
 """
 
 from __future__ import annotations

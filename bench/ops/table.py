@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ops.kept import LAUNCH, ROOT, SIZES, Kept, Timed, kept
 
 DOCUMENT, START, END = ROOT / "docs/ops.md", "<!-- made by bench/ops -->\n", "<!-- end of it -->"
@@ -68,7 +70,39 @@ def table(all_of: Kept | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_document() -> None:
+ROW = re.compile(r"\| (?P<op>\S+?)(?P<backward>, backward)? \| (?P<dtype>\w+) \| \S+ \| \S+ \|")
+COUNT = re.compile(r"(Of \d+ \(op, direction, dtype\), )\d+( take more)")
+Key = tuple[str, str, str]
+
+
+def renewed(made: str, all_of: Kept | None = None) -> str:
+    """A table that was made before, with the rows of what is kept measured anew. How all are spread stays."""
+    all_of = all_of or kept()
+    ratios: dict[Key, dict[str, float]] = {}
+    for one in all_of.timed:
+        if one.size == max(SIZES) and one.works:
+            ratios.setdefault((one.op, one.direction, one.dtype), {})[one.way] = one.ratio
+    rows: dict[Key, str] = {}
+    for line in made.splitlines():
+        if row := ROW.fullmatch(line):
+            rows[row["op"], "backward" if row["backward"] else "forward", row["dtype"]] = line
+    first = next(line for line in made.splitlines() if line in rows.values())
+    before, rest = made.split(first, 1)
+    after = "\n\nNot measured" + rest.partition("\n\nNot measured")[2]
+    for key, ways in ratios.items():
+        rows.pop(key, None)
+        if max(ways.values()) > ABOVE:
+            shown = " | ".join(f"{ways[way]:.1f}" if way in ways else "–" for way in ("by calls", "compiled"))
+            rows[key] = f"| {key[0]}{DIRECTIONS[key[1]]} | {key[2]} | {shown} |"
+    worst = {key: max(float(cell) for cell in re.findall(r"\| (\d+\.\d) ", line)) for key, line in rows.items()}
+    in_order = [rows[key] for key in sorted(rows, key=lambda key: -worst[key])]
+    return COUNT.sub(rf"\g<1>{len(rows)}\g<2>", before) + "\n".join(in_order) + after
+
+
+def write_document(rows_alone: bool = False) -> None:
+    """`rows_alone`: of what is kept, where that is not all."""
     text = DOCUMENT.read_text()
     before, _, rest = text.partition(START)
-    DOCUMENT.write_text(before + START + "\n" + table() + "\n" + END + rest.partition(END)[2])
+    made, _, after = rest.partition(END)
+    new = renewed(made) if rows_alone else "\n" + table() + "\n"
+    DOCUMENT.write_text(before + START + new + END + after)

@@ -46,6 +46,34 @@ def test_the_last_measurement_counts_and_what_is_slow_is_named(tmp_path: Path) -
     assert "- it took longer than 40 s: 1, `eigh` (float32)" in text
 
 
+def test_rows_are_renewed_where_some_ops_were_measured(tmp_path: Path) -> None:
+    from ops.kept import kept
+    from ops.table import renewed, table
+
+    path = tmp_path / "ops.jsonl"
+    path.write_text(
+        line("sort", [["forward", "compiled", 1.0, 9.0], ["backward", "by calls", 1.0, 2.5]])
+        + line("exp", [["forward", "compiled", 1.0, 3.25]])
+        + line("log", [["forward", "compiled", 1.0, 1.25]])
+    )
+    made = table(kept(path))
+    path.write_text(
+        line("sort", [["forward", "compiled", 1.0, 1.5], ["forward", "by calls", 1.0, 1.0]])
+        + line("exp", [["forward", "compiled", 1.0, 2.25], ["forward", "by calls", 1.0, 1.0]])
+        + line("log", [["forward", "compiled", 1.0, 2.75]])
+    )
+    text = renewed(made, kept(path))
+    rows = [row for row in text.splitlines() if "| float32 |" in row]
+    assert rows == [
+        "| log | float32 | – | 2.8 |",
+        "| sort, backward | float32 | 2.5 | – |",
+        "| exp | float32 | 1.0 | 2.2 |",
+    ]
+    assert "Of 4 (op, direction, dtype), 3 take more than 2 times" in text
+    assert text.split("| op |")[0].split("take more")[1] == made.split("| op |")[0].split("take more")[1]
+    assert text.split("Not measured")[1] == made.split("Not measured")[1]
+
+
 def test_samples_grow_so_that_they_still_fit() -> None:
     from ops.samples import larger as made_larger
 
