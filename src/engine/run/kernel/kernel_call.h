@@ -73,7 +73,7 @@ class KernelCall {
   const graph::Signature& signature_;
   const c10::Device device_;
   Way way_ = Way::kNone;
-  bool kernel_ = false;            // PyTorch has one
+  bool kernel_ = false;  // PyTorch has one
   const bool fills_;
   bool may_fail_halfway_ = false;  // when it has written some of the result already
   bool widens_ = false;            // 16-bit floats to 32 bits before the kernel
