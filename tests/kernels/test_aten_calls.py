@@ -253,6 +253,22 @@ def test_gradients_of_what_xla_is_slow_at() -> None:
             assert_same(gradient(given_x.to("pjrt"), name), gradient(given_x, name))
 
 
+@pytest.mark.each_way
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_of_group_norms_whose_weights_have_another_dtype(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(3, 8, 20, 30).to(dtype), torch.randn(8)
+    grads = []
+    for device in ("cpu", "pjrt"):
+        given_x, scale = (t.clone().to(device).requires_grad_() for t in (x, weight))
+        result = torch.nn.functional.group_norm(given_x, 4, scale, torch.zeros(8, device=device))
+        (result.float() * torch.arange(30, device=device)).mean().backward()
+        grads.append((given_x.grad, scale.grad))
+    for there, here in zip(grads[1], grads[0], strict=True):
+        assert there.dtype == here.dtype
+        torch.testing.assert_close(there.cpu(), here, rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.compiled
 def test_a_mistake_that_data_makes() -> None:
     """Raised when results are read, as the kernel says it."""

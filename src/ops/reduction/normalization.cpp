@@ -4,6 +4,7 @@
 // Weights and statistics may have a wider dtype than the input.
 #include "ops/reduction/normalization.h"
 
+#include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
@@ -312,7 +313,7 @@ void add_normalization_rules(RuleTable& rules) {
   rules.add_composite("aten::native_layer_norm", native_layer_norm, kFloats);
   rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
   rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);
-  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kByAten, kFloats);
+  rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kOneDtypeByAten, kFloats);
 }
 
 }  // namespace tpjrt::ops
