@@ -116,7 +116,8 @@ std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value&
   const auto all = static_cast<int64_t>(dims.size());
   constexpr int64_t kNarrow = 16;
   const bool wide = x.rank() == 1 || x.dim(x.rank() - 1) >= kNarrow;
-  if (wide && all == x.rank() && all <= 3) return reduced_whole(e, op, x, identity);
+  const int64_t most = op == "add" || op == "multiply" ? 3 : 2;  // extremes of three took four times what halves take
+  if (wide && all == x.rank() && all <= most) return reduced_whole(e, op, x, identity);
   if (wide && all == 1 && x.rank() <= 3) return reduced_by_parts(e, op, x, identity, dims[0]);
   if (reduced < kLeastFolded || all < 2 || std::find(dims.begin(), dims.end(), x.rank() - 1) == dims.end()) return {};
   return e.reduce(op, folded(e, op, x, dims), identity, dims);
@@ -153,7 +154,7 @@ Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Valu
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!last) return Forms::extreme(e, op, x, identity, dims);
-  if (kept == 0) {
+  if (kept == 0 && x.rank() <= 2) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
   }
   const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
