@@ -64,7 +64,7 @@ Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const h
 namespace {
 
 constexpr int kFoldings = 3, kHalvings = 6;
-constexpr int64_t kParts = 1 << kFoldings, kLeastFolded = 1024, kLeastRow = 64, kLeastHalved = 9, kWidth = 1024;
+constexpr int64_t kParts = 1 << kFoldings, kLeastFolded = 1024, kLeastRow = 64, kLeastHalved = 9;
 
 // Elementwise, the halves of x along `dims`, and theirs.
 Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
@@ -86,23 +86,12 @@ Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value
   return e.binary(op, most, e.reduce(op, e.slice_dim(x, dim, whole, x.dim(dim)), identity, {dim}));
 }
 
-// A line is one of rows that lie one after the other, of which eight are met at a time.
-Value reduced_line(Emit& e, std::string_view op, const Value& x, const Value& identity) {
-  const int64_t n = x.dim(0), rows = n / (kParts * kWidth) * kParts, whole = rows * kWidth;
-  if (n < kLeastRow) return e.reduce(op, x, identity, {0});
-  if (rows == 0) return reduced_by_parts(e, op, x, identity, 0);
-  const Value table = e.reshape(e.slice_dim(x, 0, 0, whole), {rows, kWidth});
-  const Value row = e.reduce(op, folded(e, op, table, {0}), identity, {0});
-  const Value most = e.reduce(op, row, identity, {0});
-  return whole == n ? most : e.binary(op, most, e.reduce(op, e.slice_dim(x, 0, whole, n), identity, {0}));
-}
-
 // One dimension after the other, and the last as a line: rows of another width would be looked up by quotients.
 Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
   while (x.rank() > 1) {
     x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
   }
-  return reduced_line(e, op, x, identity);
+  return x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
 }
 
 // Nothing, if it is not worth that.
@@ -116,8 +105,7 @@ std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value&
   const auto all = static_cast<int64_t>(dims.size());
   constexpr int64_t kNarrow = 16;
   const bool wide = x.rank() == 1 || x.dim(x.rank() - 1) >= kNarrow;
-  const int64_t most = op == "add" || op == "multiply" ? 3 : 2;  // extremes of three took four times what halves take
-  if (wide && all == x.rank() && all <= most) return reduced_whole(e, op, x, identity);
+  if (wide && all == x.rank() && all <= 2) return reduced_whole(e, op, x, identity);
   if (wide && all == 1 && x.rank() <= 3) return reduced_by_parts(e, op, x, identity, dims[0]);
   if (reduced < kLeastFolded || all < 2 || std::find(dims.begin(), dims.end(), x.rank() - 1) == dims.end()) return {};
   return e.reduce(op, folded(e, op, x, dims), identity, dims);
@@ -154,7 +142,7 @@ Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Valu
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!last) return Forms::extreme(e, op, x, identity, dims);
-  if (kept == 0 && x.rank() <= 2) {
+  if (kept == 0 && x.rank() == 2) {
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
   }
   const auto end_of_kept = x.dims().begin() + static_cast<int64_t>(kept);
