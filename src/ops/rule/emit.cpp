@@ -53,10 +53,6 @@ Value Emit::to(const Value& x, ElementType element) {
   if (hlo::is_float(source.element()) && hlo::is_integer(element) && hlo::byte_width(element) < 4) {
     source = convert(source, ElementType::kS32);
   }
-  // A float64 becomes a float of 8 or 16 bits by way of float32 in torch, so it is rounded twice.
-  if (source.element() == ElementType::kF64 && hlo::is_float(element) && hlo::byte_width(element) < 4) {
-    source = convert(source, ElementType::kF32);
-  }
   return convert(source, element);
 }
 
@@ -92,7 +88,7 @@ Value Emit::convert(const Value& x, ElementType element) {
   // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
     return Builder::convert(Builder::convert(x, ElementType::kS32), element);
-  // By way of float32, as torch rounds it; XLA:CPU has no quick way of its own.
+  // By way of float32, as torch rounds it, twice; XLA:CPU has no quick way of its own.
   if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
     return convert(Builder::convert(x, ElementType::kF32), element);
   const bool integer = hlo::is_integer(x.element());
