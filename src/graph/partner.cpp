@@ -125,6 +125,22 @@ std::optional<OperatorHandle> out_partner_on_cpu(const OperatorHandle& op) {
   return std::nullopt;
 }
 
+std::optional<OperatorHandle> in_place_partner_on_cpu(const OperatorHandle& op) {
+  const FunctionSchema& schema = op.schema();
+  for (const OperatorHandle& candidate : overloads(schema.name() + "_")) {
+    const auto& arguments = candidate.schema().arguments();
+    if (candidate.schema().overload_name() != schema.overload_name()) continue;
+    if (arguments.empty() || arguments.size() != schema.arguments().size()) continue;
+    bool fits = candidate.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    for (size_t i = 0; i < arguments.size() && fits; ++i) {
+      const bool is_written = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
+      fits = is_written == (i == 0) && *arguments[i].type() == *schema.arguments()[i].type();
+    }
+    if (fits) return candidate;
+  }
+  return std::nullopt;
+}
+
 std::optional<Partner> element_partner(const OperatorHandle& op) {
   constexpr std::string_view kPrefix = "aten::_foreach_";
   const FunctionSchema& schema = op.schema();

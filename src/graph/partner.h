@@ -26,6 +26,8 @@ std::optional<Partner> functional_partner(const c10::OperatorHandle& op);
 // The overload of a functional op that writes its results, all of them, to tensors that it is given: of the same arguments, and
 // then those. None if there is none that has a kernel of its own for the CPU.
 std::optional<c10::OperatorHandle> out_partner_on_cpu(const c10::OperatorHandle& op);
+// The overload of a functional op that writes its result over its first argument. None if there is none for the CPU.
+std::optional<c10::OperatorHandle> in_place_partner_on_cpu(const c10::OperatorHandle& op);
 // For a functional _foreach_ op: the op on one element.
 std::optional<Partner> element_partner(const c10::OperatorHandle& op);
 

@@ -87,13 +87,18 @@ bool has_places(const Signature& signature) {
   return std::all_of(signature.results.begin(), signature.results.end(), [](TypePtr type) { return type != nullptr; });
 }
 
+// Those behind the operands.
+std::vector<Number> numbers_of(const std::vector<at::Tensor>& given, size_t operands) {
+  std::vector<Number> numbers;
+  for (size_t i = operands; i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
+  return numbers;
+}
+
 std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
                             const std::optional<c10::OperatorHandle>& writing, const std::vector<at::Tensor>& given,
                             const std::vector<at::Tensor>& places) {
-  std::vector<Number> numbers;
-  for (size_t i = signature.operands.size(); i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
   torch::jit::Stack stack;
-  form.push(stack, numbers, [&](uint32_t operand) { return given[operand]; });
+  form.push(stack, numbers_of(given, signature.operands.size()), [&](uint32_t operand) { return given[operand]; });
   if (writing) {
     for (const at::Tensor& place : places) stack.emplace_back(place);
     writing->callBoxed(stack);
@@ -105,6 +110,35 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
     if (signature.results[i]) results.push_back(std::move(all[i]));
   }
   return results;
+}
+
+// Over the first operand, whose memory the place is. Whatever else lies there is copied first.
+std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device::StackForm& form, size_t operands,
+                                     std::vector<at::Tensor> given, const std::vector<at::Tensor>& places) {
+  const void* memory = places.at(0).const_data_ptr();
+  if (given[0].const_data_ptr() != memory) places[0].copy_(given[0]);  // a plugin may give it memory of its own
+  for (size_t i = 1; i < operands; ++i) {
+    if (given[i].const_data_ptr() == memory) given[i] = given[i].clone();
+  }
+  given[0] = places[0];
+  torch::jit::Stack stack;
+  form.push(stack, numbers_of(given, operands), [&](uint32_t operand) { return given[operand]; });
+  op.callBoxed(stack);
+  return places;
+}
+
+// The op that writes over the first operand, where that is better and nothing else of the call is that operand.
+std::optional<c10::OperatorHandle> in_place(const Signature& signature, const Values& operands) {
+  const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
+  if (!platforms || !platforms->aten_in_place || signature.results.size() != 1) return std::nullopt;
+  const TypePtr written = signature.operands.at(0), result = signature.results[0];
+  if (!result || result->dtype != written->dtype || result->sizes != written->sizes) return std::nullopt;
+  size_t uses =
+      std::count_if(operands.begin() + 1, operands.end(), [&](const Value& x) { return x.id == operands[0].id; });
+  for (const Parameter& parameter : signature.parameters) {
+    for (const Entry& entry : parameter.entries) uses += entry.source == Entry::Source::kOperand && entry.index == 0;
+  }
+  return uses == 1 ? graph::in_place_partner_on_cpu(*signature.op) : std::nullopt;
 }
 
 int64_t elements_of(const std::vector<TypePtr>& types) {
@@ -200,18 +234,20 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
     call.results.push_back(type_of(type->dtype, types.back().dims));
     orders.results.push_back(order_of(types.back().dims));
   }
-  const std::string text = text_of(signature, call.arguments, call.results);
+  const std::optional<c10::OperatorHandle> over = in_place(signature, operands);
+  const std::string text = text_of(signature, call.arguments, call.results) + (over ? ", over the first" : "");
   const auto kept = std::make_shared<Signature>(signature);  // this one may go, if it is part of another
   kept->lowering = nullptr;
   const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
-  call.run = [kept, writing, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
+  call.run = [kept, writing, over, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
                  const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
-    return run(*kept, form, writing, arguments, places);
+    return over ? run_in_place(*over, form, kept->operands.size(), arguments, places)
+                : run(*kept, form, writing, arguments, places);
   };
   kernels::keep_aten_call(text, std::move(call));
   types.push_back({hlo::ElementType::kS64, {}});
-  Values results =
-      e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}}, orders);
+  Values results = e.call_kernel(kernels::kAtenTarget, given, types, {{kernels::kAtenText, hlo::attribute(text)}},
+                                 orders, over ? std::optional<size_t>(0) : std::nullopt);
   e.require_nothing_thrown(results.back());
   results.pop_back();
   Values all;

@@ -281,16 +281,16 @@ Values nonzero_static(Emit& e, const Call& c) {
 void add_indexing_rules(RuleTable& rules) {
   rules.add_composite("aten::index.Tensor", index);
   rules.add("aten::_unsafe_index.Tensor", index);
-  rules.add_composite("aten::index_put", index_put, kBFloat16ByAten);
-  rules.add("aten::_unsafe_index_put", index_put, kBFloat16ByAten);
-  rules.add("aten::_index_put_impl", index_put, kBFloat16ByAten);
+  rules.add_composite("aten::index_put", index_put, kBFloat16WrittenByAten);
+  rules.add("aten::_unsafe_index_put", index_put, kBFloat16WrittenByAten);
+  rules.add("aten::_index_put_impl", index_put, kBFloat16WrittenByAten);
   rules.add_composite("aten::index_select", index_select, kPickedByAten);
   rules.add_composite("aten::gather", gather);
   rules.add("aten::take", take);
-  rules.add("aten::put", put, kBFloat16ByAten);
+  rules.add("aten::put", put, kBFloat16WrittenByAten);
   rules.add("aten::masked_fill.Scalar", masked_fill_scalar);
   rules.add("aten::masked_fill.Tensor", masked_fill_tensor);
-  rules.add("aten::masked_scatter", masked_scatter, kByAten);
+  rules.add("aten::masked_scatter", masked_scatter, kWrittenByAten);
   rules.add("aten::masked_scatter_backward", masked_scatter_backward, kByAten);
   rules.add("aten::nonzero_static", nonzero_static, {.aten_from = 1024});
   add_scatter_rules(rules);

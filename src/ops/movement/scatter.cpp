@@ -199,11 +199,11 @@ void add_scatter_rules(RuleTable& rules) {
   rules.add("aten::scatter.value", scatter_value);
   rules.add("aten::scatter.reduce", scatter_reduce_src);
   rules.add("aten::scatter.value_reduce", scatter_reduce_value);
-  rules.add_composite("aten::scatter_add", scatter_add, kByAten);
+  rules.add_composite("aten::scatter_add", scatter_add, kWrittenByAten);
   rules.add_composite("aten::scatter_reduce.two", scatter_reduce);
   rules.add("aten::index_reduce", index_reduce, kReals);
-  rules.add_composite("aten::index_add", index_add, kByAten);
-  rules.add("aten::index_copy", index_copy, kByAten);
+  rules.add_composite("aten::index_add", index_add, kWrittenByAten);
+  rules.add("aten::index_copy", index_copy, kWrittenByAten);
   rules.add("aten::index_fill.int_Scalar", index_fill_scalar);
   rules.add("aten::index_fill.int_Tensor", index_fill_tensor);
 }

@@ -22,6 +22,10 @@ inline int64_t elements_of_bfloat16(const std::vector<graph::TypePtr>& operands)
 
 inline constexpr Platforms kBFloat16ByAten{.aten_from = int64_t{1} << 15, .aten_work = elements_of_bfloat16};
 
+// Of what is written into a tensor.
+inline constexpr Platforms kBFloat16WrittenByAten{
+    .aten_from = int64_t{1} << 15, .aten_in_place = true, .aten_work = elements_of_bfloat16};
+
 // Of a gradient whose result has far more elements.
 inline constexpr Platforms kResampledByAten{.aten_from = 1024, .aten_work = elements_of_bfloat16};
 

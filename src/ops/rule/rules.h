@@ -42,6 +42,8 @@ struct Platforms {
   // The same where the first operand is a batch of images, in programs where these lie with the channels last (Emit::images_last): the
   // kernel takes and gives them so.
   int64_t aten_from_of_images = -1;
+  // The result is the first operand but for a part, which the kernel can write over it.
+  bool aten_in_place = false;
   // Count this instead, from the operands' types.
   int64_t (*aten_work)(const std::vector<graph::TypePtr>& operands) = nullptr;
 };
@@ -51,6 +53,8 @@ struct Platforms {
 // neighbours.
 inline constexpr int64_t kAtenFrom = 4096;
 inline constexpr Platforms kByAten{.aten_from = kAtenFrom};
+// Of what is written into a tensor, a cache of keys say: nothing else of it is touched where its memory may be taken.
+inline constexpr Platforms kWrittenByAten{.aten_from = kAtenFrom, .aten_in_place = true};
 // Of images, which their kernels take with the channels last, too.
 inline constexpr Platforms kPooledByAten{.aten_from = kAtenFrom, .aten_from_of_images = kAtenFrom};
 // The same of what XLA does as fast on images that lie otherwise.
