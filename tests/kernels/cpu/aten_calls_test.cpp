@@ -20,8 +20,9 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 graph::TypePtr type(c10::ScalarType dtype, c10::IntArrayRef sizes) {
-  static auto* all = new std::deque<graph::TensorType>;  // row-major: strides are not asked for
-  return &all->emplace_back(graph::TensorType{dtype, graph::Sizes(sizes), {}});
+  static auto* all = new std::deque<graph::TensorType>;
+  const at::Tensor row_major = at::zeros(sizes, at::kFloat);
+  return &all->emplace_back(graph::TensorType{dtype, graph::Sizes(sizes), graph::Sizes(row_major.strides())});
 }
 
 // Of one argument and one result.
