@@ -44,14 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With --sampled: of a test marked sampled(n) the parameters whose checksum (its upper half) is `part` modulo n.
 
     These are the same each time. `part` lets two tests of the same list share it. A test of which nothing would be left
-    keeps its first parameters.
+    keeps its first parameters. Without what is marked `thorough`.
     """
     if not config.getoption("--sampled"):
         return
     left_out: dict[str, list[pytest.Item]] = defaultdict(list)
     kept: set[str] = set()
     for item in items:
-        if mark := item.get_closest_marker("sampled"):
+        if item.get_closest_marker("thorough"):
+            kept.add(item.nodeid)
+            left_out[item.nodeid].append(item)
+        elif mark := item.get_closest_marker("sampled"):
             test, _, parameters = item.nodeid.partition("[")
             one_in, part = mark.args[0], mark.kwargs.get("part", 0)
             if (zlib.crc32(parameters.encode()) >> 16) % one_in == part:

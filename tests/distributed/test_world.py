@@ -92,6 +92,7 @@ def test_context_parallel(server: fresh.Server) -> None:
     assert run(server, "attending") == "4"
 
 
+@pytest.mark.thorough
 def test_drawing(server: fresh.Server) -> None:
     assert int(run(server, "drawing")) == 52
 
@@ -105,6 +106,7 @@ def test_a_checkpoint_goes_on_in_a_world_of_another_size(server: fresh.Server, t
         assert run(server, "smaller", ranks, 2 * i, tmp_path) == str(ranks)
 
 
+@pytest.mark.thorough
 def test_vocabulary(server: fresh.Server) -> None:
     assert int(run(server, "vocabulary")) > 500
 
