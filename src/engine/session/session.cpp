@@ -210,8 +210,7 @@ ops::Target Session::target() {
 
 bool Session::freezes_convolutions(c10::ScalarType dtype) {
   if (target() != ops::Target::kCpuWithKernels || graph::in_world() || !kernels::can_freeze_weights()) return false;
-  const ops::Machine& machine = ops::Machine::here();
-  return dtype == c10::kFloat || (dtype == c10::kBFloat16 && (machine.amx || (machine.takes_all && machine.bf16)));
+  return dtype == c10::kFloat || (dtype == c10::kBFloat16 && ops::are_the_librarys(hlo::ElementType::kBF16));
 }
 
 bool Session::has_library_convolutions(c10::ScalarType dtype) {

@@ -88,10 +88,10 @@ Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value
 
 // One dimension after the other, and the last as a line: rows of another width would be looked up by quotients.
 Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
-  while (x.rank() > 1) {
+  while (x.rank() > 0) {
     x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
   }
-  return x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
+  return x;
 }
 
 // Nothing, if it is not worth that.

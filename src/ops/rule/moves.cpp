@@ -13,6 +13,10 @@ constexpr int64_t kSign = 0x8000;
 
 bool is_zero(const std::optional<double>& number) { return number && *number == 0 && !std::signbit(*number); }
 
+bool are_all(const Dims& numbers, int64_t number) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
+}
+
 bool fits(const Value& x, const Value& among, const Dims& low) {
   for (size_t i = 0; i < low.size(); ++i) {
     if (low[i] < 0 || low[i] + x.dims()[i] > among.dims()[i]) return false;
@@ -66,21 +70,12 @@ Value Emit::broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broad
 }
 
 Value Emit::slice(const Value& x, const Dims& start, const Dims& limit, const Dims& strides) {
-  const auto is_one = [](int64_t step) { return step == 1; };
-  const auto is_zero = [](int64_t begin) { return begin == 0; };
-  if (limit == x.dims() && std::all_of(start.begin(), start.end(), is_zero) &&
-      std::all_of(strides.begin(), strides.end(), is_one)) {
-    return x;
-  }
+  if (limit == x.dims() && are_all(start, 0) && are_all(strides, 1)) return x;
   return moved({x}, [&](const Values& bits) { return Builder::slice(bits[0], start, limit, strides); });
 }
 
 Value Emit::pad(const Value& x, const Value& value, const Dims& low, const Dims& high, const Dims& interior) {
-  const auto is_zero = [](int64_t width) { return width == 0; };
-  if (std::all_of(low.begin(), low.end(), is_zero) && std::all_of(high.begin(), high.end(), is_zero) &&
-      std::all_of(interior.begin(), interior.end(), is_zero)) {
-    return x;
-  }
+  if (are_all(low, 0) && are_all(high, 0) && are_all(interior, 0)) return x;
   return moved({x, value}, [&](const Values& bits) { return Builder::pad(bits[0], bits[1], low, high, interior); });
 }
 
@@ -122,10 +117,10 @@ Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Valu
     }
     if (!writes_apart_ || starts.empty()) return Builder::dynamic_update_slice(base, part, starts);
     // Both as large as x, written into memory of their own.
-    const auto placed = [&](const Value& y) {
+    const auto among_zeros = [&](const Value& y) {
       return Builder::dynamic_update_slice(zeros({y.element(), base.dims()}), y, starts);
     };
-    return Builder::select(placed(ones({ElementType::kPred, part.dims()})), placed(part), base);
+    return Builder::select(among_zeros(ones({ElementType::kPred, part.dims()})), among_zeros(part), base);
   });
 }
 
