@@ -170,7 +170,8 @@ class Emit : public hlo::Builder {
   bool requires_ = true, writes_apart_ = false, images_last_ = false;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
-  std::map<int32_t, Value> bits_;   // what was moved, by the id of what it gave
+  // By the id of what was given: the bits of what was moved, and what was reshaped, however often.
+  std::map<int32_t, Value> bits_, reshaped_;
   std::string op_;
   KernelCalls kernel_calls_;
 };

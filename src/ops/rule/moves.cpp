@@ -61,7 +61,14 @@ Value Emit::moved(const Values& xs, const std::function<Value(const Values&)>& m
 
 Value Emit::reshape(const Value& x, const Dims& dims) {
   if (x.dims() == dims) return x;
-  return moved({x}, [&](const Values& bits) { return Builder::reshape(bits[0], dims); });
+  // It moves nothing, so that it is one of bits only where these are there already.
+  if (bits_.contains(x.id)) return moved({x}, [&](const Values& bits) { return reshape(bits[0], dims); });
+  const auto reshaped = reshaped_.find(x.id);
+  const Value origin = reshaped == reshaped_.end() ? x : reshaped->second;
+  if (origin.dims() == dims) return origin;
+  const Value result = Builder::reshape(origin, dims);
+  reshaped_.emplace(result.id, origin);
+  return result;
 }
 
 Value Emit::broadcast_in_dim(const Value& x, const Dims& dims, const Dims& broadcast_dimensions) {

@@ -125,6 +125,19 @@ def test_moves_in_a_loop_and_a_choice() -> None:
     assert torch.equal(actual, halves(x))
 
 
+def that_is_read(text: str) -> list[str]:
+    """The lines of a program whose result another one reads, one by one from the end."""
+    read: set[str] = set()
+    lines = []
+    for line in reversed(text.splitlines()):
+        result, _, op = line.strip().partition(" = ") if line.strip().startswith("%") else ("", "", line)
+        if result and result not in read:
+            continue
+        read.update(re.findall(r"%\w+", op))
+        lines.append(line)
+    return lines[::-1]
+
+
 @pytest.mark.compiled
 @pytest.mark.cpu_arithmetic
 def test_no_conversion_lies_between() -> None:
@@ -140,11 +153,34 @@ def test_no_conversion_lies_between() -> None:
     finally:
         _C.set_program_listener(None)
     (text,) = programs
-    ops = [line for line in text.splitlines() if re.search(r" = .*xbf16>", line) and ".constant" not in line]
+    ops = [line for line in that_is_read(text) if re.search(r" = .*xbf16>", line) and ".constant" not in line]
     assert ops
     assert all("bitcast_convert" in op for op in ops), text
     # For any platform they are moves of bfloat16.
     assert "bitcast_convert" not in torch_pjrt.to_stablehlo(moved, x.to(DEVICE))
+
+
+@pytest.mark.compiled
+@pytest.mark.cpu_arithmetic
+def test_a_reshape_alone_moves_nothing() -> None:
+    programs: list[str] = []
+
+    def product(x: Tensor) -> Tensor:
+        return x.reshape(7, 60) @ x.reshape(60, 7)
+
+    def there_and_back(x: Tensor) -> Tensor:
+        return x.reshape(7, 60).reshape(2, 210).reshape(60, 7) @ x
+
+    x, y = torch.randn(20, 21).bfloat16(), torch.randn(7, 60).bfloat16()
+    _C.set_program_listener(lambda graph, text: programs.append(text))
+    try:
+        torch.testing.assert_close(torch.compile(product, backend="pjrt")(x), product(x))
+        torch.testing.assert_close(torch.compile(there_and_back, backend="pjrt")(y), there_and_back(y))
+    finally:
+        _C.set_program_listener(None)
+    of_both, folded = programs
+    assert "bitcast_convert" not in of_both + folded
+    assert sum("reshape" in line for line in that_is_read(folded)) == 1, folded
 
 
 def test_with_others_dtypes_and_nothing() -> None:
