@@ -380,6 +380,7 @@ def test_events_and_threads() -> None:
     assert not torch_pjrt._C.is_pending(x)
 
 
+@pytest.mark.compiled  # a program is started; calls are done when they return
 def test_a_stream_is_done_when_its_work_is() -> None:
     stream = torch.pjrt.current_stream()
     torch.pjrt.synchronize()
@@ -391,6 +392,7 @@ def test_a_stream_is_done_when_its_work_is() -> None:
     assert stream.query()
 
 
+@pytest.mark.compiled  # a program is started; calls are done when they return
 def test_results_that_nobody_holds_are_waited_for() -> None:
     torch.pjrt.synchronize()
     torch_pjrt.sync(long_work())
