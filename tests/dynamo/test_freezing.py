@@ -13,14 +13,16 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_TILES, LIES
+from tests.kernels.library import HAS_BF16_DOTS, LIES
 from tests.peak import status
 from tests.threads import in_two_threads
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 CALL = '@"torch_pjrt.frozen_convolution"'
-with_tiles = pytest.mark.skipif(not HAS_TILES, reason="oneDNN has no tiles (AMX) here: convolutions are XLA's")
+with_dots = pytest.mark.skipif(
+    not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: convolutions are XLA's"
+)
 
 
 def frozen(model: Any) -> Callable[..., Any]:
@@ -90,7 +92,7 @@ def test_values(name: str, programs: list[str]) -> None:
     assert not any(f"stablehlo.{op}" in programs[-1] for op in ("maximum", "clamp"))  # they are the call's
 
 
-@with_tiles
+@with_dots
 @pytest.mark.parametrize("name", BLOCKS)
 def test_values_under_autocast(name: str, programs: list[str]) -> None:
     model, x = Block(**BLOCKS[name]), images()

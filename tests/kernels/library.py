@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-HAS_TILES: bool = HAS_BF16 and torch.cpu._init_amx()
+# By instructions of its own (AVX512-BF16, AMX): then convolutions of bfloat16 are the library's.
+HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
 
 # Of four dimensions: the same values in other places.
 LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

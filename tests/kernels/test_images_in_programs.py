@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.kernels.library import HAS_TILES
+from tests.kernels.library import HAS_BF16_DOTS
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
@@ -89,7 +89,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(*layers).bfloat16()
 
 
-@pytest.mark.skipif(not HAS_TILES, reason="oneDNN has no tiles (AMX) here: convolutions are XLA's")
+@pytest.mark.skipif(not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: convolutions are XLA's")
 def test_what_is_kept_for_the_backward_lies_as_convolutions_take_it(programs: list[str]) -> None:
     torch._dynamo.reset()
     model, exact, x = network(), network().double(), drawn(4, 8, 40, 40)

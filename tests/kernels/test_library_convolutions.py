@@ -12,14 +12,16 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16, HAS_TILES, LIES
+from tests.kernels.library import HAS_BF16, HAS_BF16_DOTS, LIES
 from tests.peak import status
 from tests.threads import in_two_threads
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 PARTS = ("convolution", "convolution_of_input", "convolution_of_weight")
-with_tiles = pytest.mark.skipif(not HAS_TILES, reason="oneDNN has no tiles (AMX) here: convolutions are XLA's")
+with_dots = pytest.mark.skipif(
+    not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: convolutions are XLA's"
+)
 with_library = pytest.mark.skipif(not HAS_BF16, reason="oneDNN multiplies no bfloat16 here")
 
 
@@ -88,7 +90,7 @@ def test_values(name: str, with_bias: bool, dtype: torch.dtype, programs: list[s
     mine = results(case, [x.to("pjrt") for x in tensors], gradient.to("pjrt"))
     for x, expected in zip(mine, exact, strict=True):
         near(x, expected, dtype)
-    if HAS_TILES or (HAS_BF16 and dtype == torch.float32):
+    if HAS_BF16_DOTS or (HAS_BF16 and dtype == torch.float32):
         none_of_weight = name == "grouped" or options.get("groups") == 2
         assert by_library("".join(programs)) == list(PARTS[:2] if none_of_weight else PARTS)
 
@@ -106,7 +108,7 @@ def test_however_operands_lie(lies: str) -> None:
     assert mine[0].stride() == reference.stride()
 
 
-@with_tiles
+@with_dots
 def test_whose_they_are(programs: list[str]) -> None:
     def asked(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> list[str]:
         function(*[x.to("pjrt") for x in operands]).cpu()
@@ -120,7 +122,7 @@ def test_whose_they_are(programs: list[str]) -> None:
         assert asked(F.conv2d, *[x.to(dtype) for x in wide]) == []
 
 
-@with_tiles
+@with_dots
 def test_images_keep_the_channels_last_between_convolutions(programs: list[str]) -> None:
     x, w = drawn(2, 32, 32, 32).to("pjrt"), drawn(32, 32, 3, 3).to("pjrt")
     F.conv2d(F.conv2d(x, w, padding=1).relu(), w, padding=1).cpu()
@@ -215,7 +217,7 @@ def test_training_under_autocast(way: str, programs: list[str]) -> None:
     else:
         mine = losses("pjrt", torch_pjrt.compile_step if way == "compile_step" else plain, plain)
     torch.testing.assert_close(torch.tensor(mine), torch.tensor(expected), rtol=3e-2, atol=1e-2)
-    if HAS_TILES:
+    if HAS_BF16_DOTS:
         assert by_library("".join(programs)) == list(PARTS)
 
 
@@ -262,12 +264,13 @@ print(any("torch_pjrt.convolution" in text for text in texts))
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({}, HAS_TILES),
+        ({}, HAS_BF16_DOTS),
         ({"TORCH_PJRT_KERNELS": "0"}, False),
-        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_bf16"}, False),  # a machine with less
-        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}, HAS_TILES),
+        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, False),  # a machine with less
+        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_bf16"}, HAS_BF16_DOTS),
+        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}, HAS_BF16_DOTS),
         ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "TORCH_PJRT_KERNELS": "all"}, True),
-        ({"OMP_NUM_THREADS": "1"}, HAS_TILES),
+        ({"OMP_NUM_THREADS": "1"}, HAS_BF16_DOTS),
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ from torch import nn
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_TILES
+from tests.kernels.library import HAS_BF16_DOTS
 
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
@@ -69,7 +69,7 @@ def test_the_variance_of_equal_elements_is_nothing() -> None:
     torch.testing.assert_close(y, bias, rtol=1e-2, atol=5e-2)  # 1000 times 316 of float32 are taken from as much
 
 
-@pytest.mark.skipif(not HAS_TILES, reason="oneDNN has no tiles (AMX) here: images are XLA's")
+@pytest.mark.skipif(not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: images are XLA's")
 def test_whose_they_are(programs: list[str]) -> None:
     def asked(made: nn.Module, x: torch.Tensor) -> bool:
         made.to("pjrt")(x.to("pjrt")).cpu()

@@ -15,8 +15,8 @@ enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 // Note [Whose convolutions]: the library's, where it is faster in networks, else XLA's. By dtype, sizes and what oneDNN can do on this
 // machine; docs/kernels.md has the times.
 //
-// - bfloat16, where oneDNN multiplies it by tiles (AMX): all but small ones. XLA converts to float32, and takes 3 to 8 times as long.
-//   With AVX-512 alone, its instructions for bfloat16 or not, the two take as long, or oneDNN longer.
+// - bfloat16, where oneDNN multiplies it by instructions of its own (AVX512-BF16, AMX): all but small ones. XLA converts to float32, and
+//   takes 2 to 8 times as long. With other instructions of AVX-512 oneDNN takes twice as long as XLA.
 // - But for a stride along a last dimension that ends in one or two elements (is_strided_to_few).
 // - float32, with AVX-512: all but small ones. oneDNN comes near what the processor can do, XLA takes 1.3 to 1.6 times as long.
 //   On AVX2 one is as fast as the other.
@@ -51,7 +51,7 @@ std::map<std::string, std::string> attributes_of(const Geometry& g) {
 
 bool are_the_librarys(ElementType element) {
   const Machine& machine = Machine::here();
-  if (element == ElementType::kBF16) return machine.amx || (machine.takes_all && machine.bf16);
+  if (element == ElementType::kBF16) return machine.bf16_dots || (machine.takes_all && machine.bf16);
   return element == ElementType::kF32 && machine.bf16;  // with AVX-512
 }
 

@@ -17,7 +17,7 @@ bool is_the_librarys(const Emit& e, const Value& x) {
   const Machine& machine = Machine::here();
   if (x.rank() != 4 || x.type.elements() == 0 || (!machine.takes_all && x.type.elements() < kLeast)) return false;
   if (x.element() == ElementType::kF32) return are_the_librarys(x.element()) && e.images_last();
-  return x.element() == ElementType::kBF16 && (machine.takes_all || machine.amx);
+  return x.element() == ElementType::kBF16 && (machine.takes_all || machine.bf16_dots);
 }
 
 }  // namespace

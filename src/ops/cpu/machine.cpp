@@ -32,16 +32,23 @@ bool lets(std::initializer_list<std::string_view> sets) {
          std::any_of(sets.begin(), sets.end(), [&](auto set) { return name.find(set) != std::string::npos; });
 }
 
+bool has_bf16_dots() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true;  // where oneDNN multiplies bfloat16 at all
+#endif
+}
+
 }  // namespace
 
 const Machine& Machine::here() {
   static const Machine machine = [] {
     const char* given = std::getenv("TORCH_PJRT_KERNELS");
     const bool bf16 = answer("mkldnn::_is_mkldnn_bf16_supported");
-    // The kernel is asked for the tiles, as oneDNN asks it: it may refuse.
     return Machine{.bf16 = bf16,
                    .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),
-                   .amx = bf16 && lets({"AMX"}) && at::cpu::init_amx(),
+                   .bf16_dots = bf16 && lets({"BF16", "FP16", "AMX"}) && has_bf16_dots(),
                    .vnni = bf16 && lets({"VNNI", "BF16", "FP16", "AMX"}) && at::cpu::is_avx512_vnni_supported(),
                    .takes_all = given != nullptr && std::string_view(given) == "all"};
   }();

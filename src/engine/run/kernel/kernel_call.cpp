@@ -65,13 +65,13 @@ bool ends_in_few(const Signature& s) {
   return !strides.empty() && ops::is_strided_to_few(strides.back(), size);
 }
 
-// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by tiles,
-// where it is right (Note [Whose convolutions]).
+// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by
+// instructions of its own, where it is right (Note [Whose convolutions]).
 bool sums_in_16_bits(const Signature& s) {
   if (s.name.find("convolution") == std::string::npos || !s.mutated.empty() || s.operands.empty()) return false;
   const c10::ScalarType dtype = s.operands[0]->dtype;
   if (!c10::isReducedFloatingType(dtype)) return false;
-  return dtype != c10::kBFloat16 || !ops::Machine::here().amx || ends_in_few(s);
+  return dtype != c10::kBFloat16 || !ops::Machine::here().bf16_dots || ends_in_few(s);
 }
 
 // Does its program look at what its operands hold, and say what is wrong with it? CUDA's kernels assert that, or believe it: an
