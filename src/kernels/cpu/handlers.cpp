@@ -20,6 +20,7 @@ const std::map<std::string, XLA_FFI_Handler*>& all() {
       {"torch_pjrt.frozen_convolution", frozen_convolution},
       {"torch_pjrt.batch_norm", batch_norm},
       {"torch_pjrt.batch_norm_backward", batch_norm_backward},
+      {"torch_pjrt.write", write},
   };
   return handlers;
 }

@@ -32,5 +32,6 @@ XLA_FFI_Error* frozen_convolution(XLA_FFI_CallFrame* frame);  // frozen_convolut
 // normalization.cpp
 XLA_FFI_Error* batch_norm(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* batch_norm_backward(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* write(XLA_FFI_CallFrame* frame);  // write.cpp
 
 }  // namespace tpjrt::kernels

@@ -15,6 +15,7 @@
 
 #include "graph/box.h"
 #include "ops/movement/scatter.h"
+#include "ops/movement/strided_write.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/rules.h"
 
@@ -283,12 +284,8 @@ Value write_box(Emit& e, const Call& c) {
 Values write(Emit& e, const Call& c) {
   if (c.has("box")) return {write_box(e, c)};
   const graph::TensorType& form = c.type("base");
-  Value update = c.tensor("update");
-  // Elements that share memory along a dimension are written one value only (fill_): the first stands for all.
   const Dims strides = c.ints("strides");
-  for (int64_t d = 0; d < update.rank(); ++d) {
-    if (strides[static_cast<size_t>(d)] == 0 && update.dim(d) > 1) update = e.slice_dim(update, d, 0, 1);
-  }
+  const Value update = without_shared(e, c.tensor("update"), strides);
   const Value base = memory_of(e, c.tensor("base"), form);
   const Value flat = reinterpret(e, base, update.element());
   const int64_t n = flat.dim(0);
@@ -327,13 +324,25 @@ Values write(Emit& e, const Call& c) {
   return {from_memory(e, back, form)};
 }
 
+Values write_with_kernels(Emit& e, const Call& c) {
+  if (const std::optional<Value> written = library_write(e, c)) return {*written};
+  return write(e, c);
+}
+
 }  // namespace
+
+Value without_shared(Emit& e, Value update, const Dims& strides) {
+  for (int64_t d = 0; d < update.rank(); ++d) {
+    if (strides[static_cast<size_t>(d)] == 0 && update.dim(d) > 1) update = e.slice_dim(update, d, 0, 1);
+  }
+  return update;
+}
 
 void add_view_rules(RuleTable& rules) {
   rules.add("pjrt::empty", empty);
   rules.add("pjrt::convert", convert);
   rules.add("pjrt::view", view);
-  rules.add("pjrt::write", write);
+  rules.add("pjrt::write", write, {.with_kernels = write_with_kernels});
 }
 
 }  // namespace tpjrt::ops

@@ -22,6 +22,10 @@ struct Requirement {
   bool thrown = false;        // the integer is the number of an exception that a kernel threw (kernels/cpu/aten_call.h)
 };
 
+// What is overwritten is read for the update: not; each element where it is written, or apart from that; or anywhere
+// (engine/lower/program/overwrites.h).
+enum class Overwrites : uint8_t { kNothingRead, kReadInRows, kReadAnywhere };
+
 class Emit : public hlo::Builder {
  public:
   Emit(std::string name, Target target) : Builder(std::move(name)), target_(target), forms_(&Forms::on(target)) {}
@@ -53,7 +57,9 @@ class Emit : public hlo::Builder {
   // x, in memory, where what reads it would compute its elements again for each read.
   Value computed_once(const Value& x) { return forms_->computed_once(*this, x); }
   Value unsqueeze(const Value& x, int64_t dim);
-  void set_writes_apart(bool apart) { writes_apart_ = apart; }
+  // Of the update that is written next, where it is made of what is overwritten.
+  void set_overwrites(Overwrites overwrites) { overwrites_ = overwrites; }
+  Overwrites overwrites() const { return overwrites_; }
   // How exactly the call that is emitted next multiplies float32.
   void set_precisions(graph::Precisions precisions) { precisions_ = precisions; }
   graph::Precisions precisions() const { return precisions_; }
@@ -78,7 +84,7 @@ class Emit : public hlo::Builder {
   Value reverse(const Value& x, const Dims& dimensions);
   Value concatenate(const Values& xs, int64_t dimension);
   Value dynamic_slice(const Value& x, const Values& starts, const Dims& sizes);
-  // x with `update` at `starts`; not in x's memory where set_writes_apart says so (engine/lower/program/overwrites.h).
+  // x with `update` at `starts`; not in x's memory where set_overwrites says so (engine/lower/program/overwrites.h).
   Value dynamic_update_slice(const Value& x, const Value& update, const Values& starts);
   Value gather(const Value& operand, const Value& start_indices, const hlo::GatherDimensions& dimensions,
                const Dims& slice_sizes);
@@ -167,7 +173,8 @@ class Emit : public hlo::Builder {
   Target target_;
   const Forms* forms_;
   std::vector<Requirement> requirements_;
-  bool requires_ = true, writes_apart_ = false, images_last_ = false;
+  bool requires_ = true, images_last_ = false;
+  Overwrites overwrites_ = Overwrites::kNothingRead;
   graph::Precisions precisions_;
   std::map<int32_t, Value> drawn_;  // by the key's id
   // By the id of what was given: the bits of what was moved, and what was reshaped, however often.

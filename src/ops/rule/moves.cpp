@@ -45,6 +45,10 @@ Value Emit::bits_of(const Value& x, ElementType carrier) {
   if (const auto number = number_of(x); number && x.element() == ElementType::kBF16) {
     if (const auto bits = bits_of_bfloat16(*number)) return constant(*bits, Type{carrier, x.dims()});
   }
+  // A reshape of bfloat16 is converted there and back, too, where more follows.
+  if (const auto origin = reshaped_.find(x.id); origin != reshaped_.end()) {
+    return Builder::reshape(bits_of(origin->second, carrier), x.dims());
+  }
   return bitcast_convert(x, {carrier, x.dims()});
 }
 
@@ -122,7 +126,8 @@ Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Valu
       const Dims low = known(*this, starts);
       if (!low.empty() && fits(part, base, low)) return placed(*this, part, base, low);
     }
-    if (!writes_apart_ || starts.empty()) return Builder::dynamic_update_slice(base, part, starts);
+    if (overwrites_ != Overwrites::kReadAnywhere || starts.empty())
+      return Builder::dynamic_update_slice(base, part, starts);
     // Both as large as x, written into memory of their own.
     const auto among_zeros = [&](const Value& y) {
       return Builder::dynamic_update_slice(zeros({y.element(), base.dims()}), y, starts);

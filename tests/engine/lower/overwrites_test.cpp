@@ -53,7 +53,7 @@ bool overwrites(const Value& value, bool offsets_are_arguments = false) {
   graph::walk(one, walk);
   std::vector<NumberSlot> slots;
   for (const Number& number : walk.numbers) slots.push_back({number, offsets_are_arguments});
-  return overwrites_what_it_reads(walk, slots).at(value.node->local) != 0;
+  return overwrites_of(walk, slots).at(value.node->local) == ops::Overwrites::kReadAnywhere;
 }
 
 TEST(Overwrites, AShiftedReadDepends) {

@@ -271,10 +271,10 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   std::vector<ProgramRequirement> requirements;
   size_t slot = 0;
   std::vector<char> pins(slots.size(), 0);
-  const std::vector<char> apart =
-      is_cpu(target) ? overwrites_what_it_reads(walk, slots) : std::vector<char>(walk.nodes.size());
+  const std::vector<ops::Overwrites> overwrites =
+      is_cpu(target) ? overwrites_of(walk, slots) : std::vector<ops::Overwrites>(walk.nodes.size());
   for (const graph::Node* node : walk.nodes) {
-    e.set_writes_apart(apart[node->local]);
+    e.set_overwrites(overwrites[node->local]);
     const graph::Signature& signature = *node->signature;
     if (!signature.file.empty()) e.set_location(signature.file, signature.line);
     Values operands;

@@ -61,18 +61,18 @@ class Overwrites {
   }
 
   // In the order of the walk.
-  bool at(const Node* node) {
-    if (!writes(node)) return true;
+  ops::Overwrites at(const Node* node) {
+    if (!writes(node)) return ops::Overwrites::kReadAnywhere;
     const Node* update = node->operands[1].node.get();
     const size_t memory = group(node->operands[0].node.get());
     std::vector<const Node*> readers;  // of the memory
     std::vector<const Node*> above = ancestors(update, memory, readers);
     const bool itself = group(update) == memory;
-    if (readers.empty() && !itself) return false;
+    if (readers.empty() && !itself) return ops::Overwrites::kNothingRead;
     Rows& rows = rows_[memory];
     const bool one = node->operands[1].type()->numel() <= 1;  // is read before it is written
     rows.broken = rows.broken || one || itself || !keeps_rows(rows, node, readers, std::move(above));
-    return rows.broken && !one;
+    return rows.broken && !one ? ops::Overwrites::kReadAnywhere : ops::Overwrites::kReadInRows;
   }
 
  private:
@@ -161,9 +161,9 @@ class Overwrites {
 
 }  // namespace
 
-std::vector<char> overwrites_what_it_reads(const graph::Walk& walk, const std::vector<NumberSlot>& slots) {
+std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<NumberSlot>& slots) {
   Overwrites overwrites(walk, slots);
-  std::vector<char> result;
+  std::vector<ops::Overwrites> result;
   for (const Node* node : walk.nodes) result.push_back(overwrites.at(node));
   return result;
 }

@@ -9,11 +9,12 @@
 
 #include "engine/lower/program/number_slot.h"
 #include "graph/tape/walk.h"
+#include "ops/rule/emit.h"
 
 namespace tpjrt::engine {
 
 // By Node::local: may an update that is written within this node depend on what it is written over? Told for writes
-// to views (one element is read before it is written: no); for other nodes, which may hold writes, yes.
-std::vector<char> overwrites_what_it_reads(const graph::Walk& walk, const std::vector<NumberSlot>& slots);
+// to views (one element is read before it is written: in rows); for other nodes, which may hold writes, anywhere.
+std::vector<ops::Overwrites> overwrites_of(const graph::Walk& walk, const std::vector<NumberSlot>& slots);
 
 }  // namespace tpjrt::engine

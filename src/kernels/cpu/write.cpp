@@ -1,0 +1,27 @@
+// A write through strides, over what is there.
+#include <c10/core/InferenceMode.h>
+
+#include "kernels/cpu/handlers.h"
+#include "kernels/cpu/team.h"
+#include "kernels/cpu/tensors.h"
+
+namespace tpjrt::kernels {
+namespace {
+
+// Operands: the base, whose memory the result is, the update, and an offset from the first element. The attribute `strides` is the
+// update's places in the base, row-major.
+void do_write(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
+  const at::Tensor& update = tensors.operands.at(1);
+  const auto strides = *attributes.get<xla::ffi::Span<const int64_t>>("strides");
+  compute(update.numel() >= 1 << 16, [&] {
+    const c10::InferenceMode inference;
+    const int64_t offset = *tensors.operands.at(2).const_data_ptr<int64_t>();
+    tensors.results.at(0).as_strided(update.sizes(), {strides.begin(), strides.size()}, offset).copy_(update);
+  });
+}
+
+}  // namespace
+
+XLA_FFI_Error* write(XLA_FFI_CallFrame* frame) { return called<do_write>(frame); }
+
+}  // namespace tpjrt::kernels

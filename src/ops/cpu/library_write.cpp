@@ -1,0 +1,56 @@
+// Writes through strides that go to PyTorch (src/kernels/cpu/write.cpp).
+#include <algorithm>
+
+#include "hlo/attribute.h"
+#include "ops/cpu/machine.h"
+#include "ops/movement/strided_write.h"
+#include "ops/rule/dims.h"
+
+namespace tpjrt::ops {
+namespace {
+
+// Small parts of what is large: a row of a cache of keys. XLA writes them over what is there, too, but copies all of it first where
+// it is of bfloat16, which it converts to float32 and back, and where the update is made of what is overwritten
+// (`cache.narrow(2, 5, 1).mul_(x)`), which it reads in the same loop.
+bool is_the_librarys(const Emit& e, const Value& base, const Value& update) {
+  constexpr int64_t kLeast = 1 << 15, kPart = 8;
+  const bool copies = e.forms().carrier(base.element()) != base.element() || e.overwrites() != Overwrites::kNothingRead;
+  const int64_t written = update.type.elements(), elements = base.type.elements();
+  if (!copies || written == 0 || base.element() != update.element()) return false;
+  return Machine::here().takes_all || (elements >= kLeast && written * kPart <= elements);
+}
+
+bool is_row_major(const graph::TensorType& type) {
+  const auto order = type.memory_order();
+  return std::is_sorted(order.begin(), order.end());
+}
+
+// Does each element of the view have a place of its own?
+bool has_places(const Dims& sizes, const Dims& strides) {
+  Dims axes = range(0, std::ssize(sizes));
+  std::sort(axes.begin(), axes.end(),
+            [&](int64_t a, int64_t b) { return strides[static_cast<size_t>(a)] < strides[static_cast<size_t>(b)]; });
+  int64_t span = 1;
+  for (const int64_t axis : axes) {
+    const auto i = static_cast<size_t>(axis);
+    if (sizes[i] == 1) continue;
+    if (strides[i] < span) return false;
+    span += (sizes[i] - 1) * strides[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Value> library_write(Emit& e, const Call& c) {
+  const Value base = c.tensor("base");
+  const Dims strides = c.ints("strides");
+  const Value update = without_shared(e, c.tensor("update"), strides);
+  if (!is_the_librarys(e, base, update) || !is_row_major(c.type("base")) || !has_places(update.dims(), strides)) {
+    return {};
+  }
+  return e.call_kernel("torch_pjrt.write", {base, update, c.scalar(e, "offset", ElementType::kS64)}, {base.type},
+                       {{"strides", hlo::attribute(strides)}}, {}, 0)[0];
+}
+
+}  // namespace tpjrt::ops
