@@ -17,11 +17,11 @@ def _check_scores(self: Tensor) -> None:
                  f"optional 0-dim batch size, but got: {list(self.shape)}")  # fmt: skip
 
 
-def _reduced(loss: Tensor, self: Tensor, reduction: int) -> Tensor:
-    """``loss``: one number a row. ``reduction``: that of ``at::Reduction``."""
+def _reduced(loss: Tensor, is_one: bool, reduction: int) -> Tensor:
+    """``loss``: one number a row. ``is_one``: the only one is a scalar. ``reduction``: that of ``at::Reduction``."""
     if reduction:
         return loss.mean() if reduction == 1 else loss.sum()
-    return loss.reshape(()) if self.dim() < 2 else loss
+    return loss.reshape(()) if is_one else loss
 
 
 def _weighted(grad: Tensor, grad_output: Tensor, self: Tensor, reduction: int) -> Tensor:
@@ -54,7 +54,7 @@ def multi_margin_loss(
     losses = torch.where(others, margins.clamp_min(0), 0) ** p
     if weight is not None:
         losses = losses * weight.reshape(-1)[t]
-    return _reduced(losses.mean(1), self, reduction)
+    return _reduced(losses.mean(1), target.dim() == 0, reduction)
 
 
 @decomposition("multi_margin_loss_backward", meta=True)
@@ -97,7 +97,7 @@ def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int)
     classes = torch.arange(margins.shape[-1], device=self.device)
     is_target = ((t[..., None] == classes) & counts[..., None]).any(1)
     loss = torch.where(counts[..., None] & ~is_target[:, None], margins.clamp_min(0), 0).sum((1, 2)) / classes.numel()
-    return _reduced(loss, self, reduction), is_target.to(self.dtype).reshape(target.shape)
+    return _reduced(loss, self.dim() < 2, reduction), is_target.to(self.dtype).reshape(target.shape)
 
 
 @decomposition("multilabel_margin_loss_backward", meta=True)

@@ -64,6 +64,14 @@ def test_multi_margin_loss(reduction: str, weighted: bool, p: int) -> None:
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_the_shape_of_one_multi_margin_loss(reduction: str) -> None:
+    """It is the target's, whatever the scores' is."""
+    for shape in ((), (5,), (1, 5)):
+        for target in (torch.tensor(0), torch.tensor([0])):
+            assert_same_loss(functional.multi_margin_loss, torch.randn(shape), target, reduction=reduction)
+
+
 @pytest.mark.parametrize("ignore_index", [-100, 2])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
