@@ -70,6 +70,7 @@ LAYOUTS: dict[Layout, Iterable[torch._ops.OpOverload]] = {
         aten.channel_shuffle.default,
         aten.native_channel_shuffle.default,
         aten.max_unpool2d.default,
+        aten.native_group_norm.default,
         aten.native_batch_norm.default,
         aten._native_batch_norm_legit.default,
         aten._native_batch_norm_legit.no_stats,

@@ -189,6 +189,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::_batch_norm_with_update", lay_out_as_suggested},
       {"aten::_batch_norm_with_update_functional", correct_functional_batch_norm},
       {"aten::_native_batch_norm_legit.no_stats", lay_out_as_suggested},
+      {"aten::native_group_norm", lay_out_as_suggested},
       {"aten::max_unpool2d", lay_out_as_suggested},
       {"aten::reflection_pad2d", lay_out_as_suggested},
       {"aten::reflection_pad3d", lay_out_as_suggested},

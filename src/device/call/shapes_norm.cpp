@@ -79,7 +79,7 @@ Results group_norm(const Given& a) {
     return {};
   }
   const at::Tensor mean = at::empty({n, groups}, x.options());
-  return of({contiguous_like(x), mean, made_like(mean, mean.options())});
+  return of({made_like(x, x.options(), x.suggest_memory_format()), mean, made_like(mean, mean.options())});
 }
 
 // native_group_norm_backward: grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask

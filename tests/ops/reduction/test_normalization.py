@@ -55,3 +55,31 @@ def test_new_running_statistics_keep_their_dtype(training: bool, dtype: torch.dt
         answers.append([t.cpu() for t in (*results[3:], *given[3:])])
     torch.testing.assert_close(answers[1], answers[0])
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 4, 5), (2, 6, 3, 2, 4)])
+def test_group_norm_lies_as_its_input(shape: tuple[int, ...]) -> None:
+    """PyTorch's composite makes the input contiguous on every device but the CPU."""
+    torch.manual_seed(0)
+    format = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    given = [torch.randn(shape).contiguous(memory_format=format), torch.rand(6), torch.rand(6)]
+    answers = []
+    for device in ("cpu", "pjrt"):
+        leaves = [t.to(device, copy=True).requires_grad_() for t in given]
+        result = nn.functional.group_norm(leaves[0], 3, *leaves[1:])
+        result.sin().sum().backward()
+        assert result.is_contiguous(memory_format=format)
+        answers.append([t.detach().cpu() for t in (result, *(leaf.grad for leaf in leaves))])
+    torch.testing.assert_close(answers[1], answers[0])
+    assert answers[1][0].stride() == answers[0][0].stride()
+
+
+@pytest.mark.parametrize(("groups", "sizes"), [(4, (6,)), (0, (6,)), (3, (5,))])
+def test_group_norms_that_are_mistakes(groups: int, sizes: tuple[int, ...]) -> None:
+    words = []
+    for device in ("cpu", "pjrt"):
+        x = torch.ones(2, 6, 4, 5, device=device).contiguous(memory_format=torch.channels_last)
+        with pytest.raises((RuntimeError, ZeroDivisionError)) as raised:
+            nn.functional.group_norm(x, groups, torch.ones(sizes, device=device))
+        words.append(str(raised.value))
+    assert words[0] == words[1]

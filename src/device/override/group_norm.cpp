@@ -1,0 +1,32 @@
+// aten::group_norm of images that lie channels last, above autograd: the result lies as the input does. PyTorch's own
+// composite asks whether the device is a CPU, and on any other makes the input contiguous first.
+#include <ATen/ops/group_norm_native.h>
+#include <ATen/ops/native_group_norm.h>
+#include <torch/library.h>
+
+namespace tpjrt::device {
+namespace {
+
+bool is_by_channel(const std::optional<at::Tensor>& x, const c10::SymInt& channels) {
+  return !x || !x->defined() || (x->dim() == 1 && x->sym_numel() == channels);
+}
+
+at::Tensor group_norm(const at::Tensor& input, int64_t num_groups, const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias, double eps, bool cudnn_enabled) {
+  const at::MemoryFormat format = input.suggest_memory_format();
+  const bool is_last = format != at::MemoryFormat::Contiguous && num_groups > 0;
+  // Calls that are mistakes have PyTorch's words.
+  if (!is_last || input.sym_size(1) % num_groups != 0 || !is_by_channel(weight, input.sym_size(1)) ||
+      !is_by_channel(bias, input.sym_size(1))) {
+    return at::native::group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);
+  }
+  const c10::SymInt elements = c10::multiply_integers(input.sym_sizes().slice(2));
+  return std::get<0>(at::native_group_norm_symint(input.contiguous(format), weight, bias, input.sym_size(0),
+                                                  input.sym_size(1), elements, num_groups, eps));
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("group_norm", TORCH_FN(group_norm)); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("group_norm", TORCH_FN(group_norm)); }
+
+}  // namespace
+}  // namespace tpjrt::device
