@@ -171,3 +171,32 @@ def test_schedules_of_hyperparameters_compile_nothing(name: str) -> None:
             assert i < 3 or torch_pjrt.metrics()["graphs_compiled"] == 0
     for expected, actual in zip(results[:7], results[7:], strict=True):
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["adam, amsgrad", "sgd, momentum", "adagrad"])
+def test_lists_of_other_lengths(name: str) -> None:
+    """Each list holds a tensor for each parameter. A step without one ended the process."""
+    op, _, options = STEPS[name]
+    for i in range(1, len(lists(name, torch.float32))):
+        words = []
+        for device in ("cpu", "pjrt"):
+            given = [[t.to(device) for t in each] for each in lists(name, torch.float32)]
+            given[i] = []
+            with pytest.raises(RuntimeError) as raised:
+                getattr(torch.ops.aten, op)(*given, lr=0.1, **FAMILIES[op], **options)
+            words.append(str(raised.value).split("  (Could this")[0].split(", but got false")[0])
+        assert words[0] == words[1]
+
+
+def test_tensors_of_other_sizes() -> None:
+    """The CPU's kernels read and write beyond their ends."""
+    op, _, options = STEPS["adagrad"]
+    for i, wanted in (
+        (1, r"grads\[0\] to have the sizes"),
+        (2, r"state_sums\[0\]"),
+        (3, "3 elements cannot be converted"),
+    ):
+        given = [[t.to("pjrt") for t in each] for each in lists("adagrad", torch.float32)]
+        given[i][0] = torch.ones(3, device="pjrt")
+        with pytest.raises(RuntimeError, match=wanted):
+            getattr(torch.ops.aten, op)(*given, lr=0.1, **FAMILIES[op], **options)

@@ -62,6 +62,32 @@ c10::IValue recorded(const c10::Argument& wanted, const Given& given, c10::Devic
   return value;
 }
 
+// Is a list that a step takes beside the parameters needed? The CPU's kernels don't look at the others.
+bool needs(const Given& given, const std::string& list) {
+  if (list == "max_exp_avg_sqs") return given["amsgrad"].toBool();
+  if (list == "momentum_buffer_list") return given["momentum"].toDouble() != 0;
+  return true;
+}
+
+// One tensor for each parameter in every list, of its sizes. What is recorded counts on it.
+void check_lists(const c10::FunctionSchema& schema, const Given& given, const std::vector<at::Tensor>& params) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    const std::string& name = argument.name();
+    if (!given[name].isTensorList() || !needs(given, name)) continue;
+    const c10::List<at::Tensor> list = given[name].toTensorList();
+    TORCH_CHECK(list.size() == params.size(), "Expected ", name, ".size() == n_tensors to be true, but got false.");
+    for (size_t i = 0; i < params.size(); ++i) {
+      const at::Tensor one = list[i];
+      if (name == "state_steps") {
+        TORCH_CHECK(one.numel() == 1, "a Tensor with ", one.numel(), " elements cannot be converted to Scalar");
+      } else {
+        TORCH_CHECK(one.sizes() == params[i].sizes(), "Expected ", name, "[", i,
+                    "] to have the sizes of its parameter, ", params[i].sizes(), ", but got ", one.sizes());
+      }
+    }
+  }
+}
+
 void step(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   if (outlining()) return record(Operator::of(handle), *stack);
   const std::string name = handle.schema().name().substr(sizeof("aten::_") - 1);
@@ -70,6 +96,7 @@ void step(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Given given(handle.schema(), *stack);
   const std::vector<at::Tensor> params = given["self"].toTensorVector(), grads = given["grads"].toTensorVector();
   const c10::IValue scale = given["grad_scale"], found_inf = given["found_inf"];
+  check_lists(handle.schema(), given, params);
   if (params.empty()) return torch::jit::drop(*stack, count);
   torch::jit::Stack call;
   for (const c10::Argument& wanted : own.schema().arguments()) {
