@@ -33,7 +33,9 @@ def _forward(
     if any(out + k - 1 > size for out, k, size in zip(output_size, kernel_size, sizes, strict=True)):
         raise NotImplementedError("the kernel says what is wrong")
     x = self.reshape(-1, self.shape[-dims - 1], *sizes)
-    samples = samples.to(self.dtype)
+    if samples.dim() != 3 or samples.shape[0] < x.shape[0] or samples.shape[1:] != (x.shape[1], dims):
+        raise NotImplementedError("the kernel says what is wrong")
+    samples = samples[: x.shape[0]].to(self.dtype)
     # Random numbers are for the last dimension first in 2d, and in the order of the dimensions in 3d.
     order = (1, 0) if dims == 2 else (0, 1, 2)
     place = torch.zeros((), dtype=torch.int64, device=self.device)
