@@ -167,3 +167,25 @@ def test_cholesky_ex_checks_errors() -> None:
     factor = torch.linalg.cholesky_ex(matrix @ matrix, check_errors=True).L
     torch.testing.assert_close(factor @ factor.T, matrix @ matrix)
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+LISTS_OF_NUMBERS: dict[str, Callable[[list[Tensor], list[float]], object]] = {
+    "mul": lambda x, n: torch._foreach_mul(x, n),
+    "mul_": lambda x, n: torch._foreach_mul_(x, n),
+    "add": lambda x, n: torch._foreach_add(x, n),
+    "pow": lambda x, n: torch._foreach_pow(x, n),
+    "addcdiv_": lambda x, n: torch._foreach_addcdiv_(x, x, x, n),
+}
+
+
+@pytest.mark.parametrize("op", LISTS_OF_NUMBERS)
+@pytest.mark.parametrize("numbers", [[], [2.0], [2.0, 3.0, 4.0]])
+def test_a_number_for_each_tensor(op: str, numbers: list[float]) -> None:
+    """A list of fewer was read beyond its end, one of more was taken."""
+    words = []
+    for device in ("cpu", DEVICE):
+        x = [torch.ones(3, device=device), torch.ones(2, device=device)]
+        with pytest.raises(RuntimeError) as raised:
+            LISTS_OF_NUMBERS[op](x, numbers)
+        words.append(str(raised.value))
+    assert words[0] == words[1]

@@ -177,9 +177,9 @@ Results foreach (const Given& a) {
   const auto first = a[0].toTensorList();
   for (const c10::IValue& argument : a) {
     if (argument.isTensor()) return {};
+    if (argument.isList() && argument.toListRef().size() != first.size()) return {};  // of numbers, too
     if (!argument.isTensorList()) continue;
     const auto list = argument.toTensorList();
-    if (list.size() != first.size()) return {};
     for (size_t i = 0; i < list.size(); ++i) {
       const at::Tensor x = first.get(i), y = list.get(i);
       if (!are_alike({x, y}) || x.sizes() != y.sizes() || x.strides() != y.strides()) return {};
