@@ -84,6 +84,24 @@ def test_version_counter_errors() -> None:
             x.add_(1)
 
 
+def test_writes_to_lists_are_counted() -> None:
+    for device in (DEVICE, "cpu"):
+        x = leaf(device, 3)
+        loss = (x * x).sum()
+        x.grad = torch.ones(3, device=device)
+        torch.optim.SGD([x], lr=0.5, foreach=True).step()
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            loss.backward()
+        torch._foreach_zero_([x.detach()])
+        assert x._version == 2
+        with torch.inference_mode():
+            torch._foreach_add_([torch.zeros(2, device=device)], 1.0)
+        fused = leaf(device, 3)
+        fused.grad = torch.ones(3, device=device)
+        torch.optim.SGD([fused], lr=0.5, fused=True).step()
+        assert fused._version == 0
+
+
 def test_double_backward() -> None:
     def program(device: str) -> list[torch.Tensor]:
         x, w = leaf(device, 3, 4), leaf(device, 4, 2)

@@ -204,6 +204,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     arguments.push_back(argument);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
+  // The composite kernel of these is in-place calls, each of which counts. Kernels that write by themselves (_fused_adam_) don't.
+  counts_lists = writes && returns == 0 && handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   may_multiply = reads_tensor && !handle.hasTag(at::Tag::pointwise);
   numbers_are_types = !reads_tensor || refuses_numbers(base);
   writes_one_value = name == "aten::fill_.Scalar" || name == "aten::zero_" || name == "aten::_foreach_zero_" ||

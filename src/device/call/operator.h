@@ -44,6 +44,8 @@ struct Operator {
   bool random = false;             // draws from a generator: a node has the generator's key as its last numbers
   std::optional<size_t> draws_by;  // which argument says that nothing is drawn: `training` false, `dropout_p` of 0
   bool writes_one_value = false;   // to elements that share memory, which is no conflict then
+  // Lists are written in place, which nobody above the device counts: autograd's kernels count the writes that are handed back.
+  bool counts_lists = false;
   std::optional<size_t> correction;  // of a variance: which argument says what to take from the number of elements
   // Scalars belong to the signature: of a factory, where they decide the shape, and where Meta refuses some of them.
   bool numbers_are_types = false;

@@ -274,6 +274,14 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
   return true;
 }
 
+// So that autograd sees that a tensor which it saved has changed since.
+void count_writes(const Arguments& arguments) {
+  for (const uint32_t index : arguments.written_in_lists) {
+    const at::Tensor& written = *arguments.operands[index];
+    if (!written.is_inference()) written.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 // Makes the node, counts it, and starts the graph where it has become too long.
 void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
             std::unique_lock<std::mutex> lock) {
@@ -282,6 +290,7 @@ void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Re
       C10_UNLIKELY(call_of_stretch(&plan.signature)) && run_at_once(plan, arguments, numbers, results, lock);
   const uint32_t nodes = is_done ? 0 : emit(plan, arguments, numbers, results);
   lock.unlock();
+  if (op.counts_lists) count_writes(arguments);
   counters().ops_recorded.fetch_add(1, std::memory_order_relaxed);
   if (C10_LIKELY(nodes <= most_nodes.load(std::memory_order_relaxed))) return;
   timer.drop();
