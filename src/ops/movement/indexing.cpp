@@ -4,14 +4,13 @@
 
 #include "ops/movement/scatter.h"
 #include "ops/rule/by_aten.h"
+#include "ops/rule/expression.h"
 
 namespace tpjrt::ops {
 
 void add_scatter_rules(RuleTable& rules);  // scatter.cpp
 
 namespace {
-
-Dims dims_of(const graph::TensorType& type) { return Dims(type.sizes.begin(), type.sizes.end()); }
 
 bool is_mask(const Value& index) {
   return index.element() == ElementType::kPred || index.element() == ElementType::kU8;

@@ -2,6 +2,8 @@
 // For indices out of range see scatter.h.
 #include "ops/movement/scatter.h"
 
+#include "ops/rule/steps.h"
+
 namespace tpjrt::ops {
 
 namespace {
@@ -112,6 +114,7 @@ Value reduce_into(Emit& e, const Call& c, Place place, const Value& self, int64_
     Value initial = include_self ? e.ones({counter, start.dims()}) : e.zeros({counter, start.dims()});
     Value count = place(e, initial, dim, index, e.ones({counter, updates.dims()}), Combine::kAdd);
     count = e.convert(e.maximum(count, e.ones(count.type)), result.element());
+    result = rounded(c, {&e, result}).value;
     Value quotient = e.div(result, count);
     if (hlo::is_signed_integer(result.element())) {
       Value exact = e.compare(hlo::Comparison::kEq, e.mul(quotient, count), result);

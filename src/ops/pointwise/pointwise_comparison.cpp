@@ -40,22 +40,25 @@ Values extreme_rule(Emit& e, const Call& c) {
   return k.give(extreme(k("other"), k("self")));
 }
 
-// aten::fmax and aten::fmin: a number wins over NaN; of zeros it is the first.
+// aten::fmax and aten::fmin: a number wins over NaN; of zeros it is the first, of bfloat16 the second.
 template <Expression (*extreme)(const Expression&, const Expression&)>
 Values number_wins(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression a = k("self"), b = k("other");
   if (!is_floating(k)) return k.give(extreme(a, b));
-  return k.give(where(isnan(a), b, where(isnan(b), a, extreme(a, b))));
+  const bool second = e.element(c.result()) == ElementType::kBF16;
+  return k.give(where(isnan(a), b, where(isnan(b), a, second ? extreme(b, a) : extreme(a, b))));
 }
 
 // aten::clamp: NaN in any operand propagates; where min is above max, max wins.
+// Of zeros it is x, and the bound where that is a tensor.
+template <bool by_tensors>
 Values clamp(Emit& e, const Call& c) {
   Pointwise k(e, c);
   if (k.element == ElementType::kPred && c.has("min") && c.has("max")) throw Mistake("bools between two bounds");
   Expression x = k("self");
-  if (c.has("min")) x = larger_of(x, k("min"));
-  if (c.has("max")) x = smaller_of(x, k("max"));
+  if (c.has("min")) x = by_tensors ? larger_of(k("min"), x) : larger_of(x, k("min"));
+  if (c.has("max")) x = by_tensors ? smaller_of(k("max"), x) : smaller_of(x, k("max"));
   return k.give(x);
 }
 
@@ -83,9 +86,9 @@ void add_comparison_rules(RuleTable& rules) {
   rules.add("aten::minimum", extreme_rule<smaller_of>);
   rules.add("aten::fmax", number_wins<larger_of>);
   rules.add("aten::fmin", number_wins<smaller_of>);
-  for (auto overload : {"aten::clamp", "aten::clamp_min", "aten::clamp_max"}) rules.add(overload, clamp, kReals);
+  for (auto overload : {"aten::clamp", "aten::clamp_min", "aten::clamp_max"}) rules.add(overload, clamp<false>, kReals);
   for (auto overload : {"aten::clamp.Tensor", "aten::clamp_min.Tensor", "aten::clamp_max.Tensor"}) {
-    rules.add(overload, clamp, kNotComplex);
+    rules.add(overload, clamp<true>, kNotComplex);
   }
   rules.add("aten::where.self", where_rule);
 }

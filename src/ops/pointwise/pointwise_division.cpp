@@ -1,20 +1,11 @@
 // The divisions: true, truncating and flooring, and their remainders. Integer division by zero is raised when results are
 // read, as an index out of range is.
 #include "ops/pointwise/pointwise.h"
+#include "ops/rule/steps.h"
 
 namespace tpjrt::ops {
 
 namespace {
-
-// As the CPU's kernels for half precision, which round each step of a quotient, and the Scalar of a remainder.
-Expression rounded(const Call& c, const Expression& x) {
-  const ElementType element = x.e->element(c.result());
-  if (element != ElementType::kF16 && element != ElementType::kBF16) return x;
-  Expression y = x.with(x.e->reduce_precision(x.value, element));
-  if (element == ElementType::kBF16) return y;
-  // reduce_precision makes zeros of subnormal numbers, which are multiples of 2^-24.
-  return where(abs(x) < 0x1p-14, (x * 0x1p24).unary("round_nearest_even") * 0x1p-24, y);
-}
 
 // Not by a divisor of one element, which they take in single precision.
 Expression rounded_step(const Call& c, const Expression& x) {

@@ -7,6 +7,7 @@
 
 #include "ops/pointwise/complex_plane.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/rule/steps.h"
 
 namespace tpjrt::ops {
 
@@ -130,10 +131,10 @@ Values logit(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
   if (c.has("eps")) {
-    const double low = c.real("eps"), high = 1 - low;
+    const Expression low = rounded(c, x.number(c.real("eps"))), high = rounded(c, 1 - low);
     x = where(x < low, low, where(x > high, high, x));  // which may be the wrong way round
   }
-  return k.give(log(x / (1 - x)));
+  return k.give(log(rounded(c, x / rounded(c, 1 - x))));
 }
 
 // aten::logit_backward: outside of [eps, 1 - eps] 0, or NaN where no eps is given.

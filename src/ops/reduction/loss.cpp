@@ -1,6 +1,7 @@
 // Losses and their backwards. Those that only chain other ops are left to PyTorch's decompositions.
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
+#include "ops/rule/steps.h"
 
 namespace tpjrt::ops {
 namespace {
@@ -100,7 +101,8 @@ Values soft_margin_loss(Emit& e, const Call& c) {
   const Type joint = joint_type(e, c, {"self", "target"});
   require_dims(joint, c.tensor("self"));
   Elementwise k(e, c, joint);
-  return reduced(e, c, log1p(exp(-k("self") * k("target"))));
+  const Expression power = rounded(c, exp(rounded(c, -k("self") * k("target"))));
+  return reduced(e, c, rounded(c, log1p(power)));
 }
 
 // --- binary cross entropy -------------------------------------------------------------------------------------------

@@ -29,3 +29,37 @@ def test_one_half_is_a_root(dtype: torch.dtype, exponent: float) -> None:
     for power in (exponent, 1.5, exponent):  # an exponent that was seen to change is an argument of the program
         torch.testing.assert_close((x.to(DEVICE) ** power).cpu(), x**power, rtol=0, atol=0, equal_nan=True)
         assert torch.equal((x.to(DEVICE) ** power).cpu().signbit()[1:4], (x**power).signbit()[1:4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_formulas_are_rounded_in_steps(dtype: torch.dtype) -> None:
+    u = torch.linspace(0, 1, 64).to(dtype)
+    for eps in (None, 1e-6, 1e-3, 0.1):
+        got = torch.logit(u.to(DEVICE), eps=eps).cpu()
+        torch.testing.assert_close(got, torch.logit(u, eps=eps), rtol=0, atol=0, equal_nan=True)
+    x = torch.linspace(-20, 20, 64).to(dtype)
+    y = torch.tensor([1.0, -1.0] * 32, dtype=dtype)
+    for reduction in ("none", "mean", "sum"):
+        expected = torch.nn.functional.soft_margin_loss(x, y, reduction=reduction)
+        got = torch.nn.functional.soft_margin_loss(x.to(DEVICE), y.to(DEVICE), reduction=reduction).cpu()
+        torch.testing.assert_close(got, expected, rtol=0 if reduction == "none" else 1e-2, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_mean_is_of_a_rounded_sum(dtype: torch.dtype) -> None:
+    x = torch.linspace(-3, 7, 64).to(dtype)
+    index = torch.arange(64) % 7
+    start = torch.ones(7, dtype=dtype)
+    expected = start.scatter_reduce(0, index, x, "mean")
+    got = start.to(DEVICE).scatter_reduce(0, index.to(DEVICE), x.to(DEVICE), "mean").cpu()
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_the_zero_that_is_taken(dtype: torch.dtype) -> None:
+    x, y = torch.tensor([0.0, -0.0] * 32, dtype=dtype), torch.tensor([-0.0, 0.0] * 32, dtype=dtype)
+    a, b = x.to(DEVICE), y.to(DEVICE)
+    assert torch.equal(torch.clamp(a, min=b).cpu().signbit(), torch.clamp(x, min=y).signbit())
+    assert torch.equal(torch.clamp(a, b, b).cpu().signbit(), torch.clamp(x, y, y).signbit())
+    assert torch.equal(torch.fmax(a, b).cpu().signbit(), torch.fmax(x, y).signbit())
+    assert torch.equal(torch.fmin(a, b).cpu().signbit(), torch.fmin(x, y).signbit())
