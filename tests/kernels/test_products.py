@@ -82,6 +82,35 @@ def test_values(name: str, dtype: torch.dtype, programs: list[str]) -> None:
         assert CALL in "".join(programs)
 
 
+ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "straight": torch.mm,
+    "transposed": lambda a, b: torch.mm(a, b.t().contiguous().t()),
+    "of a batch": lambda a, b: torch.bmm(a.expand(2, -1, -1), torch.stack([b, -b])),
+    "of a transposed batch": lambda a, b: torch.bmm(a.expand(2, -1, -1), torch.stack([b, -b]).mT.contiguous().mT),
+    "with a bias": lambda a, b: torch.addmm(a[0, :1], a, b, beta=0.5, alpha=-2),
+}
+
+
+@with_library
+@pytest.mark.parametrize("multiply", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize(("depth", "columns"), [(768, 129), (130, 2049), (17, 4100), (5000, 15)])
+def test_a_row(
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], depth: int, columns: int, programs: list[str]
+) -> None:
+    a, b = drawn(1, depth), drawn(depth, columns)
+    b[0, 0], b[1, 1], b[2, 2], a[0, 3] = torch.nan, torch.inf, 0, -0.0
+    for x in (a, a * 1e-20, a.clone().fill_(torch.inf)):
+        mine = multiply(x.to("pjrt"), b.to("pjrt")).cpu()
+        assert CALL in programs[-1]
+        exact = multiply(x.double(), b.double())
+        # Rounded once, of what sums of float32 differ by.
+        noise = multiply(x.double().abs(), b.double().abs()).abs() * 2**-20 if x.isfinite().all() else exact
+        assert torch.equal(mine.isfinite(), exact.isfinite())
+        torch.testing.assert_close(mine[~mine.isfinite()], exact[~mine.isfinite()].bfloat16(), equal_nan=True)
+        off = (mine.double() - exact).abs()[mine.isfinite()]
+        assert (off <= (exact.abs() * 2**-8 + noise)[mine.isfinite()]).all()
+
+
 @with_library
 def test_whose_they_are(programs: list[str]) -> None:
     def asked(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> bool:
@@ -93,6 +122,8 @@ def test_whose_they_are(programs: list[str]) -> None:
     assert asked(F.linear, *wide)
     assert asked(F.linear, drawn(2, 512), wide[1])
     assert not asked(torch.mm, drawn(2, 512), wide[1])  # small
+    assert asked(torch.mm, drawn(1, 512), wide[1])  # a row
+    assert not asked(torch.mm, drawn(1, 64), drawn(64, 64))
     assert not asked(F.linear, drawn(16, 64), drawn(64, 64))
     floats = [x.float() for x in wide]
     assert asked(F.linear, *floats)

@@ -1,4 +1,4 @@
-// Matrix products by oneDNN, in the results' memory, as PyTorch calls it.
+// Matrix products by oneDNN, in the results' memory, as PyTorch calls it, but for single rows of bfloat16 (row_product.h).
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/row_product.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -39,14 +40,13 @@ void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
   }
 }
 
-void multiply_and_add(const at::Tensor& added, const at::Tensor& a, const at::Tensor& b, double beta, double alpha,
-                      at::Tensor result) {
+void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
+  const auto& [x, beta, alpha] = added;
   if (is_onednns(a, result)) {
-    result.copy_(added);
+    result.copy_(x);
     at::native::mkldnn_matmul(a, b, result, static_cast<float>(beta), static_cast<float>(alpha));
   } else {
-    result.dim() == 3 ? at::baddbmm_out(result, added, a, b, beta, alpha)
-                      : at::addmm_out(result, added, a, b, beta, alpha);
+    result.dim() == 3 ? at::baddbmm_out(result, x, a, b, beta, alpha) : at::addmm_out(result, x, a, b, beta, alpha);
   }
 }
 
@@ -63,9 +63,12 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
       return *attributes.get<bool>(transposed) ? x.transpose(-1, -2) : x;
     };
     const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
-    if (tensors.operands.size() < 3) return multiply(a, b, result);
-    multiply_and_add(tensors.operands[2], a, b, *attributes.get<double>("beta"), *attributes.get<double>("alpha"),
-                     result);
+    std::optional<Addend> added;
+    if (tensors.operands.size() > 2) {
+      added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
+    }
+    if (multiply_row(a, b, added, result)) return;
+    added ? multiply_and_add(*added, a, b, result) : multiply(a, b, result);
   });
 }
 

@@ -40,6 +40,14 @@ bool has_bf16_dots() {
 #endif
 }
 
+bool has_avx512_for_rows() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 const Machine& Machine::here() {
@@ -49,6 +57,7 @@ const Machine& Machine::here() {
     return Machine{.bf16 = bf16,
                    .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),
                    .bf16_dots = bf16 && lets({"BF16", "FP16", "AMX"}) && has_bf16_dots(),
+                   .bf16_rows = bf16 && has_avx512_for_rows(),
                    .vnni = bf16 && lets({"VNNI", "BF16", "FP16", "AMX"}) && at::cpu::is_avx512_vnni_supported(),
                    .takes_all = given != nullptr && std::string_view(given) == "all"};
   }();
