@@ -50,6 +50,12 @@ void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor
   }
 }
 
+// Of rows and columns. A single one lies as it did: of strides of 1 and 1 oneDNN takes the wrong one (_int_mm).
+at::Tensor turned(const at::Tensor& x) {
+  const at::Tensor y = x.transpose(-1, -2);
+  return x.size(-1) == 1 || x.size(-2) == 1 ? x.view(y.sizes()) : y;
+}
+
 // Operands: a (m, k) and b (k, n), both with a batch before that or none; either may lie transposed. And perhaps what is added,
 // which is broadcast to the result: beta * it + alpha * a · b.
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
@@ -60,7 +66,7 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
     const c10::InferenceMode inference;
     const auto operand = [&](size_t i, const char* transposed) {
       const at::Tensor& x = tensors.operands.at(i);
-      return *attributes.get<bool>(transposed) ? x.transpose(-1, -2) : x;
+      return *attributes.get<bool>(transposed) ? turned(x) : x;
     };
     const at::Tensor a = operand(0, "a_transposed"), b = operand(1, "b_transposed");
     std::optional<Addend> added;
