@@ -87,7 +87,8 @@ for mesh, placements in LAYOUTS:
     copies = [distribute_tensor(t, mesh, [Replicate()] * mesh.ndim) for t in (W, INDEX)]
     for name in CASES if mesh is world else ("sum", "smallest", "argmax", "reduced over rows", "norms"):
         right, found = CASES[name]((X + 5).exp(), Y, W, INDEX), CASES[name](rows, beside, *copies)
-        torch.testing.assert_close(whole(found), right, msg=f"{name} {placements}")
+        # Sums of float32 in another order, of which CPU eager's differ from machine to machine.
+        torch.testing.assert_close(whole(found), right, rtol=1e-5, atol=1e-5, msg=f"{name} {placements}")
         checked += 1
 rows = (distribute_tensor(X, world, [Shard(0)]) + 5).exp()
 for gathers, reduce in ((False, torch.Tensor.norm), (False, torch.Tensor.sum), (True, torch.Tensor.prod)):
