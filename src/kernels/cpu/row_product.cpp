@@ -19,7 +19,7 @@ namespace {
 #define TPJRT_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 
 using Bits = uint16_t;  // of a bfloat16
-constexpr int64_t kLanes = 16, kParts = 8, kRows = 8;
+constexpr int64_t kLanes = 16, kParts = 8, kRows = 16;
 constexpr int64_t kBlock = 2048;  // columns whose sums stay in the first cache
 
 TPJRT_AVX512 inline __mmask16 first(int64_t count) {
@@ -69,7 +69,7 @@ TPJRT_AVX512 void add_rows(const Bits* w, int64_t stride, const float* x, int64_
   for (int64_t i = 0; i < columns; i += kLanes) {
     const __mmask16 mask = first(columns - i);
     __m512 sum = _mm512_maskz_loadu_ps(mask, sums + i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int64_t r = 0; r < rows; ++r) sum = _mm512_fmadd_ps(floats(w + r * stride + i, mask), factors[r], sum);
     _mm512_mask_storeu_ps(sums + i, mask, sum);
   }
