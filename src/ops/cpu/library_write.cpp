@@ -4,7 +4,6 @@
 #include "hlo/attribute.h"
 #include "ops/cpu/machine.h"
 #include "ops/movement/strided_write.h"
-#include "ops/rule/dims.h"
 
 namespace tpjrt::ops {
 namespace {
@@ -25,30 +24,13 @@ bool is_row_major(const graph::TensorType& type) {
   return std::is_sorted(order.begin(), order.end());
 }
 
-// Does each element of the view have a place of its own?
-bool has_places(const Dims& sizes, const Dims& strides) {
-  Dims axes = range(0, std::ssize(sizes));
-  std::sort(axes.begin(), axes.end(),
-            [&](int64_t a, int64_t b) { return strides[static_cast<size_t>(a)] < strides[static_cast<size_t>(b)]; });
-  int64_t span = 1;
-  for (const int64_t axis : axes) {
-    const auto i = static_cast<size_t>(axis);
-    if (sizes[i] == 1) continue;
-    if (strides[i] < span) return false;
-    span += (sizes[i] - 1) * strides[i];
-  }
-  return true;
-}
-
 }  // namespace
 
 std::optional<Value> library_write(Emit& e, const Call& c) {
   const Value base = c.tensor("base");
   const Dims strides = c.ints("strides");
   const Value update = without_shared(e, c.tensor("update"), strides);
-  if (!is_the_librarys(e, base, update) || !is_row_major(c.type("base")) || !has_places(update.dims(), strides)) {
-    return {};
-  }
+  if (!is_the_librarys(e, base, update) || !is_row_major(c.type("base"))) return {};
   return e.call_kernel("torch_pjrt.write", {base, update, c.scalar(e, "offset", ElementType::kS64)}, {base.type},
                        {{"strides", hlo::attribute(strides)}}, {}, 0)[0];
 }

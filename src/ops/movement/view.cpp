@@ -325,8 +325,9 @@ Values write(Emit& e, const Call& c) {
 }
 
 Values write_with_kernels(Emit& e, const Call& c) {
-  if (const std::optional<Value> written = library_write(e, c)) return {*written};
-  return write(e, c);
+  const bool overlaps = grid_of(c.ints("sizes"), c.ints("strides")).off_grid;
+  const std::optional<Value> written = overlaps ? std::nullopt : library_write(e, c);
+  return written ? Values{*written} : write(e, c);
 }
 
 }  // namespace
