@@ -134,7 +134,8 @@ def is_of_this_device(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def programs() -> Iterator[list[str]]:
-    """The text of each program that is made meanwhile."""
+    """The text of each program that is made meanwhile, as in a process that has met no other."""
+    torch_pjrt._C.forget_programs()
     texts: list[str] = []
     torch_pjrt._C.set_program_listener(lambda _, text: texts.append(text))
     yield texts

@@ -253,6 +253,7 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("engine"), py::arg("args"), py::arg("how"), "calls the autograd engine: roots first (Note [Backward])");
   m.def("drop_older_programs", [&session] { session.programs.drop_older(); });
+  m.def("forget_programs", [&session] { session.programs.forget(); });
   m.def("start_all", [&engine](const std::string& cause) { engine.start(cause.c_str(), graph::kEver, {}); });
   m.def(
       "stablehlo",

@@ -174,6 +174,7 @@ std::vector<std::shared_ptr<Program>> ProgramCache::all() const {
 
 void ProgramCache::clear() {
   programs_.clear();
+  last_numbers_.clear();
   count_ = 0;
 }
 

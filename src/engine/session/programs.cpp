@@ -157,6 +157,13 @@ void Programs::drop_older() {
   });
 }
 
+void Programs::forget() {
+  session_.exclusively([&] {
+    session_.await_all();
+    cache_.clear();
+  });
+}
+
 std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_defaults) {
   make_room();
   const int64_t start = now_ns(), cpu = process_cpu_ns();

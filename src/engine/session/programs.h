@@ -73,6 +73,8 @@ class Programs {
   // These take the lock.
   // Lets go of the half of all programs that was not used for longest, when what is under way is done.
   void drop_older();
+  // Lets go of all programs that nobody else holds, and of which numbers varied.
+  void forget();
   // The module that these values are.
   std::string stablehlo(const std::vector<graph::Value>& results, ops::Target target, bool knows_composites = true);
   // One at a time; an empty one ends it.

@@ -72,3 +72,16 @@ def test_what_goes_frees_its_mappings() -> None:
     assert after > before + 3 * len(SIZES)
     drop_all_but(SIZES[0])
     assert mappings() < (before + after) / 2
+
+
+def test_what_is_forgotten_makes_no_numbers_vary(programs: list[str]) -> None:
+    def added(number: int) -> str:
+        x = torch.ones(2, 211, device="pjrt")
+        x.add_(number)
+        x.cpu()
+        return programs[-1]
+
+    assert "%arg1" not in added(5)
+    assert "%arg1" in added(6)
+    _C.forget_programs()
+    assert "%arg1" not in added(7)
