@@ -200,3 +200,22 @@ def test_tensors_of_other_sizes() -> None:
         given[i][0] = torch.ones(3, device="pjrt")
         with pytest.raises(RuntimeError, match=wanted):
             getattr(torch.ops.aten, op)(*given, lr=0.1, **FAMILIES[op], **options)
+
+
+@pytest.mark.parametrize("name", ["adam, amsgrad", "sgd, momentum", "adagrad"])
+def test_dtypes_that_the_cpu_refuses(name: str) -> None:
+    """Integer parameters became 0, and gradients of another dtype were taken."""
+    op, _, options = STEPS[name]
+    width = len(lists(name, torch.float32))
+    others = [(i, torch.float64) for i in range(1, width) if not (i == width - 1 and op != "_fused_sgd_")]
+    for which, dtype in [(None, torch.int64), (None, torch.complex64), (None, torch.float8_e5m2), *others]:
+        words = []
+        for device in ("cpu", "pjrt"):
+            given = [[t.to(device) for t in each] for each in lists(name, torch.float32)]
+            for i, each in enumerate(given):
+                if i == which or (which is None and each[0].dim()):
+                    each[:] = [t.to(dtype) for t in each]
+            with pytest.raises(RuntimeError) as raised:
+                getattr(torch.ops.aten, op)(*given, lr=0.1, **FAMILIES[op], **options)
+            words.append((type(raised.value), str(raised.value).split(" in ")[0].split("\n")[0]))
+        assert words[0] == words[1]

@@ -86,7 +86,7 @@ Results group_norm(const Given& a) {
 Results group_norm_backward(const Given& a) {
   const at::Tensor dy = tensor(a[0]), x = tensor(a[1]);
   if (!are_alike({x, dy, tensor(a[2]), tensor(a[3]), tensor(a[4])}) || dy.sizes() != x.sizes()) return {};
-  return three_gradients(contiguous_like(x), {a[6].toInt()}, a[9]);
+  return three_gradients(made_like(x, x.options(), x.suggest_memory_format()), {a[6].toInt()}, a[9]);
 }
 
 }  // namespace

@@ -69,7 +69,15 @@ bool needs(const Given& given, const std::string& list) {
   return true;
 }
 
-// One tensor for each parameter in every list, of its sizes. What is recorded counts on it.
+// `step` is the call's name without its underscores: fused_adam.
+void check_dtypes(const std::string& step, const std::vector<at::Tensor>& params) {
+  for (const at::Tensor& one : params) {
+    TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(one.scalar_type()) && !c10::isFloat8Type(one.scalar_type()), '"',
+                                step, "_kernel\" not implemented for '", one.scalar_type(), "'");
+  }
+}
+
+// One tensor for each parameter in every list, of its sizes and dtype. What is recorded counts on it.
 void check_lists(const c10::FunctionSchema& schema, const Given& given, const std::vector<at::Tensor>& params) {
   for (const c10::Argument& argument : schema.arguments()) {
     const std::string& name = argument.name();
@@ -83,6 +91,8 @@ void check_lists(const c10::FunctionSchema& schema, const Given& given, const st
       } else {
         TORCH_CHECK(one.sizes() == params[i].sizes(), "Expected ", name, "[", i,
                     "] to have the sizes of its parameter, ", params[i].sizes(), ", but got ", one.sizes());
+        TORCH_CHECK(one.scalar_type() == params[i].scalar_type(), "expected scalar type ", params[i].scalar_type(),
+                    " but found ", one.scalar_type(), " in ", name, "[", i, "]");
       }
     }
   }
@@ -96,6 +106,7 @@ void step(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Given given(handle.schema(), *stack);
   const std::vector<at::Tensor> params = given["self"].toTensorVector(), grads = given["grads"].toTensorVector();
   const c10::IValue scale = given["grad_scale"], found_inf = given["found_inf"];
+  check_dtypes(name.substr(0, name.size() - 1), params);
   check_lists(handle.schema(), given, params);
   if (params.empty()) return torch::jit::drop(*stack, count);
   torch::jit::Stack call;

@@ -1,7 +1,9 @@
-// aten::group_norm of images that lie channels last, above autograd: the result lies as the input does. PyTorch's own
-// composite asks whether the device is a CPU, and on any other makes the input contiguous first.
+// aten::group_norm of images that lie channels last, above autograd: the result and the gradient lie as the input does.
+// PyTorch's own composite asks whether the device is a CPU, and on any other makes the input contiguous first. So does its
+// derivative.
 #include <ATen/ops/group_norm_native.h>
 #include <ATen/ops/native_group_norm.h>
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 namespace tpjrt::device {
@@ -9,6 +11,12 @@ namespace {
 
 bool is_by_channel(const std::optional<at::Tensor>& x, const c10::SymInt& channels) {
   return !x || !x->defined() || (x->dim() == 1 && x->sym_numel() == channels);
+}
+
+// The same, of memory that is channels last, by way of its elements in order: the gradient passes through that order, too.
+at::Tensor with_gradient_in_order(const at::Tensor& x) {
+  const at::Tensor channels_last = x.movedim(1, -1);
+  return channels_last.flatten().view_symint(channels_last.sym_sizes()).movedim(-1, 1);
 }
 
 at::Tensor group_norm(const at::Tensor& input, int64_t num_groups, const std::optional<at::Tensor>& weight,
@@ -21,7 +29,9 @@ at::Tensor group_norm(const at::Tensor& input, int64_t num_groups, const std::op
     return at::native::group_norm(input, num_groups, weight, bias, eps, cudnn_enabled);
   }
   const c10::SymInt elements = c10::multiply_integers(input.sym_sizes().slice(2));
-  return std::get<0>(at::native_group_norm_symint(input.contiguous(format), weight, bias, input.sym_size(0),
+  at::Tensor x = input.contiguous(format);
+  if (c10::GradMode::is_enabled() && x.requires_grad()) x = with_gradient_in_order(x);
+  return std::get<0>(at::native_group_norm_symint(x, weight, bias, input.sym_size(0),
                                                   input.sym_size(1), elements, num_groups, eps));
 }
 
