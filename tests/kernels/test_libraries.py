@@ -169,15 +169,26 @@ def test_programs_on_disk(library: Path, tmp_path: Path, server: fresh.Server) -
     assert said == [[[2, 4], 1, 0], [[2, 4], 0, 1], [[4, 8], 1, 0], [[2, 4], 1, 0]]
 
 
-def test_a_library_that_changed_is_another(tmp_path: Path, library: Path, kernels: ExitStack) -> None:
+def test_a_library_that_changed_is_another(tmp_path: Path) -> None:
     path = tmp_path / "lib.so"
-    shutil.copy(library, path)
+    for factor in (5, 7):  # code that no other test has loaded
+        text = SOURCE.replace("2 * x.typed_data", f"{factor} * x.typed_data")
+        built = Path(shutil.copy(sources.compiled(text, ["-O1"], "changed"), tmp_path / "built.so"))
+        built.replace(path)  # another file, as a linker makes
+        with torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice"):
+            assert one(X.to("pjrt")).tolist() == (X * factor).tolist()
+
+
+def test_a_library_that_was_written_over(tmp_path: Path) -> None:
+    """The loader maps the file, so what is written to it is the code that runs: a process that went on ended."""
+    text = SOURCE.replace("2 * x.typed_data", "9 * x.typed_data")
+    path = Path(shutil.copy(sources.compiled(text, ["-O1"], "changed"), tmp_path / "lib.so"))
     with torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice"):
-        assert one(X.to("pjrt")).tolist() == (X * 2).tolist()
-    text = SOURCE.replace("2 * x.typed_data", "5 * x.typed_data")
-    shutil.copy(sources.compiled(text, ["-O1"], "changed"), path)
-    with torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice"):
-        assert one(X.to("pjrt")).tolist() == (X * 5).tolist()
+        assert one(X.to("pjrt")).tolist() == (X * 9).tolist()
+    with path.open("ab") as file:  # behind what is mapped
+        file.write(b"\0")
+    with pytest.raises(ValueError, match=r"lib\.so' was written over after it was loaded.*begin a new process"):
+        torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice")
 
 
 def test_many_threads(handler: Any) -> None:

@@ -6,8 +6,6 @@ import ctypes
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +18,7 @@ Layout = Sequence[int]
 Orders = Sequence[Layout | None] | Callable[[Call], Sequence[Layout | None]] | None
 _lock = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the hash of the file
-_files: dict[tuple[int, int], str] = {}  # device and inode -> the hash it was loaded with
+_files: dict[tuple[int, int], Path] = {}  # device and inode of each -> its name then
 by_target: dict[str, tuple[Path, str]] = {}  # what a program calls -> the library and the symbol
 
 
@@ -173,7 +171,8 @@ def load(path: Path) -> tuple[str, ctypes.CDLL]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: it is no shared library, or one of its own libraries is missing.
+        ValueError: it is no shared library, one of its own libraries is missing, or it was written over after it was
+            loaded.
     """
     if not path.is_file():
         raise FileNotFoundError(f"register_kernel: there is no library '{path}'")
@@ -184,15 +183,17 @@ def load(path: Path) -> tuple[str, ctypes.CDLL]:
             return digest, _loaded[digest]
         status = path.stat()
         place = (status.st_dev, status.st_ino)
-        opened = path
-        if _files.setdefault(place, digest) != digest:  # written over since: the loader would give what it has
-            folder = tempfile.mkdtemp(prefix="torch_pjrt_")
-            opened = Path(shutil.copy(path, folder))
+        if place in _files:  # of another hash
+            raise ValueError(
+                f"register_kernel: '{path}' was written over after it was loaded, and with it code that this process "
+                "may be running. Put another file in its place (as a linker and `cp --remove-destination` do), and "
+                "begin a new process"
+            )
+        # The loader gives what it has of this name, whatever file is there now: an older one is named otherwise.
+        older = sum(loaded == path for loaded in _files.values())
         try:
-            _loaded[digest] = ctypes.CDLL(str(opened), mode=ctypes.RTLD_LOCAL)
+            _loaded[digest] = ctypes.CDLL(f"{path.parent}/{'./' * older}{path.name}", mode=ctypes.RTLD_LOCAL)
         except OSError as error:
             raise ValueError(f"register_kernel: '{path}' can't be loaded: {error}") from error
-        finally:
-            if opened != path:
-                shutil.rmtree(opened.parent, ignore_errors=True)
+        _files[place] = path
     return digest, _loaded[digest]

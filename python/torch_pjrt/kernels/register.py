@@ -100,7 +100,7 @@ def register_kernel(
 
     Raises:
         ValueError: there is no such composite or platform, the kernel is registered already, or the library can't be
-            loaded, lacks the symbol, or is for another version of XLA's FFI.
+            loaded, was written over since it was, lacks the symbol, or is for another version of XLA's FFI.
         FileNotFoundError: there is no such library.
         TypeError: not exactly one kind of kernel is given.
         RuntimeError: ``source`` doesn't compile, or there is no compiler. When a program is made: the kernel raises,
