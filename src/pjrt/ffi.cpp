@@ -211,6 +211,12 @@ void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handl
   end(&client.api());
 }
 
+XLA_FFI_Handler* handler_of(const std::string& target) {
+  std::lock_guard guard(lock());
+  const auto known = targets().find(target);
+  return known == targets().end() ? nullptr : known->second.handler;
+}
+
 void add_place(const std::string& target, const std::string& place) {
   std::lock_guard guard(lock());
   std::vector<std::string>& places = targets()[target].places;

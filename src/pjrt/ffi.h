@@ -27,6 +27,9 @@ void register_handler(Client& client, const std::string& target, XLA_FFI_Handler
 // The same of several, which were compiled for one version: the plugin is asked once whether it takes that.
 void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handler*>& handlers);
 
+// What is registered under this name; null where nothing is.
+XLA_FFI_Handler* handler_of(const std::string& target);
+
 // One more place that the target is called from, in words: what its errors begin with.
 void add_place(const std::string& target, const std::string& place);
 

@@ -3,8 +3,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 
@@ -102,6 +105,41 @@ std::shared_ptr<pjrt::Client> client_for(const torch_pjrt::Options& options) {
   return client;
 }
 
+namespace {
+
+bool have_equal_content(const fs::path& a, const fs::path& b) {
+  std::error_code none;
+  if (fs::equivalent(a, b, none)) return true;
+  if (fs::file_size(a, none) != fs::file_size(b, none)) return false;
+  std::ifstream in_a(a, std::ios::binary), in_b(b, std::ios::binary);
+  using Bytes = std::istreambuf_iterator<char>;
+  return in_a && in_b && std::equal(Bytes(in_a), Bytes(), Bytes(in_b), Bytes());
+}
+
+// The handler of this library, or of another copy of it that the process has under this name already.
+XLA_FFI_Handler* handler_in(const std::string& path, const KernelForm& kernel) {
+  XLA_FFI_Handler* known = pjrt::handler_of(kernel.target);
+  Dl_info of_known{};
+  if (known && ::dladdr(reinterpret_cast<void*>(known), &of_known) && have_equal_content(of_known.dli_fname, path)) {
+    return known;
+  }
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: the plugin keeps the handler
+  if (!library) throw Error("the kernel library '" + path + "' can't be loaded: " + ::dlerror());
+  void* symbol = ::dlsym(library, kernel.symbol.c_str());
+  if (!symbol) {
+    throw Error("the kernel library '" + path + "' has no symbol '" + kernel.symbol +
+                "': it is not the one that the program was exported with");
+  }
+  if (known && symbol != reinterpret_cast<void*>(known)) {
+    throw Error("the kernel '" + kernel.symbol + "' of '" + path +
+                "' is another than the one that this process has by that name, of '" +
+                (of_known.dli_fname ? of_known.dli_fname : "") + "': load the program in a process of its own");
+  }
+  return reinterpret_cast<XLA_FFI_Handler*>(symbol);
+}
+
+}  // namespace
+
 void load_kernels(pjrt::Client& client, const std::vector<KernelForm>& kernels,
                   const std::vector<std::string>& folders) {
   std::error_code none;
@@ -118,14 +156,7 @@ void load_kernels(pjrt::Client& client, const std::vector<KernelForm>& kernels,
                   "', which is not there (looked for " + looked + " and " + kernel.path +
                   "): put it beside the program's file, or name its folder in Options::kernels (pjrt-run: --kernels)");
     }
-    void* library = ::dlopen(found.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: the plugin keeps the handler
-    if (!library) throw Error("the kernel library '" + found + "' can't be loaded: " + ::dlerror());
-    void* symbol = ::dlsym(library, kernel.symbol.c_str());
-    if (!symbol) {
-      throw Error("the kernel library '" + found + "' has no symbol '" + kernel.symbol +
-                  "': it is not the one that the program was exported with");
-    }
-    pjrt::register_handler(client, kernel.target, reinterpret_cast<XLA_FFI_Handler*>(symbol));
+    pjrt::register_handler(client, kernel.target, handler_in(found, kernel));
     pjrt::add_place(kernel.target, "kernel '" + kernel.symbol + "' of " + found);
   }
 }

@@ -31,15 +31,22 @@ def twice(x: torch.Tensor) -> torch.Tensor:
     return x + x
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("twice")
-    (folder / "twice.cpp").write_text(SOURCE)
+def built(parent: Path, source: str) -> Path:
+    folder = parent / "twice"
+    folder.mkdir()
+    (folder / "twice.cpp").write_text(source)
     library.run(
         "c++", "-std=c++17", "-O0", "-fPIC", "-shared", "-I", include_folder(), folder / "twice.cpp", "-o",
         folder / "libtwice.so",
     )  # fmt: skip
     return folder / "libtwice.so"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = built(tmp_path_factory.mktemp("kernel"), SOURCE)
+    torch_pjrt.register_kernel("files.twice", library=path, symbol="twice_f32").remove()  # this copy is what is loaded
+    return path
 
 
 @pytest.fixture
@@ -57,6 +64,24 @@ def test_a_kernel_comes_along(folder: Path) -> None:
     (kernel,) = program.signature["kernels"]
     assert (kernel["library"], kernel["symbol"]) == ("libtwice.so", "twice_f32")
     assert "files.twice: twice_f32 of libtwice.so, 1 times" in program.describe()
+
+
+def test_another_copy_is_the_same_kernel(folder: Path, tmp_path: Path) -> None:
+    """The process has it from where it was exported."""
+    place = tmp_path / "deployed"
+    place.mkdir()
+    for name in ("it.pjrt", "libtwice.so"):
+        shutil.copy(folder / name, place)
+    assert torch_pjrt.load(place / "it.pjrt")(torch.ones(3)).tolist() == [101, 101, 101]
+
+
+def test_another_kernel_of_the_name_is_refused(folder: Path, tmp_path: Path) -> None:
+    assert torch_pjrt.load(folder / "it.pjrt")(torch.ones(3)).tolist() == [101, 101, 101]
+    other = built(tmp_path, SOURCE.replace("+ 100", "+ 200"))
+    (folder / "libtwice.so").unlink()
+    shutil.copy(other, folder)
+    with pytest.raises(RuntimeError, match="'twice_f32' of '.*libtwice.so' is another than the one that this process"):
+        torch_pjrt.load(folder / "it.pjrt")(torch.ones(3))
 
 
 def run_alone(program: Path, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -63,26 +63,26 @@ KINDS: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, object]]] = {
 
 
 @torch.no_grad()
-def generated(model: PreTrainedModel, prompt: torch.Tensor, how: dict[str, object]) -> list[list[int]]:
+def generated(model: PreTrainedModel, prompt: torch.Tensor, how: dict[str, object], count: int = TOKENS) -> list[list[int]]:
     torch.manual_seed(0)
     prompt = prompt.to(model.device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=TOKENS, **how).tolist()
+        return model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, **how).tolist()
 
 
-def programs_of(kind: str) -> int:
+def programs_of(kind: str, tokens: int = TOKENS, **more: object) -> int:
     """How many programs it makes in this process. Its tokens are the CPU's, if nothing is drawn."""
     torch.manual_seed(0)
-    make, how = KINDS[kind]
+    make, how = KINDS[kind][0], {**KINDS[kind][1], **more}
     model = make().eval()
     moved = copy.deepcopy(model).to("pjrt")
     prompt = torch.randint(1, 96, (1, 9))
     torch_pjrt.reset_metrics()
-    tokens = generated(moved, prompt, how)
+    made = generated(moved, prompt, how, tokens)
     metrics = torch_pjrt.metrics()
     assert metrics["host_fallbacks"] == {}
-    assert len(tokens[0]) >= TOKENS
+    assert len(made[0]) >= tokens
     if "do_sample" not in how:
-        assert tokens == generated(model, prompt, how)
+        assert made == generated(model, prompt, how, tokens)
     return metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]

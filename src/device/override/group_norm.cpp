@@ -31,8 +31,8 @@ at::Tensor group_norm(const at::Tensor& input, int64_t num_groups, const std::op
   const c10::SymInt elements = c10::multiply_integers(input.sym_sizes().slice(2));
   at::Tensor x = input.contiguous(format);
   if (c10::GradMode::is_enabled() && x.requires_grad()) x = with_gradient_in_order(x);
-  return std::get<0>(at::native_group_norm_symint(x, weight, bias, input.sym_size(0),
-                                                  input.sym_size(1), elements, num_groups, eps));
+  return std::get<0>(
+      at::native_group_norm_symint(x, weight, bias, input.sym_size(0), input.sym_size(1), elements, num_groups, eps));
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("group_norm", TORCH_FN(group_norm)); }

@@ -77,7 +77,7 @@ std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, boo
   if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return std::nullopt;
   const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
   if (!is_compiled_first && !are_programs(by)) return by;
-  const bool grows = !is_part && forms_.grows(walk, is_compiled_first ? 2 : 1);
+  const bool grows = forms_.grows(walk, is_part, is_compiled_first ? 2 : 1);
   if (is_compiled_first && !grows) return std::nullopt;
   if (!are_programs(by) || device::strict()) return by;
   return grows ? CallsBy::kEitherGrowing : CallsBy::kEither;

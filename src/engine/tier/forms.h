@@ -26,8 +26,9 @@ uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const g
 
 class Forms {
  public:
-  // Takes down a graph without a program. Were so many others of its form met before? 1 or 2.
-  bool grows(const graph::Walk& walk, int others);
+  // Takes down a graph without a program. Were so many others of its form met before? 1 or 2. The parts of graphs that are cut are
+  // counted by themselves: what whole graphs of the form were met says nothing of what comes back.
+  bool grows(const graph::Walk& walk, bool is_part, int others);
 
  private:
   struct Met {

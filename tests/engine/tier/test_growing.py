@@ -18,6 +18,14 @@ def test_tokens_make_no_programs(kind: str) -> None:
     assert programs_of(kind) <= 5
 
 
+@pytest.mark.host_memory
+def test_nor_do_those_of_a_call_with_other_options() -> None:
+    """Its networks are known, and what is around them, as another last token, is not."""
+    _C.set_compile_policy("first")
+    assert programs_of("GPT-2", tokens=14, eos_token_id=96) <= 5
+    assert programs_of("GPT-2") <= 5
+
+
 def test_strict_mode_makes_none_either() -> None:
     with torch_pjrt.strict_mode():
         assert programs_of("GPT-2, static") <= 5
@@ -60,13 +68,13 @@ def test_where_each_is_compiled(how: str) -> None:
     assert counts() == (0, 6)
 
 
-@pytest.mark.parametrize("how", ["first", "deterministic", "every"])
-def test_bookkeeping_is_compiled_only_with_every(how: str) -> None:
+@pytest.mark.parametrize(("how", "size"), [("first", 51), ("deterministic", 61), ("every", 71)])
+def test_bookkeeping_is_compiled_only_with_every(how: str, size: int) -> None:
     """The same bits either way, so that it is right under deterministic algorithms, too."""
     torch.use_deterministic_algorithms(how == "deterministic")
     _C.set_compile_policy(how if how != "deterministic" else "first")
     try:
-        tokens = torch.arange(4 + len(how)).to("pjrt")
+        tokens = torch.arange(size).to("pjrt")
         for i in range(5):
             tokens = torch.cat([tokens, torch.full((1,), i, device="pjrt")])
             assert (tokens.cumsum(0)[-1] > 3).item()
