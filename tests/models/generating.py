@@ -63,7 +63,9 @@ KINDS: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, object]]] = {
 
 
 @torch.no_grad()
-def generated(model: PreTrainedModel, prompt: torch.Tensor, how: dict[str, object], count: int = TOKENS) -> list[list[int]]:
+def generated(
+    model: PreTrainedModel, prompt: torch.Tensor, how: dict[str, object], count: int = TOKENS
+) -> list[list[int]]:
     torch.manual_seed(0)
     prompt = prompt.to(model.device)
     with warnings.catch_warnings():

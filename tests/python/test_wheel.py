@@ -183,10 +183,11 @@ def test_a_joint_wheel_has_a_core_for_each_torch(joined: Path, python: Path, tmp
     assert Path(told["files"][1]).parent.name == CORE
 
     (core,) = environment.glob(f"lib/python*/site-packages/torch_pjrt/{CORE}")
-    core.rename(core.with_name(f"torch_{major}_{minor + 1}"))
+    other = core.rename(core.with_name(f"torch_{major}_{minor + 1}"))
     failed = subprocess.run(
         [python, "-c", "import torch_pjrt"], capture_output=True, text=True, cwd=tmp_path, env=clean
     )
+    other.rename(core)  # for the tests after this one
     assert failed.returncode
     assert (
         f"was built for torch {major}.{minor + 1}, {major}.{minor + 2}, and torch {torch.__version__}" in failed.stderr
