@@ -19,8 +19,9 @@ namespace {
 #define TPJRT_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
 
 using Bits = uint16_t;  // of a bfloat16
-constexpr int64_t kLanes = 16, kParts = 8, kRows = 16;
-constexpr int64_t kBlock = 2048;  // columns whose sums stay in the first cache
+constexpr int64_t kLanes = 16, kParts = 8, kRows = 8;
+constexpr int64_t kGroup = 64;    // columns that are not divided among threads
+constexpr int64_t kBlock = 4096;  // columns whose sums stay in the first cache
 
 TPJRT_AVX512 inline __mmask16 first(int64_t count) {
   return count >= kLanes ? __mmask16(0xFFFF) : static_cast<__mmask16>((1U << count) - 1);
@@ -61,17 +62,24 @@ TPJRT_AVX512 float dot(const Bits* w, const float* x, int64_t depth) {
   return lanes[0];
 }
 
-// Adds so many rows, `stride` apart, each times its x.
+// Adds so many rows, `stride` apart, each times its x. The processor foresees what it reads in none of so many rows: those
+// after them are fetched meanwhile, to the second cache (24 GB/s of a core instead of 15).
 template <int64_t rows>
 TPJRT_AVX512 void add_rows(const Bits* w, int64_t stride, const float* x, int64_t columns, float* sums) {
   __m512 factors[rows];
   for (int64_t r = 0; r < rows; ++r) factors[r] = _mm512_set1_ps(x[r]);
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    const __mmask16 mask = first(columns - i);
-    __m512 sum = _mm512_maskz_loadu_ps(mask, sums + i);
-#pragma GCC unroll 16
-    for (int64_t r = 0; r < rows; ++r) sum = _mm512_fmadd_ps(floats(w + r * stride + i, mask), factors[r], sum);
+  for (int64_t i = 0; i < columns; i += 2 * kLanes) {  // a line of the cache
+    const __mmask16 mask = first(columns - i), other_mask = first(std::max<int64_t>(0, columns - i - kLanes));
+    __m512 sum = _mm512_maskz_loadu_ps(mask, sums + i), other = _mm512_maskz_loadu_ps(other_mask, sums + i + kLanes);
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < rows; ++r) {
+      const Bits* line = w + r * stride + i;
+      _mm_prefetch(reinterpret_cast<const char*>(line + rows * stride), _MM_HINT_T1);
+      sum = _mm512_fmadd_ps(floats(line, mask), factors[r], sum);
+      other = _mm512_fmadd_ps(floats(line + kLanes, other_mask), factors[r], other);
+    }
     _mm512_mask_storeu_ps(sums + i, mask, sum);
+    _mm512_mask_storeu_ps(sums + i + kLanes, other_mask, other);
   }
 }
 
@@ -114,13 +122,15 @@ bool multiply_row(const at::Tensor& a, const at::Tensor& b, const std::optional<
   const float alpha = added ? static_cast<float>(added->alpha) : 1, beta = added ? static_cast<float>(added->beta) : 0;
   const auto* w = reinterpret_cast<const Bits*>(b.const_data_ptr());
   const auto* factors = x.const_data_ptr<float>();
-  const int64_t blocks = (columns + kBlock - 1) / kBlock;
+  const int64_t groups = (columns + kGroup - 1) / kGroup;
   constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
-  const int64_t grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, depth * std::min(columns, kBlock)));
-  at::parallel_for(0, batch * blocks, grain, [&](int64_t from, int64_t to) {
+  const int64_t grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, depth * kGroup));
+  at::parallel_for(0, batch * groups, grain, [&](int64_t from, int64_t to) {
     std::vector<float> sums(static_cast<size_t>(std::min(columns, kBlock)));
-    for (int64_t i = from; i < to; ++i) {
-      const int64_t one = i / blocks, begin = i % blocks * kBlock, end = std::min(columns, begin + kBlock);
+    for (int64_t next = from, end = 0; from < to; from = next) {
+      const int64_t one = from / groups, begin = from % groups * kGroup;
+      next = std::min({to, from + kBlock / kGroup, (one + 1) * groups});
+      end = std::min(columns, begin + (next - from) * kGroup);
       multiply(w + one * depth * columns, !straight, factors + one * depth, depth, columns, begin, end, sums.data());
       auto* place = result.mutable_data_ptr<at::BFloat16>() + one * columns;
       const auto* addends = other ? other->const_data_ptr<at::BFloat16>() + one * columns : nullptr;
