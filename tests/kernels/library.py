@@ -9,6 +9,8 @@ import torch
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 # By instructions of its own (AVX512-BF16, AMX): then convolutions of bfloat16 are the library's.
 HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
+# This project's kernel of few rows (src/kernels/cpu/few_rows.h).
+HAS_AVX512: bool = HAS_BF16 and torch.cpu._is_avx512_supported()
 
 # Of four dimensions: the same values in other places.
 LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

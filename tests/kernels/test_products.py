@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_BF16
+from tests.kernels.library import HAS_AVX512, HAS_BF16
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -94,21 +94,35 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @with_library
 @pytest.mark.parametrize("multiply", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize(("depth", "columns"), [(768, 129), (130, 2049), (17, 4100), (5000, 15)])
-def test_a_row(
-    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], depth: int, columns: int, programs: list[str]
-) -> None:
-    a, b = drawn(1, depth), drawn(depth, columns)
-    b[0, 0], b[1, 1], b[2, 2], a[0, 3] = torch.nan, torch.inf, 0, -0.0
-    for x in (a, a * 1e-20, a.clone().fill_(torch.inf)):
+@pytest.mark.parametrize(
+    ("dtype", "rows"), [(torch.bfloat16, 1), *((torch.float16, n) for n in (1, 2, 3, 8, 19))], ids=str
+)
+@pytest.mark.sampled(3)
+def test_few_rows(
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], depth: int, columns: int, dtype: torch.dtype,
+    rows: int, programs: list[str],
+) -> None:  # fmt: skip
+    a, b = drawn(rows, depth, dtype=dtype), drawn(depth, columns, dtype=dtype)
+    b[0, 0], b[1, 1], b[2, 2], a[-1, 3] = torch.nan, torch.inf, 0, -0.0
+    for x in (a, a * 1e-6, a.clone().fill_(torch.inf)):
         mine = multiply(x.to("pjrt"), b.to("pjrt")).cpu()
-        assert CALL in programs[-1]
+        assert (CALL in programs[-1] and "few_rows = true" in programs[-1]) or dtype == torch.float16
         exact = multiply(x.double(), b.double())
         # Rounded once, of what sums of float32 differ by.
         noise = multiply(x.double().abs(), b.double().abs()).abs() * 2**-20 if x.isfinite().all() else exact
+        noise += torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
         assert torch.equal(mine.isfinite(), exact.isfinite())
-        torch.testing.assert_close(mine[~mine.isfinite()], exact[~mine.isfinite()].bfloat16(), equal_nan=True)
+        torch.testing.assert_close(mine[~mine.isfinite()], exact[~mine.isfinite()].to(dtype), equal_nan=True)
         off = (mine.double() - exact).abs()[mine.isfinite()]
-        assert (off <= (exact.abs() * 2**-8 + noise)[mine.isfinite()]).all()
+        assert (off <= (exact.abs() * torch.finfo(dtype).eps + noise)[mine.isfinite()]).all()
+
+
+@pytest.mark.skipif(not HAS_AVX512, reason="the kernel of few rows is made of AVX-512")
+def test_few_rows_of_float16_are_a_kernels(programs: list[str]) -> None:
+    """XLA converts the matrix, which takes fifteen times as long as PyTorch for two rows."""
+    for rows, is_few in ((1, True), (2, True), (64, True), (65, False)):
+        F.linear(*(drawn(n, 1024, dtype=torch.float16).to("pjrt") for n in (rows, 129))).cpu()
+        assert torch.ops.mkldnn._is_mkldnn_fp16_supported() or ("few_rows = true" in programs[-1]) == is_few
 
 
 @with_library

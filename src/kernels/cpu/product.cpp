@@ -1,4 +1,4 @@
-// Matrix products by oneDNN, in the results' memory, as PyTorch calls it, but for single rows of bfloat16 (row_product.h).
+// Matrix products by oneDNN, in the results' memory, as PyTorch calls it, but for a few rows of 16-bit floats (few_rows.h).
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -6,8 +6,8 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/handlers.h"
-#include "kernels/cpu/row_product.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
@@ -57,7 +57,7 @@ at::Tensor turned(const at::Tensor& x) {
 }
 
 // Operands: a (m, k) and b (k, n), both with a batch before that or none; either may lie transposed. And perhaps what is added,
-// which is broadcast to the result: beta * it + alpha * a · b.
+// which is broadcast to the result: beta * it + alpha * a · b. `few_rows`: which kernel is faster.
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& result = tensors.results.at(0);
   if (result.numel() == 0) return;
@@ -73,7 +73,7 @@ void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) 
     if (tensors.operands.size() > 2) {
       added = {tensors.operands[2], *attributes.get<double>("beta"), *attributes.get<double>("alpha")};
     }
-    if (multiply_row(a, b, added, result)) return;
+    if (*attributes.get<bool>("few_rows") && multiply_few_rows(a, b, added, result)) return;
     added ? multiply_and_add(*added, a, b, result) : multiply(a, b, result);
   });
 }

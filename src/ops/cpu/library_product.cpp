@@ -60,17 +60,27 @@ struct Sizes {
   bool a_transposed, b_transposed;
 };
 
+bool are_few_rows(ElementType element, const Sizes& s) {
+  constexpr int64_t kWork = 1 << 16;
+  const Machine& machine = Machine::here();
+  const int64_t most = element == ElementType::kBF16  ? machine.bf16_rows
+                       : element == ElementType::kF16 ? machine.fp16_rows
+                                                      : 0;
+  return s.rows <= most && s.batch * s.rows * s.depth * s.columns >= kWork;
+}
+
 // Note [Whose products]: the library's, where it is faster by more than what a call costs (some 10 µs), else XLA's, which fuses
 // what comes before and after. By dtype, sizes and what oneDNN can do on this machine; docs/kernels.md has the times.
 //
 // - bfloat16, where oneDNN multiplies it (AVX-512): all but small products. XLA converts to float32, and takes 10 to 60 times as
-//   long for a few rows times a transposed matrix. One row is this project's own kernel's, with AVX-512.
+//   long for a few rows times a transposed matrix. One row is this project's own kernel's, with AVX-512 (few_rows.h).
 // - float32 there: where an operand lies transposed, which XLA's kernel can't read in order. Others take as long either way. One row
 //   is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
 // - int8 into int32 (_int_mm), where it is exact (VNNI).
-// - float16, where oneDNN multiplies it (AVX512-FP16); and one row times a transposed matrix, for which PyTorch has a kernel.
+// - float16, where oneDNN multiplies it (AVX512-FP16). Elsewhere up to 64 rows are this project's own kernel's, with AVX-512: XLA
+//   converts the matrix first, PyTorch multiplies row by row. Without, one row times a transposed matrix is PyTorch's.
 bool is_the_librarys(ElementType element, const Sizes& s) {
-  constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8, kRow = 1 << 16;
+  constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
   const Machine& machine = Machine::here();
   const int64_t work = s.batch * s.rows * s.depth * s.columns;
   if (work == 0) return false;
@@ -80,8 +90,9 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
   const bool turned = s.a_transposed || s.b_transposed;
   const bool narrow = work >= (turned ? kTurned : kStraight);
   switch (element) {
-    case ElementType::kBF16: return (machine.bf16 && narrow) || (machine.bf16_rows && s.rows == 1 && work >= kRow);
-    case ElementType::kF16: return narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed));
+    case ElementType::kBF16: return (machine.bf16 && narrow) || are_few_rows(element, s);
+    case ElementType::kF16:
+      return (narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed))) || are_few_rows(element, s);
     case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
     case ElementType::kS8: return machine.vnni && s.batch == 1 && work >= kTurned;
     default: return false;
@@ -107,7 +118,8 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
   if (!is_the_librarys(a.element(), sizes)) return {};
   Values operands{first->x, second->x};
   std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
-                                                {"b_transposed", hlo::attribute(second->transposed)}};
+                                                {"b_transposed", hlo::attribute(second->transposed)},
+                                                {"few_rows", hlo::attribute(are_few_rows(a.element(), sizes))}};
   const Dims result = rank == 3 ? Dims{sizes.batch, sizes.rows, sizes.columns} : Dims{sizes.rows, sizes.columns};
   if (added != nullptr) {
     operands.push_back(added->x);

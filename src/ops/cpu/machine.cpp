@@ -54,10 +54,13 @@ const Machine& Machine::here() {
   static const Machine machine = [] {
     const char* given = std::getenv("TORCH_PJRT_KERNELS");
     const bool bf16 = answer("mkldnn::_is_mkldnn_bf16_supported");
+    const bool fp16 = answer("mkldnn::_is_mkldnn_fp16_supported");
+    const bool rows = bf16 && has_avx512_for_rows();
     return Machine{.bf16 = bf16,
-                   .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),
+                   .fp16 = fp16,
                    .bf16_dots = bf16 && lets({"BF16", "FP16", "AMX"}) && has_bf16_dots(),
-                   .bf16_rows = bf16 && has_avx512_for_rows(),
+                   .bf16_rows = rows ? 1 : 0,
+                   .fp16_rows = rows && !fp16 ? 64 : 0,
                    .vnni = bf16 && lets({"VNNI", "BF16", "FP16", "AMX"}) && at::cpu::is_avx512_vnni_supported(),
                    .takes_all = given != nullptr && std::string_view(given) == "all"};
   }();

@@ -28,12 +28,12 @@ TEST_P(KernelProducts, OfEachDtypeAndOrder) {
   const auto [batch, rows, depth, columns] = GetParam();
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar}) {
     if (dtype == at::kChar && batch != 0) continue;  // _int_mm has none
-    for (const int turned : {0, 1, 2, 3}) {
+    for (const int turned : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
-      const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0;
+      const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0, few_rows = (turned & 4) != 0;
       const at::Tensor a = drawn(a_turned ? sizes(depth, rows) : sizes(rows, depth), dtype),
                        b = drawn(b_turned ? sizes(columns, depth) : sizes(depth, columns), dtype);
-      Call call(product, {{"a_transposed", a_turned}, {"b_transposed", b_turned}});
+      Call call(product, {{"a_transposed", a_turned}, {"b_transposed", b_turned}, {"few_rows", few_rows}});
       call.operand(a).operand(b).result(sizes(rows, columns), dtype == at::kChar ? at::kInt : dtype);
       ASSERT_EQ(call.run(), "");
       const auto straight = [](const at::Tensor& x, bool turned) {
@@ -51,7 +51,8 @@ TEST_P(KernelProducts, WithWhatIsAdded) {
     const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
     const at::Tensor a = drawn(sizes(rows, depth), dtype), b = drawn(sizes(depth, columns), dtype),
                      added = drawn({columns}, dtype);
-    Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"beta", 2.0}, {"alpha", 0.5}});
+    Call call(product,
+              {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}, {"beta", 2.0}, {"alpha", 0.5}});
     call.operand(a).operand(b).operand(added).result(sizes(rows, columns), dtype);
     ASSERT_EQ(call.run(), "");
     const at::Tensor expected = added.to(at::kDouble) * 2 + at::matmul(a.to(at::kDouble), b.to(at::kDouble)) * 0.5;
@@ -63,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          testing::Values(Sizes{0, 1, 1, 1}, Sizes{0, 7, 13, 5}, Sizes{0, 128, 64, 257},
                                          Sizes{3, 5, 17, 9}, Sizes{0, 0, 3, 2}, Sizes{2, 3, 4, 0}, Sizes{0, 3, 0, 2},
                                          // rows of bfloat16: beyond whole vectors, and blocks of columns
-                                         Sizes{0, 1, 300, 2100}, Sizes{3, 1, 77, 130}, Sizes{0, 1, 129, 16}),
+                                         Sizes{0, 1, 300, 2100}, Sizes{3, 1, 77, 130}, Sizes{0, 1, 129, 16}, Sizes{0, 19, 130, 70}),
                          [](const auto& info) {
                            const auto& s = info.param;
                            return std::to_string(s.batch) + "_" + std::to_string(s.rows) + "_" +
@@ -71,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          });
 
 TEST(KernelProductsFail, WithWhatTorchSays) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}});
   call.operand(at::randn({2, 3}).to(at::kDouble))
       .operand(at::randn({4, 5}).to(at::kDouble))
       .result({2, 5}, at::kDouble);
@@ -79,7 +80,7 @@ TEST(KernelProductsFail, WithWhatTorchSays) {
 }
 
 TEST(KernelProductsFail, OfATypeThatTorchLacks) {
-  Call call(product, {{"a_transposed", false}, {"b_transposed", false}});
+  Call call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}});
   call.operand(at::randn({2, 3})).operand(at::randn({3, 5})).result({2, 5}, at::kShort);
   EXPECT_EQ(call.run(), "a kernel of the CPU's was given a buffer of XLA's type 0");
 }

@@ -93,13 +93,13 @@ TEST(KernelThreads, EachHandlerAtOnce) {
                    convolution_of = at::convolution(x, w, {}, kOnes, kOnes, kOnes, false, kNone, 1),
                    large_of = at::convolution(large, v, {}, kOnes, kOnes, kOnes, false, kNone, 1);
   from_threads([&](int thread) {
-    Call call = thread == 0 ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}})
-                                            .operand(a)
-                                            .operand(b)
-                                            .result({40, 50}))
-                : thread == 1
-                    ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
-                    : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
+    Call call =
+        thread == 0   ? std::move(Call(product, {{"a_transposed", false}, {"b_transposed", false}, {"few_rows", true}})
+                                      .operand(a)
+                                      .operand(b)
+                                      .result({40, 50}))
+        : thread == 1 ? std::move(Call(convolution, of_convolution()).images(x).operand(w).result({1, 5, 9, 9}))
+                      : std::move(Call(convolution, of_convolution()).images(large).operand(v).result({8, 32, 20, 20}));
     ASSERT_EQ(call.run(), "");
     EXPECT_TRUE(thread == 0   ? near(call.got(), product_of)
                 : thread == 1 ? near(call.got_images(), convolution_of)
@@ -195,7 +195,7 @@ std::string squaring(int64_t size) {
   const std::string type = "tensor<" + std::to_string(size) + "x" + std::to_string(size) + "xf32>";
   return "func.func public @main(%a: " + type + ") -> " + type +
          " {\n %0 = stablehlo.custom_call @torch_pjrt.product(%a, %a) {api_version = 4 : i32, backend_config = "
-         "{a_transposed = false, b_transposed = false}} : (" +
+         "{a_transposed = false, b_transposed = false, few_rows = false}} : (" +
          type + ", " + type + ") -> " + type + "\n return %0 : " + type + "\n}";
 }
 
