@@ -80,7 +80,7 @@ def test_another_kernel_of_the_name_is_refused(folder: Path, tmp_path: Path) -> 
     other = built(tmp_path, SOURCE.replace("+ 100", "+ 200"))
     (folder / "libtwice.so").unlink()
     shutil.copy(other, folder)
-    with pytest.raises(RuntimeError, match="'twice_f32' of '.*libtwice.so' is another than the one that this process"):
+    with pytest.raises(RuntimeError, match=r"'twice_f32' of '.*libtwice.so' is another than the one that this process"):
         torch_pjrt.load(folder / "it.pjrt")(torch.ones(3))
 
 
