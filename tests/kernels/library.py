@@ -9,8 +9,14 @@ import torch
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 # By instructions of its own (AVX512-BF16, AMX): then convolutions of bfloat16 are the library's.
 HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
-# This project's kernel of few rows (src/kernels/cpu/few_rows.h).
-HAS_AVX512: bool = HAS_BF16 and torch.cpu._is_avx512_supported()
+# This project's kernel (src/kernels/cpu/few_rows.h): of one row where the library multiplies the dtype, else of more.
+HAS_ROWS: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+OF_MANY_ROWS = [
+    dtype
+    for dtype, is_the_librarys in (
+        (torch.bfloat16, HAS_BF16), (torch.float16, torch.ops.mkldnn._is_mkldnn_fp16_supported()),
+    ) if not is_the_librarys
+]  # fmt: skip
 
 # Of four dimensions: the same values in other places.
 LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import torch_pjrt
 from tests import fresh
-from tests.kernels.library import HAS_AVX512, HAS_BF16
+from tests.kernels.library import HAS_BF16, HAS_ROWS, OF_MANY_ROWS
 from tests.peak import status
 from tests.threads import in_two_threads
 
@@ -91,11 +91,14 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-@with_library
+with_rows = pytest.mark.skipif(not HAS_ROWS, reason="the kernel of few rows is made of AVX2 and AVX-512")
+
+
+@with_rows
 @pytest.mark.parametrize("multiply", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize(("depth", "columns"), [(768, 129), (130, 2049), (17, 4100), (5000, 15)])
 @pytest.mark.parametrize(
-    ("dtype", "rows"), [(torch.bfloat16, 1), *((torch.float16, n) for n in (1, 2, 3, 8, 19))], ids=str
+    ("dtype", "rows"), [(torch.bfloat16, 1), *((dtype, n) for dtype in OF_MANY_ROWS for n in (2, 3, 8, 13))], ids=str
 )
 @pytest.mark.sampled(3)
 def test_few_rows(
@@ -106,7 +109,8 @@ def test_few_rows(
     b[0, 0], b[1, 1], b[2, 2], a[-1, 3] = torch.nan, torch.inf, 0, -0.0
     for x in (a, a * 1e-6, a.clone().fill_(torch.inf)):
         mine = multiply(x.to("pjrt"), b.to("pjrt")).cpu()
-        assert (CALL in programs[-1] and "few_rows = true" in programs[-1]) or dtype == torch.float16
+        assert CALL in programs[-1]
+        assert "few_rows = true" in programs[-1]
         exact = multiply(x.double(), b.double())
         # Rounded once, of what sums of float32 differ by.
         noise = multiply(x.double().abs(), b.double().abs()).abs() * 2**-20 if x.isfinite().all() else exact
@@ -117,12 +121,43 @@ def test_few_rows(
         assert (off <= (exact.abs() * torch.finfo(dtype).eps + noise)[mine.isfinite()]).all()
 
 
-@pytest.mark.skipif(not HAS_AVX512, reason="the kernel of few rows is made of AVX-512")
-def test_few_rows_of_float16_are_a_kernels(programs: list[str]) -> None:
-    """XLA converts the matrix, which takes fifteen times as long as PyTorch for two rows."""
-    for rows, is_few in ((1, True), (2, True), (64, True), (65, False)):
-        F.linear(*(drawn(n, 1024, dtype=torch.float16).to("pjrt") for n in (rows, 129))).cpu()
-        assert torch.ops.mkldnn._is_mkldnn_fp16_supported() or ("few_rows = true" in programs[-1]) == is_few
+@with_rows
+@pytest.mark.parametrize("dtype", OF_MANY_ROWS, ids=str)
+def test_up_to_how_many_rows_the_kernel_takes(dtype: torch.dtype, programs: list[str]) -> None:
+    """XLA converts the matrix, which takes fifteen to fifty times as long as PyTorch for two rows."""
+    for turned, most in ((True, 1024), (False, 16)):
+        for rows in (1, most, most + 1):
+            b = drawn(129, 512, dtype=dtype).to("pjrt").t() if turned else drawn(512, 129, dtype=dtype).to("pjrt")
+            torch.mm(drawn(rows, 512, dtype=dtype).to("pjrt"), b).cpu()
+            assert ("few_rows = true" in programs[-1]) == (rows <= most)
+
+
+# On a machine with AVX2 alone, or as if it were one.
+ON_AVX2 = """
+import torch, torch_pjrt
+print(torch.backends.cpu.get_cpu_capability())
+torch.manual_seed(0)
+texts, off = [], []
+torch_pjrt._C.set_program_listener(lambda _, text: texts.append(text))
+for dtype in (torch.bfloat16, torch.float16):
+    for rows, depth, columns in ((1, 300, 257), (2, 130, 2049), (3, 17, 4100), (4, 768, 64), (11, 513, 130)):
+        for turned in (False, True):
+            a, b = torch.randn(rows, depth).to(dtype), torch.randn(depth, columns).to(dtype)
+            b = b.t().contiguous().t() if turned else b
+            mine = torch.mm(a.to("pjrt"), b.to("pjrt")).cpu().double()
+            assert "few_rows = true" in texts[-1], texts[-1]
+            exact, eps = a.double() @ b.double(), torch.finfo(dtype).eps
+            noise = (a.double().abs() @ b.double().abs()) * 2**-20
+            off.append(bool(((mine - exact).abs() > exact.abs() * eps + noise).any()))
+print(any(off), len(off))
+"""
+
+
+@with_rows
+def test_few_rows_with_avx2(server: fresh.Server) -> None:
+    environment = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "TORCH_PJRT_COMPILE": "every"}
+    (said,) = server.run(fresh.Job(ON_AVX2, (), environment))
+    assert said.out.split() == ["AVX2", "False", "20"], said
 
 
 @with_library
@@ -240,6 +275,7 @@ def test_many_calls_take_no_memory() -> None:
     assert status("VmRSS") - before < 4 << 20
 
 
+# Is a product oneDNN's?
 OTHERWISE = """
 import torch, torch_pjrt
 from torch_pjrt import _C
@@ -248,7 +284,7 @@ _C.set_program_listener(lambda _, text: texts.append(text))
 x, w = torch.randn(64, 512).bfloat16(), torch.randn(512, 512).bfloat16()
 y = torch.compile(torch.nn.functional.linear, backend="pjrt")(x, w)
 torch.testing.assert_close(y, torch.nn.functional.linear(x, w), rtol=2e-2, atol=0.5)
-print(any("torch_pjrt.product" in text for text in texts))
+print(any("few_rows = false" in text for text in texts))
 """
 
 

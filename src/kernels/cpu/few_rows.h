@@ -18,7 +18,7 @@ struct Addend {
 };
 
 // a (m, k) and b (k, n), both with a batch before that or none, into a dense result. False, and nothing done: they are of another
-// dtype, neither b nor what it is the transpose of is dense, or the processor has no AVX-512.
+// dtype, neither b nor what it is the transpose of is dense, or the processor has no AVX2.
 bool multiply_few_rows(const at::Tensor& a, const at::Tensor& b, const std::optional<Addend>& added,
                        const at::Tensor& result);
 

@@ -60,25 +60,27 @@ struct Sizes {
   bool a_transposed, b_transposed;
 };
 
+// Are they this project's own kernel's (kernels/cpu/few_rows.h), which reads the matrix as it lies and converts what it has read?
 bool are_few_rows(ElementType element, const Sizes& s) {
-  constexpr int64_t kWork = 1 << 16;
+  constexpr int64_t kWork = 1 << 16, kTurned = 1024, kStraight = 16;
   const Machine& machine = Machine::here();
-  const int64_t most = element == ElementType::kBF16  ? machine.bf16_rows
-                       : element == ElementType::kF16 ? machine.fp16_rows
-                                                      : 0;
-  return s.rows <= most && s.batch * s.rows * s.depth * s.columns >= kWork;
+  if (!machine.avx2 || s.batch * s.rows * s.depth * s.columns < kWork) return false;
+  if (element == ElementType::kBF16 && machine.bf16) return s.rows == 1;
+  const bool is_nobodys = element == ElementType::kBF16 || (element == ElementType::kF16 && !machine.fp16);
+  return is_nobodys && s.rows <= (s.b_transposed ? kTurned : kStraight);
 }
 
 // Note [Whose products]: the library's, where it is faster by more than what a call costs (some 10 µs), else XLA's, which fuses
 // what comes before and after. By dtype, sizes and what oneDNN can do on this machine; docs/kernels.md has the times.
 //
 // - bfloat16, where oneDNN multiplies it (AVX-512): all but small products. XLA converts to float32, and takes 10 to 60 times as
-//   long for a few rows times a transposed matrix. One row is this project's own kernel's, with AVX-512 (few_rows.h).
-// - float32 there: where an operand lies transposed, which XLA's kernel can't read in order. Others take as long either way. One row
-//   is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
+//   long for a few rows times a transposed matrix. One row is this project's own kernel's.
+// - float16, where oneDNN multiplies it (AVX512-FP16), alike.
+// - Both elsewhere: up to 1024 rows times a transposed matrix, or 16 times another, are this project's own kernel's, from AVX2 on.
+//   XLA converts the matrix first, PyTorch multiplies row by row.
+// - float32, where oneDNN multiplies bfloat16: where an operand lies transposed, which XLA's kernel can't read in order. Others take
+//   as long either way. One row is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
 // - int8 into int32 (_int_mm), where it is exact (VNNI).
-// - float16, where oneDNN multiplies it (AVX512-FP16). Elsewhere up to 64 rows are this project's own kernel's, with AVX-512: XLA
-//   converts the matrix first, PyTorch multiplies row by row. Without, one row times a transposed matrix is PyTorch's.
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
   const Machine& machine = Machine::here();
@@ -86,13 +88,13 @@ bool is_the_librarys(ElementType element, const Sizes& s) {
   if (work == 0) return false;
   const bool is_known = element == ElementType::kBF16 || element == ElementType::kF16 || element == ElementType::kF32 ||
                         (element == ElementType::kS8 && s.batch == 1 && machine.vnni);
+  if (are_few_rows(element, s)) return true;
   if (machine.takes_all) return is_known && machine.bf16;
   const bool turned = s.a_transposed || s.b_transposed;
   const bool narrow = work >= (turned ? kTurned : kStraight);
   switch (element) {
-    case ElementType::kBF16: return (machine.bf16 && narrow) || are_few_rows(element, s);
-    case ElementType::kF16:
-      return (narrow && (machine.fp16 || (s.batch == 1 && s.rows == 1 && s.b_transposed))) || are_few_rows(element, s);
+    case ElementType::kBF16: return machine.bf16 && narrow;
+    case ElementType::kF16: return machine.fp16 && narrow;
     case ElementType::kF32: return machine.bf16 && turned && work >= kFloats && std::min(s.rows, s.columns) >= kFew;
     case ElementType::kS8: return machine.vnni && s.batch == 1 && work >= kTurned;
     default: return false;

@@ -1,6 +1,7 @@
 // Asking PyTorch.
 #include "ops/cpu/machine.h"
 
+#include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/cpu/Utils.h>
 
@@ -40,27 +41,16 @@ bool has_bf16_dots() {
 #endif
 }
 
-bool has_avx512_for_rows() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
-
 }  // namespace
 
 const Machine& Machine::here() {
   static const Machine machine = [] {
     const char* given = std::getenv("TORCH_PJRT_KERNELS");
     const bool bf16 = answer("mkldnn::_is_mkldnn_bf16_supported");
-    const bool fp16 = answer("mkldnn::_is_mkldnn_fp16_supported");
-    const bool rows = bf16 && has_avx512_for_rows();
     return Machine{.bf16 = bf16,
-                   .fp16 = fp16,
+                   .fp16 = answer("mkldnn::_is_mkldnn_fp16_supported"),
                    .bf16_dots = bf16 && lets({"BF16", "FP16", "AMX"}) && has_bf16_dots(),
-                   .bf16_rows = rows ? 1 : 0,
-                   .fp16_rows = rows && !fp16 ? 64 : 0,
+                   .avx2 = at::get_cpu_capability().starts_with("AVX"),
                    .vnni = bf16 && lets({"VNNI", "BF16", "FP16", "AMX"}) && at::cpu::is_avx512_vnni_supported(),
                    .takes_all = given != nullptr && std::string_view(given) == "all"};
   }();

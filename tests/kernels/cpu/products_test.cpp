@@ -64,7 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          testing::Values(Sizes{0, 1, 1, 1}, Sizes{0, 7, 13, 5}, Sizes{0, 128, 64, 257},
                                          Sizes{3, 5, 17, 9}, Sizes{0, 0, 3, 2}, Sizes{2, 3, 4, 0}, Sizes{0, 3, 0, 2},
                                          // rows of bfloat16: beyond whole vectors, and blocks of columns
-                                         Sizes{0, 1, 300, 2100}, Sizes{3, 1, 77, 130}, Sizes{0, 1, 129, 16}, Sizes{0, 19, 130, 70}),
+                                         Sizes{0, 1, 300, 2100}, Sizes{3, 1, 77, 130}, Sizes{0, 1, 129, 16},
+                                         Sizes{0, 19, 130, 70}),
                          [](const auto& info) {
                            const auto& s = info.param;
                            return std::to_string(s.batch) + "_" + std::to_string(s.rows) + "_" +
