@@ -9,7 +9,7 @@ import torch
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 # By instructions of its own (AVX512-BF16, AMX): then convolutions of bfloat16 are the library's.
 HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
-# This project's kernel (src/kernels/cpu/few_rows.h): of one row where the library multiplies the dtype, else of more.
+# This project's kernel (src/kernels/cpu/products): of one row where the library multiplies the dtype, else of more.
 HAS_ROWS: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 OF_MANY_ROWS = [
     dtype

@@ -1,4 +1,4 @@
-// Products that go to the libraries that PyTorch has, by the CPU's kernel (src/kernels/cpu/product.cpp), and those that stay XLA's.
+// Products that go to the libraries that PyTorch has, by the CPU's kernel (src/kernels/cpu/products/product.cpp), and those that stay XLA's.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -60,7 +60,7 @@ struct Sizes {
   bool a_transposed, b_transposed;
 };
 
-// Are they this project's own kernel's (kernels/cpu/few_rows.h), which reads the matrix as it lies and converts what it has read?
+// Are they this project's own kernel's (kernels/cpu/products/few_rows.h), which reads the matrix as it lies and converts what it has read?
 bool are_few_rows(ElementType element, const Sizes& s) {
   constexpr int64_t kWork = 1 << 16, kTurned = 1024, kStraight = 16;
   const Machine& machine = Machine::here();

@@ -1,5 +1,5 @@
 // Sums of eight or sixteen at once, with AVX2 or AVX-512.
-#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/products/few_rows.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -66,7 +66,7 @@ TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // by halves
   return x[0];
 }
 
-#include "kernels/cpu/few_rows_loops.h"
+#include "kernels/cpu/products/few_rows_loops.h"
 
 #undef TPJRT_TARGET
 
@@ -122,7 +122,7 @@ TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // by halves
   return x[0];
 }
 
-#include "kernels/cpu/few_rows_loops.h"
+#include "kernels/cpu/products/few_rows_loops.h"
 
 #undef TPJRT_TARGET
 

@@ -6,8 +6,8 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/InferenceMode.h>
 
-#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/handlers.h"
+#include "kernels/cpu/products/few_rows.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
