@@ -55,6 +55,18 @@ def test_a_sorter_out_of_range(wrong: int, values: int | None) -> None:
             torch.searchsorted(torch.arange(3.0, device=device), sought, sorter=sorter.to(device)).tolist()
 
 
+@pytest.mark.each_way
+@pytest.mark.parametrize("lengths", [[0, 2, 3], [7, -1, 0]])
+def test_segments_that_do_not_fit(lengths: list[int]) -> None:
+    words = []
+    for device in ("cpu", DEVICE):
+        with pytest.raises(RuntimeError) as raised:
+            segments = torch.tensor(lengths, device=device)
+            torch.segment_reduce(torch.arange(6.0, device=device), "sum", lengths=segments, unsafe=False).tolist()
+        words.append(str(raised.value).partition(" ([aten::")[0])
+    assert words[0] == words[1]
+
+
 DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor | int], torch.Tensor]] = {
     "floor_divide": torch.floor_divide,
     "remainder": torch.remainder,

@@ -87,9 +87,13 @@ def segment_reduce(
         mean = result / s.lengths[..., None].clamp_min(1)
         result = torch.where(s.lengths[..., None] > 0, mean, start if initial is not None else torch.nan)
     if not unsafe and lengths is not None:
-        fits = (lengths >= 0).all() & (lengths.sum(-1) == data.shape[axis]).all()
-        message = "Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
-        result = torch.ops.aten._functional_assert_async.msg(fits, message, result)
+        demands = {
+            "lengths contains negative value!": (lengths >= 0).all(),
+            "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when "
+            "!unsafe.": (lengths.sum(-1) == data.shape[axis]).all(),
+        }
+        for message, fits in demands.items():
+            result = torch.ops.aten._functional_assert_async.msg(fits, message, result)
     return result.reshape(*data.shape[:axis], s.many, *data.shape[axis + 1 :]).to(data.dtype)
 
 
