@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import torch_pjrt
+from tests.warned import warned
 
 DEVICE = "pjrt"
 
@@ -236,3 +238,20 @@ def test_nothing_runs_on_the_host() -> None:
     for draw in DRAWS.values():
         draw().cpu()
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.bool])
+@pytest.mark.parametrize(
+    "bounds", [(0, 2), (-(2**40), 42), (42, 2**40), (3, 2), (2**62, 2**62 + 1), (-(2**40), None), (2**62,)]
+)
+def test_bounds_of_integers_are_looked_at_as_on_the_cpu(dtype: torch.dtype, bounds: tuple[int | None, ...]) -> None:
+    """Those outside of a float's exact integers are warned of, in each call."""
+
+    def draw(device: str) -> None:
+        try:
+            torch.empty(20, dtype=dtype, device=device).random_(*bounds)
+        except RuntimeError as error:
+            warnings.warn(str(error), stacklevel=1)
+
+    for _ in range(2):
+        assert warned(lambda: draw(DEVICE)) == warned(lambda: draw("cpu"))
