@@ -159,11 +159,22 @@ Values copysign_rule(Emit& e, const Call& c) {
   return k.give(copysign(k("self"), k("other")));
 }
 
-// aten::ldexp: self * 2^other.
+// aten::ldexp: self * 2^other. A power is of the dtype of floating exponents, in which it may be infinite. Of integers it is none:
+// the exponent is taken in thirds, so that the powers are finite wherever the result is.
 Values ldexp(Emit& e, const Call& c) {
   Pointwise k(e, c);
-  Expression power = k("other");
-  return k.give(k("self") * power.number(2).apply("power", power));
+  const auto power = [](const Expression& x) { return x.number(2).apply("power", x); };
+  const Expression exponent = k("other");
+  const ElementType given = e.element(c.type("other"));
+  if (hlo::is_float(given) && is_floating(k)) {
+    const Expression exact = power(exponent);
+    return k.give(k("self") * exact.with(e.convert(e.convert(exact.value, given), k.element)));
+  }
+  if (!is_floating(k) || !hlo::is_float(e.element(c.type("self")))) return k.give(k("self") * power(exponent));
+  const double most = k.element == ElementType::kF64 ? 1022 : 126;
+  const Expression third = maximum(minimum((exponent * (1.0 / 3)).unary("floor"), most), -most);
+  const Expression rest = maximum(minimum(exponent - third * 2, most), -most), part = power(third);
+  return k.give(k("self") * part * part * power(rest));
 }
 
 // aten::heaviside.

@@ -45,6 +45,16 @@ def test_formulas_are_rounded_in_steps(dtype: torch.dtype) -> None:
         torch.testing.assert_close(got, expected, rtol=0 if reduction == "none" else 1e-2, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("exponents", [torch.float16, torch.float32, torch.int32], ids=str)
+def test_the_power_of_ldexp_has_a_dtype_of_its_own(dtype: torch.dtype, exponents: torch.dtype) -> None:
+    """That of floating exponents: 2 to the 20th is infinite in float16. Of integers the power is no number of its own."""
+    x = torch.tensor([0, 1e-3, 1, math.inf, 3, 0, 2**-14, 2**15], dtype=dtype)
+    y = torch.tensor([20, 20, 200, -30, -17, 1000, 29, -29], dtype=exponents)
+    got = torch.ldexp(x.to(DEVICE), y.to(DEVICE)).cpu()
+    torch.testing.assert_close(got, torch.ldexp(x, y), rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_mean_is_of_a_rounded_sum(dtype: torch.dtype) -> None:
     x = torch.linspace(-3, 7, 64).to(dtype)
