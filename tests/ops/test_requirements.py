@@ -60,9 +60,9 @@ def test_a_sorter_out_of_range(wrong: int, values: int | None) -> None:
 def test_segments_that_do_not_fit(lengths: list[int]) -> None:
     words = []
     for device in ("cpu", DEVICE):
+        x, segments = torch.arange(6.0, device=device), torch.tensor(lengths, device=device)
         with pytest.raises(RuntimeError) as raised:
-            segments = torch.tensor(lengths, device=device)
-            torch.segment_reduce(torch.arange(6.0, device=device), "sum", lengths=segments, unsafe=False).tolist()
+            torch.segment_reduce(x, "sum", lengths=segments, unsafe=False).tolist()
         words.append(str(raised.value).partition(" ([aten::")[0])
     assert words[0] == words[1]
 
