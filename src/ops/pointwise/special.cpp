@@ -36,12 +36,13 @@ Values digamma_rule(Emit& e, const Call& c) {
 }
 
 // The Hurwitz zeta function, the sum of (q + i)^-s. chlo.zeta is for positive q: the terms before that are added one by
-// one. The poles are +inf in torch: s = 1, and q zero or a negative whole number.
+// one. It makes NaN of an infinite s, as torch does where q > 1. The poles are +inf in torch: s = 1, and q zero or a
+// negative whole number.
 Expression zeta(const Expression& s, const Expression& q) {
   constexpr double kFarthest = -1000;  // gives NaN below
   Emit& e = *q.e;
   auto lift = [&](const Value& value) { return Expression{&e, value}; };
-  Expression is_pole = (s == 1) | ((q <= 0) & (q == q.unary("floor")) & (s > 1));
+  Expression is_pole = (s == 1) | ((q <= 0) & (q == q.unary("floor")) & ((s > 1) | (s != s)));
   Expression start = where(is_pole | (q < kFarthest), q.number(1), q);
   Values end = e.while_loop(
       {start.value, q.number(0).value}, [&](const Values& state) -> Values { return {any(lift(state[0]) < 0)}; },
@@ -49,7 +50,9 @@ Expression zeta(const Expression& s, const Expression& q) {
         Expression at = lift(state[0]), sum = lift(state[1]), negative = at < 0;
         return {where(negative, at + 1, at).value, where(negative, sum + at.apply("power", -s), sum).value};
       });
-  Expression value = lift(end[1]) + s.apply("chlo.zeta", lift(end[0]));
+  const Expression first = lift(end[0]);
+  const Expression rest = where((s == kInfinity) & (first <= 1), first.apply("power", -s), s.apply("chlo.zeta", first));
+  Expression value = lift(end[1]) + rest;
   return where(is_pole, kInfinity, where((s < 1) | (q < kFarthest), kNan, value));
 }
 

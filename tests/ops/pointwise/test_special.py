@@ -60,3 +60,10 @@ def test_incomplete_gamma(name: str, dtype: torch.dtype) -> None:
     assert_same(
         f(a.to("pjrt"), x.to("pjrt")), expected, tolerance=(1e-4, 2e-5) if dtype == torch.float32 else (1e-6, 1e-9)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_zeta_of_infinite_exponents(dtype: torch.dtype) -> None:
+    q = torch.tensor([0.0, 0.5, 1.0, 1.5, 40.0, -0.5, -2.0, -2.5, torch.inf, torch.nan], dtype=dtype)
+    s = torch.tensor([[torch.inf], [-torch.inf], [torch.nan], [2.0]], dtype=dtype)
+    assert_same(torch.special.zeta(s.to("pjrt"), q.to("pjrt")), torch.special.zeta(s, q), tolerance=(1e-5, 1e-6))
