@@ -4,6 +4,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
@@ -93,6 +94,14 @@ std::span<PyObject* const> items_of(const py::object& sequence) {  // a list or 
   return {PySequence_Fast_ITEMS(sequence.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
 }
 
+// Does forward-mode automatic differentiation go through an argument? Levels don't nest: there is the first one, or none.
+bool has_tangents(std::span<PyObject* const> arguments) {
+  if (!torch::autograd::ForwardADLevel::try_get_by_idx(0)) return false;
+  return std::any_of(arguments.begin(), arguments.end(), [](PyObject* argument) {
+    return THPVariable_Check(argument) && THPVariable_Unpack(argument)._fw_grad(0).defined();
+  });
+}
+
 using List = py::typing::List<py::object>;
 
 class Function {
@@ -101,7 +110,8 @@ class Function {
   using Plain = py::typing::Callable<py::typing::Iterable<py::object>(py::ellipsis)>;
 
   // `specialize(arguments)` gives the Program for arguments that no program is for yet. `plain(arguments)` does what the
-  // programs do, by PyTorch's own calls: for arguments that have no values.
+  // programs do, by PyTorch's own calls: for arguments that have no values, and for those that have tangents, which a
+  // program would drop.
   Function(Specialize specialize, Plain plain) : specialize_(std::move(specialize)), plain_(std::move(plain)) {}
 
   // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
@@ -124,7 +134,8 @@ class Function {
 
  private:
   py::list run(const auto& arguments) {
-    if (has_no_values(items_of(arguments))) return py::list(plain_(arguments));
+    const auto items = items_of(arguments);
+    if (has_no_values(items) || has_tangents(items)) return py::list(plain_(arguments));
     std::vector<Given> given;
     given.reserve(arguments.size());
     for (const py::handle argument : arguments) given.push_back(given_of(argument.ptr()));
