@@ -243,3 +243,13 @@ class TestLaterSizes:
         for size in (8, 12, 9):
             torch.testing.assert_close(fast(input_of(size)), f(input_of(size)))
         assert torch_pjrt.metrics()["host_fallbacks"]["tests_cuts.triple.default"] == 2
+
+
+def test_a_custom_op_that_writes_is_told_by_its_name() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        fill(z, y)
+        return z + 1
+
+    check(f, (torch.ones(3), torch.arange(3.0)))
+    assert torch_pjrt.metrics()["host_fallbacks"].keys() == {"tests_cuts.fill.default"}

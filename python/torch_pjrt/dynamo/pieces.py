@@ -16,7 +16,7 @@ from torch_pjrt.dynamo.around import calls_with_opaque
 from torch_pjrt.dynamo.recompiles import argument_names
 from torch_pjrt.dynamo.splitting import split
 from torch_pjrt.dynamo.symbols import numbers_of
-from torch_pjrt.dynamo.tracing import Refused, Tracer, user_line
+from torch_pjrt.dynamo.tracing import Refused, Tracer, operator_of, user_line
 
 
 def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: Sequence[str]) -> Compiled:
@@ -39,14 +39,15 @@ def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: 
 def tell_of_cut(node: fx.Node, reason: str) -> None:
     """Raises in strict mode."""
     file, line = user_line(node)
+    name = str(operator_of(node))
     place = f" at {file}:{line}" if file else ""
     if _C.strict():
-        raise RuntimeError(f"[{node.target}] can't be compiled{place}: {reason} (an error in strict mode)")
+        raise RuntimeError(f"[{name}] can't be compiled{place}: {reason} (an error in strict mode)")
     if report.is_active():
-        report.tell(report.GraphBreak(reason=f"{node.target}: {reason}", file=file, line=line))
-    if _C.count_fallback(str(node.target)):
+        report.tell(report.GraphBreak(reason=f"{name}: {reason}", file=file, line=line))
+    if _C.count_fallback(name):
         warnings.warn(
-            f"[{node.target}] is not compiled{place}: {reason}. The graph is cut there; "
+            f"[{name}] is not compiled{place}: {reason}. The graph is cut there; "
             "torch_pjrt.metrics()['host_fallbacks'] counts each case, TORCH_PJRT_STRICT=1 makes it an error.",
             stacklevel=2,
         )

@@ -44,8 +44,15 @@ class Refused(RuntimeError):
     """Some calls of a graph can't be part of a program."""
 
     def __init__(self, reasons: dict[fx.Node, str]) -> None:
-        super().__init__("; ".join(f"{node.target}: {reason}" for node, reason in reasons.items()))
+        super().__init__("; ".join(f"{operator_of(node)}: {reason}" for node, reason in reasons.items()))
         self.reasons = reasons
+
+
+def operator_of(node: fx.Node) -> Any:
+    """What a node calls. An op that changes its arguments and is not PyTorch's own is called by another operator, which
+    AOTAutograd puts around it and which takes it as its first argument."""
+    is_around = getattr(node.target, "__name__", "").startswith("auto_functionalized")
+    return node.args[0] if is_around else node.target
 
 
 def user_line(node: fx.Node) -> tuple[str, int]:
@@ -163,8 +170,8 @@ class Placeholders(fx.Interpreter):
             return self.refuse(n, f"a graph with {n.op} nodes is not made of ATen calls")
         if rebinds(n.target):
             return self.refuse(n, "it gives a tensor other memory")
-        if has_effects(n.target):
-            kind = "a custom op" if is_custom(n.target) else "an op with effects"
+        if has_effects(called := operator_of(n)):
+            kind = "a custom op" if is_custom(called) else "an op with effects"
             return self.refuse(n, f"it is {kind}, whose code runs in each call")
         if (device := random_device(n)) and device.type != self.random_device.type:
             return self.refuse(
