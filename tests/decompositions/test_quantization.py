@@ -274,3 +274,23 @@ def test_other_scales_of_blocks_are_refused() -> None:
     block = F.ScalingType.BlockWise1x128
     with pytest.raises(ValueError, match=r"scales of rows .*, or MX scales .*; others are not lowered"):
         torch.ops.aten._scaled_grouped_mm_v2(a, b.t(), [a], [int(block)], [0], [b], [int(block)], [0])
+
+
+def test_an_observer_of_rows_takes_its_sizes_from_the_first_weight() -> None:
+    def trained(device: str) -> list[torch.Tensor]:
+        weight = torch.linspace(-1, 2, 24).view(4, 3, 2).to(device).requires_grad_()
+        on = torch.ones(1, dtype=torch.int64, device=device)
+        ranges = [torch.tensor([], device=device) for _ in range(2)]
+        scale, zero = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+        for _ in range(2):
+            y = torch.fused_moving_avg_obs_fake_quant(
+                weight, on, on, *ranges, scale, zero, 0.1, 0, 255, 0, per_row_fake_quant=True
+            )  # fmt: skip
+            y.square().sum().backward()
+            with torch.no_grad():
+                weight.mul_(0.75)
+        assert weight.grad is not None
+        return [t.detach().cpu() for t in (y, *ranges, scale, zero, weight.grad)]
+
+    for got, expected in zip(trained("pjrt"), trained("cpu"), strict=True):
+        torch.testing.assert_close(got, expected)
