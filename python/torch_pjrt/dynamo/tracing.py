@@ -77,6 +77,12 @@ def makes_from_nothing(target: Any, kwargs: dict[str, Any]) -> bool:
     return any(a.name == "device" for a in arguments) and not any("Tensor" in str(a.type) for a in arguments)
 
 
+def is_sparse(node: fx.Node) -> bool:
+    """Is a tensor of its results sparse, as an embedding's gradient may be?"""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(value, torch.Tensor) and value.layout is not torch.strided for value in values)
+
+
 def rebinds(target: Any) -> bool:
     """Does the call give its first argument other memory, where a program can only write into what it is given?"""
     name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
@@ -163,6 +169,8 @@ class Placeholders(fx.Interpreter):
             return super().run_node(n)
         if n.op == "get_attr":
             return self.constant(n)
+        if any(map(is_sparse, (n, *n.all_input_nodes))):
+            return self.refuse(n, "a tensor that it takes or gives is sparse")
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if any(leaf is UNKNOWN for leaf in pytree.tree_leaves((args, kwargs))):
             return UNKNOWN
@@ -231,7 +239,7 @@ class Placeholders(fx.Interpreter):
         scratch = _C.Trace()
 
         def stand_in(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 return make_placeholder(scratch, value, self.symbols.layout(value), torch.device("cpu"))
             return value if isinstance(value, (int, float, bool)) or value is None else UNKNOWN
 

@@ -1,0 +1,46 @@
+"""Sparse gradients that a function compiled by torch.compile gives: what makes and adds them runs in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torch_pjrt
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20, 4, sparse=True)
+        self.bags = nn.EmbeddingBag(20, 4, mode="sum", sparse=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.head(self.words(ids).sum(1) * self.words(ids + 1)[:, 0] + self.bags(ids))
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:.*is not compiled", "ignore:Sparse invariant checks", "ignore:Sparse CSR")
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_embeddings_by_torch_compile(device: str) -> None:
+    def trained(device: str, backend: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = Words().to(device)
+        fast = torch.compile(model, backend=backend)
+        sparse = [*model.words.parameters(), *model.bags.parameters()]
+        optimizers = [torch.optim.SparseAdam(sparse, lr=0.1), torch.optim.SGD(model.head.parameters(), lr=0.1)]
+        for start in range(3):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            fast((torch.arange(9).view(3, 3) + start).to(device)).square().sum().backward()
+            gradients = [p.grad for p in sparse]
+            assert all(gradient is not None and gradient.is_sparse for gradient in gradients)
+            for optimizer in optimizers:
+                optimizer.step()
+        return [value.detach().to_dense().cpu() for value in (*gradients, *model.parameters()) if value is not None]
+
+    wanted = trained("cpu", "eager")
+    torch_pjrt.reset_metrics()
+    torch.testing.assert_close(trained(device, "pjrt"), wanted, rtol=1e-4, atol=1e-4)
+    assert not {"aten.mm.default", "aten.mul.Tensor"} & torch_pjrt.metrics()["host_fallbacks"].keys()
