@@ -37,7 +37,8 @@ def near(mine: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> None:
     """As its rounding, and that of partial sums, lets it be."""
     assert mine.dtype == dtype
     scale = float(exact.nan_to_num(0, 0, 0).abs().max()) if exact.numel() else 1.0
-    rtol, atol = (5e-3, 1e-3) if dtype == torch.bfloat16 else (1e-5, 3e-6)
+    once = 5e-3 if HAS_BF16_DOTS else 8e-3  # XLA rounds before a bias is added, too
+    rtol, atol = (once, 1e-3) if dtype == torch.bfloat16 else (1e-5, 3e-6)
     torch.testing.assert_close(mine.cpu().double(), exact, rtol=rtol, atol=atol * scale, equal_nan=True)
 
 
