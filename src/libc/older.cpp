@@ -24,6 +24,7 @@
 __asm__(".symver first_dlopen, dlopen@" FIRST);
 __asm__(".symver first_dlclose, dlclose@" FIRST);
 __asm__(".symver first_dlsym, dlsym@" FIRST);
+__asm__(".symver first_dladdr, dladdr@" FIRST);
 __asm__(".symver first_dlerror, dlerror@" FIRST);
 __asm__(".symver first_pthread_once, pthread_once@" FIRST);
 __asm__(".symver first_pow, pow@" FIRST);
@@ -38,6 +39,7 @@ extern "C" {
 void* first_dlopen(const char* file, int mode);
 int first_dlclose(void* library);
 void* first_dlsym(void* library, const char* name);
+int first_dladdr(const void* address, Dl_info* found);
 char* first_dlerror();
 int first_pthread_once(pthread_once_t* control, void (*routine)());
 double first_pow(double base, double exponent);
@@ -50,6 +52,7 @@ int first_unlock(pthread_rwlock_t* lock);
 void* __wrap_dlopen(const char* file, int mode) { return first_dlopen(file, mode); }
 int __wrap_dlclose(void* library) { return first_dlclose(library); }
 void* __wrap_dlsym(void* library, const char* name) { return first_dlsym(library, name); }
+int __wrap_dladdr(const void* address, Dl_info* found) { return first_dladdr(address, found); }
 char* __wrap_dlerror() { return first_dlerror(); }
 int __wrap_pthread_once(pthread_once_t* control, void (*routine)()) { return first_pthread_once(control, routine); }
 double __wrap_pow(double base, double exponent) { return first_pow(base, exponent); }
