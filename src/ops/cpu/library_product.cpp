@@ -58,13 +58,15 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
 struct Sizes {
   int64_t batch, rows, depth, columns;
   bool a_transposed, b_transposed;
+
+  int64_t work() const { return batch * rows * depth * columns; }
 };
 
 // Are they this project's own kernel's (kernels/cpu/products/few_rows.h), which reads the matrix as it lies and converts what it has read?
 bool are_few_rows(ElementType element, const Sizes& s) {
   constexpr int64_t kWork = 1 << 16, kTurned = 1024, kStraight = 16;
   const Machine& machine = Machine::here();
-  if (!machine.avx2 || s.batch * s.rows * s.depth * s.columns < kWork) return false;
+  if (!machine.avx2 || s.work() < kWork) return false;
   if (element == ElementType::kBF16 && machine.bf16) return s.rows == 1;
   const bool is_nobodys = element == ElementType::kBF16 || (element == ElementType::kF16 && !machine.fp16);
   return is_nobodys && s.rows <= (s.b_transposed ? kTurned : kStraight);
@@ -84,11 +86,10 @@ bool are_few_rows(ElementType element, const Sizes& s) {
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
   const Machine& machine = Machine::here();
-  const int64_t work = s.batch * s.rows * s.depth * s.columns;
+  const int64_t work = s.work();
   if (work == 0) return false;
   const bool is_known = element == ElementType::kBF16 || element == ElementType::kF16 || element == ElementType::kF32 ||
                         (element == ElementType::kS8 && s.batch == 1 && machine.vnni);
-  if (are_few_rows(element, s)) return true;
   if (machine.takes_all) return is_known && machine.bf16;
   const bool turned = s.a_transposed || s.b_transposed;
   const bool narrow = work >= (turned ? kTurned : kStraight);
@@ -117,11 +118,12 @@ std::optional<Value> by_library(Emit& e, const Value& a, const Value& b, const h
                     size(*second, 1),
                     first->transposed,
                     second->transposed};
-  if (!is_the_librarys(a.element(), sizes)) return {};
+  const bool few_rows = are_few_rows(a.element(), sizes);
+  if (!few_rows && !is_the_librarys(a.element(), sizes)) return {};
   Values operands{first->x, second->x};
   std::map<std::string, std::string> attributes{{"a_transposed", hlo::attribute(first->transposed)},
                                                 {"b_transposed", hlo::attribute(second->transposed)},
-                                                {"few_rows", hlo::attribute(are_few_rows(a.element(), sizes))}};
+                                                {"few_rows", hlo::attribute(few_rows)}};
   const Dims result = rank == 3 ? Dims{sizes.batch, sizes.rows, sizes.columns} : Dims{sizes.rows, sizes.columns};
   if (added != nullptr) {
     operands.push_back(added->x);
