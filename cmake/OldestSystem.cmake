@@ -1,7 +1,7 @@
 # for_the_oldest_system(TARGET): the module loads where glibc is 2.28 and libstdc++ GCC 8's (RHEL 8, and so RHEL 9 and Ubuntu
 # 22.04), although it is built beside newer ones. src/libc/older.cpp has what the linker puts in the places of newer symbols.
-# What of libstdc++ has no older form (to_chars of floats, a future's wait with an end) is taken from its archive, as
-# RHEL's own toolsets do.
+# Parts of libstdc++ without an older form (to_chars of floats, a future's wait with an end, std::filesystem) are linked
+# from its archive, as RHEL's own toolsets do.
 function(for_the_oldest_system target)
   include(CheckIncludeFileCXX)
   check_include_file_cxx(gnu/libc-version.h TORCH_PJRT_GLIBC)
@@ -18,13 +18,18 @@ function(for_the_oldest_system target)
   endforeach()
   target_sources(${target} PRIVATE ${source})
   set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src/libc/start.cpp)
+    target_link_options(${target} PRIVATE -Wl,--wrap=__libc_start_main)
+  endif()
   # They have what is in libc since 2.34.
   target_link_options(${target} PRIVATE -Wl,--push-state,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--pop-state)
 
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/libstdcxx)
   file(MAKE_DIRECTORY ${folder})
-  set(objects floating_to_chars.o futex.o)
+  set(objects floating_to_chars.o futex.o fs_dir.o fs_ops.o fs_path.o)
   execute_process(COMMAND ${CMAKE_AR} x ${archive} ${objects} WORKING_DIRECTORY ${folder} RESULT_VARIABLE failed ERROR_QUIET)
   if(failed)
     message(STATUS "there is no libstdc++.a with ${objects}: the module needs this machine's libstdc++, or a newer one")

@@ -42,7 +42,7 @@ def too_new(wheel: Path, name: str) -> list[str]:
     found = []
     with zipfile.ZipFile(wheel) as archive:
         for file in archive.namelist():
-            if not file.endswith(".so"):
+            if not file.endswith(".so") and (".data/scripts/" not in file or file.endswith("/")):
                 continue
             for symbol, version in sorted(needed(archive.read(file))):
                 library, _, number = version.rpartition("_")

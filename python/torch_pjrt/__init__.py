@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch_pjrt.capture import compile_step, jit  # type: ignore[no-redef]
+    from torch_pjrt.cpp_extension import include_path, library_path
     from torch_pjrt.files import export, load
     from torch_pjrt.kernels.register import register_kernel
     from torch_pjrt.meanings.composite import composite
@@ -51,9 +52,11 @@ __all__ = [
     "explain",
     "export",
     "from_dlpack",
+    "include_path",
     "init",
     "jit",
     "last_traces",
+    "library_path",
     "load",
     "metrics",
     "register_kernel",
@@ -76,8 +79,10 @@ _LATE = {
     "composites": "meanings.switch",
     "explain": "report",
     "export": "files",
+    "include_path": "cpp_extension",
     "jit": "capture",
     "last_traces": "traces",
+    "library_path": "cpp_extension",
     "load": "files",
     "register_kernel": "kernels.register",
     "register_rule": "traces",

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
+#include <new>
 
 // The version that all symbols had which were in glibc when it came to this machine.
 #if defined(__x86_64__)
@@ -67,6 +68,9 @@ int __wrap_pthread_rwlock_unlock(pthread_rwlock_t* lock) { return first_unlock(l
 int __wrap_stat(const char* path, struct stat* found) {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, found, 0));
 }
+int __wrap_lstat(const char* path, struct stat* found) {
+  return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, found, AT_SYMLINK_NOFOLLOW));
+}
 int __wrap_fstat(int file, struct stat* found) { return static_cast<int>(syscall(SYS_fstat, file, found)); }
 int __wrap_fstatat(int folder, const char* path, struct stat* found, int flags) {
   return static_cast<int>(syscall(SYS_newfstatat, folder, path, found, flags));
@@ -100,5 +104,8 @@ void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(std::condi
                                                                       std::unique_lock<std::mutex>* lock) {
   pthread_cond_wait(changed->native_handle(), lock->mutex()->native_handle());
 }
+
+// std::__throw_bad_array_new_length, new in GCC 11.
+[[noreturn]] void __wrap__ZSt28__throw_bad_array_new_lengthv() { throw std::bad_array_new_length(); }
 
 }  // extern "C"

@@ -28,6 +28,8 @@ int main(int, char** arguments) {
   struct stat a{}, b{};
   HOLDS(__wrap_stat(arguments[0], &a) == 0 && stat(arguments[0], &b) == 0 && same(a, b));
   HOLDS(__wrap_stat("/none", &a) == -1 && errno == ENOENT);
+  a = {};
+  HOLDS(__wrap_lstat("/proc/self/exe", &a) == 0 && S_ISLNK(a.st_mode));
   const int file = open(arguments[0], O_RDONLY);
   a = {};
   HOLDS(__wrap_fstat(file, &a) == 0 && same(a, b));

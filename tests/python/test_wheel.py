@@ -22,6 +22,38 @@ import torch_pjrt
 ROOT = Path(__file__).resolve().parents[2]
 
 CORE = "torch_{}_{}".format(*torch.__version__.split(".")[:2])
+CMAKE = ("Config", "ConfigVersion", "Targets", "Targets-release")
+
+FILE = """\
+import torch, torch_pjrt
+torch_pjrt.export(torch.nn.Linear(3, 2), torch.ones(1, 3)).save("model.pjrt")
+print(torch_pjrt.include_path(), torch_pjrt.library_path(), sep="\\n")
+"""
+
+SERVER = """\
+#include <torch_pjrt/program.h>
+
+#include <cstdio>
+
+int main() {
+  try {
+    torch_pjrt::Program::open("none.pjrt", {.plugin = "xla_cpu_pjrt"});
+  } catch (const torch_pjrt::Error& error) {
+    std::puts(error.what());
+  }
+  const auto program = torch_pjrt::Program::open("model.pjrt", {.plugin = "xla_cpu_pjrt"});
+  const auto results = program({torch_pjrt::Tensor::of<float>({1, 3}, {1, 2, 3})});
+  std::printf("%zu values\\n", results["output"].values<float>().size());
+}
+"""
+
+CMAKE_LISTS = """\
+cmake_minimum_required(VERSION 3.25)
+project(server LANGUAGES CXX)
+find_package(torch_pjrt 0.1 REQUIRED)
+add_executable(server server.cpp)
+target_link_libraries(server PRIVATE torch_pjrt::program)
+"""
 
 PROGRAM = """\
 import importlib.metadata, json, sys
@@ -91,11 +123,40 @@ def test_it_works_without_the_checkout(python: Path, tmp_path: Path) -> None:
     assert told["host_fallbacks"] == {}
 
 
+def test_it_brings_pjrt_run_and_the_library_for_cpp(python: Path, tmp_path: Path) -> None:
+    """docs/files.md needs no checkout: from the command line, by a compiler's options, and by CMake."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+    clean["VIRTUAL_ENV"] = str(python.parents[1])
+    clean["TORCH_PJRT_CACHE"] = "0"
+
+    def run(*command: str | Path, **more: str) -> str:
+        return ran(*command, cwd=tmp_path, env=clean | more)
+
+    headers, libraries = run(python, "-c", FILE).splitlines()[-2:]
+    described = run(python.with_name("pjrt-run"), "model.pjrt", "--plugin", "xla_cpu_pjrt", "--describe")
+    assert "main" in described
+    assert run(python.with_name("pjrt-run"), "model.pjrt", "--plugin", "xla_cpu_pjrt", "--output", "y.npy") is not None
+    assert (tmp_path / "y.npy").exists()
+
+    (tmp_path / "server.cpp").write_text(SERVER)
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE_LISTS)
+    options = ["-std=c++20", f"-I{headers}", "server.cpp", f"-L{libraries}", "-ltorch_pjrt", "-o", "by_options"]
+    run(os.environ.get("CXX", "c++"), *options)
+    run("cmake", "-S", ".", "-B", "build", f"-Dtorch_pjrt_DIR={libraries}/cmake/torch_pjrt")
+    run("cmake", "--build", "build")
+    for server in (run("./by_options", LD_LIBRARY_PATH=libraries), run("build/server")):
+        assert "none.pjrt" in server.splitlines()[0]
+        assert server.splitlines()[-1] == "2 values"
+
+
 def test_it_has_the_package_and_nothing_else(wheel: Path) -> None:
     package = ROOT / "python" / "torch_pjrt"
     files = (p for p in package.rglob("*") if p.is_file() and p.suffix not in {".so", ".pyc"})
     ours = {str(p.relative_to(package.parent)) for p in files}
     ours.add(f"torch_pjrt/{CORE}/_C{sysconfig.get_config_var('EXT_SUFFIX')}")
+    ours |= {f"torch_pjrt/include/torch_pjrt/{header}.h" for header in ("dtype", "program")}
+    ours |= {f"torch_pjrt/lib/cmake/torch_pjrt/torch_pjrt{part}.cmake" for part in CMAKE}
+    ours |= {"torch_pjrt/lib/libtorch_pjrt.so", f"torch_pjrt-{torch_pjrt.__version__}.data/scripts/pjrt-run"}
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name and not name.endswith("/")}
     assert names == ours
 
