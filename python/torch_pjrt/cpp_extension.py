@@ -17,7 +17,7 @@ def include_path() -> str:
 def library_path() -> str:
     """Returns the folder of ``libtorch_pjrt.so``, for a linker's ``-L`` and for ``LD_LIBRARY_PATH``.
 
-    ``cmake/torch_pjrt`` in it is the value of ``torch_pjrt_DIR`` for CMake's ``find_package(torch_pjrt)``, which defines
+    CMake's ``find_package(torch_pjrt)`` takes ``cmake/torch_pjrt`` in it as ``torch_pjrt_DIR``, and defines
     ``torch_pjrt::program``.
 
     Raises:
