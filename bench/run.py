@@ -34,7 +34,6 @@ NAMED_ONLY = [
     "compile",
     "compile_models",
     "composites",
-    "convolution",
     "products",
     "sparse",
     "parallel",

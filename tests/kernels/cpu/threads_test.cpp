@@ -20,8 +20,6 @@
 #include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
 
-extern "C" XLA_FFI_Error* torch_pjrt_convolution_of_rows(XLA_FFI_CallFrame* frame);
-
 namespace tpjrt::kernels::test {
 namespace {
 
@@ -141,22 +139,6 @@ TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
     const double first = call.got().flatten()[0].item().toDouble();
     EXPECT_TRUE(first == 1 || first == 2);
     EXPECT_TRUE(call.got().eq(first).all().item().toBool());
-  });
-}
-
-// By content (Note [Packed weights]): written to in place between calls, at one address.
-TEST(KernelThreads, WeightsAreThoseOfTheCallWhereverTheyAreKept) {
-  set_team_size(2);
-  const at::Tensor x = at::randn({1, 3, 6, 6});
-  from_threads([&](int thread) {
-    Call call(torch_pjrt_convolution_of_rows, of_convolution());
-    call.operand(x).operand(at::randn({4, 3, 3, 3})).result({1, 4, 6, 6});
-    for (const double factor : {1.0, 1.0, 2.0}) {
-      call.given(1).mul_(factor + thread);
-      ASSERT_EQ(call.run(), "");
-      EXPECT_TRUE(
-          near(call.got() / 100, at::convolution(x, call.given(1), {}, kOnes, kOnes, kOnes, false, kNone, 1) / 100));
-    }
   });
 }
 
