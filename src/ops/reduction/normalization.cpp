@@ -226,7 +226,8 @@ Values native_layer_norm_backward(Emit& e, const Call& c) {
   Values grads(3);
   if (c.results[0]) {
     Expression weighted = c.has("weight") ? dy * k("weight") : dy;
-    grads[0] = e.as(normalized_gradient(inner, weighted, hat, rstd).value, c.result(0));
+    // The norm before this one reads it for two sums and once more.
+    grads[0] = e.computed_once(e.as(normalized_gradient(inner, weighted, hat, rstd).value, c.result(0)));
   }
   if (c.results[1]) grads[1] = e.as(rows.sum(dy * hat).value, c.result(1));
   if (c.results[2]) grads[2] = e.as(rows.sum(dy).value, c.result(2));
