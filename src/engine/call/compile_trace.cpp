@@ -24,26 +24,23 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   std::vector<graph::Update> updates;
   std::vector<int64_t> new_values(trace.arguments.size(), -1);
   bool on_device = false;  // some argument lies there
+  for (size_t i = 0; i < trace.arguments.size(); ++i) {
+    const TracedArgument& argument = trace.arguments[i];
+    if (!argument.is_tensor) continue;
+    if (!argument.device.is_cpu()) device_ = argument.placeholder.device().index();
+    if (argument.device.is_cuda()) cuda_ = argument.device;
+    on_device |= !is_outside(argument.device);
+    Value value = trace.new_value(i);
+    if (!value) continue;
+    mutated_.push_back(static_cast<uint32_t>(i));
+    new_values[i] = static_cast<int64_t>(values.size());
+    const bool may_be_packed = argument.device.is_cpu() && is_host_memory;
+    updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
+    values.push_back(std::move(value));
+    waits_ |= argument.device.is_cpu();
+  }
   {
     std::lock_guard lock(graph::graph_lock());
-    for (size_t i = 0; i < trace.arguments.size(); ++i) {
-      const TracedArgument& argument = trace.arguments[i];
-      if (!argument.is_tensor) continue;
-      if (!argument.device.is_cpu()) device_ = argument.placeholder.device().index();
-      if (argument.device.is_cuda()) cuda_ = argument.device;
-      on_device |= !is_outside(argument.device);
-      const Value& value = device::storage_of(argument.placeholder)->cell.value();
-      if (value.node == argument.leaf) continue;
-      const graph::TensorType &memory = *argument.leaf->leaf_type, &given = *value.type();
-      TORCH_CHECK_NOT_IMPLEMENTED(memory.dtype == given.dtype && memory.sizes == given.sizes,
-                                  "the traced function gives argument ", i, " memory of another size");
-      mutated_.push_back(static_cast<uint32_t>(i));
-      new_values[i] = static_cast<int64_t>(values.size());
-      const bool may_be_packed = argument.device.is_cpu() && is_host_memory;
-      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size()), may_be_packed});
-      values.push_back(value);
-      waits_ |= argument.device.is_cpu();
-    }
     returned_.emplace(results, trace.arguments, values);
     for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
   }

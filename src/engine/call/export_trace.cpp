@@ -22,19 +22,12 @@ ExportedTrace export_trace(Session& session, const Trace& trace, const std::vect
     values.push_back(contiguous_value(tensor.resolve_conj().resolve_neg()));
   }
   std::vector<graph::Update> updates;
-  {
-    std::lock_guard lock(graph::graph_lock());
-    for (size_t i = 0; i < trace.arguments.size(); ++i) {
-      const TracedArgument& argument = trace.arguments[i];
-      const graph::Value& value = device::storage_of(argument.placeholder)->cell.value();
-      if (value.node == argument.leaf) continue;
-      TORCH_CHECK_NOT_IMPLEMENTED(argument.leaf->leaf_type->dtype == value.type()->dtype &&
-                                      argument.leaf->leaf_type->sizes == value.type()->sizes,
-                                  "the exported function gives argument ", i, " memory of another size");
-      updates.push_back({argument.leaf.get(), static_cast<uint32_t>(values.size())});
-      exported.updated.push_back(static_cast<int64_t>(i));
-      values.push_back(value);
-    }
+  for (size_t i = 0; i < trace.arguments.size(); ++i) {
+    graph::Value value = trace.new_value(i);
+    if (!value) continue;
+    updates.push_back({trace.arguments[i].leaf.get(), static_cast<uint32_t>(values.size())});
+    exported.updated.push_back(static_cast<int64_t>(i));
+    values.push_back(std::move(value));
   }
   graph::Walk walk;
   const auto emit = [&] {

@@ -73,6 +73,28 @@ std::vector<bool> Trace::changed() const {
   return result;
 }
 
+Value Trace::new_value(size_t index) const {
+  const TracedArgument& argument = arguments.at(index);
+  if (!argument.is_tensor) return {};
+  const graph::TypePtr form = argument.leaf->leaf_type;
+  const device::LazyStorage* storage = device::storage_of(argument.placeholder);
+  {
+    std::lock_guard lock(graph::graph_lock());
+    const Value& value = storage->cell.value();
+    if (value.node == argument.leaf) return {};
+    if (value.type() == form) return value;
+    TORCH_CHECK_NOT_IMPLEMENTED(value.type()->nbytes() == form->nbytes(), "the traced function gives argument ", index,
+                                " memory of another size");
+  }
+  const at::Tensor whole = device::make_tensor(form, argument.placeholder.device().index());
+  std::lock_guard lock(graph::graph_lock());
+  const Value& written = storage->cell.value();
+  device::storage_of(whole)->cell.bind(written);
+  const Value value = device::read(whole);
+  if (value == written || value.type() == form) return value;
+  return device::convert(value, form, whole.device().index());
+}
+
 namespace {
 
 // Visits each node that the tensors rest on once. Under graph_lock().

@@ -52,6 +52,9 @@ class Trace {
 
   // Of each argument: has its storage another value than the leaf it began with?
   std::vector<bool> changed() const;
+  // What an argument's memory holds now, in the form of its leaf, however it was written (x.view(-1).add_(1)); none if it still
+  // holds the leaf.
+  graph::Value new_value(size_t index) const;
   // Of each argument: do these tensors depend on its first value?
   std::vector<bool> reached(const std::vector<at::Tensor>& from) const;
   // Another tensor with the first value of an argument.
