@@ -37,13 +37,13 @@ class Captured {
         mutated_(program_->graph->mutated()),
         form_(static_cast<Form>(form)) {}
 
-  // `bound`: what to call with the arguments if they don't fit (None: the result is NotImplemented), then a container
+  // `bound`: what to call with the arguments if they don't fit or have names (None: the result is NotImplemented), then a container
   // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
   // another piece: its .grad. Followers come last.
-  py::object call(const Objects& bound, const py::Args<py::object>& args) {
+  py::object call(const Objects& bound, const py::Args<py::object>& args, const py::kwargs& kwargs) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
-    if (!find(bound, args, state, followers, given)) return refuse(bound, args);
+    if (!kwargs.empty() || !find(bound, args, state, followers, given)) return refuse(bound, args, kwargs);
     check_aliases(given, given.size() - state.size());
     std::vector<at::Tensor> results;
     program_->graph->call(given, results);
@@ -121,10 +121,10 @@ class Captured {
     return program_->graph->matches(given);
   }
 
-  static py::object refuse(const Objects& bound, const py::Args<py::object>& args) {
+  static py::object refuse(const Objects& bound, const py::Args<py::object>& args, const py::kwargs& kwargs) {
     PyObject* otherwise = PyTuple_GET_ITEM(bound.ptr(), 0);
     if (otherwise == Py_None) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
-    PyObject* result = PyObject_Call(otherwise, args.ptr(), nullptr);
+    PyObject* result = PyObject_Call(otherwise, args.ptr(), kwargs.ptr());
     if (!result) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(result);
   }

@@ -302,7 +302,7 @@ def test_keywords_of_an_exported_program(tmp_path: Path, freeze: bool) -> None:
     torch_pjrt.export(given, {"x": x, "by": by, "plus": plus}, freeze=freeze).save(tmp_path / "it.pjrt")
     program = torch_pjrt.load(tmp_path / "it.pjrt")
     torch.testing.assert_close(program(x, plus=plus, by=by), x * by + plus)
-    with pytest.raises(TypeError, match="takes 1 positional arguments, and 2 were given"):
+    with pytest.raises(TypeError, match="too many positional arguments"):
         program(x, by, plus=plus)
 
 
@@ -411,3 +411,24 @@ def test_state_that_shares_memory_which_is_updated() -> None:
 
     with pytest.raises(torch_pjrt.CaptureError, match=r"'(whole|part)' and '(whole|part)' share memory"):
         torch_pjrt.export(Halved(), torch.ones(2))
+
+
+def test_a_file_from_before_parameters_had_kinds() -> None:
+    """``def called(x, pair, *more, scale=2.0, **named)``: ``layer(x["deep"][0]) * scale + sum(more)``, and the pair
+    turned with ``named["last"]``; as ``positional`` without keywords, and as ``keywords`` with ``scale=3.0``."""
+    Pair = collections.namedtuple("Pair", ["a", "b"])
+    program = torch_pjrt.load(Path(__file__).with_name("before.pjrt"))
+    state = program.state()
+    x, pair, more = torch.randn(2, 3), Pair(torch.randn(1), torch.randn(2)), (torch.randn(2, 2), torch.randn(2, 2))
+    product = F.linear(x, state["weight"], state["bias"])
+    got = program.positional({"deep": (x,)}, pair, *more)
+    torch.testing.assert_close(got["sum"], product * 2 + sum(more))
+    got = program.keywords(pair=pair, x={"deep": (x,)}, last=torch.ones(2))
+    torch.testing.assert_close(got["sum"], product * 3)
+    assert got["pair"]._fields == ("a", "b")
+    assert torch.equal(got["pair"].a, pair.b)
+    assert got["pair"].b[2].tolist() == [1, 1]
+    with pytest.raises(TypeError, match="'more': expected 2 items, got 1 items"):
+        program.positional({"deep": (x,)}, pair, more[0])
+    with pytest.raises(TypeError, match="last is missing"):
+        program.keywords({"deep": (x,)}, pair)

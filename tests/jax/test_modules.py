@@ -120,3 +120,27 @@ def test_module_hooks_take_part(x):
     f, params, state = as_jax(module)
     gradient = jax.jit(jax.grad(lambda x: f(params, state, x)[0].sum()))(x)
     close(gradient, 5 * module.weight.detach().sum(0).expand(6, 3))
+
+
+class Attention(nn.Module):
+    """Whose parameters are called as those of the function that ``as_jax`` gives."""
+
+    def forward(self, query, key, value=None, *, state=None):
+        scores = torch.softmax(query @ key.T, -1)
+        return torch.dropout(scores @ (key if value is None else value), 0.5, self.training) + (
+            0 if state is None else state
+        )
+
+
+def test_a_parameter_that_is_called_key(x):
+    module = Attention().eval()
+    f, params, state = as_jax(module)
+    q = in_torch(x)
+    expected = module(q, q + 1, state=q)
+    close(f(params, state, x, key=x + 1, state=x)[0], expected)
+    close(f(params, state, x, x + 1, key=jax.random.key(0), state=x)[0], expected)
+    close(as_jax(lambda query, key: query - key)(x, key=x + 1), jnp.full_like(x, -1))
+    f, params, state = as_jax(module.train())
+    drawn = f(params, state, x, x + 1, key=jax.random.PRNGKey(0))[0]
+    close(f(params, state, x, x + 1, key=jax.random.PRNGKey(0))[0], drawn)
+    assert not np.allclose(drawn, f(params, state, x, x + 1, key=jax.random.PRNGKey(1))[0])

@@ -89,7 +89,7 @@ class _Search:
             self.value(vars(value), depth)
 
 
-def _as_written(fn: Any) -> Any:
+def as_written(fn: Any) -> Any:
     """What torch.compile was given, if it made ``fn``."""
     return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
 
@@ -101,6 +101,6 @@ def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.
         search.module(module)
     for optimizer in optimizers:
         search.value(optimizer)
-    search.value(_as_written(fn))
+    search.value(as_written(fn))
     search.found.beside = beside(search.found.modules)
     return search.found

@@ -11,6 +11,7 @@ import torch
 
 from torch_pjrt import _C
 from torch_pjrt.capture.beside import Beside
+from torch_pjrt.capture.binding import Positional
 from torch_pjrt.capture.capture import Capture, capture, capturing
 from torch_pjrt.capture.finding import find
 from torch_pjrt.capture.stand_ins import LIST
@@ -34,13 +35,14 @@ def _describe(tensor: Any) -> str:
 class _Otherwise:
     """What happens to arguments that don't fit."""
 
-    def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor]) -> None:
-        self.captured, self.name = captured, name
+    def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor], positional: Positional) -> None:
+        self.captured, self.name, self.positional = captured, name, positional
         # All that is kept of the examples: what they looked like.
         plain = leaves(examples)
         self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in plain]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args = self.positional(args, kwargs)
         if len(args) != len(self.expected):
             raise TypeError(f"{self.name}: expected {len(self.expected)} arguments, got {len(args)}")
         if _C.has_no_values(args):
@@ -97,7 +99,7 @@ def jit(
         trace: ``torch_pjrt.last_traces`` has the stages of the program.
 
     Returns:
-        A function of as many tensors, of the same shapes, dtypes and devices.
+        A function of as many tensors, of the same shapes, dtypes and devices, by position (fastest) or by keyword.
 
     Raises:
         torch_pjrt.CaptureError: ``fn`` can't be one program.
@@ -112,7 +114,8 @@ def jit(
         found = find(fn, modules)
         captured = capture(fn, examples, {}, found, with_grads=False)
     name = getattr(fn, "__name__", type(fn).__name__)
-    call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples), *captured.places))
+    positional = Positional(fn, examples, name)
+    call: Any = Jitted(captured.call, (_Otherwise(captured, name, examples, positional), *captured.places))
     call.program = captured.program
     if captured.ties:
         call = _tied(call, captured.ties, name)
@@ -121,17 +124,17 @@ def jit(
     if captured.form == LIST:
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
-        call = _taken_apart(call, examples, name)
+        call = _taken_apart(call, examples, positional)
     call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
     call.watcher = watcher
     return call
 
 
 def _begun(call: Any, beside: Sequence[Beside]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         for each in beside:
             each.begin()
-        results = call(*args)
+        results = call(*args, **kwargs)
         for each in beside:
             each.end()
         return results
@@ -141,22 +144,23 @@ def _begun(call: Any, beside: Sequence[Beside]) -> Callable[..., Any]:
 
 
 def _tied(call: Any, ties: Ties, name: str) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         if not ties.hold():
             raise RuntimeError(
                 f"{name}: {ties.broken()} were one tensor when the function was captured, and are no longer: call jit "
                 "again"
             )
-        return call(*args)
+        return call(*args, **kwargs)
 
     run.program = call.program  # type: ignore[attr-defined]
     return run
 
 
-def _taken_apart(call: Any, examples: Sequence[torch.Tensor], name: str) -> Callable[..., Any]:
-    expected = [form_of(example) for example in examples]
+def _taken_apart(call: Any, examples: Sequence[torch.Tensor], positional: Positional) -> Callable[..., Any]:
+    expected, name = [form_of(example) for example in examples], positional.name
 
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args = positional(args, kwargs)
         if len(args) != len(expected):
             raise TypeError(f"{name}: expected {len(expected)} arguments, got {len(args)}")
         for i, (given, form) in enumerate(zip(args, expected, strict=True)):
@@ -172,8 +176,8 @@ def _taken_apart(call: Any, examples: Sequence[torch.Tensor], name: str) -> Call
 
 
 def _handed_over(call: Any, captured: Capture) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        return captured.hand_over(call(*args))
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return captured.hand_over(call(*args, **kwargs))
 
     run.program = call.program  # type: ignore[attr-defined]
     return run

@@ -87,6 +87,12 @@ def combinations(
             for each in dims:
                 if each.argument == argument:
                     shape[each.dim] = by_name[each.name]
-            shaped.append(example if shape == list(example.shape) else example.new_zeros(shape))
+            shaped.append(example if shape == list(example.shape) else _like(example, shape))
         result.append((by_name, shaped))
     return result
+
+
+def _like(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """Zeros whose dimensions are in the example's order in memory."""
+    order = sorted(range(len(shape)), key=example.stride, reverse=True)
+    return torch.empty_permuted(shape, order, dtype=example.dtype, device=example.device).zero_()

@@ -39,6 +39,7 @@ class Exported:
         name: str,
         fn: Callable[..., Any],
         example: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
         *,
         dynamic: dynamic.Dynamic | None = None,
         sizes: Mapping[str, Iterable[int]] | None = None,
@@ -51,7 +52,8 @@ class Exported:
         if name in self.entries or not name.isidentifier() or name in TAKEN:
             raise ValueError(f"'{name}' names an entry already, or is no identifier, or names something of a program's")
         before = set(self.updated), self.frozen.copy()
-        entry = variants.record_entry(self, name, fn, example, dynamic or {}, sizes or {}, freeze)
+        call = variants.call_of(example, kwargs or {})
+        entry = variants.record_entry(self, name, fn, call, dynamic or {}, sizes or {}, freeze)
         if both := self.updated & self.frozen.parts(self.names):
             self.updated, self.frozen = before
             raise ValueError(
@@ -191,8 +193,9 @@ class Exported:
 
 
 def export(
-    model: Callable[..., Any] | Mapping[str, tuple[Callable[..., Any], Any]],
+    model: Callable[..., Any] | Mapping[str, tuple[Any, ...]],
     example: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic: dynamic.Dynamic | None = None,
     sizes: Mapping[str, Iterable[int]] | None = None,
@@ -213,9 +216,12 @@ def export(
     Args:
         model: a module or a function (without gradients, in the mode that it is in), what ``compile_step`` made (a
             training step, whose optimizers have made their state: run it once before), or a
-            ``torch.export.ExportedProgram``. A dict from names to pairs of these and examples makes several entries.
-        example: the arguments: a tensor, a tuple of positional ones, or a dict of those by name. Their values are not
-            used; what is no tensor is a constant of the program.
+            ``torch.export.ExportedProgram``. A dict from names to tuples of one of these, ``example`` and, if need be,
+            ``kwargs`` makes several entries.
+        example: the arguments: a tensor, a tuple of positional ones, or a dict of those by name, of any structure that
+            PyTorch's pytrees know. The values of tensors are not used, and results have the strides that those of an
+            example's strides give; what is no tensor is a constant of the program, defaults included.
+        kwargs: arguments by name, beside positional ones.
         dynamic: for which sizes: an argument's name -> dimension -> sizes, a list or a range, ``("batch", sizes)``,
             or a name whose sizes are in ``sizes``. Dimensions of one name go together. Each set of sizes is a program.
         sizes: the sizes of names in ``dynamic``.
@@ -232,11 +238,13 @@ def export(
     """
     exported = Exported()
     if isinstance(model, Mapping):
-        if dynamic or sizes:
-            raise ValueError("dynamic of several entries: add them one by one (Exported.add), each with its own")
-        for each, (fn, arguments) in model.items():
-            exported.add(each, fn, arguments, freeze=freeze)
+        if dynamic or sizes or kwargs:
+            raise ValueError(
+                "dynamic or kwargs of several entries: add them one by one (Exported.add), each with its own"
+            )
+        for each, (fn, *arguments) in model.items():
+            exported.add(each, fn, *arguments, freeze=freeze)
         if not exported.entries:
             raise ValueError("export takes a model, or a dict from names to (function, example)")
         return exported
-    return exported.add(name, model, example, dynamic=dynamic, sizes=sizes, freeze=freeze)
+    return exported.add(name, model, example, kwargs, dynamic=dynamic, sizes=sizes, freeze=freeze)

@@ -11,21 +11,22 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
-from torch_pjrt.files import tree
+from torch_pjrt.files import parameters, tree
 
 
 class Entry:
     """One entry of a file: call it as the function that was exported."""
 
     def __init__(self, program: FileProgram, form: Mapping[str, Any]) -> None:
-        self.program, self.name, self._form = program, form["name"], form["tree"]
+        self.program, self.name, self._form = program, form["name"], parameters.as_now(form["tree"])
         self.variants: list[dict[str, Any]] = form["variants"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Takes tensors on the CPU, ``"pjrt"`` or CUDA, numpy's arrays, and whatever else has DLPack. Gives tensors on
         ``"pjrt"`` if some argument is there, on CUDA if one is there, else on the CPU."""
         names = [form["name"] for form in self.variants[0]["arguments"]]
-        flat = [self._tensor(*each) for each in zip(names, self._flatten(args, kwargs), strict=True)]
+        given = parameters.flatten(self._form, args, kwargs, self._fail)
+        flat = [self._tensor(*each) for each in zip(names, given, strict=True)]
         devices = {tensor.device for tensor in flat}
         outside = next((device for device in devices if device.type not in ("cpu", "pjrt")), None)
         on_device = any(device.type != "cpu" for device in devices)
@@ -49,27 +50,8 @@ class Entry:
             raise TypeError(f"'{self.program.path}', entry '{self.name}': argument '{name}' {what}")
         return tensor
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        positional, rest = self._form["positional"], self._form["rest"]
-
-        def fail(reason: str) -> TypeError:
-            return TypeError(f"'{self.program.path}', entry '{self.name}': {reason}")
-
-        if len(args) > len(positional) and rest is None:
-            raise fail(f"takes {len(positional)} positional arguments, and {len(args)} were given")
-        bound: dict[str, Any] = dict(zip(positional, args, strict=False))
-        for name, value in kwargs.items():
-            if name in bound:
-                raise fail(f"argument '{name}' is given twice")
-            bound[name] = value
-        named = dict(self._form["arguments"]["dict"])
-        if rest in named or len(args) > len(positional):
-            bound[rest or ""] = args[len(positional) :]
-        # A constant that isn't given has the value that the program is for.
-        for name, structure in named.items():
-            if name not in bound and "value" in structure:
-                bound[name] = structure["value"]
-        return tree.flatten(self._form["arguments"], bound, fail)
+    def _fail(self, reason: str) -> TypeError:
+        return TypeError(f"'{self.program.path}', entry '{self.name}': {reason}")
 
     def _results(self, flat: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
         shapes = [list(tensor.shape) for tensor in flat]

@@ -1,20 +1,108 @@
 """Arguments and results in any structure, as JSON: no pickle.
 
-A structure is ``{"tensor": i}``, ``{"value": …}`` (a number, a string, a bool or None that the program is for),
-``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": [[key, …], …]}`` or ``{"namedtuple": name, "fields": {…}}``. Mappings
-of other classes (transformers' outputs) and dataclasses are dicts when they are loaded.
+- ``{"tensor": i}``
+- ``{"value": …}``: a number, a string, a bool or None that the program is for; ``{"float": "inf"}``, which JSON lacks;
+  ``{"torch": "float32"}``, a dtype or the like
+- ``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": [[key, …], …]}``
+- ``{"namedtuple": name, "parts": [[key, …], …]}``; in files of before ``"fields": {…}``
+- ``{"class": name, "context": …, "parts": [[key, …], …]}`` of a class that PyTorch's pytrees know, with the name and
+  the context that ``torch.export`` writes. Who loads the file gets this class if it is registered there, else a dict.
+
+Mappings of other classes and dataclasses are dicts when they are loaded.
 """
 
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt.program.registered import class_named, is_registered, without_devices
 
 Json = dict[str, Any]
+OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
+LEAF: Json = {"type": None, "context": None, "children_spec": []}  # in what pytree.treespec_dumps writes
+
+
+@dataclasses.dataclass
+class Node:
+    """One level of a structure."""
+
+    tag: str
+    keys: Sequence[Any]
+    parts: list[Any]
+    build: Callable[[list[Any]], Any]  # the same of other parts
+    name: str = ""
+    context: Any = None
+
+
+def node_of(value: Any) -> Node | None:
+    """What a value is made of; None where it has no parts."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return Node(kind.__name__, range(len(value)), list(value), kind)
+    is_plain = kind is dict or kind is collections.defaultdict  # whose factory is no data
+    if not is_plain and is_registered(kind) and (node := _registered(value)):
+        return node
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return Node("namedtuple", value._fields, list(value), lambda parts: kind(*parts), kind.__name__)
+    if isinstance(value, (list, tuple)):
+        return Node("list" if isinstance(value, list) else "tuple", range(len(value)), list(value), kind)
+    if isinstance(value, Mapping):
+        return Node("dict", list(value), list(value.values()), lambda parts: dict(zip(value, parts, strict=True)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return Node("dict", names, [getattr(value, name) for name in names], functools.partial(_with, value, names))
+    return None
+
+
+def _with(value: Any, names: list[str], parts: list[Any]) -> Any:
+    made = copy.copy(value)
+    for name, part in zip(names, parts, strict=True):
+        object.__setattr__(made, name, part)
+    return made
+
+
+def _registered(value: Any) -> Node | None:
+    """None where the class can't be written: it has no name for that, or a context that is no JSON."""
+
+    def is_part(each: Any) -> bool:
+        return each is not value
+
+    parts, spec = pytree.tree_flatten(value, is_leaf=is_part)
+    try:
+        form = json.loads(pytree.treespec_dumps(spec))[1]
+    except (NotImplementedError, TypeError):
+        return None
+    try:
+        keys = [_key(path[-1]) for path, _ in pytree.tree_leaves_with_path(value, is_leaf=is_part)]
+    except ValueError:  # the class has only its parts registered
+        keys = list(range(len(parts)))
+    context = form["context"]
+    context = without_devices(context) if isinstance(context, str) else context
+    return Node("class", keys, parts, lambda parts: pytree.tree_unflatten(parts, spec), form["type"], context)
+
+
+def _key(entry: Any) -> str | int:
+    key = next((getattr(entry, name) for name in ("key", "idx", "name") if hasattr(entry, name)), str(entry))
+    return key if isinstance(key, (str, int)) else str(key)
+
+
+def constant(value: Any) -> Json | None:
+    """A value that the program is for; None where it can't be in a file."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"value": value}
+    return {"torch": str(value).removeprefix("torch.")} if isinstance(value, OF_TORCH) else None
 
 
 def encode(value: Any, what: str, tensors: list[tuple[str, torch.Tensor]], path: str = "") -> Json:
@@ -26,55 +114,70 @@ def encode(value: Any, what: str, tensors: list[tuple[str, torch.Tensor]], path:
     Raises:
         TypeError: something is neither a tensor nor plain data.
     """
-
-    def inner(part: Any, key: Any) -> Json:
-        return encode(part, what, tensors, f"{path}.{key}" if path else str(key))
-
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, torch.SymFloat)):  # a number of a capture, which it refuses as a result
         tensors.append((path, value))
         return {"tensor": len(tensors) - 1}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return {"value": value}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {key: inner(part, key) for key, part in zip(value._fields, value, strict=True)}
-        return {"namedtuple": type(value).__name__, "fields": fields}
-    if isinstance(value, (list, tuple)):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [inner(part, i) for i, part in enumerate(value)]}
-    if isinstance(value, Mapping):
-        entries = []
-        for key, part in value.items():
-            if not isinstance(key, (str, int)):
-                raise TypeError(f"{what}: a dict has the key {key!r}; a program's file has strings and integers")
-            entries.append([key, inner(part, key)])
-        return {"dict": entries}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {"dict": [[name, inner(getattr(value, name), name)] for name in names]}
-    where = f" at '{path}'" if path else ""
-    raise TypeError(
-        f"{what}: a {type(value).__name__}{where} is neither a tensor nor plain data, and can't be in a file"
-    )
+    if (plain := constant(value)) is not None:
+        return plain
+    node = node_of(value)
+    if node is None:
+        where = f" at '{path}'" if path else ""
+        raise TypeError(
+            f"{what}: a {type(value).__name__}{where} is neither a tensor nor plain data, and can't be in a file. Give "
+            "what it is made of, or register its class by torch.utils._pytree.register_pytree_node, with a "
+            "serialized_type_name"
+        )
+    parts = []
+    for key, part in zip(node.keys, node.parts, strict=True):
+        if not isinstance(key, (str, int)):
+            raise TypeError(f"{what}: a dict has the key {key!r}; a program's file has strings and integers")
+        parts.append([key, encode(part, what, tensors, f"{path}.{key}" if path else str(key))])
+    if node.tag == "class":
+        return {"class": node.name, "context": node.context, "parts": parts}
+    if node.tag == "namedtuple":
+        return {"namedtuple": node.name, "parts": parts}
+    return {node.tag: parts if node.tag == "dict" else [part for _, part in parts]}
 
 
-def decode(tree: Json, tensors: list[Any]) -> Any:
+def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """The value with ``leaf(each)`` in the place of everything that has no parts."""
+    node = node_of(value)
+    return leaf(value) if node is None else node.build([mapped(part, leaf) for part in node.parts])
+
+
+def parts_of(tree: Json) -> list[tuple[Any, Json]]:
+    """The parts of a structure, with their keys."""
+    if "fields" in tree:
+        return list(tree["fields"].items())
+    if "list" in tree or "tuple" in tree:
+        return list(enumerate(tree["list"] if "list" in tree else tree["tuple"]))
+    return [(key, part) for key, part in tree.get("dict") or tree.get("parts") or []]
+
+
+def has_tensors(tree: Json) -> bool:
+    return "tensor" in tree or any(has_tensors(part) for _, part in parts_of(tree))
+
+
+def decode(tree: Json, tensors: Sequence[Any]) -> Any:
     """The structure with these tensors in it."""
     if "tensor" in tree:
         return tensors[tree["tensor"]]
     if "value" in tree:
         return tree["value"]
+    if "float" in tree:
+        return float(tree["float"])
+    if "torch" in tree:
+        return getattr(torch, tree["torch"])
+    keys = [key for key, _ in parts_of(tree)]
+    parts = [decode(part, tensors) for _, part in parts_of(tree)]
     if "namedtuple" in tree:
-        kind = collections.namedtuple(tree["namedtuple"], list(tree["fields"]))  # type: ignore[misc]
-        return kind(*(decode(part, tensors) for part in tree["fields"].values()))
-    if "dict" in tree:
-        return {key: decode(part, tensors) for key, part in tree["dict"]}
-    parts = [decode(part, tensors) for part in _items(tree)]
-    return parts if "list" in tree else tuple(parts)
-
-
-def _items(tree: Json) -> list[Json]:
-    found: list[Json] = tree["list"] if "list" in tree else tree["tuple"]
-    return found
+        return collections.namedtuple(tree["namedtuple"], keys)(*parts)
+    if "list" in tree or "tuple" in tree:
+        return parts if "list" in tree else tuple(parts)
+    if "class" in tree and class_named(tree["class"]) is not None:
+        form = {"type": tree["class"], "context": tree["context"], "children_spec": [LEAF] * len(parts)}
+        return pytree.tree_unflatten(parts, pytree.treespec_loads(json.dumps([1, form])))
+    return dict(zip(keys, parts, strict=True))
 
 
 def flatten(tree: Json, value: Any, fail: Callable[[str], Exception], path: str = "") -> list[Any]:
@@ -84,32 +187,32 @@ def flatten(tree: Json, value: Any, fail: Callable[[str], Exception], path: str 
         Exception: what ``fail`` makes of the difference.
     """
     where = f"'{path}'" if path else "the arguments"
-
-    def inner(parts: Any, values: Any) -> list[Any]:
-        found: list[Any] = []
-        for (key, part), each in zip(parts, values, strict=True):
-            found += flatten(part, each, fail, f"{path}.{key}" if path else str(key))
-        return found
-
     if "tensor" in tree:
         return [value]
-    if "value" in tree:
-        if value != tree["value"] or type(value) is not type(tree["value"]):
-            raise fail(f"{where} is {value!r}, and the program is for {tree['value']!r}")
+    parts = parts_of(tree)
+    if tree.keys() & {"value", "float", "torch"}:
+        if json.dumps(constant(value)) != json.dumps(tree):
+            raise fail(f"{where} is {value!r}, and the program is for {decode(tree, [])!r}")
         return []
-    if "dict" in tree:
+    keys, node = [key for key, _ in parts], node_of(value)
+    values = [] if node is None else node.parts
+    if "class" in tree and node is not None and node.tag == "class":
+        if (node.name, node.context, len(values)) != (tree["class"], tree["context"], len(parts)):
+            raise fail(f"{where} is a {type(value).__name__} of another kind or size than the program is for")
+    elif "dict" in tree or "class" in tree:
         if not isinstance(value, Mapping):
-            raise fail(f"{where} is a {type(value).__name__}, expected a dict")
-        keys = [key for key, _ in tree["dict"]]
+            raise fail(f"{where} is a {type(value).__name__}, expected a {tree.get('class', 'dict')}")
         missing = [str(key) for key in keys if key not in value]
         extra = [str(key) for key in value if key not in keys]
         if missing or extra:
             told = [f"{', '.join(names)} {verb}" for names, verb in ((missing, "is missing"), (extra, "is not taken"))
                     if names]  # fmt: skip
             raise fail(f"{where}: {'; '.join(told)}")
-        return inner(tree["dict"], [value[key] for key in keys])
-    parts = list(tree["fields"].items() if "fields" in tree else enumerate(_items(tree)))
-    if not isinstance(value, (list, tuple)) or len(value) != len(parts):
+        values = [value[key] for key in keys]
+    elif not isinstance(value, (list, tuple)) or len(value) != len(parts):
         got = f"{len(value)} items" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
         raise fail(f"{where}: expected {len(parts)} items, got {got}")
-    return inner(parts, value)
+    found: list[Any] = []
+    for (key, part), each in zip(parts, values, strict=True):
+        found += flatten(part, each, fail, f"{path}.{key}" if path else str(key))
+    return found

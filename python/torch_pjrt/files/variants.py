@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.capture.binding import bind, signature_of, signature_of_exported
 from torch_pjrt.capture.capture import Recorded, StateMade, record
 from torch_pjrt.capture.finding import Found, find
 from torch_pjrt.capture.step import CompiledStep
 from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.errors import CaptureError
-from torch_pjrt.files import archive, dynamic, portable, tree
+from torch_pjrt.files import archive, dynamic, parameters, portable, tree
 from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names
 from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
 from torch_pjrt.kernels import libraries
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch_pjrt.files.exporting import Exported
 
 Place = dict[str, Any]
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional arguments, and those by keyword
 
 
 @dataclass
@@ -72,9 +73,8 @@ class Variant:
 @dataclass
 class Entry:
     name: str
-    positional: list[str]  # the arguments' names, in order
-    rest: str | None  # what takes further positional ones
-    arguments: tree.Json
+    parameters: list[tree.Json]
+    arguments: tree.Json  # by parameter
     results: tree.Json
     variants: list[Variant] = field(default_factory=list)
 
@@ -82,8 +82,7 @@ class Entry:
         return {
             "name": self.name,
             "tree": {
-                "positional": self.positional,
-                "rest": self.rest,
+                "parameters": self.parameters,
                 "arguments": self.arguments,
                 "results": self.results,
             },
@@ -111,70 +110,48 @@ class Given:
 
     fn: Callable[..., Any]
     found: Found
+    signature: inspect.Signature
     inputs: list[Hyperparameter] = field(default_factory=list)
     trains: bool = False
-    keywords: frozenset[str] = frozenset()  # beside those that its signature tells
 
 
 def _given(fn: Any) -> Given:
     if isinstance(fn, CompiledStep):
         found = find(fn.fn, *fn.named)
-        return Given(fn.fn, found, varying(found, fn.inputs), trains=True)
+        return Given(fn.fn, found, signature_of(fn.fn), varying(found, fn.inputs), trains=True)
     if isinstance(fn, torch.export.ExportedProgram):
-        module = fn.module()  # which takes arguments as they were given then, and whose signature doesn't tell
-        return Given(module, find(module), keywords=frozenset(fn.call_spec.in_spec.child(1).context))
+        module = fn.module()
+        return Given(module, find(module), signature_of_exported(fn, module))
     if hasattr(fn, "program") and hasattr(fn, "afresh"):
         raise TypeError("jit made this function: export the function that it was made of")
     if not callable(fn):
         raise TypeError(
             f"export takes a module, a function, a compiled step or an ExportedProgram, not {type(fn).__name__}"
         )
-    return Given(fn, find(fn))
+    return Given(fn, find(fn), signature_of(fn))
 
 
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(example: Any, kwargs: Mapping[str, Any]) -> Call:
     if isinstance(example, dict):
-        return (), example
-    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), {}
+        return (), {**example, **kwargs}
+    return (tuple(example) if isinstance(example, (tuple, list)) else (example,)), dict(kwargs)
 
 
-def _as_tensors(value: Any) -> Any:
-    """numpy's arrays as tensors; tensors dense."""
-    if isinstance(value, torch.Tensor):
-        return value if is_compound(value) else value.detach().contiguous()
+def _as_tensor(value: Any) -> Any:
+    """numpy's arrays as tensors; tensors without gaps or overlaps, each another object."""
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
-        return torch.as_tensor(value).contiguous()
-    return value
-
-
-def _bound(given: Given, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str], str | None]:
-    """The arguments by name, the names of those that may be positional, and of what takes the rest."""
-    signature = inspect.signature(given.fn.forward if isinstance(given.fn, torch.nn.Module) else given.fn)
-    bound = signature.bind(*args, **kwargs).arguments
-    positional, rest = [], None
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            rest = name
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            bound.update(bound.pop(name, {}))
-        elif parameter.kind is not parameter.KEYWORD_ONLY and name not in given.keywords and name in bound:
-            positional.append(name)
-    return dict(bound), positional, rest
-
-
-def _call_of(
-    bound: Mapping[str, Any], positional: list[str], rest: str | None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args = [bound[name] for name in positional]
-    kwargs = {name: value for name, value in bound.items() if name not in positional and name != rest}
-    return (*args, *bound.get(rest, ())) if rest else tuple(args), kwargs
+        value = torch.as_tensor(value)
+    if not isinstance(value, torch.Tensor) or is_compound(value):
+        return value
+    value = value.detach()
+    return value if torch.ops.aten.is_non_overlapping_and_dense(value) else value.contiguous()
 
 
 def record_entry(
     exported: Exported,
     name: str,
     fn: Any,
-    example: Any,
+    call: Call,
     by_argument: dynamic.Dynamic,
     sizes: Mapping[str, Iterable[int]],
     freeze: bool,
@@ -183,24 +160,25 @@ def record_entry(
     if freeze and given.trains:
         raise TypeError("freeze=True is for inference, and what compile_step made trains")
     exported.names.learn(given.fn, given.found)
-    args, kwargs = _arguments(example)
-    bound, positional, rest = _bound(given, args, kwargs)
-    bound = pytree.tree_map(_as_tensors, bound)
+    call = tree.mapped(call, _as_tensor)
+    bound = bind(given.signature, *call)
+    if isinstance(fn, torch.export.ExportedProgram):
+        call = bound.args, bound.kwargs
     tensors: list[tuple[str, torch.Tensor]] = []
-    arguments = tree.encode(bound, f"the arguments of '{name}'", tensors)
+    entry = Entry(name, *parameters.encode(bound, f"the arguments of '{name}'", tensors), {})
     for argument, tensor in tensors:
         if is_compound(tensor):
             kind = "sparse tensor" if is_sparse(tensor) else type(tensor).__name__
             raise TypeError(f"argument '{argument}' of '{name}' is a {kind}: give what it is made of")
         check_dtype(tensor.dtype, f"argument '{argument}' of '{name}'")
-    entry = Entry(name, positional, rest, arguments, {})
+    examples = [id(tensor) for _, tensor in tensors]
     for number, (chosen, shaped) in enumerate(dynamic.combinations(by_argument, sizes, tensors)):
-        call = _call_of(tree.decode(arguments, shaped), positional, rest)
         recorded = given
         if freeze:
-            frozen = exported.frozen.freeze(given.fn, *call, exported.names)
-            recorded = Given(frozen, find(frozen))
-        variant, results = _record(exported, recorded, name, call, [each for each, _ in tensors], shaped)
+            frozen = exported.frozen.freeze(given.fn, *with_tensors(call, examples, shaped), exported.names)
+            recorded = Given(frozen, find(frozen), given.signature)
+        call_of = OfTensors(recorded.fn, call, examples, f"the results of '{name}'")
+        variant, results = _record(exported, recorded, name, call_of, [each for each, _ in tensors], shaped)
         if number == 0:
             entry.results = results
         elif entry.results != results:
@@ -219,17 +197,51 @@ def _place_texts(variant: Variant, stem: str) -> None:
         text.file = placed.setdefault(text.text, stem if platform == "any" else f"{stem}.{platform}")
 
 
+@dataclass
+class Structure:
+    """The results' structure, and the names of the tensors in it."""
+
+    form: tree.Json
+    names: list[str]
+
+
+@dataclass
+class OfTensors:
+    """A function of the tensors in its arguments alone, which gives the tensors in its results, and their structure.
+
+    Args:
+        examples: the tensors in ``call``, by their ids.
+    """
+
+    fn: Callable[..., Any]
+    call: Call
+    examples: list[int]
+    what: str
+
+    def __call__(self, *tensors: torch.Tensor) -> list[Any]:
+        args, kwargs = with_tensors(self.call, self.examples, tensors)
+        found: list[tuple[str, torch.Tensor]] = []
+        form = tree.encode(self.fn(*args, **kwargs), self.what, found)
+        return [*(tensor for _, tensor in found), Structure(form, [name or "output" for name, _ in found])]
+
+
+def with_tensors(call: Call, examples: list[int], tensors: Sequence[torch.Tensor]) -> Call:
+    given = dict(zip(examples, tensors, strict=True))
+    made: Call = tree.mapped(call, lambda each: given.get(id(each), each))
+    return made
+
+
 def _record(
     exported: Exported,
     given: Given,
     name: str,
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: OfTensors,
     names: list[str],
     tensors: list[torch.Tensor],
 ) -> tuple[Variant, tree.Json]:
     with torch.set_grad_enabled(given.trains), nullcontext() if given.trains else _exporting():
         try:
-            recorded = record(given.fn, *call, given.found, given.inputs, with_grads=given.trains)
+            recorded = record(call, tuple(tensors), {}, given.found, given.inputs, with_grads=given.trains)
         except StateMade:
             raise CaptureError(
                 f"an optimizer of '{name}' has no state yet, which its first step makes: run the step once, then "
@@ -275,9 +287,8 @@ def _variant(
     for follower in mode.followers:
         if follower.leader in recorded.position:
             exported.names.follow(pieces[recorded.position[follower.leader]], follower.piece.real)
-    found: list[tuple[str, torch.Tensor]] = []
-    results = tree.encode(pytree.tree_unflatten(run.leaves, run.spec), f"the results of '{name}'", found)
-    found = [(path or "output", tensor) for path, tensor in found]
+    *results, structure = run.leaves
+    found = list(zip(structure.names, results, strict=True))
     for path, tensor in found:
         check_dtype(tensor.dtype, f"result '{path}' of '{name}'")
     made = _C.export_trace(mode.trace, [tensor for _, tensor in found])
@@ -315,7 +326,7 @@ def _variant(
         state=sorted({place["state"] for place in (*parameters, *outputs) if "state" in place}),
     )
     _refuse_shared_memory(exported, variant.state)
-    return variant, results
+    return variant, structure.form
 
 
 def _refuse_shared_memory(exported: Exported, state: list[str]) -> None:

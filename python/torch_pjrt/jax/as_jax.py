@@ -12,6 +12,7 @@ import jax
 import torch
 from torch import nn
 
+from torch_pjrt.capture.binding import signature_of, takes_keyword
 from torch_pjrt.capture.finding import find
 from torch_pjrt.jax import _compat, arrays, tracing
 from torch_pjrt.jax.calls import call
@@ -35,9 +36,10 @@ def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
 
     Returns:
         ``f(*args, key=None, **kwargs)``, of arrays of any shapes; numbers are taken as arrays. ``key``: a random key of
-        JAX's, which random torch operations draw from; each draw has a key of its own. Of a module it is
-        ``(f, params, state)``: dicts of arrays, of parameters and of buffers by their names, and
-        ``f(params, state, *args, key=None, **kwargs)``, which gives ``(result, new_state)``.
+        JAX's, which random torch operations draw from; each draw has a key of its own. Where the torch function has a
+        parameter ``key`` that isn't given by position (attention's), ``key=`` is that one, unless it is a typed random
+        key. Of a module it is ``(f, params, state)``: dicts of arrays, of parameters and of buffers by their names, and
+        ``f(params, state, /, *args, key=None, **kwargs)``, which gives ``(result, new_state)``.
 
     Raises:
         TypeError: in a call, an argument or result that is no array or of a dtype that the other side lacks.
@@ -57,19 +59,23 @@ class _Function:
         self.fn, self.source, self.narrow = fn, source, narrow
         self.name = getattr(source, "__name__", type(source).__name__)
         self.modules = find(source).modules
+        self.signature = signature_of(source)
         self.known: dict[Any, tracing.Traced] = {}
         self.has_told = False
 
     def wrapped(self) -> Callable[..., Any]:
         @functools.wraps(self.source, updated=())
         def f(*args: Any, key: Any = None, **kwargs: Any) -> Any:
-            return self.call(args, kwargs, key)
+            return self.call((), args, kwargs, key)
 
         f.__dict__.pop("__wrapped__", None)  # its signature is of tensors
         return f
 
-    def call(self, args: Any, kwargs: Any, key: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs))
+    def call(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, key: Any) -> Any:
+        """``first``: what the torch function takes before the arguments of the source."""
+        if key is not None and not _compat.is_typed_key(key) and takes_keyword(self.signature, args, "key"):
+            kwargs, key = {**kwargs, "key": key}, None
+        leaves, tree = jax.tree.flatten(((*first, *args), kwargs))
         values = [_array(leaf, self.name, i) for i, leaf in enumerate(leaves)]
         forms = tuple((value.shape, value.dtype) for value in values)
         settings = torch.get_default_dtype(), _compat.has_x64(), self.narrow
@@ -156,7 +162,7 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
             stacklevel=3,
         )
 
-    def functional(params: Any, state: Any, args: Any, kwargs: Any) -> Any:
+    def functional(params: Any, state: Any, /, *args: Any, **kwargs: Any) -> Any:
         buffers = {key: tensor.detach() for key, tensor in state.items()}  # as torch has them: nothing differentiates
         with substituted(module, {**params, **buffers}, name) as held:
             result = module(*args, **kwargs)
@@ -164,8 +170,8 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
 
     inner = _Function(functional, module, narrow)
 
-    def f(params: Any, state: Any, *args: Any, key: Any = None, **kwargs: Any) -> Any:
-        return inner.call((params, state, args, kwargs), {}, key)
+    def f(params: Any, state: Any, /, *args: Any, key: Any = None, **kwargs: Any) -> Any:
+        return inner.call((params, state), args, kwargs, key)
 
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"``{name}`` as a JAX function of (params, state, *args): gives (result, new_state)."
