@@ -42,6 +42,7 @@ NAMED_ONLY = [
     "generate",
     "jax",
     "first_minute",
+    "readme",
     "costs",
     "people",
     "floor",

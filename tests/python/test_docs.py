@@ -60,18 +60,3 @@ def test_every_environment_variable_is_listed() -> None:
     assert found - listed == set()
     elsewhere = {"CXX", "TORCH_DEVICE_BACKEND_AUTOLOAD"}  # CMake's and PyTorch's own
     assert listed - found - elsewhere == set()
-
-
-def test_the_lines_of_both_languages() -> None:
-    """The README says in thousands how many there are, give or take a tenth."""
-    said = re.search(
-        r"The core is (\d+),000 lines of C\+\+20: .*The Python is (\d+),000",
-        (ROOT / "README.md").read_text(),
-        re.DOTALL,
-    )
-    assert said is not None
-    core = [path for path in CODE if path.suffix in {".cpp", ".h"} and path.is_relative_to(ROOT / "src")]
-    python = [path for path in CODE if path.suffix == ".py" and path.is_relative_to(ROOT / "python")]
-    for thousands, files in zip(said.groups(), (core, python), strict=True):
-        lines = sum(path.read_text().count("\n") for path in files)
-        assert 0.9 * lines < 1000 * int(thousands) < 1.1 * lines, lines
