@@ -202,7 +202,7 @@ def cycles(arrows: Arrows, what: str) -> Iterator[str]:
 
 
 def main() -> int:
-    folders = ["src", "python", "tests", "models", "bench", "examples", "tools"]
+    folders = ["src", "python", "tests", "models", "bench", "examples", "tools", "zoo"]
     paths = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in CODE and not p.is_relative_to(OTHERS)]
     found: list[str] = []
     arrows: Arrows = {}

@@ -16,7 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/site/index"
 include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md"]
 # Not even looked into.
-exclude_patterns = [".*", "bench", "build", "dist", "examples", "models", "python", "src", "tests"]
+exclude_patterns = [".*", "bench", "build", "dist", "examples", "models", "python", "src", "tests", "zoo"]
 
 html_theme = "furo"
 html_title = f"torch-pjrt {version}"

@@ -1,0 +1,112 @@
+"""The zoo: how cells are judged and kept, and a sample of those that are right in docs/zoo.json and must stay so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from zoo import kept, table
+from zoo.cell import Cell, columns
+from zoo.conduct import Worker, conduct
+from zoo.entries import Settings
+from zoo.model import FAMILIES, Absent, family, model
+from zoo.reference import Reference
+from zoo.values import difference
+
+QUICK = Settings(is_timed=False)
+PARTS, IN_COLUMN = 3, 3  # three minutes: of each column so many cells, in so many tests
+CELL = Cell("catalogue/policy", "jit", "forward", "float32")
+
+
+def test_what_differs_is_named() -> None:
+    true = {"a": torch.tensor([1.0, 2.0], dtype=torch.float64), "b": torch.tensor([3])}
+    eager = {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([3])}
+    assert difference(eager, [eager], true, 2e-5) == ""
+    assert "a: off by 0.01" in difference({**eager, "a": torch.tensor([1.0, 2.01])}, [eager], true, 2e-5)
+    assert "b: other integers" in difference({**eager, "b": torch.tensor([4])}, [eager], true, 2e-5)
+    assert "float64[2] instead of float32[2]" in difference({**eager, "a": true["a"]}, [eager], true, 2e-5)
+    assert "a: off by inf" in difference({**eager, "a": torch.tensor([1.0, float("nan")])}, [eager], true, 2e-5)
+    assert "1 tensors instead of 2" in difference({"a": eager["a"]}, [eager], true, 2e-5)
+
+
+def test_twice_as_far_as_eager_is_right() -> None:
+    true, eager = {"a": torch.tensor([1.0], dtype=torch.float64)}, {"a": torch.tensor([1.1])}
+    assert difference({"a": torch.tensor([0.81])}, [eager], true, 2e-5) == ""
+    assert difference({"a": torch.tensor([0.79])}, [eager], true, 2e-5) != ""
+
+
+@pytest.mark.parametrize("what", ["forward", "step"])
+def test_a_model_is_the_same_each_time(what: str) -> None:
+    right = Reference(model("catalogue/lstm"), what, torch.float32)
+    again = Reference(right.model, what, torch.float32)
+    assert right.wrong(again.eager[0]) == ""
+    name = next(name for name, value in again.eager[0].items() if value.is_floating_point())
+    again.eager[0][name] += 1
+    assert name in right.wrong(again.eager[0])
+
+
+def test_a_cell_cannot_take_others_with_it() -> None:
+    worker = Worker((), QUICK)
+    os.kill(worker.process.pid, signal.SIGSEGV)
+    worker.process.wait()
+    assert "SIGSEGV" in worker.outcome(CELL, 60)["words"]
+    worker.end()
+    worker = Worker((), QUICK)
+    assert worker.outcome(CELL, 0.01) == {"outcome": "crashed", "words": "took more than 0 s"}
+    worker.end()
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    lines, written = tmp_path / "cells.jsonl", tmp_path / "zoo.json"
+    kept.append(CELL, {"outcome": "wrong", "words": "loss: off by 1"}, lines)
+    kept.append(CELL._replace(entry="jax"), {"outcome": "right"}, lines)
+    kept.append(CELL, {"outcome": "refused", "words": "why"}, lines)
+    lines.write_text(lines.read_text() + '{"cell": ["cut o')
+    found = kept.lines(lines)
+    assert {cell.entry: outcome["outcome"] for cell, outcome in found.items()} == {"jit": "refused", "jax": "right"}
+    kept.write_document(found, written)
+    again = kept.document(written)
+    assert {cell: outcome["outcome"] for cell, outcome in again.items()} == {
+        cell: outcome["outcome"] for cell, outcome in found.items()
+    }
+    assert again[CELL]["words"] == "why"
+    jax = CELL._replace(entry="jax")
+    assert kept.worse({jax: {"outcome": "wrong"}, CELL: {"outcome": "wrong"}}, again) == [jax]
+
+
+def test_the_table_is_made_of_the_json() -> None:
+    assert table.START + table.text(kept.document()) + table.END in table.TABLE.read_text()
+
+
+def sample() -> list[Cell]:
+    """Of each column the cells that are right in docs/zoo.json and whose names have the least checksums."""
+
+    def importable(name: str) -> bool:
+        try:
+            return name in FAMILIES and bool(family(name))
+        except Absent:
+            return False
+
+    families = {name for name in FAMILIES if importable(name)}
+    right = [cell for cell, outcome in kept.document().items() if outcome["outcome"] in ("right", "slow")]
+    right = [cell for cell in right if cell.model.partition("/")[0] in families and cell.entry != "pjrt-run"]
+    right.sort(key=lambda cell: zlib.crc32(json.dumps(cell).encode()))
+    chosen = [[cell for cell in right if cell.column == column.column][:IN_COLUMN] for column in columns()]
+    return sorted((cell for some in chosen for cell in some), key=lambda cell: (cell.entry == "world", cell.model))
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_was_right_is_right(part: int) -> None:
+    cells = sample()
+    found: kept.Outcomes = {}
+    conduct(cells[part * len(cells) // PARTS : (part + 1) * len(cells) // PARTS], found.__setitem__, settings=QUICK)
+    assert found
+    told = {cell: outcome for cell, outcome in found.items() if outcome["outcome"] not in ("right", "slow", "none")}
+    assert told == {}, "none: a library is missing that the model is made with"

@@ -1,0 +1,77 @@
+"""``torch_pjrt.export`` to a file, which ``torch_pjrt.load`` or the command ``pjrt-run`` runs."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import torch_pjrt
+from torch_pjrt import _C
+from zoo.entries import Prepared, settings
+from zoo.model import Built
+from zoo.reference import step_of
+from zoo.values import Values, leaves
+
+
+def example(made: Built) -> Any:
+    """The arguments as ``export`` takes them: positional ones, or all by their names."""
+    if not made.kwargs:
+        return made.args
+    return dict(inspect.signature(made.module.forward).bind(*made.args, **made.kwargs).arguments)
+
+
+def prepare(made: Built, what: str, by_command: bool = False) -> Prepared:
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name, "model.pjrt")
+    if what == "step":
+        return training(made, path, folder)
+    torch_pjrt.export(made.module, example(made)).save(path)
+    program = torch_pjrt.load(path)
+    if by_command:
+        return Prepared(lambda: by_pjrt_run(program, made, path), made)
+    return Prepared(lambda: (folder, program(*made.args, **made.kwargs))[1], made)
+
+
+def training(made: Built, path: Path, folder: Any) -> Prepared:
+    step = torch_pjrt.compile_step(step_of(made))
+    # Names of arguments are those of the module's: the step passes on what it is given.
+    torch_pjrt.export(step, made.kwargs if made.kwargs and not made.args else made.args, name="train_step").save(path)
+    program = torch_pjrt.load(path)
+
+    def values(loss: Any) -> Values:
+        state = dict(program.state())
+        for form in program.signature["state"]:
+            state |= dict.fromkeys(form["aliases"], state[form["name"]])
+        found = {"loss": loss}
+        for kind, tensors in (("parameter", made.module.named_parameters()), ("buffer", made.module.named_buffers())):
+            for name, own in tensors:
+                value = state.get(name, own)
+                found |= {f"{kind} {key}": each for key, each in leaves({name: value})}
+        return found
+
+    return Prepared(lambda: (folder, program.train_step(*made.args, **made.kwargs))[1], made, values=values)
+
+
+def by_pjrt_run(program: Any, made: Built, path: Path) -> list[torch.Tensor]:
+    """The results of one call of ``pjrt-run``, through files of numpy's."""
+    (entry,) = program.signature["entries"]
+    (variant,) = entry["variants"]
+    given = [tensor for _, tensor in leaves([made.args, made.kwargs])]
+    command = [settings.pjrt_run, str(path), "--plugin", _C.plugin()[1]]
+    for form, tensor in zip(variant["arguments"], given, strict=True):
+        file = path.with_name(f"in {len(command)}.npy")
+        numpy.save(file, tensor.numpy())
+        command += ["--input", f"{form['name']}={file}"]
+    files = [path.with_name(f"out {i}.npy") for i in range(len(variant["results"]))]
+    for form, file in zip(variant["results"], files, strict=True):
+        command += ["--output", f"{form['name']}={file}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"pjrt-run: {done.stderr.strip() or done.returncode}")
+    return [torch.from_numpy(numpy.load(file)) for file in files]
