@@ -309,6 +309,13 @@ const CallLowering& lowering_of(const Signature& signature) {
   return *static_cast<const CallLowering*>(signature.lowering.get());
 }
 
+Subgraph decomposition_of(const Signature& signature, c10::ArrayRef<Number> numbers) {
+  CallLowering lowering;
+  std::string reason;
+  if (!lower_by_decomposition(lowering, signature, numbers, reason)) throw ops::Unsupported(reason);
+  return std::move(lowering.decomposition);
+}
+
 const char* way_of(const Signature& signature) {
   if (!signature.op) return "";
   const CallLowering& lowering = lowering_of(signature);

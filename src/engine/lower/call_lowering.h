@@ -56,6 +56,9 @@ struct CallLowering {
 bool find_lowering(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, ops::Target target,
                    std::string& reason);
 const CallLowering& lowering_of(const graph::Signature& signature);
+// The decomposition of a call that a kernel of this project does, for programs that can't call it. Throws ops::Unsupported where
+// it has none.
+Subgraph decomposition_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
 // What does it: "rule", "decomposition", "kernel" (of PyTorch's, called from the program), or "" of this project's own nodes.
 const char* way_of(const graph::Signature& signature);

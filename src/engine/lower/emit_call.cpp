@@ -202,12 +202,28 @@ Value constant_of(Emit& e, const Number& number) {
   }
 }
 
+static Values emit_decomposition(Emit& e, const Signature& signature, const Values& operands,
+                                 const std::vector<LoweredNumber>& numbers, const Value& key) {
+  std::vector<Number> plain;
+  for (const LoweredNumber& number : numbers) {
+    plain.push_back(number.number);
+    if (number.pinned) *number.pinned = true;
+  }
+  const Subgraph decomposition = decomposition_of(signature, plain);
+  Values results = emit_subgraph(e, decomposition, operands, key);
+  for (size_t i = 0; i < results.size(); ++i) results[i] = e.as(results[i], *signature.results[i]);
+  return results;
+}
+
 static Values emit_plainly(Emit& e, const Signature& signature, const Values& operands,
                            const std::vector<LoweredNumber>& numbers, const Value& key) {
   const CallLowering& lowering = lowering_of(signature);
   e.set_op(signature.name);
   const bool has_other = lowering.rule || !lowering.decomposition.results.empty();
   if (lowering.by_aten && (!has_other || e.target() == ops::Target::kCpuWithKernels)) {
+    if (e.target() != ops::Target::kCpuWithKernels && is_own_kernel(signature, ops::Target::kCpuWithKernels)) {
+      return emit_decomposition(e, signature, operands, numbers, key);
+    }
     return emit_aten_call(e, signature, operands, numbers);
   }
   if (e.images_last() && are_images_better_by_aten(signature, e.target())) {
