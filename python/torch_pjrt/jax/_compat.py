@@ -4,6 +4,8 @@ JAX from ``jax``, ``jax.numpy`` and ``jax.lax`` alone (``tools/check_layers.py``
 from __future__ import annotations
 
 import functools
+import importlib
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -251,14 +253,29 @@ def parse(text: str) -> tuple[Any, Any]:
 
 
 def portable_artifact(text: str) -> bytes:
-    """A module as bytecode of a version that compilers of the last twelve weeks read, and later ones."""
-    module, context = parse(text)
-    requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
-    with context:
-        made: bytes = stablehlo.serialize_portable_artifact(
-            module, stablehlo.get_version_from_compatibility_requirement(requirement)
-        )
-    return made
+    """A module as bytecode of a version that compilers of the last twelve weeks read, and later ones. CHLO, which has
+    no versions, is lowered: erf and top_k to composites, other ops to what they are made of.
+
+    Raises:
+        ValueError: something in it has no such form.
+    """
+    version = stablehlo.get_version_from_compatibility_requirement(stablehlo.StablehloCompatibilityRequirement.WEEK_12)
+    try:
+        module, context = parse(text)
+        with context:
+            given = io.BytesIO()
+            module.operation.write_bytecode(given)
+            return _serializer()(given.getvalue(), version)
+    except (RuntimeError, ValueError, ir.MLIRError) as error:
+        raise ValueError(f"no portable form of the program, in which form='text' saves it: {error}") from error
+
+
+@functools.cache
+def _serializer() -> Callable[[bytes, str], bytes]:
+    own: Any = importlib.import_module("jax.extend.mlir")
+    if not hasattr(own, "serialize_portable_artifact"):
+        own = importlib.import_module("jaxlib._jax").mlir
+    return cast("Callable[[bytes, str], bytes]", own.serialize_portable_artifact)
 
 
 def as_export(name: str, text: str, platform: str) -> Any:
