@@ -40,7 +40,7 @@ class Captured {
   // `bound`: what to call with the arguments if they don't fit or have names (None: the result is NotImplemented), then a container
   // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
   // another piece: its .grad. Followers come last.
-  py::object call(const Objects& bound, const py::Args<py::object>& args, const py::kwargs& kwargs) {
+  py::object call(const Objects& bound, const py::Args<py::object>& args, const py::KWArgs<py::object>& kwargs) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
     if (!kwargs.empty() || !find(bound, args, state, followers, given)) return refuse(bound, args, kwargs);
@@ -121,7 +121,8 @@ class Captured {
     return program_->graph->matches(given);
   }
 
-  static py::object refuse(const Objects& bound, const py::Args<py::object>& args, const py::kwargs& kwargs) {
+  static py::object refuse(const Objects& bound, const py::Args<py::object>& args,
+                           const py::KWArgs<py::object>& kwargs) {
     PyObject* otherwise = PyTuple_GET_ITEM(bound.ptr(), 0);
     if (otherwise == Py_None) return py::reinterpret_borrow<py::object>(Py_NotImplemented);
     PyObject* result = PyObject_Call(otherwise, args.ptr(), kwargs.ptr());

@@ -29,6 +29,7 @@ from torch_pjrt.capture.stand_ins import CPU, LIST, SINGLE, TUPLE
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
+from torch_pjrt.program.registered import is_registered
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
@@ -177,6 +178,8 @@ def _run_once(
                 )
         inside.settle()
         mode.settle_compounds()
+        for leaf in pytree.tree_leaves(result):
+            is_registered(type(leaf))  # from then on, where it is a cache
         given_back, spec = pytree.tree_flatten(result)
         given_back = [mode.lift(leaf) for leaf in given_back]
         for closed in filter(is_closed, given_back):

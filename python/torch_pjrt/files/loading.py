@@ -20,6 +20,8 @@ class Entry:
     def __init__(self, program: FileProgram, form: Mapping[str, Any]) -> None:
         self.program, self.name, self._form = program, form["name"], parameters.as_now(form["tree"])
         self.variants: list[dict[str, Any]] = form["variants"]
+        of_all = form["tree"].get("results")  # in files of before
+        self._trees = [variant.get("tree", of_all) for variant in self.variants]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Takes tensors on the CPU, ``"pjrt"`` or CUDA, numpy's arrays, and whatever else has DLPack. Gives tensors on
@@ -30,9 +32,10 @@ class Entry:
         devices = {tensor.device for tensor in flat}
         outside = next((device for device in devices if device.type not in ("cpu", "pjrt")), None)
         on_device = any(device.type != "cpu" for device in devices)
+        arguments = [tensor.resolve_conj().resolve_neg() for tensor in flat]
         if outside is not None:
-            flat = [tensor if tensor.device.type == "pjrt" else tensor.to("pjrt") for tensor in flat]
-        results = self.program._program.call(self.name, flat, on_device)
+            arguments = [tensor if tensor.device.type == "pjrt" else tensor.to("pjrt") for tensor in arguments]
+        results = self.program._program.call(self.name, arguments, on_device)
         if outside is not None:
             results = [result.to(outside) for result in results]
         return self._results(flat, results)
@@ -55,17 +58,15 @@ class Entry:
 
     def _results(self, flat: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
         shapes = [list(tensor.shape) for tensor in flat]
-        variant = next(v for v in self.variants if [a["shape"] for a in v["arguments"]] == shapes)
+        index = next(i for i, v in enumerate(self.variants) if [a["shape"] for a in v["arguments"]] == shapes)
+        variant = self.variants[index]
         own = []
         for form, result in zip(variant["results"], results, strict=False):
-            if list(result.stride()) != form["strides"]:
-                laid = torch.empty_strided(form["shape"], form["strides"], dtype=result.dtype, device=result.device)
-                result = laid.copy_(result)
-            own.append(result)
+            own.append(result if list(result.stride()) == form["strides"] else _laid_out(result, form["strides"]))
         updated = [i for i, form in enumerate(variant["arguments"]) if form["updated"]]
-        for index, value in zip(updated, results[len(own) :], strict=True):
-            flat[index].copy_(value)
-        return tree.decode(self._form["results"], own)
+        for at, value in zip(updated, results[len(own) :], strict=True):
+            flat[at].copy_(value)
+        return tree.decode(self._trees[index], own)
 
     def prepare(self) -> None:
         """Compiles it now, for all its sizes, or loads it from disk."""
@@ -141,6 +142,17 @@ def _tensor(value: Any) -> torch.Tensor:
     if type(value).__module__ == "numpy" or not hasattr(value, "__dlpack__"):
         return torch.as_tensor(value)
     return torch.from_dlpack(value)
+
+
+def _laid_out(result: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """The same with these strides, by which elements may share memory (of ``expand``, ``unfold``)."""
+    laid = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+    if result.numel() == 0 or torch.ops.aten.is_non_overlapping_and_dense(laid):
+        return laid.copy_(result)
+    memory = laid.as_strided((1 + sum((n - 1) * s for n, s in zip(result.shape, strides, strict=True)),), (1,))
+    places = torch.arange(len(memory), device=result.device).as_strided(result.shape, strides)
+    memory[places.reshape(-1)] = result.reshape(-1)
+    return laid
 
 
 def load(

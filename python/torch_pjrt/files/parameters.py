@@ -88,4 +88,4 @@ def as_now(form: tree.Json) -> tree.Json:
         keywords += "_"
     parameters.append({"name": keywords, "kind": "VAR_KEYWORD"})
     arguments.append([keywords, {"dict": [list(item) for item in named.items()]}])
-    return {"parameters": parameters, "arguments": {"dict": arguments}, "results": form["results"]}
+    return {"parameters": parameters, "arguments": {"dict": arguments}}

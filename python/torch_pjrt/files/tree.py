@@ -78,6 +78,9 @@ def _registered(value: Any) -> Node | None:
         return each is not value
 
     parts, spec = pytree.tree_flatten(value, is_leaf=is_part)
+    if type(value) in torch.return_types.all_return_types:
+        name = f"torch.return_types.{type(value).__name__}"
+        return Node("class", range(len(parts)), parts, type(value), name)
     try:
         form = json.loads(pytree.treespec_dumps(spec))[1]
     except (NotImplementedError, TypeError):
@@ -174,7 +177,10 @@ def decode(tree: Json, tensors: Sequence[Any]) -> Any:
         return collections.namedtuple(tree["namedtuple"], keys)(*parts)
     if "list" in tree or "tuple" in tree:
         return parts if "list" in tree else tuple(parts)
-    if "class" in tree and class_named(tree["class"]) is not None:
+    kind = class_named(tree["class"]) if "class" in tree else None
+    if kind is not None and kind in torch.return_types.all_return_types:
+        return kind(parts)
+    if kind is not None:
         form = {"type": tree["class"], "context": tree["context"], "children_spec": [LEAF] * len(parts)}
         return pytree.tree_unflatten(parts, pytree.treespec_loads(json.dumps([1, form])))
     return dict(zip(keys, parts, strict=True))

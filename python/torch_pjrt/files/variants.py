@@ -48,6 +48,7 @@ class Variant:
     outputs: list[Place]
     requirements: list[dict[str, Any]]
     texts: dict[str, Text]
+    tree: tree.Json  # the results' structure
     composites: list[str]
     state: list[str]  # the names of what it uses
 
@@ -61,6 +62,7 @@ class Variant:
             "sizes": self.sizes,
             "arguments": self.arguments,
             "results": self.results,
+            "tree": self.tree,
             "parameters": self.parameters,
             "outputs": self.outputs,
             "requirements": self.requirements,
@@ -75,7 +77,6 @@ class Entry:
     name: str
     parameters: list[tree.Json]
     arguments: tree.Json  # by parameter
-    results: tree.Json
     variants: list[Variant] = field(default_factory=list)
 
     def as_json(self, form: str) -> dict[str, Any]:
@@ -84,7 +85,6 @@ class Entry:
             "tree": {
                 "parameters": self.parameters,
                 "arguments": self.arguments,
-                "results": self.results,
             },
             "variants": [variant.as_json(form) for variant in self.variants],
         }
@@ -143,7 +143,7 @@ def _as_tensor(value: Any) -> Any:
         value = torch.as_tensor(value)
     if not isinstance(value, torch.Tensor) or is_compound(value):
         return value
-    value = value.detach()
+    value = value.detach().resolve_conj().resolve_neg()
     return value if torch.ops.aten.is_non_overlapping_and_dense(value) else value.contiguous()
 
 
@@ -165,24 +165,20 @@ def record_entry(
     if isinstance(fn, torch.export.ExportedProgram):
         call = bound.args, bound.kwargs
     tensors: list[tuple[str, torch.Tensor]] = []
-    entry = Entry(name, *parameters.encode(bound, f"the arguments of '{name}'", tensors), {})
+    entry = Entry(name, *parameters.encode(bound, f"the arguments of '{name}'", tensors))
     for argument, tensor in tensors:
         if is_compound(tensor):
             kind = "sparse tensor" if is_sparse(tensor) else type(tensor).__name__
             raise TypeError(f"argument '{argument}' of '{name}' is a {kind}: give what it is made of")
         check_dtype(tensor.dtype, f"argument '{argument}' of '{name}'")
     examples = [id(tensor) for _, tensor in tensors]
-    for number, (chosen, shaped) in enumerate(dynamic.combinations(by_argument, sizes, tensors)):
+    for chosen, shaped in dynamic.combinations(by_argument, sizes, tensors):
         recorded = given
         if freeze:
             frozen = exported.frozen.freeze(given.fn, *with_tensors(call, examples, shaped), exported.names)
             recorded = Given(frozen, find(frozen), given.signature)
         call_of = OfTensors(recorded.fn, call, examples, f"the results of '{name}'")
-        variant, results = _record(exported, recorded, name, call_of, [each for each, _ in tensors], shaped)
-        if number == 0:
-            entry.results = results
-        elif entry.results != results:
-            raise CaptureError(f"'{name}' gives another structure of results for {chosen}")
+        variant = _record(exported, recorded, name, call_of, [each for each, _ in tensors], shaped)
         variant.sizes = chosen
         stem = f"programs/{name}" + "".join(f".{key}={size}" for key, size in chosen.items())
         _place_texts(variant, stem)
@@ -238,7 +234,7 @@ def _record(
     call: OfTensors,
     names: list[str],
     tensors: list[torch.Tensor],
-) -> tuple[Variant, tree.Json]:
+) -> Variant:
     with torch.set_grad_enabled(given.trains), nullcontext() if given.trains else _exporting():
         try:
             recorded = record(call, tuple(tensors), {}, given.found, given.inputs, with_grads=given.trains)
@@ -270,7 +266,7 @@ def _exporting() -> Iterator[None]:
 
 def _variant(
     exported: Exported, recorded: Recorded, given: Given, name: str, names: list[str], tensors: list[torch.Tensor]
-) -> tuple[Variant, tree.Json]:
+) -> Variant:
     run, mode = recorded.run, recorded.run.mode
     if recorded.gradients:
         raise CaptureError(
@@ -322,11 +318,12 @@ def _variant(
             for r in requirements
         ],
         texts={p: Text(t.text, dict(sorted(t.options.items())), sorted(t.hints)) for p, t in texts.items()},
+        tree=structure.form,
         composites=[f"{composite}: {by}, {n} times" for t in made.texts for composite, by, n in t.composites],
         state=sorted({place["state"] for place in (*parameters, *outputs) if "state" in place}),
     )
     _refuse_shared_memory(exported, variant.state)
-    return variant, structure.form
+    return variant
 
 
 def _refuse_shared_memory(exported: Exported, state: list[str]) -> None:
