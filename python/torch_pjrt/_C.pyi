@@ -58,10 +58,12 @@ __all__: list[str] = [
     "forget_programs",
     "freezes_convolutions",
     "graph",
+    "groups_of",
     "hand_over",
     "handler_version",
     "has_library_convolutions",
     "has_no_values",
+    "has_one_value",
     "host_backend",
     "host_of",
     "host_view",
@@ -535,6 +537,11 @@ def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) 
 def forget_programs() -> None: ...
 def freezes_convolutions(arg0: typing.Any) -> bool: ...
 def graph(arg0: collections.abc.Sequence[torch.Tensor]) -> str: ...
+def groups_of(group: torch.distributed.distributed_c10d.ProcessGroup) -> tuple[list[int], int]:
+    """
+    of a group of the world: all groups of its kind, one behind the other, and their size
+    """
+
 def hand_over(
     inputs: collections.abc.Sequence[torch.Tensor],
     results: collections.abc.Sequence[torch.Tensor],
@@ -553,6 +560,11 @@ def has_library_convolutions(arg0: typing.Any) -> bool: ...
 def has_no_values(arg0: tuple[typing.Any, ...]) -> bool:
     """
     is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?
+    """
+
+def has_one_value(tensor: torch.Tensor) -> bool:
+    """
+    whether all ranks of the world have the same values of it
     """
 
 def host_backend(

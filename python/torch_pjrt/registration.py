@@ -64,7 +64,12 @@ def _print_from_the_host() -> None:
     def _tensor_str(self: torch.Tensor, indent: int) -> str:
         if self.device.type != "pjrt":
             return inner(self, indent)
-        return "..." if _C.tracing() else inner(self.cpu(), indent)  # a subclass that is captured asks for its repr()
+        if _C.tracing():
+            return "..."  # a subclass that is captured asks for its repr()
+        ranks = _C.world_size()
+        if ranks == 1 or _C.has_one_value(self):
+            return inner(self.cpu(), indent)
+        return f"{inner(_C.values_of_rank(self, 0), indent)}, rank='0 of {ranks}'"
 
     tensor_str._tensor_str = _tensor_str
 

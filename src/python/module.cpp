@@ -229,6 +229,15 @@ PYBIND11_MODULE(_C, m) {
         "a 0-d int64 tensor that is values[rank] on each rank of the world");
   m.def("promised_equal", &device::world::promised_equal, py::arg("tensor"),
         "the same values, said to be equal on all ranks of the world: whoever reads them compares");
+  m.def(
+      "groups_of",
+      [](c10d::ProcessGroup& group) {
+        const device::world::Groups groups = device::world::groups_of(group);
+        return std::pair(groups.ranks, groups.size);
+      },
+      py::arg("group"), "of a group of the world: all groups of its kind, one behind the other, and their size");
+  m.def("has_one_value", &device::has_one_value, py::arg("tensor"),
+        "whether all ranks of the world have the same values of it");
   m.def("values_of_rank", &device::values_of_rank, py::arg("tensor"), py::arg("rank"),
         "a copy on the CPU of what one rank of the world has");
   m.def("begin_optimizer_step", &device::begin_optimizer_step);

@@ -39,11 +39,11 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 19
+    assert int(run(server, "refusals")) == 25
 
 
-@pytest.mark.parametrize("case", ["large", "late"])
-def test_a_world_that_cannot_begin(server: fresh.Server, case: str) -> None:
+@pytest.mark.parametrize("case", ["large", "late", "counted"])
+def test_beginning(server: fresh.Server, case: str) -> None:
     run(server, "beginning", case)
 
 

@@ -483,17 +483,3 @@ def test_random_numbers_out_of_range(draw: Callable[[torch.Tensor], torch.Tensor
         draw(torch.zeros(3))
     with pytest.raises(RuntimeError, match=re.escape(str(expected.value).split("\n")[0])):
         draw(torch.zeros(3, device="pjrt"))
-
-
-def test_an_assertion_reads_its_condition_and_is_no_fallback() -> None:
-    torch_pjrt.reset_metrics()
-    for message in ("", "positive"):
-        torch._assert_async(torch.ones(1, device=DEVICE) * 2, message)
-        with pytest.raises(RuntimeError, match=message or "Assertion is failed"):
-            torch._assert_async(torch.zeros((), device=DEVICE), message)
-    torch._assert_async(torch.ones((), device=DEVICE))
-    with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value, but got zero"):
-        torch._assert_async(torch.zeros((), device=DEVICE))
-    with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):
-        torch._assert_async(torch.ones(2, device=DEVICE))
-    assert not torch_pjrt.metrics()["host_fallbacks"]

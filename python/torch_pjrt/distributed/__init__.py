@@ -6,6 +6,7 @@ as its ops. DTensor and what is built on it say where shards lie.
 """
 
 from torch_pjrt.distributed.batches import split
+from torch_pjrt.distributed.reading import rank_values
 from torch_pjrt.distributed.tables import describe
 
-__all__ = ["describe", "split"]
+__all__ = ["describe", "rank_values", "split"]

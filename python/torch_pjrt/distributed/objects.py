@@ -12,15 +12,27 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.adapt.after_import import after_import
 
 
-def _has_world(group: Any) -> bool:
+def has_world(group: Any) -> bool:
     """Is the group a world's, of this device?"""
     from torch.distributed import distributed_c10d
 
     group = group or distributed_c10d._get_default_group()
     ours = torch.device("pjrt")
     return _C.world_size() > 1 and ours in group._device_types and group._get_backend(ours).name() == "pjrt"
+
+
+def _broadcast_by_any(utilities: Any) -> None:
+    """Of a function's result: whichever rank calls it, here it is the one process."""
+    inner = utilities.broadcast
+
+    @functools.wraps(inner)
+    def broadcast(data_or_fn: Any, *, rank: int = 0, pg: Any = None, **how: Any) -> Any:
+        return inner(data_or_fn, rank=0 if has_world(pg) else rank, pg=pg, **how)
+
+    utilities.broadcast = broadcast
 
 
 def install() -> None:
@@ -34,7 +46,7 @@ def install() -> None:
     def broadcast_object_list(
         object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: Any = None
     ) -> None:
-        if not _has_world(group):
+        if not has_world(group):
             broadcast(object_list, src, group, device, group_src)
 
     @functools.wraps(scatter)
@@ -45,7 +57,7 @@ def install() -> None:
         group: Any = None,
         group_src: Any = None,
     ) -> None:
-        if _has_world(group):
+        if has_world(group):
             raise NotImplementedError(
                 f"scatter_object_list gives each rank an object of its own, and Python runs once for all "
                 f"{_C.world_size()} ranks of this world. What ranks have of their own are values of tensors: "
@@ -58,13 +70,16 @@ def install() -> None:
     def gather_object(
         obj: Any, object_gather_list: Any = None, dst: int | None = None, group: Any = None, group_dst: Any = None
     ) -> None:
-        if _has_world(group):
+        if not has_world(group):
+            return gather(obj, object_gather_list, dst, group, group_dst)
+        if object_gather_list is None:
             raise NotImplementedError(
-                "gather_object gives one rank the objects of all, and a world in one process runs once for all of "
-                "them; call torch.distributed.all_gather_object"
+                f"gather_object to rank {dst if group_dst is None else group_dst}: the one process of a world is rank "
+                "0, which has no list of results then. Gather to rank 0, or call torch.distributed.all_gather_object"
             )
-        gather(obj, object_gather_list, dst, group, group_dst)
+        torch.distributed.all_gather_object(object_gather_list, obj, group)
 
+    after_import("torch.distributed.collective_utils", _broadcast_by_any)
     for function in (broadcast_object_list, scatter_object_list, gather_object):
         setattr(distributed_c10d, function.__name__, function)
         setattr(torch.distributed, function.__name__, function)

@@ -39,7 +39,8 @@ class PerRank:
             f"a rank was taken for {what}: Python runs once for all {len(self._values)} ranks of this world, and here "
             f"they have {list(self._values)}. Code that all ranks share needs no rank: x takes each rank's part with "
             "torch_pjrt.distributed.split(x, mesh), and DTensor shards by placements; torch.distributed.get_rank() is "
-            "0 in the one process there is. For code that asks its rank, start a process for each with torchrun"
+            "0 in the one process there is, and torch.sym_min and sym_max do for ranks what min and max do. For code "
+            "that asks its rank, start a process for each with torchrun"
         )
 
     def __bool__(self) -> bool:
@@ -53,6 +54,9 @@ class PerRank:
 
     def __float__(self) -> float:
         self._refuse("one number")
+
+    def __neg__(self) -> Any:
+        return per_rank(-value for value in self.values)
 
     def __repr__(self) -> str:
         return f"PerRank({list(self._values)})"
@@ -68,6 +72,8 @@ class PerRank:
                 return value.tensor()
             return type(value)(map(of, value)) if type(value) in (list, tuple) else value
 
+        if function in (torch.sym_min, torch.sym_max):
+            return _chosen(min if function is torch.sym_min else max, *args)
         if function in (torch.narrow, torch.Tensor.narrow):
             return _narrow(*args, **(kwargs or {}))
         return function(*of(args), **{name: of(value) for name, value in (kwargs or {}).items()})
@@ -80,6 +86,12 @@ def _narrow(tensor: torch.Tensor, dim: int, start: Any, length: Any) -> torch.Te
     return tensor.index_select(dim, places)
 
 
+def _chosen(choose: Callable[[int, int], int], one: Any, other: Any) -> Any:
+    ranks = range(_C.world_size())
+    of = [value.values if isinstance(value, PerRank) else (value,) * len(ranks) for value in (one, other)]
+    return per_rank(map(choose, *of))
+
+
 def per_rank(values: Iterable[int]) -> Any:
     """These numbers, one a rank; the number itself where they are all the same."""
     values = tuple(values)
@@ -87,7 +99,7 @@ def per_rank(values: Iterable[int]) -> Any:
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
-    function = getattr(operator, name)
+    function = getattr(operator, f"__{name}__")
 
     def both(self: PerRank, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
@@ -102,7 +114,7 @@ def _elementwise(name: str) -> Callable[..., Any]:
 
 
 def _reflected(name: str) -> Callable[..., Any]:
-    function = getattr(operator, name)
+    function = getattr(operator, f"__{name}__")
 
     def both(self: PerRank, other: Any) -> Any:
         return per_rank(function(other, value) for value in self.values) if isinstance(other, int) else NotImplemented
@@ -110,7 +122,7 @@ def _reflected(name: str) -> Callable[..., Any]:
     return both
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod"):
+for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
     setattr(PerRank, f"__{_name}__", _elementwise(_name))
     setattr(PerRank, f"__r{_name}__", _reflected(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

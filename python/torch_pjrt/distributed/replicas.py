@@ -1,4 +1,5 @@
-"""What DTensor says of replicas: that they are equal. Whoever reads them as one value compares them."""
+"""What DTensor says of replicas: that they are equal. So are wholes of a mesh that is one of several dimensions, of
+which the others have their own. Whoever reads them as one value compares them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def _promise(of_tensors: Any) -> None:
     @functools.wraps(inner)
     def full_tensor(self: Any, **how: Any) -> torch.Tensor:
         whole = inner(self, **how)
-        if whole.device.type != "pjrt" or not any(placement.is_replicate() for placement in self.placements):
+        is_replica = any(placement.is_replicate() for placement in self.placements)
+        if whole.device.type != "pjrt" or not (is_replica or self.device_mesh.size() < _C.world_size()):
             return whole
         return _Promised.apply(whole)
 

@@ -7,6 +7,7 @@ does for processes; what differs is that no store is needed to meet, and that a 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from typing import Any
 
@@ -43,19 +44,30 @@ def _create(_store: Any, rank: int, group_size: int, _timeout: Any) -> Any:
 _creating: list[tuple[int, ...]] = []  # the group that is being made
 
 
+def _check_backend(backend: str, ranks: int) -> None:
+    """Raises for a backend that would wait for the processes of other ranks."""
+    if ranks > 1 and backend.lower() not in ("pjrt", "fake", "undefined"):
+        raise NotImplementedError(
+            f"a group of backend {backend!r} needs a process for each of its {ranks} ranks, and this process is all "
+            f"{size()} ranks of its world. Make groups of backend 'pjrt', or start a process for each rank with "
+            "torchrun"
+        )
+
+
 def begin(world_size: int) -> None:
     from torch.distributed import distributed_c10d
 
     from torch_pjrt.distributed import (
+        by_process,
         checkpoints,
         context,
         data_parallel,
         draws,
+        group_ranks,
         losses,
         objects,
         ragged,
         replicas,
-        samplers,
         shards,
     )
 
@@ -65,6 +77,7 @@ def begin(world_size: int) -> None:
     plugin = distributed_c10d.Backend._plugins["PJRT"]
     if plugin.creator_fn is not _create:
         distributed_c10d.Backend._plugins["PJRT"] = plugin._replace(creator_fn=_create, extended_api=False)
+        by_process.install()
         checkpoints.install()
         context.install()
         data_parallel.install()
@@ -72,8 +85,8 @@ def begin(world_size: int) -> None:
         shards.install()
         replicas.install()
         draws.install()
+        group_ranks.install()
         losses.install()
-        samplers.install()
         objects.install()
 
 
@@ -107,9 +120,13 @@ def install() -> None:
             )
         inner(backend, init_method, timeout, world_size, rank, store, *args, **kwargs)
 
+    arguments = inspect.signature(make_group)
+
     @functools.wraps(make_group)
     def _new_process_group_helper(group_size: Any, group_rank: Any, ranks: Any, *args: Any, **kwargs: Any) -> Any:
         if size() > 1 and _groups:
+            given = arguments.bind(group_size, group_rank, ranks, *args, **kwargs).arguments
+            _check_backend(str(given["backend"]), given["group_size"])
             _creating.clear()
             if ranks:
                 _groups[-1].ask(tuple(ranks))

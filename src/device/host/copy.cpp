@@ -80,7 +80,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
-    at::Tensor host = shown_tensor(plain, "copy to the host");
+    at::Tensor host = host_tensor(plain, "copy to the host");
     counters().host_transfer_bytes += host.nbytes();
     self.copy_(host, non_blocking);
     return self;

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "device/call/meta.h"
+#include "device/host/assertions.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/location.h"
@@ -196,6 +197,7 @@ void note_on_host(const std::string& op, const char* reason) { note(op, reason, 
 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
   check_may_run_on_host(op.name, reason);
+  TORCH_CHECK_NOT_IMPLEMENTED(op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "[", op.name, "] ", reason);
   HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
   note(op.name, reason, has_shape_of_data(op));
 }
@@ -234,7 +236,10 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     if (leaf) return leaf;
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
-    engine().sync({&storage->cell}, cause);  // another thread may write to the storage before we hold its leaf
+    const std::vector<at::Tensor> asserted = pending_assertions();
+    std::vector<graph::Cell*> cells{&storage->cell};
+    for (const at::Tensor& each : asserted) cells.push_back(&storage_of(each)->cell);
+    engine().sync(cells, cause);  // another thread may write to the storage before we hold its leaf
   }
 }
 
@@ -257,10 +262,8 @@ at::Tensor host_tensor(const at::Tensor& tensor, const char* cause) {
   return host_tensor_of(leaf, tensor);
 }
 
-at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause) {
-  const graph::Value leaf = ready_leaf(tensor, cause);
-  world::tell_that_first_is_shown(leaf);
-  return host_tensor_of(leaf, tensor);
+bool has_one_value(const at::Tensor& tensor) {
+  return world::has_one_value(ready_leaf(tensor.detach(), "comparison of ranks"));
 }
 
 at::Tensor values_of_rank(const at::Tensor& tensor, size_t rank) {

@@ -25,10 +25,11 @@ void note_on_host(const std::string& op, const char* reason);  // after it ran: 
 
 // The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
-// The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory.
+// The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory. Raises in a world
+// whose ranks have values of their own.
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);
-// The same for who looks at it: in a world, where host_tensor raises, the first rank's values, with a warning.
-at::Tensor shown_tensor(const at::Tensor& tensor, const char* cause);
+// Whether all ranks of a world have the same values; true outside of a world. Only then host_tensor gives them.
+bool has_one_value(const at::Tensor& tensor);
 // A copy of what one rank of a world has.
 at::Tensor values_of_rank(const at::Tensor& tensor, size_t rank);
 // A CPU tensor as a new tensor on the device. `owned`: see Engine::upload.

@@ -2,8 +2,10 @@
 #include "device/host/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/view_as_real.h>
 
 #include <memory>
 #include <mutex>
@@ -16,6 +18,7 @@
 #include "device/services/counters.h"
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
+#include "device/world/premultiplied.h"
 
 namespace tpjrt::device {
 namespace {
@@ -74,10 +77,12 @@ void await(c10d::Work& work, const std::string& op, Group& group) {
   constexpr std::chrono::milliseconds kSlice{50};
   WaitForRanks wait(group.attendance, op);
   const auto is_done = [&] {
+    const auto start = std::chrono::steady_clock::now();
     try {
       return work.wait(kSlice);
     } catch (const std::exception&) {
-      return work.isCompleted();  // then it has failed, or ended just now
+      // An error that comes before the slice is over is the collective's own. Not every work that has failed is completed.
+      return work.isCompleted() || std::chrono::steady_clock::now() - start < kSlice / 2;
     }
   };
   while (!is_done()) {
@@ -102,7 +107,8 @@ void await(c10d::Work& work, const std::string& op, Group& group) {
 // One call. As with any backend, what it writes is no in-place op to autograd.
 class HostCollective {
  public:
-  HostCollective(std::string op, Does does, Group& group) : op_(std::move(op)), does_(does), group_(&group) {
+  HostCollective(std::string op, Does does, Group& group, c10d::ReduceOp reduction = {})
+      : op_(std::move(op)), does_(does), group_(&group), reduction_(std::move(reduction)) {
     check_may_run_on_host(op_, kReason);
     group.check(op_);
   }
@@ -147,9 +153,10 @@ class HostCollective {
     return hosts;
   }
 
+  void wait(const WorkPtr& work) { await(*work, op_, *group_); }
   // What was written is on the device again.
   WorkPtr finish(const WorkPtr& work) {
-    await(*work, op_, *group_);
+    wait(work);
     return finished_work(take_back());
   }
   Tensors take_back() {
@@ -174,7 +181,7 @@ class HostCollective {
   // The tensor's memory where that will do, else a copy.
   at::Tensor to_host(const at::Tensor& tensor, bool writes) const {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const at::Tensor plain = tensor.resolve_conj().resolve_neg();
+    const at::Tensor plain = world::premultiplied(tensor.resolve_conj().resolve_neg(), reduction_);
     const at::Tensor host = is_pjrt(plain) ? host_tensor(plain, op_.c_str()) : plain;
     return writes ? host.clone(at::MemoryFormat::Contiguous) : host.contiguous();
   }
@@ -184,9 +191,14 @@ class HostCollective {
     return given(host);
   }
 
+  bool is_sum() const {
+    return reduction_ == c10d::ReduceOp::SUM || reduction_ == c10d::ReduceOp::AVG ||
+           reduction_ == c10d::ReduceOp::PREMUL_SUM;
+  }
   // As gloo takes it.
   at::Tensor given(const at::Tensor& host) const {
     if (does_ == Does::kMoves) return as_moved(host);
+    if (host.is_complex() && is_sum()) return at::view_as_real(host);
     TORCH_CHECK(gloo_has(host.scalar_type()), "[", op_, "] gloo can't reduce ", host.scalar_type(),
                 "; reduce it as another dtype, as in x.to(torch.float32)");
     return host;
@@ -195,6 +207,7 @@ class HostCollective {
   std::string op_;
   Does does_;
   Group* group_;  // outlives the call
+  c10d::ReduceOp reduction_;
   uint64_t sent_bytes_ = 0;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
 };
@@ -274,17 +287,19 @@ class HostBackend final : public Backend {
     return exchange<&Backend::scatter>("c10d::scatter_", Does::kMoves, outputs, inputs, opts);
   }
   WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& opts) override {
-    return exchange<&Backend::reduce_scatter>("c10d::reduce_scatter_", Does::kReduces, outputs, inputs, opts);
+    HostCollective call("c10d::reduce_scatter_", Does::kReduces, group_, opts.reduceOp);
+    Tensors from;
+    for (const Tensors& parts : inputs) from.push_back(at::cat(flat(call.reads(parts))));
+    return reduce_and_scatter(call, outputs, from, opts);
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
-    HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces, group_);
-    Tensors from = flat(call.reads(Tensors{input})), to = flat(call.writes(Tensors{output}));
-    return call.finish(host_->_reduce_scatter_base(to[0], from[0], opts));
+    HostCollective call("c10d::_reduce_scatter_base_", Does::kReduces, group_, opts.reduceOp);
+    return reduce_and_scatter(call, {output}, flat(call.copies({input})), opts);
   }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override {
-    return exchange<&Backend::reduce_scatter_tensor_coalesced>("c10d::reduce_scatter_tensor_coalesced_", Does::kReduces,
-                                                               outputs, inputs, opts);
+    HostCollective call("c10d::reduce_scatter_tensor_coalesced_", Does::kReduces, group_, opts.reduceOp);
+    return reduce_and_scatter(call, outputs, flat(call.copies(inputs)), opts);
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) override {
@@ -326,10 +341,36 @@ class HostBackend final : public Backend {
 
  private:
   template <auto collective, class Options>
-  WorkPtr update(const char* op, Does does, Tensors& tensors, const Options& opts) {
-    HostCollective call(op, does, group_);
+  WorkPtr update(const char* op, Does does, Tensors& tensors, Options opts) {
+    c10d::ReduceOp reduction;
+    if constexpr (requires { opts.reduceOp; }) {
+      reduction = std::exchange(opts.reduceOp, world::after_factor(opts.reduceOp));
+    }
+    HostCollective call(op, does, group_, std::move(reduction));
     Tensors all = call.updates(tensors);
     return call.finish((host_.get()->*collective)(all, opts));
+  }
+  // gloo's own reduce_scatter does the same in a work whose wait knows no time-out, so Ctrl-C would not be heard. `from` is flat and
+  // written over.
+  WorkPtr reduce_and_scatter(HostCollective& call, const Tensors& outputs, Tensors from,
+                             const c10d::ReduceScatterOptions& opts) {
+    const Tensors to = flat(call.writes(outputs));
+    c10d::AllreduceOptions all;
+    all.reduceOp = world::after_factor(opts.reduceOp);
+    all.timeout = opts.timeout;
+    for (size_t i = 0; i < from.size(); ++i) {
+      TORCH_CHECK_VALUE(from[i].numel() == to[i].numel() * getSize() && from[i].scalar_type() == to[i].scalar_type(),
+                        "reduce_scatter: an input of ", from[i].numel(), " elements (", from[i].scalar_type(),
+                        ") and outputs of ", to[i].numel(), " (", to[i].scalar_type(), ") on each of ", getSize(),
+                        " ranks");
+    }
+    for (size_t i = 0; i < from.size(); ++i) {
+      Tensors one{from[i]};
+      call.wait(host_->allreduce(one, all));
+      const int64_t size = to[i].numel();
+      to[i].copy_(from[i].narrow(0, getRank() * size, size));
+    }
+    return finished_work(call.take_back());
   }
   template <auto collective, class Outputs, class Inputs, class Options>
   WorkPtr exchange(const char* op, Does does, Outputs& outputs, Inputs& inputs, const Options& opts) {

@@ -10,6 +10,7 @@
 
 #include "device/services/finished_work.h"
 #include "device/tensor/storage.h"
+#include "device/world/premultiplied.h"
 
 namespace tpjrt::device::world {
 namespace {
@@ -26,10 +27,8 @@ std::string name_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BAND: return "band";
     case c10d::ReduceOp::BOR: return "bor";
     case c10d::ReduceOp::BXOR: return "bxor";
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false,
-                                  "a world in one process has no reductions with factors (PREMUL_SUM); multiply, "
-                                  "and take ReduceOp.SUM");
+    case c10d::ReduceOp::PREMUL_SUM: return "sum";  // of operands that are premultiplied
+    default: TORCH_CHECK_VALUE(false, "no such reduction: ", static_cast<int>(op.op_));
   }
 }
 
@@ -65,7 +64,7 @@ class WorldBackend final : public Backend {
     return update(tensors, [&](const at::Tensor& x) { return world::broadcast(x, opts.rootRank, groups()); });
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
-    return update(tensors, [&](const at::Tensor& x) { return world::all_reduce(x, name_of(opts.reduceOp), groups()); });
+    return update(tensors, [&](const at::Tensor& x) { return reduced(x, opts.reduceOp); });
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
     return allreduce(tensors, opts);
@@ -99,7 +98,7 @@ class WorldBackend final : public Backend {
     const at::AutoDispatchBelowADInplaceOrView below;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const at::Tensor parts = at::stack(inputs[i]);
-      outputs[i].copy_(world::reduce_scatter(parts, name_of(opts.reduceOp), groups()).squeeze(0));
+      outputs[i].copy_(scattered(parts, opts.reduceOp).squeeze(0));
     }
     return finished_work(outputs);
   }
@@ -140,14 +139,24 @@ class WorldBackend final : public Backend {
   WorkPtr send(Tensors& /*tensors*/, int /*to*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) override { refuse_point_to_point(); }
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override { refuse_point_to_point(); }
-  WorkPtr reduce(Tensors& /*tensors*/, const c10d::ReduceOptions& /*opts*/) override {
-    refuse_one_rank("reduce", "all_reduce");
+  // Only the root's result is specified; here all ranks have it.
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    return update(tensors, [&](const at::Tensor& x) { return reduced(x, opts.reduceOp); });
   }
-  WorkPtr gather(Lists& /*outputs*/, Tensors& /*inputs*/, const c10d::GatherOptions& /*opts*/) override {
-    refuse_one_rank("gather", "all_gather");
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(opts.rootRank == 0, "gather to rank ", opts.rootRank,
+                                ": the one process of a world is rank 0, which has no list of results then. Gather to "
+                                "rank 0, or call torch.distributed.all_gather");
+    return allgather(outputs, inputs, {});
   }
 
  private:
+  at::Tensor reduced(const at::Tensor& x, const c10d::ReduceOp& op) const {
+    return world::all_reduce(premultiplied(x, op), name_of(op), groups());
+  }
+  at::Tensor scattered(const at::Tensor& x, const c10d::ReduceOp& op) const {
+    return world::reduce_scatter(premultiplied(x, op), name_of(op), groups());
+  }
   template <class Collective>
   WorkPtr update(Tensors& tensors, const Collective& collective) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -159,9 +168,7 @@ class WorldBackend final : public Backend {
   }
   WorkPtr scatter_into(const Tensors& outputs, const Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return written(outputs, inputs, [&](const at::Tensor& x) {
-      return world::reduce_scatter(x.reshape(-1), name_of(opts.reduceOp), groups());
-    });
+    return written(outputs, inputs, [&](const at::Tensor& x) { return scattered(x.reshape(-1), opts.reduceOp); });
   }
   // All are recorded before the first output changes: one that is refused leaves all as they were.
   template <class Collective>
@@ -170,12 +177,6 @@ class WorldBackend final : public Backend {
     for (size_t i = 0; i < outputs.size(); ++i) results.push_back(collective(inputs[i]).view(outputs[i].sizes()));
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i].copy_(results[i]);
     return finished_work(outputs);
-  }
-  [[noreturn]] static void refuse_one_rank(const char* op, const char* cure) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, op,
-                                " gives its result to one rank, and a world in one process runs one program for all of "
-                                "them; call torch.distributed.",
-                                cure);
   }
 
   std::vector<int64_t> ranks_;  // of the group that rank 0 is in

@@ -1,4 +1,4 @@
-// What is raised, and what is said.
+// Whether there is one value to read, and the error where there is not.
 #include "device/world/reading.h"
 
 #include <c10/util/Exception.h>
@@ -8,19 +8,14 @@
 
 namespace tpjrt::device::world {
 
-void check_one_value(const graph::Value& leaf, const char* what) {
-  if (!graph::in_world() || engine().is_same_on_all_ranks(leaf)) return;
-  TORCH_CHECK(
-      false, what, ": the ", graph::world_size().load(),
-      " ranks of this world have values of their own, and Python runs once for all of them. Reduce it first, as "
-      "full_tensor() of a DTensor or torch.distributed.all_reduce do; print(x) and x.cpu() show the first rank's");
-}
+bool has_one_value(const graph::Value& leaf) { return !graph::in_world() || engine().is_same_on_all_ranks(leaf); }
 
-void tell_that_first_is_shown(const graph::Value& leaf) {
-  if (!graph::in_world() || engine().is_same_on_all_ranks(leaf)) return;
-  TORCH_WARN_ONCE("a tensor that has a value of its own on each of the ", graph::world_size().load(),
-                  " ranks of this world was copied to the host: it shows the first rank's. full_tensor() of a DTensor "
-                  "has all of it");
+void check_one_value(const graph::Value& leaf, const char* what) {
+  TORCH_CHECK(
+      has_one_value(leaf), what, ": the ", graph::world_size().load(),
+      " ranks of this world have values of their own, and Python runs once for all of them. Reduce it first, as "
+      "full_tensor() of a DTensor or torch.distributed.all_reduce do; torch_pjrt.distributed.rank_values(x) "
+      "lists each rank's, and print(x) shows the first rank's");
 }
 
 }  // namespace tpjrt::device::world

@@ -268,6 +268,8 @@ std::shared_ptr<device::Moment> Session::now(c10::DeviceIndex device) {
 
 void Session::begin_world(size_t size) {
   if (size == graph::world_size()) return;
+  // Counting devices started a client; it starts again with the world's options unless something was made of it.
+  if (client_ && client_.use_count() == 1) client_.reset();
   TORCH_CHECK(!client_, "torch.distributed.init_process_group('pjrt'): a world of ", size,
               " ranks in one process has to begin before the device is used, and it has been: a tensor of it lies on ",
               graph::world_size().load(), graph::in_world() ? " devices" : " device",

@@ -142,6 +142,9 @@ for read in in_threads:
     assert torch.equal(read["w"].full_tensor().cpu(), torch.randn(8, 12))
     checked += 1
 sharded = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
+with pytest.raises(RuntimeError, match=r"copy to the host: the 4 ranks of this world"):
+    sharded.cpu()
+equal = zeros(8, device_mesh=world, placements=[Shard(0)]).cpu()
 with pytest.raises(NotImplementedError, match=r"a copy on the CPU.*checkpoint\.save writes all of them"):
-    sharded.cpu().__create_chunk_list__()
+    equal.__create_chunk_list__()
 print(checked)

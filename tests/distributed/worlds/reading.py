@@ -1,9 +1,11 @@
 """What a read gives where the ranks' values are equal, and what it says where they are not."""
 
+import io
 import os
-import warnings
+import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,7 +13,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from torch_pjrt.distributed import split
+from torch_pjrt.distributed import rank_values, split
 
 N = 4
 dist.init_process_group("pjrt", rank=0, world_size=N)
@@ -46,13 +48,41 @@ x += 0  # in place, too
 refused(r"item\(\)", lambda: x[0].item())
 assert torch.zeros_like(x).sum().item() == 0
 
+# Each way by which values come to the host raises, and says what to do instead; what is printed says whose it is.
 y = split(torch.arange(8.0), world)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    assert y.cpu().tolist() == [0, 1]
-    assert "[0., 1.]" in repr(y)
-assert len(caught) == 1
-assert "shows the first rank's" in str(caught[0].message)
+ways: list[Callable[[], object]] = [
+    y.tolist,
+    y.cpu,
+    lambda: y.to("cpu", torch.float16),
+    lambda: y.numpy(force=True),
+    lambda: torch.zeros(2).copy_(y),
+    lambda: torch.zeros(4).__setitem__(0, y.sum()),
+    lambda: torch.as_tensor(y, device="cpu"),
+    lambda: y.untyped_storage().cpu(),
+    lambda: pickle.dumps(y),
+    lambda: torch.save({"y": y}, io.BytesIO()),
+    lambda: y.long().bincount(minlength=8),
+    lambda: y.repeat_interleave(y.long()),
+]
+for way in ways:
+    refused("copy to the host", way)
+refused("DLPack", lambda: np.asarray(y))
+refused("DLPack", lambda: np.from_dlpack(y))
+ways = [y.sum().item, lambda: f"{y.sum():.2f}", lambda: torch.equal(y, y), y.unique, lambda: range(y.long()[1])]
+for way in ways:
+    refused(r"item\(\)", way)
+assert repr(y) == f"{y}" == "tensor([0., 1.], rank='0 of 4', device='pjrt:0')"
+assert repr(y.sum()) == "tensor(1., rank='0 of 4', device='pjrt:0')"
+assert repr(one) == "tensor([1., 1., 1.], device='pjrt:0')"
+assert [values.tolist() for values in rank_values(y)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+assert [values.tolist() for values in rank_values(distribute_tensor(torch.arange(4.0), world, [Shard(0)]))] == [
+    [0],
+    [1],
+    [2],
+    [3],
+]
+with pytest.raises(ValueError, match="rank_values: a tensor on cpu"):
+    rank_values(torch.ones(2))
 
 rank = world.get_local_rank()
 assert repr(rank * 2 + 1) == "PerRank([1, 3, 5, 7])"
@@ -63,6 +93,31 @@ for use in (lambda: rank == 0 and 1, lambda: [1, 2, 3, 4][rank], lambda: int(ran
 ranks = torch.zeros(1, dtype=torch.long, device="pjrt") + (rank * 10 + 1)
 assert funcol.all_gather_tensor(ranks, 0, world.get_group()).tolist() == [1, 11, 21, 31]
 assert funcol.all_gather_tensor((ranks > rank * 10)[:1], 0, world.get_group()).all()
+limit = torch.sym_min(3, rank * 2)
+assert repr(limit) == "PerRank([0, 2, 3, 3])"
+assert repr(torch.sym_max(limit, -rank + 2)) == "PerRank([2, 2, 3, 3])"
+assert repr((rank & 1) | 2) == "PerRank([2, 3, 2, 3])"
+with pytest.raises(RuntimeError, match=r"taken for a condition.*torch\.sym_min"):
+    min(3, rank * 2)
+
+# A group is named: each rank's own place in it. Without one, it is asked which process this is.
+for ranks, group in (([0, 1, 0, 1], grid.get_group("columns")), ([0, 0, 1, 1], grid.get_group("rows"))):
+    for asked in (dist.get_rank(group), group.rank(), dist.get_group_rank(group, dist.get_rank(world.get_group()))):
+        assert repr(asked) == f"PerRank({ranks})"
+    members = dist.get_process_group_ranks(group)
+    assert repr(dist.get_global_rank(group, 1)) == repr(members[1])
+    assert repr(dist.get_global_rank(group, dist.get_rank(group))) == repr(rank)
+    assert dist.get_group_rank(group, members[1]) == 1
+    sent = x * 1
+    dist.broadcast(sent, src=members[1], group=group)
+    assert [values.tolist() for values in rank_values(sent)] == [
+        [2.0 * source, 2.0 * source + 1] for source in members[1].values
+    ]
+for asked in (dist.get_rank(world.get_group()), dist.get_rank(dist.group.WORLD), dist.group.WORLD.rank()):
+    assert repr(asked) == repr(rank)
+alone = dist.new_group([0, 3])
+with pytest.raises(NotImplementedError, match=r"ranks \[0, 3\] alone.*new_group"):
+    dist.get_rank(alone)
 assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0, 4, 1)
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
@@ -95,7 +150,12 @@ whole = DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False
 (gradient,) = torch.autograd.grad((whole * torch.arange(8.0, device="pjrt")).sum(), local)
 assert funcol.all_gather_tensor(gradient, 0, grid.get_group("columns")).cpu().tolist() == list(range(8))
 
-# An index out of range on the last rank alone is told.
+# What holds on some ranks only is told: an assertion, and an index out of range.
+torch._assert_async((split(torch.arange(4), world) < 4).all(), "small")
+assert (one + 1).sum().item() == 6
+torch._assert_async((split(torch.arange(4), world) < 3).all(), "smaller")
+with pytest.raises(RuntimeError, match="smaller"):
+    (one + 1).sum().item()
 chosen = torch.arange(5.0, device="pjrt")[split(torch.tensor([0, 1, 2, 7]), world)]
 with pytest.raises(IndexError, match="7"):
     funcol.all_gather_tensor(chosen, 0, world.get_group()).tolist()

@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from torch.distributed import collective_utils
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.utils.data import TensorDataset
@@ -47,7 +50,11 @@ dist.new_group([2, 3])
 dist.all_reduce(x, group=pair)  # now all ranks are in one of them
 refused(NotImplementedError, "send and recv.*torchrun", lambda: dist.send(x, 1))
 refused(NotImplementedError, "send and recv.*torchrun", lambda: dist.recv(x, 1))
-refused(NotImplementedError, "reduce gives its result to one rank.*all_reduce", lambda: dist.reduce(x, 0))
+to_next = dist.P2POp(dist.isend, x, (world.get_local_rank() + 1) % N)
+refused(NotImplementedError, "send and recv.*torchrun", lambda: dist.batch_isend_irecv([to_next]))
+refused(NotImplementedError, "gather to rank 1.*all_gather", lambda: dist.gather(x, None, 1))
+refused(NotImplementedError, "'gloo' needs a process for each of its 4 ranks", lambda: dist.new_group(backend="gloo"))
+refused(NotImplementedError, r"'avg' of integers; take the sum", lambda: dist.all_reduce(x.long(), dist.ReduceOp.AVG))
 refused(
     NotImplementedError,
     "parts of different sizes.*Pad",
@@ -61,6 +68,26 @@ refused(
     r"to_local\(\): a dimension of 6 among 4 ranks.*Take a multiple of 4",
     lambda: distribute_tensor(torch.ones(6), world, [Shard(0)]).to_local(),
 )
+
+
+def sharded_by_process() -> None:
+    FullyShardedDataParallel(torch.nn.Linear(4, 4).to("pjrt"), device_id=torch.device("pjrt", 0))
+
+
+def optimized_by_process() -> None:
+    ZeroRedundancyOptimizer(torch.nn.Linear(4, 4).to("pjrt").parameters(), torch.optim.SGD, lr=0.1)
+
+
+refused(NotImplementedError, "FullyShardedDataParallel: .*all 4 ranks of its world.*fully_shard", sharded_by_process)
+refused(NotImplementedError, "ZeroRedundancyOptimizer: .*all 4 ranks of its world.*fully_shard", optimized_by_process)
+
+
+def gradient_of_a_broadcast() -> None:
+    y = torch.distributed.nn.functional.broadcast(x.clone().requires_grad_(), 1)
+    y.sum().backward()
+
+
+refused(RuntimeError, "a rank was taken for a condition", gradient_of_a_broadcast)
 
 
 def export() -> None:
@@ -86,14 +113,13 @@ refused(NotImplementedError, "pipeline stages, name single ranks.*torchrun, or s
 objects = [{"step": 3}, "all"]
 dist.broadcast_object_list(objects, src=1)
 assert objects == [{"step": 3}, "all"]
+assert collective_utils.broadcast(lambda: 3, rank=1, pg=world.get_group()) == 3
 refused(
     NotImplementedError,
     r"scatter_object_list gives each rank an object of its own.*torch_pjrt\.distributed\.split.*torchrun",
     lambda: dist.scatter_object_list([None], [0, 1, 2, 3]),
 )
-refused(
-    NotImplementedError, "gather_object gives one rank.*all_gather_object", lambda: dist.gather_object(1, [None] * 4)
-)
+refused(NotImplementedError, "gather_object to rank 1.*all_gather_object", lambda: dist.gather_object(1, None, 1))
 
 
 # A device that has too little memory: the world goes on.

@@ -1,0 +1,19 @@
+"""Looking at what each rank has."""
+
+from __future__ import annotations
+
+import torch
+
+from torch_pjrt import _C
+
+
+def rank_values(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Copies on the CPU of what each rank of a world has of a tensor on the device, in the order of the ranks.
+
+    Of a DTensor these are the ranks' shards. Without a world there is one copy: with a process for each rank (torchrun)
+    it is the process's own.
+    """
+    local = getattr(tensor, "_local_tensor", tensor).detach()
+    if local.device.type != "pjrt":
+        raise ValueError(f"rank_values: a tensor on {local.device}; the ranks of a world have values on 'pjrt'")
+    return [_C.values_of_rank(local, rank) for rank in range(_C.world_size())]

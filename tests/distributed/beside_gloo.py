@@ -1,0 +1,43 @@
+"""Run as each of several processes: each function of torch.distributed gives what gloo gives of tensors on the CPU, or
+raises at once. Keeps what it gave for a world to compare with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import torch_pjrt  # noqa: F401
+from tests.distributed.table import ALSO, Ranks, attempt, table
+
+warnings.simplefilter("ignore")
+rank = int(os.environ["RANK"])
+limit = timedelta(seconds=60)
+dist.init_process_group("pjrt", timeout=limit)
+torch.pjrt.set_device(rank)
+gloo = Ranks("cpu", dist.new_group(backend="gloo", timeout=limit), lambda values: values(rank))
+ours = Ranks("pjrt", dist.group.WORLD, lambda values: values(rank))
+given: dict[str, list[torch.Tensor] | str] = {}
+for name, case in table():
+    wanted, found = attempt(case, gloo), attempt(case, ours)
+    given[name] = found if isinstance(found, str) else [tensor.cpu() for tensor in found]
+    if isinstance(found, str):
+        assert isinstance(wanted, str) or name == "monitored_barrier", (name, wanted, found)
+    elif isinstance(wanted, str):
+        assert any(words in name for words in ALSO), (name, wanted, found)
+    else:
+        assert len(found) == len(wanted), (name, wanted, found)
+        for tensor, right in zip(found, wanted, strict=True):
+            assert torch.equal(tensor.cpu(), right), (name, wanted, found)
+x = torch.arange(3.0, device="pjrt") * rank  # by a tensor, and of one that is no whole memory
+dist.all_reduce(x[1:], dist._make_nccl_premul_sum(torch.tensor(0.5, device="pjrt")))
+assert x.tolist() == [0, 3, 6], x
+dist.barrier()
+torch.save(given, Path(sys.argv[1], f"{rank}.pt"))
+dist.destroy_process_group()
+print(len(given))
