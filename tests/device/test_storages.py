@@ -210,3 +210,14 @@ def test_a_list_that_shares_memory_is_written_one_by_one(call: Callable[[torch.T
         call(x)
         results.append(x.cpu())
     assert torch.equal(*results)
+
+
+@pytest.mark.each_way
+def test_lazy_clone() -> None:
+    x = torch.arange(6.0, device=DEVICE).view(2, 3).t()[1:]
+    y = torch._lazy_clone(x)
+    assert (y.stride(), y.storage_offset(), y.tolist()) == (x.stride(), x.storage_offset(), x.tolist())
+    x.add_(10)
+    y[0] = 7
+    assert x.tolist() == [[11, 14], [12, 15]]
+    assert y.tolist() == [[7, 7], [2, 5]]

@@ -407,3 +407,17 @@ def test_one_value_may_be_written_to_memory_that_elements_share(view: str, write
             with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
                 SHARING[view](base).fill_(torch.tensor(1.0).to(device))
     assert torch.equal(*results)
+
+
+def test_results_written_to_conjugate_and_negative_views() -> None:
+    def written(device: str) -> list[torch.Tensor]:
+        a = torch.tensor([[1 + 2j, 2], [0, 3j]], device=device)
+        out, other = torch.zeros(2, 2, dtype=torch.complex64, device=device), torch.ones(4, device=device) * (1 + 1j)
+        result = torch.mm(a, a, out=out.conj())
+        assert result.is_conj()
+        seen = [result.clone().cpu(), out.clone().cpu()]
+        torch.linalg.solve_triangular(a, a, upper=True, out=out.conj())
+        torch.mm(a.imag, a.imag, out=other.view(2, 2).conj().imag)
+        return [*seen, out.cpu(), other.cpu()]
+
+    torch.testing.assert_close(written(DEVICE), written("cpu"))

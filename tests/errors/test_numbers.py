@@ -189,3 +189,80 @@ def test_a_number_for_each_tensor(op: str, numbers: list[float]) -> None:
             LISTS_OF_NUMBERS[op](x, numbers)
         words.append(str(raised.value))
     assert words[0] == words[1]
+
+
+def row(x: Tensor) -> Tensor:
+    return torch.tensor([0, 1], device=x.device)
+
+
+# Scalars in the place of an ordinary 2, each of an op that converts them in another way.
+SCALARS: dict[str, Callable[[Tensor, complex], object]] = {
+    "foreach_add": lambda x, n: torch._foreach_add([x, x], n),
+    "foreach_sub": lambda x, n: torch._foreach_sub([x], n),
+    "foreach_mul": lambda x, n: torch._foreach_mul([x, x], [n, 2]),
+    "foreach_div": lambda x, n: torch._foreach_div([x], [n]),
+    "foreach_add_": lambda x, n: torch._foreach_add_([x], n),
+    "foreach_mul_": lambda x, n: torch._foreach_mul_([x], [n]),
+    "foreach_addcmul": lambda x, n: torch._foreach_addcmul([x], [x], [x], n),
+    "foreach_maximum": lambda x, n: torch._foreach_maximum([x], n),
+    "lerp": lambda x, n: torch.lerp(x, x + 1, n),
+    "elu": lambda x, n: torch.nn.functional.elu(-x, n),
+    "softplus": lambda x, n: torch.nn.functional.softplus(x, n),
+    "leaky_relu": lambda x, n: torch.nn.functional.leaky_relu(-x, n),
+    "leaky_relu_backward": lambda x, n: torch.ops.aten.leaky_relu_backward(x, -x, n, False),
+    "addcmul": lambda x, n: x.addcmul(x, x, value=n),
+    "addcdiv": lambda x, n: x.addcdiv(x, x, value=n),
+    "addcmul_": lambda x, n: x.addcmul_(x, x, value=n),
+    "addmv": lambda x, n: torch.addmv(x[0], x, x[0], alpha=n),
+    "addmm": lambda x, n: torch.addmm(x, x, x, beta=n),
+    "baddbmm": lambda x, n: torch.baddbmm(x[None], x[None], x[None], alpha=n),
+    "addr": lambda x, n: torch.addr(x, x[0], x[0], alpha=n),
+    "index_add": lambda x, n: x.index_add(0, row(x), x, alpha=n),
+    "index_fill": lambda x, n: x.index_fill(0, row(x), n),
+    "add's alpha to a number": lambda x, n: torch.add(x, 1, alpha=n),
+    "sub_'s alpha": lambda x, n: x.sub_(x, alpha=n),
+    "rsub's alpha": lambda x, n: torch.rsub(x, 1, alpha=n),
+    "threshold_backward": lambda x, n: torch.ops.aten.threshold_backward(x, x, n),
+    "eq": lambda x, n: x == n,
+    "bucketize": lambda x, n: torch.bucketize(n, x[0]),
+    "pow": lambda x, n: x**n,
+    "mul": lambda x, n: x * n,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.sampled(2)
+def test_scalars_of_another_kind(name: str, dtype: torch.dtype) -> None:
+    """What the result can't hold is refused where the CPU refuses it, and nothing of it is dropped in silence."""
+
+    def given(device: str, number: complex) -> object:
+        x = torch.ones(2, 2, dtype=dtype, device=device)
+        try:
+            result = SCALARS[name](x, number)
+            results = result if isinstance(result, list | tuple) else [result]
+            return [y.cpu() for y in [*results, x] if y is not None]
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            return type(error), str(error).splitlines()[0][:60]
+
+    for number in (2 + 1j, 2 + 0j, 1.5, True, 2, 1e300, 2 + 1j):
+        expected, ours = given("cpu", number), given(DEVICE, number)
+        if isinstance(expected, list):
+            torch.testing.assert_close(ours, expected, equal_nan=True)
+        else:
+            assert ours == expected, number
+
+
+@pytest.mark.each_way
+def test_scalars_that_wrap_or_are_infinite_are_no_mistakes() -> None:
+    x = torch.ones(3, dtype=torch.int8)
+    for call in (lambda x: x.bitwise_and(0xFFF), lambda x: x.remainder(300), lambda x: x < 300):
+        assert call(x.to(DEVICE)).tolist() == call(x).tolist()
+    y = torch.ones(3)
+    for number in (float("inf"), float("nan"), -1e30):
+        torch.testing.assert_close(
+            y.to(DEVICE).addcmul(y.to(DEVICE), y.to(DEVICE), value=number).cpu(),
+            y.addcmul(y, y, value=number),
+            equal_nan=True,
+        )
+    assert torch_pjrt.metrics()["host_fallbacks"] == {}

@@ -63,16 +63,9 @@ at::Tensor resolved(const at::Tensor& tensor) {
   return tensor;
 }
 
-void resolve(const Operator& op, const OperatorArgument& argument, c10::IValue& value) {
-  const auto refuse_written = [&] {
-    TORCH_CHECK(!argument.written, "[", op.name,
-                "] can't write to a conjugate or negative view; call .resolve_conj() or "
-                ".resolve_neg() and write to the result");
-  };
+void resolve(const OperatorArgument& argument, c10::IValue& value) {
   if (argument.kind == ArgumentKind::kTensor) {
-    if (!needs_resolving(value)) return;
-    refuse_written();
-    value = resolved(value.toTensor());
+    if (needs_resolving(value)) value = resolved(value.toTensor());
     return;
   }
   if (!value.isList()) return;
@@ -82,7 +75,6 @@ void resolve(const Operator& op, const OperatorArgument& argument, c10::IValue& 
     any |= argument.may_be_on_cpu && element.isTensor() && element.toTensor().defined() && !is_pjrt(element.toTensor());
   }
   if (!any) return;
-  refuse_written();
   c10::impl::GenericList copy(value.toList().elementType());
   c10::Device device(kPjrt, -1);
   for (const c10::IValue& element : value.toListRef()) {
@@ -295,7 +287,7 @@ void Flattener::add(c10::IValue& value) {
         append(undefined_, argument.written);
         break;
       }
-      if (C10_UNLIKELY(needs_resolving(value))) resolve(op_, argument, value);
+      if (C10_UNLIKELY(needs_resolving(value))) resolve(argument, value);
       add(value.toTensor());
       return;
     case ArgumentKind::kTensorList:
@@ -303,7 +295,7 @@ void Flattener::add(c10::IValue& value) {
         append_none();
         break;
       }
-      resolve(op_, argument, value);
+      resolve(argument, value);
       begin_list(value.toListRef().size());
       for (const c10::IValue& element : value.toListRef()) {
         append_element(element.isNone() ? undefined_ : element.toTensor());

@@ -1,20 +1,13 @@
 // Calling shape functions from below every other dispatch key.
 #include "device/call/meta.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <optional>
 
 #include "device/call/corrections.h"
-#include "device/call/operator.h"
 #include "device/call/shapes.h"
 #include "device/services/modes.h"
 #include "device/tensor/factory.h"
@@ -133,13 +126,24 @@ void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on,
   }
 }
 
+// Our shape functions know real Scalars alone: complex ones change the results' dtypes, or are refused.
+bool has_complex_scalar(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
+  using Kind = graph::Parameter::Kind;
+  return std::ranges::any_of(signature.parameters, [&](const graph::Parameter& parameter) {
+    if (parameter.kind != Kind::kNumber && parameter.kind != Kind::kNumberList) return false;
+    return std::ranges::any_of(numbers.slice(parameter.first, parameter.count), [](const graph::Number& number) {
+      return number.kind == graph::Number::Kind::kComplex;
+    });
+  });
+}
+
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, Asking asking) {
   const MakeCall call_on = [&](std::optional<c10::DeviceIndex> device) {
     return arguments_of(signature, numbers, device, asking);
   };
   Outline outline;
   std::optional<torch::jit::Stack> usual;
-  if (const ShapeFunction shapes = shape_function(signature.name)) {
+  if (const ShapeFunction shapes = shape_function(signature.name); shapes && !has_complex_scalar(signature, numbers)) {
     outline = call_on(std::nullopt);
     usual = shapes(outline.results);
   }
@@ -186,74 +190,6 @@ Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> 
     }
   }
   std::rethrow_exception(error);
-}
-
-namespace {
-class Unwarned final : public c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
-}  // namespace
-
-namespace {
-
-// What the host's kernel is given in place of a call's tensors: ones, of the call's own sizes, or of one element, which is
-// cheap but may be another case, or none. Integers may be indices.
-struct Trial {
-  bool own_sizes;
-  int integer;
-};
-
-constexpr std::array<Trial, 4> kTrials = {{{true, 1}, {true, 0}, {false, 1}, {false, 0}}};
-constexpr std::array<Trial, 4> kTrialsOfLarge = {{{false, 1}, {false, 0}, {true, 1}, {true, 0}}};
-constexpr int64_t kLarge = 1 << 14, kMostTried = 1 << 20;  // elements
-
-// Draws are the trial's own. False for a call that draws and takes no generator.
-bool give_generator(const graph::Signature& signature, torch::jit::Stack& stack) {
-  if (!signature.random) return true;
-  const Operator& op = Operator::of(*signature.op);
-  for (size_t i = 0; i < op.arguments.size(); ++i) {
-    if (op.arguments[i].kind != ArgumentKind::kGenerator) continue;
-    stack.at(i) = at::detail::createCPUGenerator();
-    return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                      c10::ArrayRef<c10::ScalarType> written) {
-  const auto run = [&](Trial trial, bool as_given) {
-    torch::jit::Stack stack = make_stack(signature, numbers, [&](uint32_t operand) {
-      const graph::TypePtr type = signature.operands[operand];
-      c10::ScalarType dtype = type->dtype;
-      for (size_t i = 0; i < signature.mutated.size() && !as_given; ++i) {
-        if (signature.mutated[i] == operand) dtype = written[i];
-      }
-      const bool is_integer = c10::isIntegralType(dtype, /*includeBool=*/false);
-      const std::vector<int64_t> ones(type->sizes.size(), 1);
-      return at::full(trial.own_sizes ? c10::IntArrayRef(type->sizes) : c10::IntArrayRef(ones),
-                      is_integer ? trial.integer : 1, at::TensorOptions(c10::kCPU).dtype(dtype));
-    });
-    if (!give_generator(signature, stack)) return false;
-    BelowEverything guard;
-    Unwarned unwarned;  // of the sizes, say, which are not the user's
-    const c10::WarningUtils::WarningHandlerGuard guard_of_warnings(&unwarned);
-    signature.op->callBoxed(stack);
-    return true;
-  };
-  int64_t elements = 0;
-  for (const graph::TypePtr type : signature.operands) elements += c10::multiply_integers(type->sizes);
-  for (const Trial trial : elements > kLarge ? kTrialsOfLarge : kTrials) {
-    if (trial.own_sizes && elements > kMostTried) return;
-    try {
-      if (!run(trial, false)) return;
-    } catch (const std::exception&) {
-      continue;
-    }
-    run(trial, true);
-    return;
-  }
 }
 
 void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

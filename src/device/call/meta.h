@@ -27,12 +27,6 @@ struct Outline {
 // an op whose result depends on data.
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers);
 
-// Raises what the CPU raises for results of other dtypes than the functional op's: `written` says what the call's mutated
-// arguments would be by that. Asked of the host's kernel, with tensors of
-// other values; no verdict where those don't fit.
-void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
-                      c10::ArrayRef<c10::ScalarType> written);
-
 // A call that the kernel of a call makes that is outlined (Outlining), in place of recording it: a structured kernel's own `out=` gives its outputs back as they are.
 void outline_inner(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 

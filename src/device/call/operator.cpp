@@ -46,27 +46,6 @@ bool is_written_apart(std::string_view name, std::string_view argument) {
   return argument == "grads" && name.starts_with("aten::_fused_");
 }
 
-// Scalars that the CPU's kernels convert to the result's dtype. The others are converted as a tensor would be, which
-// wraps or gives infinity (`other` of arithmetic), or are computed with in float (`value` of addcmul). Factories end in
-// fill_.
-bool converts_to_result(std::string_view name, std::string_view argument) {
-  static const std::unordered_map<std::string_view, std::unordered_set<std::string_view>> kArguments = {
-      {"value",
-       {"fill", "fill_", "masked_fill", "masked_fill_", "index_fill", "index_fill_", "scatter", "scatter_",
-        "constant_pad_nd", "threshold", "threshold_"}},
-      {"alpha", {"add", "add_", "sub", "sub_", "rsub"}},
-      {"min", {"clamp", "clamp_", "clamp_min", "clamp_min_"}},
-      {"max", {"clamp", "clamp_", "clamp_max", "clamp_max_"}},
-      {"min_val", {"hardtanh", "hardtanh_"}},
-      {"max_val", {"hardtanh", "hardtanh_"}},
-      {"threshold", {"threshold", "threshold_"}},
-      {"lambd", {"hardshrink"}},
-      {"exponent", {"pow", "pow_"}},
-  };
-  const auto found = kArguments.find(argument);
-  return found != kArguments.end() && found->second.contains(name);
-}
-
 // Ops whose Meta kernels or rules refuse some Scalars: another norm of nothing, a slope below zero.
 bool refuses_numbers(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
@@ -133,8 +112,7 @@ bool stays_composite(std::string_view base) {
   static const std::unordered_set<std::string_view> kNames = {
       "clone",
       "lift",
-      "lift_fresh",
-      "_lazy_clone",  // end in copy_, which shares values
+      "lift_fresh",  // end in copy_, which shares values
       "convolution_overrideable",
       "convolution_backward_overrideable",  // end in convolution
       "_unsafe_view",
@@ -196,12 +174,14 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
         argument.usual = usual;
       }
     }
-    // masked_fill and index_fill ask a number on the CPU for its value; other ops take it as a tensor.
-    const bool may_be_number = argument.kind == ArgumentKind::kNumber ||
-                               (argument.kind == ArgumentKind::kTensor &&
-                                (starts_with(base, "masked_fill") || starts_with(base, "index_fill")));
-    argument.fits_result = may_be_number && converts_to_result(base, declared.name());
     arguments.push_back(argument);
+  }
+  // masked_fill and index_fill ask a tensor on the CPU for its value; other ops convert it as they convert any tensor.
+  const bool fills = starts_with(base, "masked_fill") || starts_with(base, "index_fill");
+  for (OperatorArgument& argument : arguments) {
+    const bool is_scalar = argument.kind == ArgumentKind::kNumber || argument.kind == ArgumentKind::kNumberList;
+    const bool may_be_scalar = argument.kind == ArgumentKind::kTensor && fills && !argument.written;
+    argument.fits_result = reads_tensor && ((is_scalar && !argument.usual) || may_be_scalar);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   // The composite kernel of these is in-place calls, each of which counts. Kernels that write by themselves (_fused_adam_) don't.

@@ -25,7 +25,7 @@ struct OperatorArgument {
   ArgumentKind kind = ArgumentKind::kConstant;
   bool written = false;        // the schema, or the correction below, says so
   bool may_be_on_cpu = false;  // index tensors
-  bool fits_result = false;    // a number that PyTorch converts to the result's dtype: an error where it doesn't fit
+  bool fits_result = false;    // a Scalar: the CPU's kernel may refuse one that the result's dtype can't hold
   std::optional<Usual> usual;
 };
 

@@ -4,9 +4,11 @@
 #include <c10/util/TypeCast.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "device/call/meta.h"
+#include "device/call/trial.h"
 #include "device/services/engine.h"
 #include "device/services/location.h"
 #include "device/tensor/access.h"
@@ -51,7 +53,7 @@ class Describer {
   }
 
   std::vector<bool> written;     // by operand
-  std::vector<uint32_t> fitted;  // numbers that are converted to the result's dtype
+  std::vector<uint32_t> fitted;  // Scalars
 
  private:
   Entry describe(const OperatorArgument& argument, const c10::IValue& value) {
@@ -87,7 +89,7 @@ class Describer {
       parameter.kind = list ? Parameter::Kind::kNumberList : Parameter::Kind::kNumber;
       parameter.first = signature_.numbers;
       parameter.count = list ? static_cast<uint32_t>(value.toListRef().size()) : 1;
-      if (argument.fits_result) fitted.push_back(parameter.first);
+      for (uint32_t i = 0; i < parameter.count && argument.fits_result; ++i) fitted.push_back(parameter.first + i);
       signature_.numbers += parameter.count;
     } else if (argument.kind != ArgumentKind::kGenerator) {
       parameter.constant = value;
@@ -206,37 +208,62 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
     case c10::ScalarType::Float8_e4m3fnuz: return with(c10::Float8_e4m3fnuz{});
     case c10::ScalarType::Float8_e5m2fnuz: return with(c10::Float8_e5m2fnuz{});
     case c10::ScalarType::Float8_e8m0fnu: return with(c10::Float8_e8m0fnu{});
-    default: return;  // complex, and bool, which takes any number
+    case c10::ScalarType::ComplexFloat: return with(c10::complex<float>{});
+    default: return;  // complex128, and bool, which takes any number
+  }
+}
+
+// A number that PyTorch converts to any dtype. Unsigned ones take negative integers, but no negative floats.
+bool is_small(const Number& number) {
+  switch (number.kind) {
+    case Number::Kind::kInt: return -127 <= number.as_int() && number.as_int() <= 127;
+    case Number::Kind::kDouble: return 0 <= number.as_double() && number.as_double() <= 127;
+    case Number::Kind::kComplex: return false;
+    default: return true;
   }
 }
 
 bool fits(const Number& number, c10::ScalarType dtype) {
-  const auto within = [](auto value) { return -127 <= value && value <= 127; };
-  const auto overflows = [&](auto value) {
-    bool overflows = false;
-    with_type_of(dtype, [&](auto example) { overflows = c10::overflows<decltype(example), decltype(value)>(value); });
-    return overflows;
-  };
+  bool overflows = false;
+  with_type_of(dtype, [&](auto example) {
+    using To = decltype(example);
+    switch (number.kind) {
+      case Number::Kind::kInt: overflows = c10::overflows<To, int64_t>(number.as_int()); return;
+      case Number::Kind::kDouble: overflows = c10::overflows<To, double>(number.as_double()); return;
+      case Number::Kind::kComplex:
+        overflows = c10::overflows<To, c10::complex<double>>({number.as_double(), number.imaginary});
+        return;
+      default: return;
+    }
+  });
+  return !overflows;
+}
+
+// Whether PyTorch's type promotion ranks the number's kind above the dtype's. A comparison's result is bool whatever it compares.
+bool exceeds(const Number& number, c10::ScalarType dtype) {
   switch (number.kind) {
-    case Number::Kind::kInt: return within(number.as_int()) || !overflows(number.as_int());
-    case Number::Kind::kDouble:
-      return (c10::isFloatingType(dtype) && within(number.as_double())) || !overflows(number.as_double());
-    case Number::Kind::kComplex: return !overflows(c10::complex<double>(number.as_double(), number.imaginary));
-    default: return true;
+    case Number::Kind::kComplex: return !c10::isComplexType(dtype);
+    case Number::Kind::kDouble: return c10::isIntegralType(dtype, /*includeBool=*/false);
+    case Number::Kind::kBool: return dtype != c10::kBool;  // an alpha, which PyTorch takes for a mistake
+    default: return false;
+  }
+}
+
+// Which Scalars the CPU's kernels refuse by their kind.
+void check_kinds(const Plan& plan, c10::ArrayRef<Number> numbers) {
+  for (const uint32_t i : plan.fitted) {
+    const auto exceeded = [&](c10::ScalarType dtype) { return exceeds(numbers[i], dtype); };
+    if (std::ranges::any_of(plan.fitted_to, exceeded)) return check_scalars(plan.signature, numbers, plan.fitted);
   }
 }
 
 }  // namespace
 
 bool numbers_fit(const Plan& plan, c10::ArrayRef<Number> numbers) {
-  return std::all_of(plan.fitted.begin(), plan.fitted.end(),
-                     [&](uint32_t i) { return fits(numbers[i], plan.fitted_to); });
-}
-
-void convert_numbers(const Plan& plan, c10::ArrayRef<Number> numbers) {
-  for (const uint32_t i : plan.fitted) {
-    with_type_of(plan.fitted_to, [&](auto example) { static_cast<void>(numbers[i].scalar().to<decltype(example)>()); });
-  }
+  return std::ranges::all_of(plan.fitted, [&](uint32_t i) {
+    return is_small(numbers[i]) ||
+           std::ranges::all_of(plan.fitted_to, [&](c10::ScalarType dtype) { return fits(numbers[i], dtype); });
+  });
 }
 
 Plan* find_plan(const Arguments& arguments, uint64_t hash) {
@@ -280,10 +307,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
 
   const Outline results = outline(signature, arguments.numbers);
   const std::vector<at::Tensor>& operands = results.operands;
-  if (!call.fitted.empty() && !results.results.empty() && results.results[0].isTensor()) {
-    plan->fitted = std::move(call.fitted);
-    plan->fitted_to = results.results[0].toTensor().scalar_type();
-  }
+  plan->fitted = std::move(call.fitted);
   describe_returns(op, results.results, operands, *plan);
   if (signature.random) signature.numbers += 2;
   for (uint32_t i = 0; i < operands.size(); ++i) {
@@ -299,6 +323,11 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     plan->writes.push_back(write);
     plan->resizes |= write.resized;
   }
+  for (const TypePtr type : signature.results) {
+    if (type && std::ranges::find(plan->fitted_to, type->dtype) == plan->fitted_to.end())
+      plan->fitted_to.push_back(type->dtype);
+  }
+  check_kinds(*plan, arguments.numbers);
   plan->shape = shape_of(plan->returns);
   const auto& given = signature.results;
   const bool computes = given.empty() || std::any_of(given.begin(), given.end(), [](auto type) { return type; });

@@ -39,9 +39,9 @@ struct Plan {
   Shape shape = Shape::kMixed;
   std::vector<Write> writes;
   bool resizes = false;  // some write is to a tensor that Meta resized
-  // Numbers that PyTorch converts to this dtype: one that doesn't fit is an error.
+  // Scalars among the numbers, and the dtypes of the results: see numbers_fit().
   std::vector<uint32_t> fitted;
-  c10::ScalarType fitted_to = c10::ScalarType::Undefined;
+  std::vector<c10::ScalarType> fitted_to;
   bool on_host = false;  // the op can't be lowered: what it needs is run, and the host runs it
   std::string host_reason;
 
@@ -57,10 +57,8 @@ Plan* find_plan(const Arguments& arguments, uint64_t hash);
 // Keeps the plan; if another thread was faster, its plan. Under graph_lock().
 Plan* keep_plan(std::unique_ptr<Plan> plan, uint64_t hash);
 
-// Whether the call's numbers are in the range of the dtype that they are converted to.
+// Whether the results' dtypes hold every Scalar of the call. If not, check_scalars() has to be asked.
 bool numbers_fit(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
-// Converts them, for PyTorch's error where one isn't.
-void convert_numbers(const Plan& plan, c10::ArrayRef<graph::Number> numbers);
 
 // Runs Meta and asks the engine. Throws what Meta throws. Not under graph_lock().
 std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, const Arguments& arguments);

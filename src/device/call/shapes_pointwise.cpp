@@ -105,12 +105,10 @@ Results cross_entropy_with_logits(const Given& a) {
 }
 
 // zero_, fill_.Scalar: self, value
-Results written(const Given& a) { return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : of({tensor(a[0])}); }
+Results written(const Given& a) { return of({tensor(a[0])}); }
 
 // zero, fill.Scalar: self, value
-Results overwritten(const Given& a) {
-  return a.size() > 1 && a[1].isComplexDouble() ? std::nullopt : pointwise(tensor(a[0]));
-}
+Results overwritten(const Given& a) { return pointwise(tensor(a[0])); }
 
 // add.Scalar, mul.Scalar, …: self, other
 Results with_scalar(const Given& a) {
@@ -157,7 +155,7 @@ Results masked_fill(const Given& a) {
   const at::Tensor x = tensor(a[0]), mask = tensor(a[1]), value = tensor(a[2]);
   if (mask.scalar_type() != c10::kBool || !mask.is_meta()) return {};
   if (are_alike({x})) {
-    if (value.defined() ? value.dim() > 0 || value.is_complex() : a[2].isComplexDouble()) return {};
+    if (value.defined() && (value.dim() > 0 || value.is_complex())) return {};
   } else if (!is_integer(x) || !a[2].isInt()) {
     return {};
   }

@@ -15,6 +15,7 @@
 #include "device/call/arguments.h"
 #include "device/call/meta.h"
 #include "device/call/plan.h"
+#include "device/call/trial.h"
 #include "device/host/host.h"
 #include "device/services/counters.h"
 #include "device/services/engine.h"
@@ -321,6 +322,54 @@ Plan* plan_for(const Operator& op, const c10::IValue* values, Arguments& argumen
   return keep_plan(std::move(plan), arguments.hash());
 }
 
+bool is_lazy_view(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && (value.toTensor().is_conj() || value.toTensor().is_neg());
+}
+
+// Does the call write to a conjugate or negative view?
+bool writes_lazy_view(const Operator& op, const c10::IValue* values) {
+  if (C10_LIKELY(!op.writes)) return false;
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    if (!op.arguments[i].written) continue;
+    if (is_lazy_view(values[i])) return true;
+    if (values[i].isTensorList() && std::ranges::any_of(values[i].toListRef(), is_lazy_view)) return true;
+  }
+  return false;
+}
+
+// Writes to a plain tensor in the place of each such view, and copies that to the view.
+void record_beside_lazy_views(const Operator& op, torch::jit::Stack& stack) {
+  struct Copied {
+    at::Tensor view, plain;
+  };
+  std::vector<Copied> copied;
+  const auto plain_of = [&](const c10::IValue& value) -> c10::IValue {
+    if (!is_lazy_view(value)) return value;
+    copied.push_back({value.toTensor(), value.toTensor().resolve_conj().resolve_neg()});
+    return copied.back().plain;
+  };
+  const size_t first = stack.size() - op.arguments.size();
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    c10::IValue& value = stack[first + i];
+    if (!op.arguments[i].written) continue;
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& element : value.toListRef()) list.push_back(plain_of(element).toTensor());
+      value = list;
+    } else {
+      value = plain_of(value);
+    }
+  }
+  record(op, stack);
+  for (const Copied& one : copied) {
+    if (one.view.sizes() != one.plain.sizes()) one.view.resize_(one.plain.sizes());
+    one.view.copy_(one.plain);
+    for (size_t i = first; i < stack.size(); ++i) {
+      if (stack[i].isTensor() && stack[i].toTensor().is_same(one.plain)) stack[i] = one.view;
+    }
+  }
+}
+
 }  // namespace
 
 RecordTimer::RecordTimer() {
@@ -358,8 +407,9 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     outline_inner(op.op, stack);
     return;
   }
-  RecordTimer timer;
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
+  if (C10_UNLIKELY(writes_lazy_view(op, values))) return record_beside_lazy_views(op, stack);
+  RecordTimer timer;
   Arguments arguments;
   flatten(op, values, arguments);
   if (C10_UNLIKELY(op.correction.has_value())) warn_of_degrees_of_freedom(op, values);
@@ -384,7 +434,9 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     }
     try {
       if (!plan) plan = plan_for(op, values, arguments);
-      if (!plan->on_host && !numbers_fit(*plan, arguments.numbers)) convert_numbers(*plan, arguments.numbers);
+      if (!plan->on_host && !numbers_fit(*plan, arguments.numbers)) {
+        check_scalars(plan->signature, arguments.numbers, plan->fitted);
+      }
     } catch (const std::logic_error&) {
       throw;  // a bug of ours: the host must not hide it
     } catch (const graph::NotOnDevice&) {

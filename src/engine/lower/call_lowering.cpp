@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "device/call/meta.h"
+#include "device/call/trial.h"
 #include "device/services/interrupt.h"
 #include "device/services/modes.h"
 #include "device/tensor/access.h"

@@ -191,7 +191,7 @@ void add_special_rules(RuleTable& rules) {
   rules.add("aten::i0", bessel_i<0, false>, kNotComplex);
   rules.add("aten::lgamma", unary_rule<"chlo.lgamma">, kNotComplex);
   rules.add("aten::logit", logit, kNotComplex);
-  rules.add("aten::logit_backward", logit_backward);
+  rules.add("aten::logit_backward", logit_backward, kFloats);
   rules.add("aten::mvlgamma", mvlgamma, kNotComplex);
   rules.add("aten::polygamma", polygamma, kByAten, kNotComplex);
   rules.add("aten::sinc", sinc);

@@ -1,0 +1,108 @@
+// See trial.h.
+#include "device/call/trial.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/full.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "device/call/meta.h"
+#include "device/call/operator.h"
+#include "device/call/stack.h"
+#include "device/services/warnings.h"
+
+namespace tpjrt::device {
+namespace {
+
+// What the host's kernel is given in place of a call's tensors: ones, of the call's own sizes, or of one element, which is
+// cheap but may be another case. Integers may be indices, which are ones or zeros.
+struct Trial {
+  bool own_sizes;
+  int integer;
+};
+
+constexpr std::array<Trial, 4> kTrials = {{{true, 1}, {true, 0}, {false, 1}, {false, 0}}};
+constexpr std::array<Trial, 4> kTrialsOfLarge = {{{false, 1}, {false, 0}, {true, 1}, {true, 0}}};
+constexpr int64_t kLarge = 1 << 14, kMostTried = 1 << 20;  // elements
+
+// A call with other numbers, or which writes to tensors of other dtypes.
+struct Variant {
+  const graph::Signature& signature;
+  c10::ArrayRef<graph::Number> numbers;
+  c10::ArrayRef<c10::ScalarType> written;  // empty: as in the signature
+};
+
+// Draws are the trial's own. Returns false for a call that draws and takes no generator.
+bool give_generator(const graph::Signature& signature, torch::jit::Stack& stack) {
+  if (!signature.random) return true;
+  const Operator& op = Operator::of(*signature.op);
+  for (size_t i = 0; i < op.arguments.size(); ++i) {
+    if (op.arguments[i].kind != ArgumentKind::kGenerator) continue;
+    stack.at(i) = at::detail::createCPUGenerator();
+    return true;
+  }
+  return false;
+}
+
+// Returns false if the call can't be tried. Throws what the kernel throws.
+bool run(Trial trial, const Variant& variant) {
+  const graph::Signature& signature = variant.signature;
+  torch::jit::Stack stack = make_stack(signature, variant.numbers, [&](uint32_t operand) {
+    const graph::TypePtr type = signature.operands[operand];
+    c10::ScalarType dtype = type->dtype;
+    for (size_t i = 0; i < signature.mutated.size() && !variant.written.empty(); ++i) {
+      if (signature.mutated[i] == operand) dtype = variant.written[i];
+    }
+    const bool is_integer = c10::isIntegralType(dtype, /*includeBool=*/false);
+    const std::vector<int64_t> ones(type->sizes.size(), 1);
+    return at::full(trial.own_sizes ? c10::IntArrayRef(type->sizes) : c10::IntArrayRef(ones),
+                    is_integer ? trial.integer : 1, at::TensorOptions(c10::kCPU).dtype(dtype));
+  });
+  if (!give_generator(signature, stack)) return false;
+  BelowEverything guard;
+  const Unheard unheard;  // of the sizes, say, which are not the user's
+  signature.op->callBoxed(stack);
+  return true;
+}
+
+void compare(const Variant& harmless, const Variant& given) {
+  int64_t elements = 0;
+  for (const graph::TypePtr type : given.signature.operands) elements += c10::multiply_integers(type->sizes);
+  for (const Trial trial : elements > kLarge ? kTrialsOfLarge : kTrials) {
+    if (trial.own_sizes && elements > kMostTried) return;
+    try {
+      if (!run(trial, harmless)) return;
+    } catch (const std::exception&) {
+      continue;
+    }
+    run(trial, given);
+    return;
+  }
+}
+
+}  // namespace
+
+void check_out_dtypes(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                      c10::ArrayRef<c10::ScalarType> written) {
+  compare({signature, numbers, written}, {signature, numbers, {}});
+}
+
+void check_scalars(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
+                   c10::ArrayRef<uint32_t> scalars) {
+  std::vector<graph::Number> ones = numbers.vec();
+  for (const uint32_t i : scalars) ones[i] = graph::Number::of(int64_t{1});
+  graph::Signature of_integers = signature;
+  for (graph::Parameter& parameter : of_integers.parameters) {
+    for (graph::Parameter::Entry& entry : parameter.entries) {
+      const bool is_scalar = entry.source == graph::Parameter::Entry::Source::kNumber &&
+                             std::ranges::find(scalars, entry.index) != scalars.end();
+      if (is_scalar) entry.type = graph::intern_contiguous(c10::kLong, {});
+    }
+  }
+  compare({of_integers, ones, {}}, {signature, numbers, {}});
+}
+
+}  // namespace tpjrt::device
