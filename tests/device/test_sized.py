@@ -120,3 +120,32 @@ def test_another_count_is_mostly_no_other_program(f: Function) -> None:
     # What writes `count` elements is one each.
     assert metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"] <= 3
     assert metrics["host_fallbacks"] == {}
+
+
+@pytest.mark.each_way
+def test_strides() -> None:
+    """Those of the CPU's, whatever size was recorded for: one hit, none, and 5 of which 6 were."""
+    functions = [f for name, f in FUNCTIONS.items() if name.startswith(("nonzero", "argwhere", "uni", "con"))]
+    for hits in (0, 1, 2, 5, 12):
+        flat = torch.zeros(12)
+        flat[:hits] = 1
+        for x in (flat, flat.view(3, 4), flat.view(2, 2, 3)):
+            for f in functions:
+                if x.dim() == 1 and f is FUNCTIONS["unique columns"]:
+                    continue
+                results = [f(t) for t in (x.to("pjrt"), x)]
+                ours, expected = [r if isinstance(r, tuple) else (r,) for r in results]
+                for a, b in zip(ours, expected, strict=True):
+                    assert (a.tolist(), a.shape, a.stride()) == (b.tolist(), b.shape, b.stride())
+    out = torch.nonzero(torch.ones(3, 2, device="pjrt"), out=torch.empty(0, dtype=torch.long, device="pjrt"))
+    assert out.stride() == torch.nonzero(torch.ones(3, 2), out=torch.empty(0, dtype=torch.long)).stride()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("hits", [0, 1, 3])
+def test_compressed_matrices_of_few_elements_pass_the_checks_of_invariants(hits: int) -> None:
+    x = torch.zeros(4, 4, device="pjrt")
+    x.view(-1)[:hits] = 1
+    with torch.sparse.check_sparse_tensor_invariants():
+        for made in (x.to_sparse_csr(), x.to_sparse_csc(), x.to_sparse_bsr((2, 2)), x.to_sparse_bsc((2, 2))):
+            assert torch.equal(made.to_dense(), x)

@@ -120,7 +120,12 @@ class HostCall {
   }
 
   void write_back(const Moved& moved) {
-    if (moved.device.sizes() != moved.host.sizes()) moved.device.resize_(moved.host.sizes());
+    if (moved.device.sizes() != moved.host.sizes()) {
+      moved.device.resize_(moved.host.sizes());
+      if (moved.host.is_non_overlapping_and_dense()) {
+        moved.device.unsafeGetTensorImpl()->set_sizes_and_strides(moved.host.sizes(), moved.host.strides());
+      }
+    }
     moved.device.copy_(moved.host);
   }
 

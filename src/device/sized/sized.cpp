@@ -41,16 +41,24 @@ at::Tensor positions(const at::Tensor& mask, int64_t size, int64_t fill = 0) {
 }
 at::Tensor beginning(const at::Tensor& x, int64_t dim, int64_t size) { return x.narrow(dim, 0, size); }
 
+// The first `count` of (n, columns), transposed in memory without gaps. `count` is a Scalar of the recorded calls.
+at::Tensor transposed_beginning(const at::Tensor& rows, int64_t count) {
+  const int64_t n = rows.size(0), columns = rows.size(1);
+  if (count == n || count <= 1) return rows.t().contiguous().as_strided({count, columns}, {1, count});
+  const at::Tensor place = at::arange(n * columns, rows.options());
+  const at::Tensor row = place.remainder(count), column = place.floor_divide(count).clamp_max(columns - 1);
+  return rows.reshape(-1).index_select(0, row.mul(columns).add(column)).as_strided({count, columns}, {1, count});
+}
+
 // aten::nonzero(Tensor self): transposed in memory, as the CPU's.
 Results nonzero(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor self = arguments[0].toTensor();
   const auto integers = self.options().dtype(c10::kLong);
-  if (self.numel() == 0) return {at::empty({0, self.dim()}, integers)};
+  if (self.numel() == 0) return {at::empty({self.dim(), 0}, integers).t()};
   const int64_t count = count_of(self);
   if (self.dim() == 0) return {at::empty({count, 0}, integers)};
   const at::Tensor all = at::nonzero_static(self, rounded_size(count, self.numel()), 0);
-  if (self.dim() == 1) return {all.as_strided({count, 1}, {1, count})};
-  return {beginning(all.t().contiguous(), 1, count).t()};
+  return {transposed_beginning(all, count)};
 }
 
 // aten::masked_select(Tensor self, Tensor mask)
@@ -170,6 +178,11 @@ Results unique(c10::ArrayRef<c10::IValue> arguments) {
   return results;
 }
 
+// The first `count` of what is picked along a dimension, which is the outermost in memory, as the CPU's.
+at::Tensor picked(const at::Tensor& self, int64_t dim, const at::Tensor& places, int64_t count) {
+  return beginning(self.movedim(dim, 0).index_select(0, places), 0, count).movedim(0, dim);
+}
+
 // aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None)
 Results unique_consecutive(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor self = arguments[0].toTensor();
@@ -179,8 +192,7 @@ Results unique_consecutive(c10::ArrayRef<c10::IValue> arguments) {
   const at::Tensor along = whole ? self.reshape(-1) : self;
   const Runs found = runs(starts_of(along.movedim(dim, 0)));
   const at::Tensor inverse = whole ? found.inverse.reshape(self.sizes()) : found.inverse;
-  return {beginning(along.index_select(dim, found.places), dim, found.count),
-          arguments[1].toBool() ? inverse : no_integers(self),
+  return {picked(along, dim, found.places, found.count), arguments[1].toBool() ? inverse : no_integers(self),
           arguments[2].toBool() ? found.counts : no_integers(self)};
 }
 
@@ -201,8 +213,7 @@ Results unique_dim(c10::ArrayRef<c10::IValue> arguments) {
   const Runs found = runs(starts_of(rows.index_select(0, order)));
   const at::Tensor places = order.index_select(0, found.places);
   const at::Tensor inverse = at::empty_like(found.inverse).scatter(0, order, found.inverse);
-  return {beginning(self.index_select(dim, places), dim, found.count),
-          arguments[3].toBool() ? inverse : no_integers(self),
+  return {picked(self, dim, places, found.count), arguments[3].toBool() ? inverse : no_integers(self),
           arguments[4].toBool() ? found.counts : no_integers(self)};
 }
 
