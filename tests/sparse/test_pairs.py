@@ -261,3 +261,36 @@ print("right")
 def test_where_no_kernel_of_the_cpus_is_called(server: fresh.Server) -> None:
     (told,) = server.run(fresh.Job(WITHOUT_KERNELS, environment={"TORCH_PJRT_KERNELS": "0"}))
     assert told.out.strip() == "right"
+
+
+@pytest.mark.parametrize("other", [torch.int64, torch.float32, torch.complex64, torch.bool], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool], ids=str)
+def test_products_of_uncoalesced_tensors_of_two_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
+    """In place, one that can't be written is refused; bools of one place are summed as the numbers that they become."""
+
+    def made(device: str, of: torch.dtype) -> torch.Tensor:
+        indices = torch.tensor([[0, 0, 1], [1, 1, 0]], device=device)
+        return torch.sparse_coo_tensor(indices, torch.tensor([1, 2, 3], device=device).to(of), (2, 2))
+
+    same_or_same_words(lambda d: (made(d, dtype) * made(d, other)).to_dense())
+    same_or_same_words(lambda d: made(d, dtype).mul_(made(d, other)).to_dense())
+    if other != torch.bool:  # the CPU has no product of bools, here it is a bool
+        same_or_same_words(lambda d: made(d, dtype).coalesce().mul_(made(d, other).coalesce()).to_dense())
+
+
+@pytest.mark.each_way
+def test_products_of_uncoalesced_matrices_while_invariants_are_checked() -> None:
+    """The kernels make matrices of their own, in which a place comes twice."""
+    generator = torch.Generator().manual_seed(0)
+    indices = torch.randint(0, 9, (3, 200), generator=generator).repeat(1, 2)
+    values, dense = torch.rand(400, generator=generator), torch.rand(9, 9, 99, generator=generator)
+    with torch.sparse.check_sparse_tensor_invariants():
+        for device in (CPU, DEVICE):
+            batch = torch.sparse_coo_tensor(indices, values, (9, 9, 9)).to(device)
+            matrix = torch.sparse_coo_tensor(indices[1:], values, (9, 9)).to(device).requires_grad_()
+            product = torch.sparse.mm(matrix, dense[0].to(device))
+            product.sum().backward()
+            given = [torch.bmm(batch, dense.to(device)), product.detach(), matrix.grad.to_dense()]
+            if device == CPU:
+                expected = given
+    torch.testing.assert_close([x.cpu() for x in given], expected)

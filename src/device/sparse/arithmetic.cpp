@@ -87,14 +87,16 @@ at::Tensor& add_out(const at::Tensor& self, const at::Tensor& other, const at::S
 // x * y of one sparse and dense dimensions each, broadcast in the dense ones: the elements of the one that may be uncoalesced, each
 // times what the other has there.
 void intersect(at::Tensor& result, const at::Tensor& x, const at::Tensor& y) {
+  const c10::ScalarType dtype = at::result_type(x, y);
+  TORCH_CHECK(at::canCast(dtype, result.scalar_type()), "Can't convert result type ", dtype, " to output ",
+              result.scalar_type());
   const bool swaps = y.is_coalesced() && (!x.is_coalesced() || y._nnz() > x._nnz());
-  const at::Tensor one = (swaps ? y : x).coalesce();
+  const at::Tensor one = (swaps ? y : x).to(dtype).coalesce();
   const at::Tensor& source = swaps ? x : y;
-  const c10::ScalarType dtype = result.scalar_type();
   const std::vector<int64_t> sizes = at::infer_size(x.sizes(), y.sizes());
   const Found found = find_in(flat_places(one), flat_places(source));
   const at::Tensor product =
-      at::mul(one._values().to(dtype).index_select(0, found.position), source._values().to(dtype));
+      at::mul(one._values().index_select(0, found.position), source._values().to(dtype)).to(result.scalar_type());
   become(result, sizes, source._indices().clone(), where_chosen(found.is_there, product), source.is_coalesced());
 }
 
@@ -102,7 +104,7 @@ void intersect(at::Tensor& result, const at::Tensor& x, const at::Tensor& y) {
 at::Tensor& mul_out(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
   const bool both = is_sparse_here(self) && is_sparse_here(other) && is_sparse_here(out);
   if (both && self.dim() > 0 && self.sizes() == other.sizes() && at::sparse::is_same_density(self, other) &&
-      self._nnz() > 0 && other._nnz() > 0 && at::canCast(at::result_type(self, other), out.scalar_type())) {
+      self._nnz() > 0 && other._nnz() > 0) {
     intersect(out, self, other);
     return out;
   }

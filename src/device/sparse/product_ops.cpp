@@ -87,6 +87,24 @@ std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
   return {order, ends};
 }
 
+// Turns PyTorch's checks of sparse invariants off while it lives. The matrices that are made here may have one place twice, as
+// uncoalesced tensors do, and are nobody's but the kernel's. The switch is the process's.
+class Unchecked {
+ public:
+  Unchecked() : before_(std::optional<bool>(at::globalContext().checkSparseTensorInvariants()).value_or(false)) {
+    set(false);
+  }
+  ~Unchecked() { set(true); }
+  Unchecked(const Unchecked&) = delete;
+  Unchecked& operator=(const Unchecked&) = delete;
+
+ private:
+  void set(bool on) const {
+    if (before_) at::globalContext().setCheckSparseTensorInvariants(on);
+  }
+  const bool before_;
+};
+
 // out = sparse @ dense, whatever out held.
 void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out) {
   at::addmm_out(out, out, sparse, dense, /*beta=*/0, /*alpha=*/1);
@@ -125,6 +143,7 @@ void coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given
 
 at::Tensor& mm_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                           const at::Tensor& dense, c10::string_view layout, int64_t rows, at::Tensor& out) {
+  const Unchecked unchecked;
   const c10::Layout kind = layout_of(layout);
   const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
   if (kind == c10::kSparse) {
@@ -185,6 +204,7 @@ void sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tens
 
 at::Tensor& sampled_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
                                const at::Tensor& b, c10::string_view layout, at::Tensor& out) {
+  const Unchecked unchecked;
   const c10::Layout kind = layout_of(layout);
   const bool has_kernel = is_fast(a.scalar_type()) && !c10::isComplexType(a.scalar_type()) && plain.numel() > 0 &&
                           kind != c10::kSparseBsr && kind != c10::kSparseBsc;

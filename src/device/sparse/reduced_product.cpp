@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "device/services/warnings.h"
 #include "device/sparse/coordinates.h"
 #include "device/sparse/product.h"
 #include "device/sparse/under_cpu.h"
@@ -48,6 +49,7 @@ Pair reduced(const at::Tensor& self, const at::Tensor& other, c10::string_view r
   const auto [row, column] = rows_and_columns(parts, self.layout());
   const at::Tensor each = parts.values.unsqueeze(1).mul(other.index_select(0, column));
   const at::Tensor start = at::zeros({self.size(0), other.size(1)}, other.options());
+  const Unheard of_beta;
   const at::Tensor result = start.index_reduce(0, row, each, reduce, /*include_self=*/false);
   const int64_t nnz = parts.plain.size(0);
   const at::Tensor number = at::arange(nnz, row.options()).unsqueeze(1);

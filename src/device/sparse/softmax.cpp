@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "device/services/warnings.h"
 #include "device/sparse/coordinates.h"
 #include "device/sparse/under_cpu.h"
 #include "device/tensor/storage.h"
@@ -41,6 +42,7 @@ at::Tensor maximum_of(const Segments& segments, const at::Tensor& values) {
   std::vector<int64_t> sizes = values.sizes().vec();
   sizes[0] = segments.count;
   const at::Tensor least = at::full(sizes, -std::numeric_limits<double>::infinity(), values.options());
+  const Unheard of_beta;
   return least.index_reduce(0, segments.of, values, "amax").index_select(0, segments.of);
 }
 
