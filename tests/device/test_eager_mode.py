@@ -122,3 +122,15 @@ def test_autograd_modes_and_transforms(eager: bool) -> None:
     torch.testing.assert_close(jacobian.cpu(), torch.arange(3.0).cos().expand(3, 3).tril())
     assert second.tolist() == [0, 6, 12]
     assert batched.tolist() == [3, 3]
+
+
+def test_errors_keep_their_class() -> None:
+    with torch_pjrt.eager_mode():
+        x = torch.ones(3, 3, device=DEVICE)
+        with pytest.raises(IndexError, match="index 7"):
+            x[torch.tensor([7], device=DEVICE)]
+        with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+            torch.linalg.inv(x)
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            torch.nn.functional.binary_cross_entropy(x + 5, x)
+        assert x.sum().item() == 9

@@ -34,6 +34,10 @@ FILLS: dict[str, Callable[[torch.Tensor], object]] = {
     "x[[i]] =": lambda x: x.__setitem__([1], 7),
     "x[[i], [j]] =": lambda x: x.__setitem__(([0, 1], [1, 1]), 7),
     "index_put_": lambda x: x.index_put_((ints(x, 0), ints(x, 2)), torch.tensor([7.0], device=x.device)),
+    "index_put_ of several": lambda x: x.index_put_((ints(x, 0, 1), ints(x, 1, 1)), torch.arange(2.0, device=x.device)),
+    "index_put_ of rows": lambda x: x.index_put_((ints(x, 1, 0),), torch.arange(6.0, device=x.device).view(2, 3)),
+    "x[:, [j, k]] =": lambda x: x.__setitem__((slice(None), [0, 2]), torch.arange(4.0, device=x.device).view(2, 2)),
+    "x[mask] = several": lambda x: x.__setitem__(mask(x), torch.tensor([8.0, 9], device=x.device)),
     "index_fill_ of rows": lambda x: x.index_fill_(0, ints(x, 1), 7),
     "index_fill_ of columns": lambda x: x.index_fill_(1, ints(x, 0, 2), 7),
     "index_fill_ by a tensor": lambda x: x.index_fill_(1, ints(x, 2), torch.tensor(7.0, device=x.device)),
@@ -119,8 +123,8 @@ def test_that_it_is_deprecated_is_said_as_on_the_cpu(fill: str) -> None:
 
 
 OTHER_WRITES: dict[str, Callable[[torch.Tensor], object]] = {
-    "several values": lambda x: x.index_put_((ints(x, 0, 1), ints(x, 1, 1)), torch.arange(2.0, device=x.device)),
     "add_": lambda x: x.add_(1),
+    "copy_": lambda x: x.copy_(torch.ones(2, 3, device=x.device)),
 }
 
 

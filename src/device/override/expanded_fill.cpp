@@ -1,7 +1,8 @@
-// masked_fill_, index_fill_, and index_put_ of one value or of a sum, into an expanded tensor, whose elements share memory:
-// deprecated, and done by the CPU with a warning, where every other write of the kind is an error. Memory is filled if any of
-// the elements that share it would be, and gets what is added to each of them.
+// masked_fill_, index_fill_ and index_put_ into an expanded tensor, whose elements share memory: deprecated, and done by the
+// CPU with a warning, where every other write of the kind is an error. Memory is filled if any of the elements that share it
+// would be, gets what is added to each of them, and keeps the last of several values.
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/index_put.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -60,6 +61,17 @@ void accumulate(const Operator& op, torch::jit::Stack& stack, const at::Tensor& 
   give_back(op, stack, self);
 }
 
+// Does the call: writes each value to the memory of its element. The last one stays, where the CPU's threads leave it open.
+void put(const Operator& op, torch::jit::Stack& stack, const at::Tensor& self, const c10::IValue& indices,
+         const at::Tensor& values) {
+  at::Tensor memory = one_of(self, shared_dims(self));
+  const at::Tensor numbers = at::arange(memory.numel(), self.options().dtype(at::kLong)).reshape(memory.sizes());
+  const at::Tensor places = numbers.expand(self.sizes()).index(indices.toOptionalTensorList());
+  const at::Tensor each = values.to(self.device()).expand(places.sizes()).reshape(-1);
+  memory.copy_(memory.reshape(-1).index_put({places.reshape(-1)}, each).reshape(memory.sizes()));
+  give_back(op, stack, self);
+}
+
 void fill_masked(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::of(handle);
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
@@ -86,12 +98,15 @@ void put_indexed(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments.size());
   const at::Tensor self = arguments[0].toTensor(), values = arguments[2].toTensor();
   const bool adds = arguments[3].toBool();
-  // Of several values, which one is written last is for the order of the CPU's threads to decide.
-  if (C10_LIKELY(!is_expanded(self)) || (values.numel() != 1 && !adds)) return record(op, *stack);
+  if (C10_LIKELY(!is_expanded(self))) return record(op, *stack);
   warn("index_put_", "tensor[indices] = tensor");
   if (adds) {
     const c10::IValue indices = arguments[1];
     return accumulate(op, *stack, self, indices, values);
+  }
+  if (values.numel() != 1) {
+    const c10::IValue indices = arguments[1];
+    return put(op, *stack, self, indices, values);
   }
   const at::Tensor one = at::ones({}, self.options().dtype(at::kBool));
   const at::Tensor mask = nothing_of(self).index_put_(arguments[1].toOptionalTensorList(), one);

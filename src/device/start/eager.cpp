@@ -37,6 +37,8 @@ void start_long_graph(const at::Tensor& tensor, const std::string& op) {
   engine().sync({&storage_of(tensor)->cell}, "eager mode");
   try {
     engine().wait(*engine().now(tensor.device().index()));
+  } catch (const c10::Error&) {
+    throw;  // PyTorch's own: its class tells Python an IndexError from a LinAlgError, and its text names the op
   } catch (const std::exception& error) {
     let_interrupts_pass();
     TORCH_CHECK(false, "[", op, "] failed: ", error.what());
