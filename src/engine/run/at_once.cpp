@@ -35,8 +35,7 @@ bool LazyEngine::may_run_at_once() {
   const CompilePolicy policy = compile_policy();
   const bool compiles_first = policy == CompilePolicy::kEvery || policy == CompilePolicy::kFirst || device::strict();
   return started() && !in_forked_child() && !compiles_first && !graph::in_world() && !session_.run_log.is_on() &&
-         !session_.programs.tells_of_runs() && !at::hasCallbacks() && !at::globalContext().deterministicAlgorithms() &&
-         session_.client().is_host_memory();
+         !session_.programs.tells_of_runs() && !at::hasCallbacks() && session_.client().is_host_memory();
 }
 
 bool LazyEngine::run_at_once(const graph::Signature& signature, c10::ArrayRef<Value> leaves,

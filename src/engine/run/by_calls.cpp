@@ -73,9 +73,9 @@ std::optional<CallsBy> LazyEngine::may_run_by_calls(const graph::Walk& walk, boo
   if (needs_other_processes(walk)) return std::nullopt;
   const CallsBy by = calls_by();
   if (is_bookkeeping(walk)) return by;
-  if (at::globalContext().deterministicAlgorithms()) return std::nullopt;
   if (by == CallsBy::kCudaKernels && asked_for_another_precision(walk)) return std::nullopt;
   const bool is_compiled_first = compile_policy() == CompilePolicy::kFirst || device::strict();
+  if (stays_in_one_tier() && (is_compiled_first || are_programs(by))) return std::nullopt;
   if (!is_compiled_first && !are_programs(by)) return by;
   const bool grows = forms_.grows(walk, is_part, is_compiled_first ? 2 : 1);
   if (is_compiled_first && !grows) return std::nullopt;

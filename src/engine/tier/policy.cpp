@@ -1,6 +1,7 @@
 // Counting graphs.
 #include "engine/tier/policy.h"
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <sched.h>
 
@@ -37,6 +38,7 @@ CompilePolicy compile_policy_named(const std::string& name) {
 
 CompilePolicy compile_policy() { return policy(); }
 void set_compile_policy(CompilePolicy value) { policy() = value; }
+bool stays_in_one_tier() { return at::globalContext().deterministicAlgorithms(); }
 
 bool MetGraphs::overlaps() const {
   if (processors_ == 0) {
@@ -88,7 +90,7 @@ MetGraphs::Turn MetGraphs::turn(const graph::Walk& walk, MetGraph& graph, CallsB
   const int64_t calls = one_by_one.cost;
   const int64_t saved = graph.saved + std::max<int64_t>(0, calls - cost.program);
   Turn turn = Turn::kCalls;
-  if (compile_policy() == CompilePolicy::kNever) {
+  if (compile_policy() == CompilePolicy::kNever || stays_in_one_tier()) {
     turn = Turn::kCalls;
   } else if (graph.paid || (graph.due != 0 ? now_ >= graph.due : saved >= cost.compile)) {
     turn = Turn::kProgram;

@@ -23,7 +23,7 @@
 //
 // Which tier a run takes depends on the graphs and on how often each was met, never on time: the same script gives the same
 // bits each time on as many processors. A graph that an earlier process has paid for is compiled at once, as its program is
-// on disk.
+// on disk. Under torch.use_deterministic_algorithms no graph changes its tier (stays_in_one_tier()).
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,9 @@ enum class CompilePolicy : uint8_t { kEvery, kFirst, kAuto, kReady, kNever };
 CompilePolicy compile_policy();
 void set_compile_policy(CompilePolicy policy);
 CompilePolicy compile_policy_named(const std::string& name);
+// torch.use_deterministic_algorithms: one graph gives the same bits each time, which two tiers don't. Graphs are run by PyTorch's
+// kernels for good, or are compiled when they are first run.
+bool stays_in_one_tier();
 
 struct Coming;     // engine/session/programs.h
 struct CallsPlan;  // engine/run/calls_plan.h

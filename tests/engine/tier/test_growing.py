@@ -54,12 +54,13 @@ def test_of_graphs_that_differ_in_sizes_two_are_compiled(how: str) -> None:
         assert counts() == (4, 2)
 
 
-@pytest.mark.parametrize("how", ["every", "deterministic"])
+@pytest.mark.parametrize("how", ["every", "deterministic, first"])
 def test_where_each_is_compiled(how: str) -> None:
     if how == "every":
         _C.set_compile_policy("every")
         of_sizes(31)
     else:
+        _C.set_compile_policy("first")
         torch.use_deterministic_algorithms(True)
         try:
             of_sizes(41)
