@@ -60,7 +60,8 @@ def worst(values: Values, true: Values, name: str) -> float:
 
 
 def size(value: torch.Tensor) -> float:
-    finite = value.abs().double().nan_to_num(nan=0.0, posinf=0.0)
+    magnitude = value.abs() if value.is_complex() else value.double().abs()
+    finite = magnitude.double().nan_to_num(nan=0.0, posinf=0.0)
     return finite.max().item() if finite.numel() else 0.0
 
 

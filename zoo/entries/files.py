@@ -23,7 +23,8 @@ def example(made: Built) -> Any:
     """The arguments as ``export`` takes them: positional ones, or all by their names."""
     if not made.kwargs:
         return made.args
-    return dict(inspect.signature(made.module.forward).bind(*made.args, **made.kwargs).arguments)
+    positional = inspect.signature(made.module.forward).bind_partial(*made.args).arguments
+    return {**positional, **made.kwargs}
 
 
 def prepare(made: Built, what: str, by_command: bool = False) -> Prepared:
