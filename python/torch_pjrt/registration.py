@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import ModuleType
@@ -102,8 +103,8 @@ def _end_work() -> None:
     if not _C.is_initialized() or _C.in_forked_child():
         return
     _C.stop_other_threads()
-    for index in range(_C.device_count()):
-        _C.wait(index)
+    for error in _C.finish():
+        warnings.warn(f"pjrt: an error of values that nobody has read: {error}", stacklevel=1)
     time.sleep(0.05)
 
 

@@ -182,6 +182,13 @@ PYBIND11_MODULE(_C, m) {
     if (index >= 0) device::set_current_device(device::device_index(index));
   });
   m.def("device_index", &device::device_index, "the index, if there is such a device");
+  m.def(
+      "finish",
+      [&session] {
+        session.without_gil([&session] { session.await_all(); });
+        return session.requirements.untold();
+      },
+      "waits for all that is under way; gives the errors that nobody was told of");
   m.def("wait", [&session](int index) { session.wait(*session.now(static_cast<c10::DeviceIndex>(index))); });
   m.def("sync", [&engine](const std::vector<at::Tensor>& tensors, const std::string& cause) {
     engine.sync(cells_of(tensors), cause.c_str());

@@ -249,13 +249,24 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
     if (compiled.writes_state) state->let_go_of_deleted();
     throw;
   }
-  std::vector<Tensor> tensors(variant.described.results.size());
   const pjrt::Buffer* extremes = nullptr;
+  for (size_t i = 0; i < variant.outputs.size(); ++i) {
+    if (variant.outputs[i].kind == Place::Kind::kRequirements) extremes = results[i].get();
+  }
+  if (extremes && compiled.writes_state) {  // the state doesn't take what came of a mistake
+    try {
+      check_required(variant.required, *extremes);
+    } catch (...) {
+      state->let_go_of_deleted();
+      throw;
+    }
+  }
+  std::vector<Tensor> tensors(variant.described.results.size());
   for (size_t i = 0; i < variant.outputs.size(); ++i) {
     const Place& place = variant.outputs[i];
     switch (place.kind) {
       case Place::Kind::kState: state->set(place.index, std::move(results[i])); break;
-      case Place::Kind::kRequirements: extremes = results[i].get(); break;
+      case Place::Kind::kRequirements: break;
       case Place::Kind::kResult: {
         const Described& form = variant.described.results[place.index];
         tensors[place.index] = runner::on_device(form.dtype, form.shape, std::move(results[i]));
@@ -270,7 +281,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   }
   if (shared) shared.unlock();
   if (alone) alone.unlock();
-  if (extremes) check_required(variant.required, *extremes);
+  if (extremes && !compiled.writes_state) check_required(variant.required, *extremes);
   return {variant.result_names, std::move(tensors)};
 }
 

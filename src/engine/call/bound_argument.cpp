@@ -22,7 +22,9 @@ void CallState::count_copy(size_t bytes) {
 graph::NodePtr CallState::leaf_of_result(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> buffer,
                                          size_t result) const {
   graph::NodePtr leaf = leaf_of(form, std::move(buffer));
-  if (agreed != nullptr) static_cast<DeviceData&>(*leaf->data).agreement = (*agreed)[result];
+  auto& data = static_cast<DeviceData&>(*leaf->data);
+  if (agreed != nullptr) data.agreement = (*agreed)[result];
+  if (checks != nullptr) data.checks = (*checks)[result];
   return leaf;
 }
 
@@ -50,9 +52,11 @@ class Constant final : public BoundArgument {
   const pjrt::Buffer& bind(CallState& call) override {
     const DeviceData& data = data_of(*leaf_);
     call.launch.add_lender(data.lender);
+    call.any_checks |= data.checks != nullptr;
     return *data.buffer;
   }
   Agreement agreement() const override { return data_of(*leaf_).agreement; }
+  ChecksPtr checks() const override { return data_of(*leaf_).checks; }
   void update(CallState& /*call*/, std::shared_ptr<pjrt::Buffer>& /*output*/) override {
     throw graph::InternalError("a constant of a compiled graph has a new value");
   }

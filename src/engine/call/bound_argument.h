@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/call/trace.h"
+#include "engine/lower/program/requirements.h"
 #include "engine/session/launch.h"
 #include "engine/world/agreement.h"
 #include "pjrt/client.h"
@@ -41,6 +42,8 @@ struct CallState {
   std::optional<pjrt::StreamHandle> order{};  // what the first argument on CUDA is made with (Note [CUDA tensors])
   int64_t copied_bytes = 0;                   // of arguments and results
   const std::vector<Agreement>* agreed = nullptr;  // of a world: of each of the program's results (Note [Agreement])
+  bool any_checks = false;                         // some argument rests on requirements that may not be met
+  const std::vector<ChecksPtr>* checks = nullptr;  // of each of the program's results; null: none
 
   const at::Tensor& tensor(uint32_t argument) const { return *given[argument].tensor; }
   void count_copy(size_t bytes);  // between host and device
@@ -63,6 +66,8 @@ class BoundArgument {
   virtual const pjrt::Buffer& bind(CallState& call) = 0;
   // Of what was bound, on a world's ranks. Null: equal.
   virtual Agreement agreement() const { return nullptr; }
+  // What the values that were bound rest on.
+  virtual ChecksPtr checks() const { return nullptr; }
   // Puts the new value, `output`, where the argument's memory is, if it isn't there already.
   virtual void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) = 0;
   // The call is over, and failed if not `went_well`: keeps what the next one can use.

@@ -42,6 +42,7 @@ class BoundOnDevice final : public BoundArgument {
     }
     const DeviceData& data = data_of(*leaf_.node);
     call.launch.add_lender(data.lender);
+    call.any_checks |= data.checks != nullptr;
     // The storage and this call hold it, nobody else: then nobody can read it afterwards.
     if (donated_ && (leaf_.node.use_count() > 2 || data.is_shared())) {
       call.launch.kept.push_back(static_cast<int64_t>(call.launch.arguments.size()));
@@ -52,6 +53,7 @@ class BoundOnDevice final : public BoundArgument {
   }
 
   Agreement agreement() const override { return data_of(*leaf_.node).agreement; }
+  ChecksPtr checks() const override { return data_of(*leaf_.node).checks; }
 
   void update(CallState& call, std::shared_ptr<pjrt::Buffer>& output) override {
     leaf_ = {};

@@ -24,6 +24,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   std::vector<graph::Update> updates;
   std::vector<int64_t> new_values(trace.arguments.size(), -1);
   bool on_device = false;  // some argument lies there
+  size_t given = 0;        // values that the caller gets
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
     const TracedArgument& argument = trace.arguments[i];
     if (!argument.is_tensor) continue;
@@ -42,6 +43,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   {
     std::lock_guard lock(graph::graph_lock());
     returned_.emplace(results, trace.arguments, values);
+    given = values.size();
     for (const at::Tensor& tensor : also) values.push_back(device::storage_of(tensor)->cell.value());
   }
   waits_ |= returned_->any_on_cpu();
@@ -61,6 +63,9 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
     waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
   numbers_ = walk.numbers;
   if (flow_) given_.resize(walk.leaves.size());
+  num_leaves_ = walk.leaves.size();
+  sources_ = *program_->sources;
+  for (size_t i = given; i < values.size(); ++i) sources_->add_to_all(i);  // an assertion is the whole function's
   keys_.emplace(numbers_, random_device, device_);
   bind_leaves(walk, trace, new_values);
 }
@@ -97,6 +102,10 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     written_.push_back(bound_argument(trace.arguments[i].device, i, walk.results[result].type(), places[result],
                                       /*donated=*/false));
     updated_.push_back(written_.back().get());
+  }
+  for (const Returned::OnCpu& copied : returned_->on_cpu()) outside_.push_back(copied.result);
+  for (const uint32_t argument : mutated_) {
+    if (trace.arguments[argument].device.is_cpu()) outside_.push_back(static_cast<uint32_t>(new_values[argument]));
   }
   returned_->place(places);
   places_ = places;

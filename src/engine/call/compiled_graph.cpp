@@ -3,6 +3,8 @@
 
 #include <c10/util/ApproximateClock.h>
 
+#include <utility>
+
 #include "device/services/engine.h"
 #include "engine/memory/cuda.h"
 #include "engine/memory/host_memory.h"
@@ -86,6 +88,33 @@ void CompiledGraph::agree(CallState& call) {
   }
 }
 
+void CompiledGraph::check(CallState& call) {
+  run_ = launch_.run;
+  if (!run_ && !call.any_checks) return;
+  std::vector<ChecksPtr> leaves;
+  if (call.any_checks) {
+    leaves.resize(num_leaves_);
+    for (size_t i = 0; i < bound_.size(); ++i) leaves[leaf_of_bound_[i]] = bound_[i]->checks();
+  }
+  values_ = sources_->checks(leaves, run_);
+  checks_.resize(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (places_[i] >= 0) checks_[static_cast<size_t>(places_[i])] = values_[i];
+  }
+  call.checks = &checks_;
+}
+
+void CompiledGraph::raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run) {
+  for (const uint32_t value : outside_) {
+    if (!values.empty() && values[value]) values[value]->raise();
+  }
+  if (const uint32_t failed = run ? run->first_failed() : RunChecks::kNone; failed != RunChecks::kNone) {
+    run->set_all_told();
+    run->raise(failed);
+  }
+  session_.requirements.raise_lost();
+}
+
 // New values of arguments: in place already, or put there.
 void CompiledGraph::update(CallState& call) {
   for (BoundArgument* bound : updated_) bound->update(call, launch_.results[static_cast<size_t>(bound->result())]);
@@ -98,7 +127,10 @@ void CompiledGraph::update(CallState& call) {
 // What holds between calls: buffers over memory that the last call used, when it went well.
 void CompiledGraph::release(bool went_well) {
   launch_.clear();
+  checks_.clear();
   if (!went_well) {
+    values_.clear();
+    run_.reset();
     for (BoundPack& pack : packs_) pack.let_go();
     returned_->let_go();
     holding_.clear();
@@ -126,6 +158,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       launch(session_, *program_, launch_, waits_ ? Until::kReady : Until::kStarted,
              mutated_.empty() ? "" : "What it updates in place may have lost its values.");
       const int64_t spent = logged ? c10::getTime(true) - start : 0;
+      check(call);
       update(call);
       returned_->give(call, results);
       if (logged) {
@@ -136,7 +169,9 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       throw;
     }
     release(true);
-    if (waits_) session_.requirements.raise();
+    const std::vector<ChecksPtr> values = std::exchange(values_, {});
+    const std::shared_ptr<RunChecks> run = std::exchange(run_, nullptr);
+    if (waits_) raise_unmet(values, run);
   });
 }
 

@@ -43,6 +43,11 @@ class CompiledGraph {
   void bind(CallState& call);
   // Of a world: how this call's results agree. Throws where a result that goes to the CPU may not.
   void agree(CallState& call);
+  // What the program's results rest on (Note [Requirements]), once it was started.
+  void check(CallState& call);
+  // Raises what the call has found, and what it was given, for results on the CPU, which can't do so when they are read. The program is
+  // done.
+  void raise_unmet(const std::vector<ChecksPtr>& values, const std::shared_ptr<RunChecks>& run);
   void update(CallState& call);
   void release(bool went_well);
 
@@ -66,10 +71,16 @@ class CompiledGraph {
   NumberArguments packed_;
   Launch launch_;
   int calls_ = 0;  // up to 2
+  std::optional<Sources> sources_;
+  size_t num_leaves_ = 0;
+  std::vector<uint32_t> outside_;  // which values go to the CPU
+  // What a call's values and its program's results rest on, and what it requires itself; empty or null: nothing.
+  std::vector<ChecksPtr> values_, checks_;
+  std::shared_ptr<RunChecks> run_;
   // Of a world (Note [Agreement]):
   std::optional<AgreementFlow> flow_;
   std::vector<uint32_t> leaf_of_bound_;    // of each of bound_, its place among the walk's leaves
-  std::vector<Returned::OnCpu> on_cpu_;    // those, and arguments that are updated
+  std::vector<Returned::OnCpu> on_cpu_;    // those results, and arguments that are updated
   std::vector<int64_t> places_;            // of each value, which of the program's results it is
   std::vector<Agreement> given_, agreed_;  // of the leaves and of the program's results, in the last call
 };

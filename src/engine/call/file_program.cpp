@@ -87,9 +87,16 @@ class Pending {
     for (graph::Cell& cell : cells_) cells.push_back(&cell);
     if (!cells.empty()) device::engine().sync(cells, "a call of a program in a file");
   }
-  std::shared_ptr<pjrt::Buffer> buffer(size_t index) const {
-    std::lock_guard lock(graph::graph_lock());
-    return data_of(*cells_[index].value().node).buffer;
+  // Raises what its values rest on in vain (Note [Requirements]).
+  std::shared_ptr<pjrt::Buffer> buffer(size_t index, Session& session) const {
+    graph::Value value;
+    {
+      std::lock_guard lock(graph::graph_lock());
+      value = cells_[index].value();
+    }
+    const DeviceData& data = data_of(*value.node);
+    if (data.checks) session.without_gil([&] { data.checks->raise(); });
+    return data.buffer;
   }
 
  private:
@@ -137,7 +144,8 @@ std::vector<at::Tensor> FileProgram::call(const std::string& entry, const std::v
   pending.run();
   for (size_t i = 0; i < places.size(); ++i) {
     const at::Tensor& tensor = arguments[places[i]];
-    given[places[i]] = runner::on_device(from_torch(tensor.scalar_type()), tensor.sizes().vec(), pending.buffer(i));
+    given[places[i]] =
+        runner::on_device(from_torch(tensor.scalar_type()), tensor.sizes().vec(), pending.buffer(i, session_));
   }
   const std::vector<torch_pjrt::Tensor> results = run(session_, [&] {
     const torch_pjrt::Results results = program_.call(entry, given);

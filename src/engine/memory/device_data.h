@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/lower/program/requirements.h"
 #include "graph/errors.h"
 #include "graph/node.h"
 #include "pjrt/buffer.h"
@@ -19,6 +20,8 @@ struct DeviceData final : graph::Data {
       : buffer(std::move(buffer)), borrowed(borrowed) {}
   std::shared_ptr<pjrt::Buffer> buffer;
   bool borrowed;  // the memory is somebody else's (Engine::borrow)
+  // What must hold for these values to mean anything (Note [Requirements]). Null: nothing. Before anybody else has the leaf.
+  ChecksPtr checks;
   // Of a world: Note [Agreement]. Null: the values of all ranks are equal.
   std::shared_ptr<const std::vector<uint32_t>> agreement;
   // Over the same memory, which it doesn't own, once calls have made or read it (LazyEngine::kept_tensor). Under the session's

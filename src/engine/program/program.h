@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "engine/lower/program/number_slot.h"
-#include "engine/lower/program/requirements.h"
+#include "engine/lower/program/sources.h"
 #include "engine/program/collectives.h"
 #include "graph/tape/walk.h"
 #include "pjrt/client.h"
@@ -42,7 +42,8 @@ struct Program {
   std::shared_ptr<pjrt::Executable> executable;  // null: see of_calls
   std::string by_calls;                          // where it is run so: how many such runs there are, as explain() tells
   int64_t predicted_ns = 0;                      // of a run, its recording included (Note [Tiers]); 0: not asked
-  Requirements::List requirements;               // null: none
+  RequirementList requirements;                  // null: none
+  std::shared_ptr<const Sources> sources;        // of its results; null where it stands for calls
   std::map<std::pair<std::string, std::string>, uint32_t> composites;  // (name, who does it) -> how many
   std::map<std::pair<std::string, std::string>, uint32_t> kernels;  // (op, the CPU's kernel that it calls) -> how many
   Collectives collectives;                                          // of one run

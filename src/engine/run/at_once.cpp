@@ -54,6 +54,7 @@ bool LazyEngine::run_at_once(const OneCall& one) {
   for (size_t i = 0; i < one.leaves.size(); ++i) {
     const auto& data = static_cast<const DeviceData&>(*one.leaves[i].node->data);
     if (!data.buffer || !data.buffer->is_seen() || (call.writes(i) && data.is_shared())) return false;
+    if (data.checks && !data.checks->are_met()) return false;
   }
   AtOnce& work = at_once_;
   if (work.busy) return false;  // a kernel in Python records calls of its own

@@ -132,7 +132,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
 std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
   ++session_.metrics.graphs_run_by_calls;  // one that is interrupted, too
   if (!are_programs(calls_by())) {
-    const Interpreted done = interpret(walk, *chosen.calls, sync.launch.run);
+    const Interpreted done = interpret(walk, *chosen.calls);
     if (!done.lacks_memory) return done.copied;
     --session_.metrics.graphs_run_by_calls;
     return std::nullopt;
@@ -148,13 +148,13 @@ std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Cho
     }
     if (calls.empty()) continue;
     if (on_host[i]) {
-      const Interpreted done = interpret(calls, CallsPlan(calls, c10::kCPU), sync.launch.run);
+      const Interpreted done = interpret(calls, CallsPlan(calls, c10::kCPU));
       session_.metrics.calls_on_host += calls.nodes.size() - done.alone;
       copied += done.copied;
     } else {
       const std::shared_ptr<Program> alone = session_.programs.find_or_compile(calls);
       launch_bound(calls, *alone, sync);
-      settle(calls, *alone, sync.launch.results);
+      settle(calls, *alone, sync.launch);
     }
   }
   device::counters().host_transfer_bytes += copied;
@@ -196,13 +196,12 @@ class Taken {
 
 }  // namespace
 
-LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const Plain plain;
   const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
   const int64_t start = now_ns();
-  const Interpreted done =
-      plan.device.is_cuda() ? interpret_on_cuda(walk, plan, run) : interpret_on_host(walk, plan, run);
+  const Interpreted done = plan.device.is_cuda() ? interpret_on_cuda(walk, plan) : interpret_on_host(walk, plan);
   if (done.lacks_memory) return done;
   session_.metrics.executions++;
   session_.metrics.nodes_executed += walk.nodes.size();
@@ -210,11 +209,12 @@ LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const Cal
   return done;
 }
 
-LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, const CallsPlan& plan) {
   const auto device = walk.nodes.back()->signature->device;
   const bool is_host_memory = session_.client().is_host_memory();
   Taken taken;
   Interpreted done;
+  CallChecks checks;
   const Interpreting with{[&](const graph::NodePtr& leaf) {
                             if (!is_host_memory) done.copied += leaf->leaf_type->nbytes();
                             return kept_tensor(*leaf);
@@ -225,15 +225,16 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
                             taken.add(leaf);
                             return true;
                           },
-                          [&](const Node& node, c10::ArrayRef<at::Tensor> operands) {
+                          [&](const Node& node, uint32_t call, c10::ArrayRef<at::Tensor> operands) {
                             ++done.alone;
                             c10::SmallVector<graph::Value, 8> leaves;
                             for (const at::Tensor& memory : operands) {
                               leaves.push_back(lend(of_memory(memory), node.signature->device));
                             }
-                            return at_results(node, run_alone(node, leaves, run, Until::kReady),
+                            return at_results(node, run_alone(node, call, leaves, checks, Until::kReady),
                                               [&](const graph::NodePtr& leaf) { return host_tensor(*leaf); });
-                          }};
+                          },
+                          [&] { return checks.run && checks.run->any_failed(); }};
   std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
   std::vector<std::shared_ptr<DeviceData>> results;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -249,12 +250,13 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
       results.push_back(std::make_shared<DeviceData>(to_device(values[i], device, /*owned=*/false)));
     }
   }
-  settle(walk, *plan.program, results);
+  settle(walk, *plan.program, checks, results);
   return done;
 }
 
-std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
-                                                  uint64_t run, Until until) {
+std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, uint32_t call,
+                                                  c10::SmallVectorImpl<graph::Value>& leaves, CallChecks& checks,
+                                                  Until until) {
   const graph::Signature& s = *node.signature;
   c10::SmallVector<graph::Number, 8> numbers(node.numbers.begin(), node.numbers.end());
   std::vector<graph::Value> results;
@@ -269,9 +271,11 @@ std::vector<graph::NodePtr> LazyEngine::run_alone(const Node& node, c10::SmallVe
   }
   const std::shared_ptr<Program> program = session_.programs.find_or_compile(walk);
   Sync sync;
-  sync.launch.run = run;
   bind(walk, *program, sync);
+  sync.launch.run = checks.run;
   launch(session_, *program, sync.launch, until, "Nothing was changed: tensors keep their pending values.");
+  checks.run = std::move(sync.launch.run);
+  if (checks.run) checks.calls.resize(checks.run->size(), call);
   std::vector<graph::NodePtr> made;
   for (size_t i = 0; i < results.size(); ++i) {
     made.push_back(leaf_of(program->result_types[i], std::move(sync.launch.results[i])));

@@ -13,10 +13,11 @@
 
 namespace tpjrt::engine {
 
-LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run) {
+LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan) {
   const auto device = walk.nodes.back()->signature->device;
   at::globalContext().lazyInitDevice(c10::kCUDA);
   CudaRun cuda(session_.client(), static_cast<size_t>(device), plan.device);
+  CallChecks checks;
   const auto computed = [&](const pjrt::Buffer& buffer, const auto& tensor) {
     try {
       return tensor();
@@ -28,15 +29,16 @@ LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, c
   const Interpreting with{
       [&](const graph::NodePtr& leaf) { return computed(*data_of(*leaf).buffer, [&] { return cuda.tensor(leaf); }); },
       [&](const graph::NodePtr& leaf) { return cuda.take(leaf); },
-      [&](const graph::Node& node, c10::ArrayRef<at::Tensor> operands) {
+      [&](const graph::Node& node, uint32_t call, c10::ArrayRef<at::Tensor> operands) {
         c10::SmallVector<graph::Value, 8> leaves;
         for (const at::Tensor& memory : operands) leaves.emplace_back(cuda.lend(of_memory(memory)), 0);
         const auto tensor = [&](const graph::NodePtr& leaf) {
           const std::shared_ptr<pjrt::Buffer>& buffer = data_of(*leaf).buffer;
           return computed(*buffer, [&] { return cuda.result(leaf->leaf_type, buffer); });
         };
-        return at_results(node, run_alone(node, leaves, run, Until::kStarted), tensor);
-      }};
+        return at_results(node, run_alone(node, call, leaves, checks, Until::kStarted), tensor);
+      },
+      [&] { return checks.run && checks.run->any_failed(); }};
   std::vector<std::shared_ptr<DeviceData>> results;
   try {
     std::vector<at::Tensor> values = engine::interpret(walk, plan, with);
@@ -50,7 +52,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, c
                      " calls by PyTorch's kernels. ", LargestResult::of(walk)->told(),
                      " What they write in place has no value any more.");
   }
-  settle(walk, *plan.program, results);
+  settle(walk, *plan.program, checks, results);
   return {};
 }
 

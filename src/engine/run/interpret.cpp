@@ -82,6 +82,7 @@ class Interpreter {
   }
 
   void run(const Node& node, KernelCall& call, Tensors& operands, Tensors& results) {
+    bool threw = false;
     if (call.way() != KernelCall::Way::kNone) {
       try {
         return call.run(node, operands, stack_, results);
@@ -89,16 +90,22 @@ class Interpreter {
           const c10::OutOfMemoryError&) {  // of a GPU, whose plugin may have what PyTorch hasn't; later it may be there
         stack_.clear();
         results.clear();
-        results = with_.alone(node, operands);
+        results = with_.alone(node, static_cast<uint32_t>(at_), operands);
         return;
       } catch (const std::exception&) {
         if (!call.may_be_refused()) throw;
         device::let_interrupts_pass();
         stack_.clear();
         results.clear();
+        threw = true;
       }
-      call.refuse();
     }
+    run_otherwise(node, call, operands, results);
+    // A kernel that threw for what its operands hold takes others.
+    if (threw && !with_.found_mistake()) call.refuse();
+  }
+
+  void run_otherwise(const Node& node, const KernelCall& call, Tensors& operands, Tensors& results) {
     const graph::Signature& s = *node.signature;
     if (s.op && !s.random) {
       const Subgraph& decomposition = lowering_of(s).decomposition;
@@ -107,7 +114,7 @@ class Interpreter {
         return call.lay_out(results, 0);
       }
     }
-    results = with_.alone(node, operands);
+    results = with_.alone(node, static_cast<uint32_t>(at_), operands);
   }
 
   Tensors run(const Subgraph& graph, const Tensors& operands) {

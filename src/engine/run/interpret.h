@@ -17,7 +17,11 @@ struct Interpreting {
   // May they be written? Asked where nothing can fail any more. Then the leaf has lost them.
   std::function<bool(const graph::NodePtr& leaf)> take;
   // The results of one call by a program of its own. Operands are dense, where the kernels run, and not written.
-  std::function<std::vector<at::Tensor>(const graph::Node& node, c10::ArrayRef<at::Tensor> operands)> alone;
+  // `call`: which of the walk's it is, or is part of.
+  std::function<std::vector<at::Tensor>(const graph::Node& node, uint32_t call, c10::ArrayRef<at::Tensor> operands)>
+      alone;
+  // Whether such a program has found a mistake in its data.
+  std::function<bool()> found_mistake;
 };
 
 // The results of the walk as tensors of the plan's device and of their types' strides, each with memory of its own or of a leaf that was taken.

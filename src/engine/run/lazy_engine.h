@@ -110,17 +110,21 @@ class LazyEngine final : public device::Engine {
     size_t alone = 0;           // calls that were programs, since the host has no kernel for them
   };
   // By PyTorch's kernels and programs of one call.
-  Interpreted interpret(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
-  Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
+  Interpreted interpret(const graph::Walk& walk, const CallsPlan& plan);
+  Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan);
   // Note [Calls on CUDA].
-  Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan, uint64_t run);
-  // One call, as the graph of it. `leaves` are its operands; gives leaves, one a result that there is.
-  std::vector<graph::NodePtr> run_alone(const graph::Node& node, c10::SmallVectorImpl<graph::Value>& leaves,
-                                        uint64_t run, Until until);
+  Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan);
+  // What programs of single calls require while a graph is run by calls.
+  struct CallChecks {
+    std::shared_ptr<RunChecks> run;  // null: nothing
+    std::vector<uint32_t> calls;     // of each requirement, the call of the graph whose it is
+  };
+  // One call, as the graph of it; `call`: its place in that which is run by calls. `leaves` are its operands; gives leaves, one a result that there is.
+  std::vector<graph::NodePtr> run_alone(const graph::Node& node, uint32_t call,
+                                        c10::SmallVectorImpl<graph::Value>& leaves, CallChecks& checks, Until until);
   void bind(const graph::Walk& walk, const Program& program, Sync& sync);
-  static void settle(const graph::Walk& walk, const Program& program,
-                     std::vector<std::shared_ptr<pjrt::Buffer>>& results);
-  static void settle(const graph::Walk& walk, const Program& program,
+  static void settle(const graph::Walk& walk, const Program& program, Launch& launch);
+  static void settle(const graph::Walk& walk, const Program& program, const CallChecks& checks,
                      std::vector<std::shared_ptr<DeviceData>>& results);
 
   std::shared_ptr<pjrt::Buffer> to_device(const at::Tensor& dense, c10::DeviceIndex device, bool owned);
@@ -130,6 +134,8 @@ class LazyEngine final : public device::Engine {
                                             c10::DeviceIndex device);
   // As borrow does, for as long as the runtime reads it; nothing is taken from the tensor.
   graph::Value lend(const at::Tensor& dense, c10::DeviceIndex device);
+  // Raises what the leaf's values rest on in vain, or what no value has any more (Note [Requirements]).
+  void raise_unmet(const graph::Value& leaf);
   // What host_view gives, of a leaf that is ready.
   at::Tensor host_tensor(const graph::Node& leaf, size_t rank = 0);
   // A leaf's values for calls: where they lie in the host's memory, a tensor that stays with the leaf and must not outlive it.

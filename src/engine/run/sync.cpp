@@ -157,7 +157,6 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   const bool logs = session_.run_log.is_on();
   const int64_t cpu = logs ? process_cpu_ns() : 0;
   const std::optional<Cost> predicted = logs ? std::optional(predicted_cost(walk, calls_by())) : std::nullopt;
-  sync.launch.run = chosen.calls ? session_.requirements.new_run() : 0;
   uint64_t copied = 0;
   const std::optional<uint64_t> by_calls = chosen.calls ? run_calls(walk, chosen, sync) : std::nullopt;
   if (by_calls) {
@@ -165,7 +164,7 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
   } else {
     if (chosen.calls) program = session_.programs.compile(walk);  // the plugin may have memory that PyTorch lacks
     launch_bound(walk, *program, sync);
-    settle(walk, *program, sync.launch.results);
+    settle(walk, *program, sync.launch);
   }
   if (logs) {
     session_.run_log.ran(*program, cause, where, session_.metrics.execute_ns - before, copied, predicted,
@@ -256,21 +255,41 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   }
 }
 
-}  // namespace
-
-void LazyEngine::settle(const graph::Walk& walk, const Program& program,
-                        std::vector<std::shared_ptr<pjrt::Buffer>>& results) {
-  const std::vector<Agreement> agreed = graph::in_world() ? agreements(walk) : std::vector<Agreement>();
-  bind_leaves(walk, [&](size_t i) {
-    graph::NodePtr leaf = leaf_of(program.result_types[i], std::move(results[i]));
-    if (!agreed.empty()) static_cast<DeviceData&>(*leaf->data).agreement = agreed[i];
-    return leaf;
-  });
-  results.clear();
+// What each result of the walk rests on (Note [Requirements]); empty: none on anything. `sources`: null where the walk has no
+// program of its own, whose requirements are then those of these calls.
+std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources, const std::shared_ptr<RunChecks>& run,
+                                 const std::vector<uint32_t>& calls = {}) {
+  std::vector<ChecksPtr> leaves;
+  for (size_t i = 0; i < walk.leaves.size(); ++i) {
+    const ChecksPtr& checks = static_cast<const DeviceData&>(*walk.leaves[i]->data).checks;
+    if (!checks || checks->are_met()) continue;
+    leaves.resize(walk.leaves.size());
+    leaves[i] = checks;
+  }
+  const bool found_none = !run || (!sources && run->is_done() && !run->any_failed());
+  if (leaves.empty() && found_none) return {};
+  return sources ? sources->checks(leaves, run) : Sources(walk, calls).checks(leaves, run);
 }
 
-void LazyEngine::settle(const graph::Walk& walk, const Program& program,
+}  // namespace
+
+void LazyEngine::settle(const graph::Walk& walk, const Program& program, Launch& launch) {
+  const std::vector<Agreement> agreed = graph::in_world() ? agreements(walk) : std::vector<Agreement>();
+  const std::vector<ChecksPtr> checks = checks_of(walk, program.sources.get(), launch.run);
+  bind_leaves(walk, [&](size_t i) {
+    graph::NodePtr leaf = leaf_of(program.result_types[i], std::move(launch.results[i]));
+    auto& data = static_cast<DeviceData&>(*leaf->data);
+    if (!agreed.empty()) data.agreement = agreed[i];
+    if (!checks.empty()) data.checks = checks[i];
+    return leaf;
+  });
+  launch.clear();
+}
+
+void LazyEngine::settle(const graph::Walk& walk, const Program& program, const CallChecks& calls,
                         std::vector<std::shared_ptr<DeviceData>>& results) {
+  const std::vector<ChecksPtr> checks = checks_of(walk, nullptr, calls.run, calls.calls);
+  for (size_t i = 0; i < checks.size(); ++i) results[i]->checks = checks[i];
   bind_leaves(walk, [&](size_t i) { return graph::make_leaf(program.result_types[i], std::move(results[i])); });
   results.clear();
 }

@@ -116,13 +116,18 @@ graph::Value LazyEngine::lend(const at::Tensor& dense, c10::DeviceIndex device) 
   return {leaf_of(form, std::move(buffer), /*borrowed=*/true), 0};
 }
 
+void LazyEngine::raise_unmet(const graph::Value& leaf) {
+  if (const ChecksPtr& checks = data_of(*leaf.node).checks) checks->raise();
+  session_.requirements.raise_lost();
+}
+
 at::Tensor LazyEngine::host_view(const graph::Value& leaf, size_t rank) {
   check_process();
   at::Tensor view;
   session_.without_gil([&] {
     const pjrt::Buffer& buffer = *data_of(*leaf.node).buffer;
     session_.await(rank == 0 ? buffer : buffer.replica(rank));
-    session_.requirements.raise();
+    raise_unmet(leaf);
     view = host_tensor(*leaf.node, rank);
   });
   return view;
@@ -158,14 +163,15 @@ at::Tensor LazyEngine::host_tensor(const graph::Node& leaf, size_t rank) {
 void LazyEngine::read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) {
   check_process();
   std::shared_ptr<pjrt::Buffer> buffer = data_of(*leaf.node).buffer;
-  if (buffer->is_seen() && session_.client().is_host_memory() && !session_.requirements.any()) {  // nothing to wait for
+  const bool is_sound = !data_of(*leaf.node).checks && !session_.requirements.any();
+  if (is_sound && buffer->is_seen() && session_.client().is_host_memory()) {  // nothing to wait for
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));
     return;
   }
   session_.without_gil([&] {
     session_.await(*buffer);
-    session_.requirements.raise();
+    raise_unmet(leaf);
     RECORD_FUNCTION("pjrt::copy_to_host", {});
     if (session_.client().is_host_memory()) {
       std::memcpy(to, static_cast<const char*>(buffer->host_pointer()) + offset, static_cast<size_t>(nbytes));

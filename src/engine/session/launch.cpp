@@ -23,6 +23,7 @@ void Launch::clear() {
   donated.clear();
   lenders.clear();
   results.clear();
+  run.reset();
 }
 
 void Launch::add_lender(const std::optional<c10::Stream>& stream) {
@@ -75,7 +76,9 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
       throw_failure(program, error, consequence);
     }
   }
-  if (program.requirements) session.requirements.started(program.requirements, launch.results.back(), launch.run);
+  if (program.requirements) {
+    launch.run = session.requirements.started(program.requirements, launch.results.back(), std::move(launch.run));
+  }
   if (!program.collectives.empty()) session.metrics.count(program.collectives);
   session.metrics.executions++;
   session.metrics.nodes_executed += program.num_calls;

@@ -22,7 +22,8 @@ struct Launch {
   std::vector<const pjrt::Buffer*> donated;   // memory of the device that the program takes over
   std::vector<c10::Stream> lenders;           // of CUDA memory among the arguments: they wait for the program
   std::vector<std::shared_ptr<pjrt::Buffer>> results;
-  uint64_t run = 0;  // of several that are one run together: Requirements::new_run()
+  // What the program requires of its data, beside what the run that it is part of does. Null: nothing.
+  std::shared_ptr<RunChecks> run;
 
   void clear();
   void add_lender(const std::optional<c10::Stream>& stream);

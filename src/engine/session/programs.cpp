@@ -191,6 +191,11 @@ std::shared_ptr<Coming> Programs::prepare(const graph::Walk& walk, bool with_def
   if (!emitted.requirements.empty()) {
     program.requirements = std::make_shared<const std::vector<ProgramRequirement>>(std::move(emitted.requirements));
   }
+  std::vector<uint32_t> calls;
+  for (const ProgramRequirement& requirement :
+       program.requirements ? *program.requirements : std::vector<ProgramRequirement>())
+    calls.push_back(requirement.call);
+  program.sources = std::make_shared<const Sources>(walk, calls);
   program.aliases = walk.aliases;
   for (const graph::Value& value : walk.results) program.result_types.push_back(graph::dense(value.type()));
   program.collectives = collectives_of(walk);

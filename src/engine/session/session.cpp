@@ -379,7 +379,7 @@ void Session::wait(const device::Moment& moment) {
       for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // of which some ran on when `moment` was made
       throw;
     }
-    requirements.raise();
+    requirements.raise_untold();
   });
 }
 

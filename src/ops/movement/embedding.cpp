@@ -25,6 +25,7 @@ Values embedding_dense_backward(Emit& e, const Call& c) {
   const ElementType compute = Emit::compute_element(grad.element());
   Value zeros = e.zeros({compute, result.dims});
   if (n == 0 || result.elements() == 0) return {e.convert(zeros, result.element)};
+  e.require(indices, 0, rows, "index out of range in self: {}");  // nobody need have looked at what the forward gives
   Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
   const int64_t padding = c.integer("padding_idx");
   if (padding >= 0) {

@@ -292,7 +292,7 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
     }
     done[node->local] = emit_call(e, signature, operands, numbers, key);
     for (size_t i = requirements.size(); i < e.requirements().size(); ++i) {
-      requirements.push_back(program_requirement(e.requirements()[i], signature));
+      requirements.push_back(program_requirement(e.requirements()[i], *node));
     }
     e.set_location("", 0);
   }

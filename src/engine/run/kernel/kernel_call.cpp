@@ -171,7 +171,8 @@ KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::A
       is_small_(signature->op && is_of_few_elements(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
       dtype_of_numbers_(device.is_cpu() ? dtype_of_numbers(*signature) : std::nullopt),
-      host_kernel_(device.is_cpu() ? host_kernel(*signature) : any_device_kernel(*signature)) {
+      host_kernel_(device.is_cpu() ? host_kernel(*signature) : any_device_kernel(*signature)),
+      index_guard_(device.is_cpu() ? index_guard(*signature) : nullptr) {
   way_ = way_of(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, device);
   written_.resize(signature->operands.size(), -1);
@@ -273,7 +274,10 @@ void KernelCall::run(const Node& node, Tensors& operands, torch::jit::Stack& sta
     case Way::kHostKernel:
       for (at::Tensor& tensor : host_kernel_(node, operands)) results.push_back(std::move(tensor));
       break;
-    case Way::kKernel: run_kernel(node, operands, stack, results); break;
+    case Way::kKernel:
+      if (index_guard_) index_guard_(HostArguments{node, operands});
+      run_kernel(node, operands, stack, results);
+      break;
     case Way::kNone: throw graph::InternalError(s.name + " has no kernel on " + device_.str());
   }
   if (results.size() != first + s.results.size()) {

@@ -12,6 +12,7 @@
 
 #include "device/call/stack.h"
 #include "engine/run/kernel/host_kernels.h"
+#include "engine/run/kernel/index_guard.h"
 #include "graph/node.h"
 
 namespace tpjrt::engine {
@@ -82,6 +83,7 @@ class KernelCall {
   std::atomic<bool> refused_ = false;
   std::optional<c10::ScalarType> dtype_of_numbers_;  // that Python's numbers are converted to
   HostKernel host_kernel_ = nullptr;
+  IndexGuard index_guard_ = nullptr;
   std::optional<device::StackForm> form_;  // of kKernel
   graph::Sizes sizes_, strides_;           // of a view, or the place that is written
   std::vector<int32_t> written_;           // by operand: its number among those that are written, or -1
