@@ -35,6 +35,11 @@ void lay_out_contiguous(const graph::Signature& /*signature*/, Outline& outline)
   }
 }
 
+// What is given beside it lies as it did.
+void lay_out_first_contiguous(const graph::Signature& /*signature*/, Outline& outline) {
+  lay_out(outline, at::MemoryFormat::Contiguous);
+}
+
 // The gradient of an input has the input's format, whatever that of the result's gradient is.
 void lay_out_gradient_as_input(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.results.at(0).isTensor() && outline.results[0].toTensor().defined())
@@ -214,6 +219,10 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::huber_loss", keep_first_dtype},
       {"aten::soft_margin_loss", keep_first_dtype},
       {"aten::binary_cross_entropy", keep_first_dtype},
+      {"aten::poisson", lay_out_contiguous},
+      {"aten::_standard_gamma", lay_out_contiguous},
+      {"aten::rrelu_with_noise", lay_out_first_contiguous},
+      {"aten::rrelu_with_noise_functional", lay_out_first_contiguous},
       {"aten::normal.Tensor_float", lay_out_contiguous},
       {"aten::normal.float_Tensor", lay_out_contiguous},
       {"aten::normal.Tensor_Tensor", keep_first_dtype_contiguous},

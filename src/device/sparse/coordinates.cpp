@@ -20,10 +20,10 @@ namespace tpjrt::device {
 at::Tensor flat_places(const at::Tensor& indices, c10::IntArrayRef sizes) {
   at::Tensor flat;
   for (int64_t dim = 0; dim < indices.size(0); ++dim) {
-    const at::Tensor row = indices.select(0, dim);
+    const at::Tensor row = indices.select(0, dim).to(c10::kLong);
     flat = dim == 0 ? row : flat.mul(sizes[static_cast<size_t>(dim)]).add(row);
   }
-  return flat.defined() ? flat : at::zeros({indices.size(1)}, indices.options());
+  return flat.defined() ? flat : at::zeros({indices.size(1)}, indices.options().dtype(c10::kLong));
 }
 
 at::Tensor flat_places(const at::Tensor& sparse) { return flat_places(sparse._indices(), sparse.sizes()); }

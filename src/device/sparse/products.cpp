@@ -49,6 +49,8 @@ at::Tensor combined(const at::Tensor& self, const at::Tensor& product, const at:
   return at::add(scaled, beta.equal(1) ? self : at::mul(self, beta).to(self.scalar_type()));
 }
 
+bool is_without_blocks(const at::Tensor& x) { return x.layout() == c10::kSparseCsr || x.layout() == c10::kSparseCsc; }
+
 // The product of a sparse and a strided matrix, either first; undefined if they are something else.
 at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
   const bool on_the_left = is_sparse_matrix(mat1) && is_strided(mat2, 2);
@@ -67,10 +69,9 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
       layout = layout == c10::kSparseBsr ? c10::kSparseBsc : c10::kSparseBsr;
       parts.values = parts.values.transpose(1, 2);
   }
-  return sparse_mm(parts, mat1.t(), layout, sparse.size(1)).t();
+  const at::Tensor transposed = sparse_mm(parts, mat1.t(), layout, sparse.size(1));
+  return is_without_blocks(sparse) ? transposed.t().contiguous() : transposed.t();
 }
-
-bool is_without_blocks(const at::Tensor& x) { return x.layout() == c10::kSparseCsr || x.layout() == c10::kSparseCsc; }
 
 // In which the CPU multiplies two sparse matrices.
 bool has_sparse_product(c10::ScalarType dtype) {
@@ -169,7 +170,7 @@ at::Tensor bmm_coo(const at::Tensor& self, const at::Tensor& mat2) {
                         self.scalar_type() == mat2.scalar_type() && c10::isFloatingType(self.scalar_type()) &&
                         !c10::isReducedFloatingType(self.scalar_type());
   if (!is_known) return on_host<at::Tensor>("aten::bmm", "", self, mat2);
-  const at::Tensor batch = self._indices().select(0, 0);
+  const at::Tensor batch = self._indices().select(0, 0).to(c10::kLong);
   const int64_t n = self.size(0), rows = self.size(1), columns = self.size(2);
   const Parts parts{batch.mul(rows).add(self._indices().select(0, 1)),
                     batch.mul(columns).add(self._indices().select(0, 2)), self._values()};

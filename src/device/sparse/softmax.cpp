@@ -24,7 +24,7 @@ struct Segments {
 
 Segments segments(const at::Tensor& sparse, int64_t dim) {
   Segments all;
-  const at::Tensor indices = sparse._indices();
+  const at::Tensor indices = sparse._indices().to(c10::kLong);
   all.of = at::zeros({indices.size(1)}, indices.options());
   for (int64_t d = 0; d < sparse.sparse_dim(); ++d) {
     if (d == dim) continue;
