@@ -81,11 +81,10 @@ at::Tensor _nested_tensor_from_mask(const at::Tensor& /*tensor*/, const at::Tens
 }
 
 void refuse_layout(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "[", op.schema().name(),
-      "] the pjrt device holds strided and sparse tensors of float, integer, bool or complex dtypes only; call "
-      ".dequantize() on a quantized tensor before it goes to the device, and pad a nested one or make it with "
-      "layout=torch.jagged");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "[", op.schema().name(),
+                              "] the pjrt device holds strided and sparse tensors of float, integer, bool or complex "
+                              "dtypes only; pad a nested one "
+                              "or make it with layout=torch.jagged");
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
@@ -93,9 +92,6 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
 // Autograd asks a nested tensor for its sizes where it can't take an error.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
-}
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
