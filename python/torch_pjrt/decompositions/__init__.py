@@ -33,6 +33,7 @@ def every() -> dict[str, Callable[..., Any]]:
         regions,
         sampling,
         sets,
+        unpooling,
     )
     from torch_pjrt.decompositions.undecomposed import distances, fractional_pooling, segments  # noqa: F401
 
