@@ -245,6 +245,7 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     std::vector<graph::Cell*> cells{&storage->cell};
     for (const at::Tensor& each : asserted) cells.push_back(&storage_of(each)->cell);
     engine().sync(cells, cause);  // another thread may write to the storage before we hold its leaf
+    if (!asserted.empty()) (void)pending_assertions();  // those that have run are let go of, so that this read raises
   }
 }
 
