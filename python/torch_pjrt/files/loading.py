@@ -20,6 +20,8 @@ class Entry:
     def __init__(self, program: FileProgram, form: Mapping[str, Any]) -> None:
         self.program, self.name, self._form = program, form["name"], parameters.as_now(form["tree"])
         self.variants: list[dict[str, Any]] = form["variants"]
+        forms = [form for variant in self.variants for form in enumerate(variant["arguments"])]
+        self._updated = sorted({index for index, argument in forms if argument["updated"]})
         of_all = form["tree"].get("results")  # in files of before
         self._trees = [variant.get("tree", of_all) for variant in self.variants]
 
@@ -29,6 +31,7 @@ class Entry:
         names = [form["name"] for form in self.variants[0]["arguments"]]
         given = parameters.flatten(self._form, args, kwargs, self._fail)
         flat = [self._tensor(*each) for each in zip(names, given, strict=True)]
+        self._check_memory(names, flat)
         devices = {tensor.device for tensor in flat}
         outside = next((device for device in devices if device.type not in ("cpu", "pjrt")), None)
         on_device = any(device.type != "cpu" for device in devices)
@@ -39,6 +42,18 @@ class Entry:
         if outside is not None:
             results = [result.to(outside) for result in results]
         return self._results(flat, results)
+
+    def _check_memory(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
+        """An argument that is updated isn't seen in another, as the program has each in memory of its own."""
+        for index in self._updated:
+            begin, end = _memory(tensors[index])
+            for other, tensor in enumerate(tensors):
+                low, high = _memory(tensor)
+                if other != index and max(begin, low) < min(end, high):
+                    raise RuntimeError(
+                        f"'{self.program.path}', entry '{self.name}': arguments '{names[index]}' and '{names[other]}' "
+                        "share memory, and the program updates one of them in place: give a clone() of the other"
+                    )
 
     def _tensor(self, name: str, value: Any) -> torch.Tensor:
         try:
@@ -134,6 +149,13 @@ class FileProgram:
     def describe(self) -> str:
         """Signature, memory and ops, as tables."""
         return str(self._program.describe())
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's memory begins and ends."""
+    begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.itemsize
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * tensor.itemsize if tensor.numel() else begin
 
 
 def _tensor(value: Any) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 - ``{"tensor": i}``
 - ``{"value": …}``: a number, a string, a bool or None that the program is for; ``{"float": "inf"}``, which JSON lacks;
-  ``{"torch": "float32"}``, a dtype or the like
+  ``{"complex": [1.0, 2.0]}``; ``{"torch": "float32"}``, a dtype or the like
 - ``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": [[key, …], …]}``
 - ``{"namedtuple": name, "parts": [[key, …], …]}``; in files of before ``"fields": {…}``
 - ``{"class": name, "context": …, "parts": [[key, …], …]}`` of a class that PyTorch's pytrees know, with the name and
@@ -105,6 +105,8 @@ def constant(value: Any) -> Json | None:
         return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
         return {"value": value}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
     return {"torch": str(value).removeprefix("torch.")} if isinstance(value, OF_TORCH) else None
 
 
@@ -169,6 +171,8 @@ def decode(tree: Json, tensors: Sequence[Any]) -> Any:
         return tree["value"]
     if "float" in tree:
         return float(tree["float"])
+    if "complex" in tree:
+        return complex(*tree["complex"])
     if "torch" in tree:
         return getattr(torch, tree["torch"])
     keys = [key for key, _ in parts_of(tree)]
@@ -196,7 +200,7 @@ def flatten(tree: Json, value: Any, fail: Callable[[str], Exception], path: str 
     if "tensor" in tree:
         return [value]
     parts = parts_of(tree)
-    if tree.keys() & {"value", "float", "torch"}:
+    if tree.keys() & {"value", "float", "complex", "torch"}:
         if json.dumps(constant(value)) != json.dumps(tree):
             raise fail(f"{where} is {value!r}, and the program is for {decode(tree, [])!r}")
         return []
