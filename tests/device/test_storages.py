@@ -221,3 +221,11 @@ def test_lazy_clone() -> None:
     y[0] = 7
     assert x.tolist() == [[11, 14], [12, 15]]
     assert y.tolist() == [[7, 7], [2, 5]]
+
+
+def test_a_tensor_keeps_its_device_when_it_is_set() -> None:
+    x, y = torch.ones(2), torch.ones(2, device=DEVICE)
+    for a, b in ((x, y), (y, x), (y, x.to("meta"))):
+        with pytest.raises(RuntimeError, match="the devices must match"):
+            a.set_(b)
+    assert (x.device.type, y.device.type) == ("cpu", "pjrt")

@@ -207,7 +207,10 @@ at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
-  TORCH_CHECK(is_pjrt(source), "set_: source is on ", source.device(), ", self on ", self.device());
+  // Either may be on another device: the call comes here for the one that isn't. PyTorch's words for a storage.
+  TORCH_CHECK(self.device() == source.device(), "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match");
   return set_source_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
