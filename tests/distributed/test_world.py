@@ -39,7 +39,7 @@ def test_reading(server: fresh.Server, kernels: str) -> None:
 
 
 def test_refusals(server: fresh.Server) -> None:
-    assert int(run(server, "refusals")) == 25
+    assert int(run(server, "refusals")) == 30
 
 
 @pytest.mark.parametrize("case", ["large", "late", "counted"])
@@ -47,13 +47,19 @@ def test_beginning(server: fresh.Server, case: str) -> None:
     run(server, "beginning", case)
 
 
-def test_as_many_devices_as_ranks_without_being_asked(server: fresh.Server) -> None:
+@pytest.mark.parametrize(
+    ("how", "environment"),
+    [("rank=0, world_size=3", {}), ("world_size=3", {}), ("timeout=None", {"WORLD_SIZE": "3", "LOCAL_RANK": "0"})],
+)
+def test_as_many_devices_as_ranks_without_being_asked(
+    server: fresh.Server, how: str, environment: dict[str, str]
+) -> None:
     program = (
         "import torch, torch_pjrt, torch.distributed as dist\n"
-        "dist.init_process_group('pjrt', rank=0, world_size=3)\n"
+        f"dist.init_process_group('pjrt', {how})\n"
         "x = torch.ones(2, device='pjrt'); dist.all_reduce(x); assert x.tolist() == [3, 3]"
     )
-    server.run(fresh.Job(program))
+    server.run(fresh.Job(program, (), environment))
 
 
 def test_redistribution(server: fresh.Server, tmp_path: Path) -> None:

@@ -158,11 +158,50 @@ def of_lightning(rank: int, folder: str) -> list[list[float]]:
     return parameters(module)
 
 
+def of_sharding_lightning(rank: int, folder: str) -> list[list[float]]:
+    import lightning
+    from lightning.pytorch.strategies import FSDPStrategy
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+            self.found: list[list[float]] = []
+
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            return nn.functional.mse_loss(self.network(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return optimizer_of(self)
+
+        def on_train_end(self) -> None:
+            with FullyShardedDataParallel.summon_full_params(self.trainer.strategy.model):
+                self.found = parameters(self)
+
+    trainer = lightning.Trainer(
+        devices=2,
+        strategy=FSDPStrategy(),
+        max_epochs=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=folder,
+        use_distributed_sampler=False,
+    )
+    module = Module()
+    sampler = DistributedSampler(DATA, 2, rank, shuffle=False)
+    trainer.fit(module, DataLoader(DATA, BATCH // 2, sampler=sampler))
+    return module.found
+
+
 LIBRARIES = {
     "accelerate": of_accelerate,
     "accelerate, sharding": of_sharding_accelerate,
     "transformers": of_transformers,
     "lightning": of_lightning,
+    "lightning, sharding": of_sharding_lightning,
 }
 REDUCTIONS = ("c10d::allreduce_", "c10d::_reduce_scatter_base_")
 

@@ -153,6 +153,11 @@ def test_two_processes(trains_in_two: Callable[[str], None]) -> None:
 
 
 @pytest.mark.host_memory
+def test_two_processes_that_shard(trains_in_two: Callable[[str], None]) -> None:
+    trains_in_two("lightning, sharding")
+
+
+@pytest.mark.host_memory
 def test_two_processes_that_it_starts(tmp_path: Path) -> None:
     command = [sys.executable, Path(__file__).with_name("of_processes.py"), "lightning", tmp_path]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200)

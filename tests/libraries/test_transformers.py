@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import torch_pjrt
+from tests import fresh, ranks
 
 pytest.importorskip("accelerate", reason="accelerate, of requirements.lock")
 transformers = pytest.importorskip("transformers", reason="transformers, of requirements.lock")
@@ -153,6 +154,21 @@ def test_example(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.count("on pjrt:0: losses") == 2
     assert "went the same way" in out
+
+
+@pytest.mark.host_memory
+def test_tensor_parallel(server: fresh.Server, tmp_path: Path) -> None:
+    """`tp_plan="auto"` under torchrun, beside the same model in one process."""
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
+    )
+    torch.manual_seed(0)
+    alone = transformers.LlamaForCausalLM(config).eval()
+    alone.save_pretrained(tmp_path)
+    ids = torch.arange(6)[None]
+    wanted = alone(ids).logits.detach()
+    for found in ranks.run(server, Path(__file__).with_name("tensor_parallel.py"), 2, tmp_path):
+        torch.testing.assert_close(torch.tensor(found), wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.host_memory

@@ -182,6 +182,68 @@ def _write_alone(of_checkpoints: Any) -> None:
     of_checkpoints._DistWrapper.__init__ = __init__
 
 
+def _distribute_wholes(of_states: Any) -> None:
+    """``StateDictOptions(broadcast_from_rank0=True)``: each rank takes its part of a whole tensor that was sent."""
+    inner = of_states._distribute_tensors
+
+    @functools.wraps(inner)
+    def _distribute_tensors(state: dict[str, Any], keys: list[str], device: Any, pg: Any = None) -> None:
+        if _C.world_size() == 1 or torch.device(device).type != "pjrt":
+            return inner(state, keys, device, pg)
+        for key in keys:
+            if state.get(key) is None or torch.is_tensor(state[key]):
+                continue
+            own, whole = state[key]
+            if own.is_meta:
+                own = torch.empty_like(own, device="pjrt")
+            values = whole.detach().cpu()
+            _write(own, {place: values[_slices(*place)] for place in shards_of(own)})
+            state[key] = own
+
+    of_states._distribute_tensors = _distribute_tensors
+
+
+def _promise_wholes(of_states: Any) -> None:
+    """``StateDictOptions(full_state_dict=True)`` gathers shards into replicas, which DTensor says are equal (Note
+    [Agreement]), and then copies them to the host."""
+    inner = of_states._iterate_state_dict
+
+    class Promised:
+        def __init__(self, gather: Any) -> None:
+            self.gather = gather
+
+        def __call__(self, *args: Any) -> Any:
+            gathered = self.gather(*args)
+            is_local = type(gathered) is torch.Tensor and gathered.device.type == "pjrt"
+            return _C.promised_equal(gathered) if is_local and _C.world_size() > 1 else gathered
+
+    @functools.wraps(inner)
+    def _iterate_state_dict(state: Any, of_sharded: Any, of_dtensor: Any, *args: Any, **kwargs: Any) -> Any:
+        gather = of_dtensor if isinstance(of_dtensor, Promised) else Promised(of_dtensor)
+        return inner(state, of_sharded, gather, *args, **kwargs)
+
+    of_states._iterate_state_dict = _iterate_state_dict
+
+
+def _slices(first: torch.Size, size: torch.Size) -> tuple[slice, ...]:
+    return tuple(slice(begin, begin + length) for begin, length in zip(first, size, strict=True))
+
+
+def _save_at_once(package: Any) -> None:
+    inner = package.async_save
+
+    @functools.wraps(inner)
+    def async_save(*args: Any, **kwargs: Any) -> Any:
+        if _C.world_size() == 1:
+            return inner(*args, **kwargs)
+        raise NotImplementedError(
+            "torch.distributed.checkpoint.async_save copies each process's shard to the host, and this process is all "
+            f"{_C.world_size()} ranks of its world. Call torch.distributed.checkpoint.save"
+        )
+
+    package.async_save = package.state_dict_saver.async_save = async_save
+
+
 def _pickle_no_shards(of_tensors: Any) -> None:
     inner = of_tensors.DTensor.__reduce_ex__
 
@@ -198,5 +260,8 @@ def install() -> None:
     """Once a world has begun."""
     after_import("torch.distributed.checkpoint.utils", _write_alone)
     after_import("torch.distributed.checkpoint.state_dict_loader", _write_what_was_read)
+    after_import("torch.distributed._state_dict_utils", _distribute_wholes)
+    after_import("torch.distributed._state_dict_utils", _promise_wholes)
+    after_import("torch.distributed.checkpoint", _save_at_once)
     after_import("torch.distributed.tensor", _take_shards)
     after_import("torch.distributed.tensor", _pickle_no_shards)

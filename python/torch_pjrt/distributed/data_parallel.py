@@ -102,6 +102,23 @@ def _send_buffers(module: DistributedDataParallel) -> None:
                 dist.broadcast(buffer, group=module.process_group, group_src=0)
 
 
+def refuse_sparse_gradients() -> None:
+    """Once a world in one process has begun: a rank's sparse gradient has rows of its own."""
+    inner = DistributedDataParallel._build_params_for_reducer
+
+    @functools.wraps(inner)
+    def _build_params_for_reducer(self: Any) -> Any:
+        parameters, are_sparse = inner(self)
+        if any(are_sparse) and _C.world_size() > 1:
+            raise NotImplementedError(
+                "DistributedDataParallel with sparse gradients, of which each rank of a world has rows of its own: "
+                "make its embeddings with sparse=False, or start a process for each rank with torchrun"
+            )
+        return parameters, are_sparse
+
+    DistributedDataParallel._build_params_for_reducer = _build_params_for_reducer
+
+
 def install() -> None:
     """Once a world has begun."""
     kind = DistributedDataParallel

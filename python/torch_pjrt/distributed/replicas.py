@@ -40,6 +40,22 @@ def _promise(of_tensors: Any) -> None:
     of_tensors.DTensor.full_tensor = full_tensor
 
 
+def _read_wholes(of_tensors: Any) -> None:
+    """PyTorch reads each rank's own part of a partial sum, and compares each rank's shards, as its ranks each have a
+    Python of their own."""
+    aten = torch.ops.aten
+    dispatcher = of_tensors.DTensor._op_dispatcher
+
+    def handler(op: Any, args: Any, kwargs: Any) -> Any:
+        wholes = [arg.full_tensor() if isinstance(arg, of_tensors.DTensor) else arg for arg in args]
+        return op(*wholes, **kwargs)
+
+    dispatcher._custom_op_handlers.update(
+        dict.fromkeys((aten._local_scalar_dense.default, aten.equal.default), handler)
+    )
+
+
 def install() -> None:
     """Once a world has begun."""
     after_import("torch.distributed.tensor", _promise)
+    after_import("torch.distributed.tensor", _read_wholes)

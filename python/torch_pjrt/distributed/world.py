@@ -25,9 +25,15 @@ def size() -> int:
 
 
 def is_asked_for(backend: Any, init_method: Any, world_size: int, rank: int, store: Any) -> bool:
-    """One process is to be all ranks: nothing says where others could be met."""
+    """One process is to be all ranks: nothing says where others could be met, nor that this is one of them."""
     alone = init_method is None and store is None and not {"MASTER_ADDR", "RANK"} & set(os.environ)
-    return isinstance(backend, str) and backend.lower() == "pjrt" and alone and rank == 0 and world_size > 1
+    return isinstance(backend, str) and backend.lower() == "pjrt" and alone and rank in (-1, 0) and world_size > 1
+
+
+def _told_size(world_size: int) -> int:
+    """As torchrun's programs have it: where none is passed, it is in the environment."""
+    told = os.environ.get("WORLD_SIZE", "")
+    return int(told) if world_size == -1 and told.isdecimal() else world_size
 
 
 def _create(_store: Any, rank: int, group_size: int, _timeout: Any) -> Any:
@@ -81,6 +87,7 @@ def begin(world_size: int) -> None:
         checkpoints.install()
         context.install()
         data_parallel.install()
+        data_parallel.refuse_sparse_gradients()
         ragged.install()
         shards.install()
         replicas.install()
@@ -109,7 +116,8 @@ def install() -> None:
         **kwargs: Any,
     ) -> None:
         is_first = not torch.distributed.is_initialized()
-        if is_first and is_asked_for(backend, init_method, world_size, rank, store):
+        if is_first and is_asked_for(backend, init_method, _told_size(world_size), rank, store):
+            world_size, rank = _told_size(world_size), 0
             begin(world_size)
             store = torch.distributed.HashStore()
         elif is_first and size() > 1:

@@ -112,8 +112,25 @@ def _connector(library: Adaptation, module: ModuleType, name: str, accelerators:
     connector = getattr(module, name)
     for function in ("_choose_gpu_accelerator_backend", "_choose_strategy", "_check_and_init_precision"):
         library.of_this_device(getattr(connector, function), PJRTAccelerator=ours)
+    if name == "_AcceleratorConnector":
+        library.around(connector, "_check_strategy_and_fallback", _as_on_a_gpu)
     if "CUDAAccelerator" in connector._choose_auto_accelerator.__code__.co_names:
         library.of_this_device(connector._choose_auto_accelerator, PJRTAccelerator=ours)
+
+
+def _as_on_a_gpu(inner: Any) -> Any:
+    """FSDPStrategy is for accelerators of a list."""
+
+    def check(self: Any) -> None:
+        flag = self._accelerator_flag
+        is_ours = flag == "pjrt" or type(flag).__name__ == "PJRTAccelerator"
+        self._accelerator_flag = "gpu" if is_ours else flag
+        try:
+            inner(self)
+        finally:
+            self._accelerator_flag = flag
+
+    return check
 
 
 def _setup(library: Adaptation, module: ModuleType, accelerators: str) -> None:

@@ -72,8 +72,16 @@ def _pipelines(library: Adaptation, module: ModuleType) -> None:
     library.around(module.Pipeline, "__init__", told)
 
 
+def _distributed(library: Adaptation, module: ModuleType) -> None:
+    backends = module.DISTRIBUTED_BACKEND_MAP
+    if "pjrt" not in backends:
+        backends["pjrt"] = "pjrt"
+        library.undo_by(lambda: backends.pop("pjrt"))
+
+
 def install(library: Adaptation, package: str) -> None:
     library.after_import(f"{package}.utils.import_utils", _import_utils)
+    library.after_import(f"{package}.distributed.utils", _distributed)
     library.after_import(f"{package}.training_args", _training_args)
     library.after_import(f"{package}.trainer", _trainer)
     library.after_import(f"{package}.trainer_utils", _trainer_utils)

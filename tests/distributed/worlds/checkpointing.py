@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint in a world: all shards are written, and read by other meshes and by one device."""
 
+import copy
 import sys
 import threading
 from pathlib import Path
@@ -10,11 +11,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, zeros
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils import _pytree as pytree
 
 import torch_pjrt  # noqa: F401
 from torch_pjrt.distributed import split
@@ -113,6 +115,20 @@ for (name, p), q in zip(model.named_parameters(), again.parameters(), strict=Tru
     assert isinstance(q, DTensor)
     torch.testing.assert_close(q.full_tensor(), p.full_tensor(), rtol=0, atol=0, msg=name)
     checked += 1
+
+
+# A whole that rank 0 has is sent: each rank takes its part.
+full = StateDictOptions(full_state_dict=True, cpu_offload=True)
+sent = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+wholes = get_state_dict(model, by, options=full)
+other = network(3)
+by_other = adam(other)
+model_state, optimizer_state = copy.deepcopy(wholes)
+set_state_dict(other, by_other, model_state_dict=model_state, optim_state_dict=optimizer_state, options=sent)
+for ours, right in zip(get_state_dict(other, by_other, options=full), wholes, strict=True):
+    for one, wanted in zip(pytree.tree_leaves(ours), pytree.tree_leaves(right), strict=True):
+        assert torch.equal(one, wanted) if isinstance(one, torch.Tensor) else one == wanted
+        checked += 1
 
 
 def load(i: int) -> None:

@@ -122,6 +122,17 @@ assert (dist.get_rank(), dist.get_world_size(), torch.pjrt.device_count()) == (0
 with pytest.raises(RuntimeError, match="pjrt"):
     torch.ones(2, device="pjrt:1")
 
+# DTensors are read as wholes: sums of parts are added up, and all shards are compared.
+numbers = distribute_tensor(torch.arange(8.0), world, [Shard(0)])
+assert (numbers.sum().item(), float(numbers.max()), bool((numbers > 6).any()), bool((numbers > 6).all())) == (
+    28, 7, True, False
+)  # fmt: skip
+assert torch.equal(numbers, numbers * 1)
+assert not torch.equal(numbers, numbers + (numbers == 7))
+drawn = distribute_tensor(torch.zeros(64, 8), world, [Shard(0)])
+torch.nn.init.trunc_normal_(drawn, std=0.02)  # whose bounds it asserts
+assert 0.01 < drawn.full_tensor().std().item() < 0.03
+
 # DTensor says that replicas are equal, and a read compares them.
 wide = distribute_tensor(torch.arange(8.0), grid, [Replicate(), Shard(0)])
 assert wide.full_tensor().sum().item() == 28

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+import torch.distributed.checkpoint as dcp
 from torch.distributed import collective_utils
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -60,6 +61,9 @@ refused(
     "parts of different sizes.*Pad",
     lambda: funcol.all_to_all_single(x, [1, 1, 1, 1], [2, 1, 1, 0], world.get_group()),
 )
+refused(TypeError, r"split: got int, of which.*pass tensors", lambda: split(3, world))
+refused(TypeError, r"split: got dict, of which.*name: split\(tensor, mesh\)", lambda: split({"x": x}, world))
+refused(TypeError, r"split: got a tensor without dimensions", lambda: split(torch.tensor(3), world))
 refused(ValueError, "6 doesn't divide among 4 ranks", lambda: split(torch.ones(6), world))
 refused(ValueError, "a mesh of 2 dimensions", lambda: split(torch.ones(8), init_device_mesh("pjrt", (2, 2))))
 refused(NotImplementedError, r"without ranks \[2, 3\]", lambda: DeviceMesh("pjrt", [0, 1]).get_coordinate())
@@ -120,6 +124,14 @@ refused(
     lambda: dist.scatter_object_list([None], [0, 1, 2, 3]),
 )
 refused(NotImplementedError, "gather_object to rank 1.*all_gather_object", lambda: dist.gather_object(1, None, 1))
+
+
+def sparse() -> None:
+    torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(8, 4, sparse=True).to("pjrt"))
+
+
+refused(NotImplementedError, "DistributedDataParallel with sparse gradients.*sparse=False", sparse)
+refused(NotImplementedError, r"async_save.*Call torch\.distributed\.checkpoint\.save", lambda: dcp.async_save({"x": x}))
 
 
 # A device that has too little memory: the world goes on.
