@@ -223,3 +223,20 @@ def test_what_waits_is_state_after_a_step_without_any(fails: bool) -> None:
     assert multiply(one).item() == 3
     scale.mul_(2)
     assert multiply(one).item() == 6
+
+
+def test_attributes_that_are_set_to_what_they_were() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.scale = x.shape[-1] ** -0.5
+            self.sizes = (tuple(x.shape), [len(x)], str(x.dtype))
+            return x * self.scale
+
+    module, x = Scaled(), torch.ones(2, 3)
+    with pytest.raises(torch_pjrt.CaptureError, match=r"sets 'scale' of module .* or call the function once before"):
+        torch_pjrt.jit(module, (x,))
+    expected = module(x)
+    assert torch.equal(torch_pjrt.jit(module, (x,))(x), expected)
+    with pytest.raises(torch_pjrt.CaptureError, match="sets 'scale'"):
+        torch_pjrt.jit(module, (torch.ones(2, 4),))
+    assert module.scale == 3**-0.5

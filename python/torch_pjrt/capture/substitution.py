@@ -48,6 +48,17 @@ KEPT_BY_RNNS = ("_flat_weights", "_flat_weight_refs")
 NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
 
 
+def _is_as_before(now: Any, before: Any) -> bool:
+    """Whether a module's attribute holds what it held, or an equal plain value."""
+    if now is before:
+        return True
+    if type(now) is not type(before):
+        return False
+    if isinstance(now, (list, tuple)):
+        return len(now) == len(before) and all(map(_is_as_before, now, before))
+    return isinstance(now, (bool, int, float, complex, str, torch.dtype, torch.device)) and bool(now == before)
+
+
 class Substitution:
     """Puts placeholders in and takes them out again, whatever happens in between."""
 
@@ -173,7 +184,7 @@ class Substitution:
             if isinstance(module, torch.nn.RNNBase):
                 module.__dict__.update({key: before[key] for key in KEPT_BY_RNNS})
             for key, value in module.__dict__.items():
-                if key not in NOTES_OF_COMPILE and (key not in before or before[key] is not value):
+                if key not in NOTES_OF_COMPILE and (key not in before or not _is_as_before(value, before[key])):
                     changed = dict(before)
                     now = dict(module.__dict__)
                     module.__dict__.clear()
@@ -181,7 +192,7 @@ class Substitution:
                     if key == "training" or not isinstance(now[key], torch.Tensor):
                         raise CaptureError(
                             f"the captured function sets '{key}' of module '{name}': that would happen once, at the "
-                            "capture. Do it outside"
+                            "capture. Do it outside, or call the function once before, if it sets the same each time"
                         )
                     raise CaptureError(
                         f"the captured function sets attribute '{key}' of module '{name}' to a tensor: make it a "
