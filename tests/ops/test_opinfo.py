@@ -18,6 +18,7 @@ from tests.ops.opinfo import (
     WITHOUT_GAPS,
     assert_same,
     compute,
+    may_call_kernels,
     on_device,
     on_the_cpu,
     on_the_host,
@@ -50,6 +51,11 @@ def with_gaps(given: list[Any]) -> list[Any]:
     return [*given[:-1], given[-1].noncontiguous()] if len(given) > 1 else [given[0], given[0].noncontiguous()]
 
 
+def compiled(tier: str) -> int:
+    """How many graphs were compiled so far of those that need none: PyTorch's kernels can do them."""
+    return torch_pjrt.metrics()["graphs_compiled"] if tier == "auto" and may_call_kernels() else 0
+
+
 def gradients(op: Any, sample: Any, well_defined: Any) -> tuple[torch.Tensor | None, ...]:
     """`well_defined` takes what is so of the outputs: some are determined up to a phase only."""
     outputs = well_defined(run(op, sample))
@@ -62,13 +68,14 @@ def gradients(op: Any, sample: Any, well_defined: Any) -> tuple[torch.Tensor | N
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_forward(name: str) -> None:
+def test_forward(name: str, tier: str) -> None:
     op = op_of(name)
     given = list(samples(op, usual_dtype(op), COUNT))
     if name not in WITHOUT_GAPS:
         given = with_gaps(given)
     results = [run(op, on_device(sample, name)) for sample in given]
     compute(results)
+    assert compiled(tier) == 0
     for sample, result in zip(given, results, strict=True):
         assert_same(result, run(op, sample, on_the_cpu(op)), values=predictable(op, sample))
     on_host = bool(torch_pjrt.metrics()["host_fallbacks"])
@@ -76,20 +83,21 @@ def test_forward(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.supports_autograd])
-def test_backward(name: str) -> None:
+def test_backward(name: str, tier: str) -> None:
     op = op_of(name)
     if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
         pytest.skip("random results, or no float32 kernel on the CPU: there are no gradients to compare")
     given = list(samples(op, torch.float32, COUNT, requires_grad=True))
     results = [gradients(op, on_device(sample, name), sample.output_process_fn_grad) for sample in given]
     compute(results)
+    assert compiled(tier) == 0
     for sample, result in zip(given, results, strict=True):
         expected = gradients(op, sample, sample.output_process_fn_grad)
         assert_same(result, expected, values=predictable(op, sample), tolerance=GRADIENT_TOLERANCE.get(name))
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.inplace_variant])
-def test_inplace(name: str) -> None:
+def test_inplace(name: str, tier: str) -> None:
     op = op_of(name)
     if op.name in UNPREDICTABLE or not op.supports_dtype(torch.float32, "cpu"):
         pytest.skip("random results, or no float32 kernel on the CPU")
@@ -107,6 +115,7 @@ def test_inplace(name: str) -> None:
         written.append((run(op, moved, op.inplace_variant), moved.input))
         expected.append((on_cpu, sample.input))
     compute(written)
+    assert compiled(tier) == 0
     assert_same(written, expected)
 
 

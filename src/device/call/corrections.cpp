@@ -220,6 +220,7 @@ void correct(const graph::Signature& signature, Outline& outline) {
       {"aten::soft_margin_loss", keep_first_dtype},
       {"aten::binary_cross_entropy", keep_first_dtype},
       {"aten::poisson", lay_out_contiguous},
+      {"aten::binomial", lay_out_contiguous},
       {"aten::_standard_gamma", lay_out_contiguous},
       {"aten::rrelu_with_noise", lay_out_first_contiguous},
       {"aten::rrelu_with_noise_functional", lay_out_first_contiguous},

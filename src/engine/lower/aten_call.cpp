@@ -13,6 +13,8 @@
 #include "graph/partner.h"
 #include "hlo/attribute.h"
 #include "kernels/cpu/aten_call.h"
+#include "kernels/host/arguments.h"
+#include "kernels/host/draws.h"
 #include "ops/cpu/machine.h"
 #include "ops/rule/dims.h"
 
@@ -88,10 +90,19 @@ bool has_places(const Signature& signature) {
 }
 
 // Those behind the operands.
-std::vector<Number> numbers_of(const std::vector<at::Tensor>& given, size_t operands) {
+std::vector<Number> numbers_of(c10::ArrayRef<at::Tensor> given, size_t operands) {
   std::vector<Number> numbers;
-  for (size_t i = operands; i < given.size(); ++i) numbers.push_back(Number::of(given[i].item()));
+  for (const at::Tensor& number : given.slice(operands)) numbers.push_back(Number::of(number.item()));
   return numbers;
+}
+
+// A draw, by the key behind the numbers.
+std::vector<at::Tensor> draw(const Signature& signature, const std::vector<at::Tensor>& given) {
+  const c10::ArrayRef<at::Tensor> all = given;
+  const auto* key = given.back().const_data_ptr<uint64_t>();
+  const size_t operands = signature.operands.size();
+  return kernels::host_kernel(signature)({signature, numbers_of(all.slice(0, all.size() - 1), operands),
+                                          all.slice(0, operands), kernels::RandomState{key[0], key[1]}});
 }
 
 std::vector<at::Tensor> run(const Signature& signature, const device::StackForm& form,
@@ -151,8 +162,14 @@ int64_t elements_of(const std::vector<TypePtr>& types) {
 int64_t least(int64_t given) { return ops::Machine::here().takes_all ? 1 : given; }
 
 bool may_be_called(const Signature& signature, ops::Target target) {
-  return target == ops::Target::kCpuWithKernels && signature.op && !signature.random && signature.mutated.empty() &&
-         signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+  if (target != ops::Target::kCpuWithKernels || !signature.op || !signature.mutated.empty()) return false;
+  if (signature.random) return kernels::pytorch_draw(signature) != nullptr;
+  return signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+// What decides of which dtype the call is.
+graph::TypePtr first_of(const Signature& signature) {
+  return signature.operands.empty() ? signature.results.at(0) : signature.operands[0];
 }
 
 }  // namespace
@@ -195,8 +212,8 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
 bool is_better_by_aten(const Signature& signature, ops::Target target) {
   const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
   if (!platforms || platforms->aten_from < 0) return false;
-  if (signature.operands.empty() || !may_be_called(signature, target)) return false;
-  if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(signature.operands[0]->dtype)))) return false;
+  if (!may_be_called(signature, target)) return false;
+  if (!(platforms->aten_kinds & ops::kind_of(ops::element_of(first_of(signature)->dtype)))) return false;
   const int64_t elements = platforms->aten_work
                                ? platforms->aten_work(signature.operands)
                                : elements_of(platforms->aten_of_results ? signature.results : signature.operands);
@@ -211,12 +228,13 @@ bool are_images_better_by_aten(const Signature& signature, ops::Target target) {
 }
 
 Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& operands,
-                      const std::vector<LoweredNumber>& numbers) {
+                      const std::vector<LoweredNumber>& numbers, const Value& key) {
   TORCH_CHECK_NOT_IMPLEMENTED(e.target() == ops::Target::kCpuWithKernels, "[", signature.name,
                               "] is a kernel of the CPU's here, which only programs that this process runs can call");
   kernels::AtenCall call;
   Values given = operands;
   for (const LoweredNumber& number : numbers) given.push_back(number.value);
+  if (signature.random) given.push_back(key);
   const bool last = e.images_last() && are_images_better_by_aten(signature, e.target());
   const auto order_of = [&](const hlo::Dims& dims) {
     return last && std::ssize(dims) == kImages ? ops::channels_last(kImages) : hlo::Dims();
@@ -241,6 +259,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
   call.run = [kept, writing, over, form = device::StackForm(*kept, c10::Device(c10::kCPU))](
                  const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& places) {
+    if (kept->random) return draw(*kept, arguments);
     return over ? run_in_place(*over, form, kept->operands.size(), arguments, places)
                 : run(*kept, form, writing, arguments, places);
   };

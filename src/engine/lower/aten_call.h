@@ -5,7 +5,8 @@
 
 namespace tpjrt::engine {
 
-// Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that nothing writes to and nothing draws by.
+// Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that writes to no argument. Of those that
+// draw: the ones by PyTorch's kernels (kernels/host/draws.h).
 bool is_aten_call(const graph::Signature& signature, ops::Target target);
 
 // The same for an op of this project's that has a CPU kernel (Note [Sparse products]): before its decomposition, where PyTorch's ops are
@@ -22,8 +23,8 @@ bool is_better_by_aten(const graph::Signature& signature, ops::Target target);
 // The same in a program whose images lie with the channels last, of an op whose kernel takes them so (aten_from_of_images).
 bool are_images_better_by_aten(const graph::Signature& signature, ops::Target target);
 
-// Takes and gives images as they lie, of an op whose kernel does.
+// Takes and gives images as they lie, of an op whose kernel does. `key`: of a call that draws.
 hlo::Values emit_aten_call(ops::Emit& e, const graph::Signature& signature, const hlo::Values& operands,
-                           const std::vector<LoweredNumber>& numbers);
+                           const std::vector<LoweredNumber>& numbers, const hlo::Value& key);
 
 }  // namespace tpjrt::engine

@@ -224,10 +224,10 @@ static Values emit_plainly(Emit& e, const Signature& signature, const Values& op
     if (e.target() != ops::Target::kCpuWithKernels && is_own_kernel(signature, ops::Target::kCpuWithKernels)) {
       return emit_decomposition(e, signature, operands, numbers, key);
     }
-    return emit_aten_call(e, signature, operands, numbers);
+    return emit_aten_call(e, signature, operands, numbers, key);
   }
   if (e.images_last() && are_images_better_by_aten(signature, e.target())) {
-    return emit_aten_call(e, signature, operands, numbers);
+    return emit_aten_call(e, signature, operands, numbers, key);
   }
   if (lowering.rule) {
     RuleCall call(e, signature, operands, numbers, key);

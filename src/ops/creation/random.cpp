@@ -390,8 +390,8 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::random", random, kNotComplex);
   rules.add("aten::random.to", random_to, kNotComplex);
   rules.add("aten::random.from", random_from, kNotComplex);
-  rules.add("aten::randperm", randperm);
-  rules.add("aten::randperm.generator", randperm);
+  rules.add("aten::randperm", randperm, kDrawnByAten);
+  rules.add("aten::randperm.generator", randperm, kDrawnByAten);
   rules.add("aten::exponential", exponential);
   rules.add("aten::geometric", geometric);
   rules.add("aten::cauchy", cauchy);

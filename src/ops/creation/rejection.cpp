@@ -1,4 +1,5 @@
-// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn anew for all elements until each has been accepted once.
+// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn anew for all elements until each has been accepted once. Programs on the
+// CPU call PyTorch's kernels instead.
 #include <cmath>
 #include <limits>
 
@@ -211,10 +212,10 @@ Values binomial(Emit& e, const Call& c) {
 }  // namespace
 
 void add_rejection_rules(RuleTable& rules) {
-  rules.add("aten::_standard_gamma", standard_gamma, kFloats);
-  rules.add("aten::_sample_dirichlet", sample_dirichlet, kFloats);
-  rules.add("aten::poisson", poisson, kFloats);
-  rules.add("aten::binomial", binomial, kFloats);
+  rules.add("aten::_standard_gamma", standard_gamma, kDrawnByAten, kFloats);
+  rules.add("aten::_sample_dirichlet", sample_dirichlet, kDrawnByAten, kFloats);
+  rules.add("aten::poisson", poisson, kDrawnByAten, kFloats);
+  rules.add("aten::binomial", binomial, kDrawnByAten, kFloats);
 }
 
 }  // namespace tpjrt::ops

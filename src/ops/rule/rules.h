@@ -63,6 +63,9 @@ inline constexpr Platforms kLastByAten{.aten_from_of_images = kAtenFrom};
 inline constexpr Platforms kPickedByAten{.aten_from = kAtenFrom, .aten_of_results = true};
 // What LAPACK does, always: the rule is for platforms whose programs can't call it.
 inline constexpr Platforms kAlwaysByAten{.aten_from = 1};
+// Draws whose kernels are PyTorch's in programs on the CPU (kernels/host/draws.h), however few there are: so that a seed gives the same
+// numbers whether calls are interpreted or compiled.
+inline constexpr Platforms kDrawnByAten{.aten_from = 0};
 // Matrix products and powers, for which XLA:CPU has kernels and vectors of floats alone.
 inline constexpr Platforms kIntegersByAten{.aten_from = kAtenFrom, .aten_kinds = kIntegers};
 

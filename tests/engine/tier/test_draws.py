@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import torch_pjrt
 from tests.ops.opinfo import compute
@@ -29,10 +30,18 @@ OF_FLOATS: dict[str, Draw] = {
     "bernoulli": lambda x: torch.bernoulli(torch.full_like(x, 0.3)),
     "mean and std": lambda x: torch.normal(torch.ones_like(x), torch.full_like(x, 0.25)),
     "std": lambda x: torch.normal(2.0, torch.full_like(x, 0.25)),
+    "rrelu": lambda x: F.rrelu(x - 1, training=True),
+    "poisson": lambda x: torch.poisson(x + 7.5),
+    "binomial": lambda x: torch.binomial(x + 30, x + 0.4),
+    "gamma": lambda x: torch._standard_gamma(x + 0.7),
+    "dirichlet": lambda x: torch._sample_dirichlet(x + 0.7),
 }
+EXACT = {"uniform", "rand_like", "bernoulli", "poisson", "binomial", "gamma", "dirichlet"}
 OF_ANY: dict[str, Draw] = {
     "random_ below": lambda x: x.random_(1 if x.dtype == torch.bool else 100),
     "random_ between": lambda x: x.random_(0, 2) if x.dtype == torch.bool else x.random_(3, 90),
+    "random_": lambda x: x.random_(),
+    "random_ from": lambda x: x.random_(0 if x.dtype == torch.bool else 3, None),
     "bernoulli_": lambda x: x.bernoulli_(0.4),
     "bernoulli_ of a tensor": lambda x: x.bernoulli_(torch.linspace(0, 1, x.numel(), device=x.device).view(x.shape)),
     "randint": lambda x: torch.randint(0, 2, x.shape, dtype=x.dtype, device=x.device),
@@ -74,7 +83,7 @@ def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype) -> None:
     draws = [{**OF_FLOATS, **OF_ANY}[name]] * len(given)
     calls, program = drawn(draws, given, "auto"), drawn(draws, given, "every")
     for ours, theirs in zip(calls, program, strict=True):
-        if dtype.is_floating_point and name in OF_FLOATS and name not in ("uniform", "rand_like", "bernoulli"):
+        if dtype.is_floating_point and name in OF_FLOATS and name not in EXACT:
             # by a logarithm or sine that differs in its last bit
             tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}.get(dtype, 1e-2)
             if name == "cauchy":  # its largest numbers are as wrong as its angles are near a quarter turn
@@ -138,10 +147,29 @@ def test_in_the_order_of_the_tensor() -> None:
         assert torch.equal(dense.cpu(), across.cpu())
 
 
+@pytest.mark.each_way
+@pytest.mark.parametrize("name", ["poisson", "binomial", "gamma", "dirichlet"])
+def test_a_seed_decides_whatever_ran_before(name: str) -> None:
+    """Counts are contiguous, as the CPU's, and drawn in the order of the tensor."""
+    draw = OF_FLOATS[name]
+    x = torch.zeros(6, 5, device="pjrt")
+    torch.manual_seed(3)
+    first = draw(x).cpu()
+    assert not torch.equal(draw(x).cpu(), first)
+    torch.rand(3, device="pjrt").sum().item()
+    for given in (x, torch.zeros(5, 6, device="pjrt").t(), torch.zeros(6, 1, device="pjrt").expand(6, 5)):
+        torch.manual_seed(3)
+        torch.rand(7)  # the CPU's generator has no part in it
+        again = draw(given)
+        assert again.stride() == draw(given.cpu()).stride()
+        assert torch.equal(again.cpu(), first)
+
+
 def test_a_size_that_is_new_compiles_nothing() -> None:
     torch_pjrt.reset_metrics()
     for n in range(1, 40):
         x = torch.randn(n, device="pjrt")
+        torch.poisson(x.abs()).add_(torch._standard_gamma(x.abs())).cpu()
         y = x + torch.rand(n, device="pjrt") + torch.randint(9, (n,), device="pjrt")
         y[torch.randperm(n, device="pjrt")].sum().item()
     assert torch_pjrt.metrics()["graphs_compiled"] == 0

@@ -35,8 +35,12 @@ def test_numbers_are_rounded_as_in_eager(call: str, dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -1.5, 3.0, 0.1, 16777216.0, 2.0**62, 3.0e38]).repeat(17).to(dtype)  # no other test's graphs
     for number in NUMBERS:
         given, expected = CALLS[call](x.to("pjrt"), number), CALLS[call](x, number)
+        if call == "remainder" and x.itemsize > 2:  # whose vectorized kernel gives NaN for large quotients
+            by_one = CALLS[call](torch.stack([x, x], 1)[:, 0], number)
+            expected = torch.where(expected.isnan() & ~by_one.isnan(), by_one, expected)
         torch.testing.assert_close(given.cpu(), expected, rtol=0, atol=0, equal_nan=True)
-        assert given.cpu().signbit().tolist() == expected.signbit().tolist()
+        numbers = ~expected.isnan()
+        assert torch.equal(given.cpu()[numbers].signbit(), expected[numbers].signbit())
     by_calls, compiled = counts()
     assert by_calls >= len(NUMBERS)
     assert compiled == 0

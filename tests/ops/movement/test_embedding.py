@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
 from torch import nn
 
 import torch_pjrt
+from tests.ops.opinfo import assert_same, compute
 
 pytestmark = pytest.mark.each_way
 
@@ -49,15 +51,33 @@ def test_weights_of_samples() -> None:
     check(bag, INDICES, torch.tensor([0, 4, 6]), weights=torch.randn(9))
 
 
-@pytest.mark.compiled
-def test_scaled_by_frequency() -> None:
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_scaled_by_frequency(mode: str) -> None:
     """A row's gradient is divided by how often the row was looked up. The CPU divides by another row's number (torch
     2.13), so this is held against the documented meaning."""
-    bag = nn.EmbeddingBag(10, 4, mode="sum", scale_grad_by_freq=True).to("pjrt")
-    with torch_pjrt.strict_mode():
-        bag(INDICES.to("pjrt"), torch.tensor([0, 4, 6]).to("pjrt")).sum().backward()
-    looked_up = torch.bincount(INDICES, minlength=10) > 0
-    assert torch.equal(bag.weight.grad.cpu(), looked_up[:, None].expand(10, 4).float())
+    bag = nn.EmbeddingBag(10, 4, mode=mode, scale_grad_by_freq=True).to("pjrt")
+    bag(INDICES.to("pjrt"), torch.tensor([0, 4, 6]).to("pjrt")).sum().backward()
+    each = 1 / torch.bincount(INDICES)[INDICES]
+    if mode == "mean":
+        each = each / torch.tensor([4, 4, 4, 4, 2, 2, 3, 3, 3])
+    expected = torch.zeros(10).index_add(0, INDICES, each)
+    torch.testing.assert_close(bag.weight.grad.cpu(), expected[:, None].expand(10, 4))
+
+
+def test_all_results_are_those_of_a_program() -> None:
+    """Each index's bag, the bags' sizes and the maxima, which the CPU leaves out where it has no use for them."""
+    torch.manual_seed(0)
+    weight, given = torch.randn(10, 4, device="pjrt"), []
+    for mode, padding, last in itertools.product(range(3), (-1, 3), (False, True)):
+        offsets = torch.tensor([0, 4, 4, 9] if last else [0, 4, 4])
+        given.append((INDICES.to("pjrt"), offsets.to("pjrt"), False, mode, False, None, last, padding))
+    results = []
+    for policy in ("auto", "every"):
+        torch_pjrt._C.set_compile_policy(policy)
+        looked_up = [torch.ops.aten._embedding_bag(weight, *arguments) for arguments in given]
+        compute(looked_up)
+        results.append([result.cpu() for bags in looked_up for result in bags])
+    assert_same(*results)
 
 
 def test_no_gradient_no_indices() -> None:

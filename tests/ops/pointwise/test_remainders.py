@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -36,16 +38,24 @@ def test_remainders(name: str, kind: str) -> None:
     assert torch.equal(actual[numbers].signbit(), expected[numbers].signbit())
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("count", [1, 17, COUNT])
 def test_a_quotient_beyond_float32_has_its_remainder(count: int) -> None:
     """The CPU's vectorized kernel gives NaN, its scalar one the remainder that C defines."""
-    for a, b in ((1e10, 1e-30), (-1e10, 1e-30), (1e38, 3e-30)):
+    for a, b in ((1e10, 1e-30), (-1e10, 1e-30), (1e38, 3e-30), (3.4e38, -7e-35)):
         x, y = torch.full((count,), a), torch.full((count,), b)
         for name in ("fmod", "remainder"):
             function = getattr(torch, name)
             exact = function(x.double(), y.double()).float()
             assert torch.equal(function(x.to("pjrt"), y.to("pjrt")).cpu(), exact)
+            assert torch.equal(function(x.to("pjrt"), b).cpu(), exact)
+            assert torch.equal(getattr(x.to("pjrt"), f"{name}_")(y.to("pjrt")).cpu(), exact)
+
+
+def test_a_quotient_beyond_float64_has_its_remainder() -> None:
+    for a, b in ((1e308, 1e-300), (-1.7e308, 3e-300), (1e300, -3e-20), (1e308, 1e-5), (1e308, 1e308), (3e-300, 1e300)):
+        x, y = (torch.full((17,), number, dtype=torch.float64, device="pjrt") for number in (a, b))
+        assert torch.fmod(x, y).tolist() == [math.fmod(a, b)] * 17
+        assert torch.remainder(x, y).tolist() == [a % b] * 17
 
 
 @pytest.mark.parametrize("divisor", [1.0, -0.7, 2 * torch.pi, 3])

@@ -9,6 +9,8 @@
 namespace tpjrt::engine {
 namespace {
 
+using kernels::HostArguments;
+
 void check(const at::Tensor& indices, int64_t size) {
   if (indices.numel() == 0) return;
   const auto [least, greatest] = at::aminmax(indices);

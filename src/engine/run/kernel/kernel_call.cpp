@@ -14,9 +14,12 @@
 #include <utility>
 
 #include "device/tensor/access.h"
+#include "engine/lower/call_lowering.h"
 #include "engine/lower/emit_call.h"
 #include "engine/memory/outside_memory.h"
 #include "graph/errors.h"
+#include "kernels/host/arguments.h"
+#include "kernels/host/draws.h"
 #include "ops/contraction/correlation.h"
 #include "ops/cpu/machine.h"
 
@@ -45,13 +48,11 @@ bool is_of_integers(const Signature& s) {
 
 bool is_a_fill(const Signature& s) { return s.name == "aten::fill_.Scalar" || s.name == "aten::zero_"; }
 
-// Does PyTorch's kernel compute something else than it means? The program doesn't.
-bool is_wrong_on_the_cpu(const Signature& s) {
-  const auto is = [&](std::string_view name) { return s.name == name; };
-  // A remainder is NaN where the quotient is beyond the dtype, its gradient counts no repeated index, and a product is NaN, or
-  // the largest float8, as the processor has it.
-  return is("aten::fmod.Tensor") || is("aten::fmod.Scalar") || is("aten::_embedding_bag_dense_backward") ||
-         s.name.starts_with("aten::_scaled_mm");
+// Runs by the host's kernel. Null for draws of PyTorch's kernels where programs draw other numbers.
+kernels::HostKernel host_kernel_of(const Signature& s, c10::Device device) {
+  if (!device.is_cpu()) return kernels::any_device_kernel(s);
+  const bool draws_otherwise = s.random && kernels::pytorch_draw(s) && way_of(s) != std::string_view("kernel");
+  return draws_otherwise ? nullptr : kernels::host_kernel(s);
 }
 
 // Is a convolution's, or its backward's, last dimension strided into one or two elements, or out of them?
@@ -86,7 +87,7 @@ bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::Num
   // jax_call is given to the engine again, which must not be asked while it runs this.
   if (!s.op || s.random || s.name == "torch_pjrt::jax_call") return false;
   if (device.is_cpu()) {
-    return !is_wrong_on_the_cpu(s) && s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   }
   return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, numbers);
 }
@@ -122,13 +123,19 @@ bool is_of_few_elements(const Signature& s) {
   return !s.results.empty() && elements <= kMost;
 }
 
-Way way_of(const Signature& s, bool kernel, HostKernel host_kernel) {
+Way chosen_way(const Signature& s, bool kernel, kernels::HostKernel host_kernel) {
   if (s.name == "pjrt::empty") return Way::kEmpty;
   if (s.name == "pjrt::convert") return Way::kConvert;
   if (s.name == "pjrt::view") return Way::kView;
   if (s.name == "pjrt::write") return Way::kWrite;
   if (host_kernel) return Way::kHostKernel;
   return kernel ? Way::kKernel : Way::kNone;
+}
+
+kernels::RandomState state_of(const Node& node) {
+  if (!node.signature->random) return {};
+  const size_t count = node.numbers.size();
+  return kernels::random_state_of(node.numbers[count - 2].bits, node.numbers[count - 1].bits);
 }
 
 struct Silent : c10::WarningHandler {
@@ -171,9 +178,10 @@ KernelCall::KernelCall(graph::SignaturePtr signature, c10::Device device, c10::A
       is_small_(signature->op && is_of_few_elements(*signature)),
       is_warned_of_(signature->op && signature->op->schema().argumentIndexWithName("correction")),
       dtype_of_numbers_(device.is_cpu() ? dtype_of_numbers(*signature) : std::nullopt),
-      host_kernel_(device.is_cpu() ? host_kernel(*signature) : any_device_kernel(*signature)),
+      host_kernel_(host_kernel_of(*signature, device)),
       index_guard_(device.is_cpu() ? index_guard(*signature) : nullptr) {
-  way_ = way_of(*signature, kernel_, host_kernel_);
+  kernel_ &= host_kernel_ == nullptr;
+  way_ = chosen_way(*signature, kernel_, host_kernel_);
   if (way_ == Way::kKernel) form_.emplace(*signature, device);
   written_.resize(signature->operands.size(), -1);
   for (size_t i = 0; i < signature->mutated.size(); ++i) written_[signature->mutated[i]] = static_cast<int32_t>(i);
@@ -266,18 +274,18 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
 void KernelCall::run(const Node& node, Tensors& operands, torch::jit::Stack& stack, Tensors& results) const {
   const Signature& s = signature_;
   const size_t first = results.size();
+  if (index_guard_) index_guard_({s, node.numbers, operands});
   switch (way_) {
     case Way::kEmpty: results.push_back(empty_of(*s.results[0], device_).zero_()); return;
     case Way::kConvert: results.push_back(operands[0]); break;
     case Way::kView: results.push_back(alias(node, operands[0])); break;
     case Way::kWrite: results.push_back(run_write(node, operands)); return;
     case Way::kHostKernel:
-      for (at::Tensor& tensor : host_kernel_(node, operands)) results.push_back(std::move(tensor));
+      for (at::Tensor& tensor : host_kernel_({s, node.numbers, operands, state_of(node)})) {
+        results.push_back(std::move(tensor));
+      }
       break;
-    case Way::kKernel:
-      if (index_guard_) index_guard_(HostArguments{node, operands});
-      run_kernel(node, operands, stack, results);
-      break;
+    case Way::kKernel: run_kernel(node, operands, stack, results); break;
     case Way::kNone: throw graph::InternalError(s.name + " has no kernel on " + device_.str());
   }
   if (results.size() != first + s.results.size()) {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "device/call/stack.h"
-#include "engine/run/kernel/host_kernels.h"
 #include "engine/run/kernel/index_guard.h"
 #include "graph/node.h"
+#include "kernels/host/host_kernel.h"
 
 namespace tpjrt::engine {
 
@@ -40,8 +40,11 @@ class KernelCall {
   // For what its operands hold, or because PyTorch has no kernel for it.
   bool may_fail() const { return way_ > Way::kWrite && (refused_ || !kernel_ || may_fail_halfway_); }
 
-  // Is it a kernel's that can't fail for what its operands hold, of few elements (Note [At once])?
-  bool is_small() const { return is_small_ && way() != Way::kNone && !may_fail(); }
+  // Is it a kernel's of few elements that leaves its operands as they were if it fails (Note [At once])?
+  bool is_small() const {
+    const bool is_of_host = way_ == Way::kHostKernel && !signature_.random && signature_.mutated.empty();
+    return is_small_ && way() != Way::kNone && (is_of_host || !may_fail());
+  }
 
   // Appends the results, each of its type's strides and at the start of its storage. Where it throws, operands are as they
   // were. Not for kNone. Operands that nobody else has may be written over, if the call writes them; `stack` is empty,
@@ -82,7 +85,7 @@ class KernelCall {
   bool is_warned_of_ = false;  // by the recorder: of degrees of freedom
   std::atomic<bool> refused_ = false;
   std::optional<c10::ScalarType> dtype_of_numbers_;  // that Python's numbers are converted to
-  HostKernel host_kernel_ = nullptr;
+  kernels::HostKernel host_kernel_ = nullptr;
   IndexGuard index_guard_ = nullptr;
   std::optional<device::StackForm> form_;  // of kKernel
   graph::Sizes sizes_, strides_;           // of a view, or the place that is written

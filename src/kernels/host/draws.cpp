@@ -1,26 +1,26 @@
-// Each of PyTorch's random draws by calls, as ops/creation/random.cpp makes it in a program.
-#include "engine/run/kernel/host_draws.h"
+// Each of the draws that ops/creation/random.cpp makes in a program.
+#include "kernels/host/draws.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
 #include <string>
 #include <vector>
 
-#include "engine/run/kernel/host_arguments.h"
+#include "kernels/host/arguments.h"
 
-namespace tpjrt::engine {
+namespace tpjrt::kernels {
 namespace {
 
-const graph::TensorType& result_of(const HostArguments& call) { return *call.node.signature->results[0]; }
+const graph::TensorType& result_of(const HostArguments& call) { return *call.signature.results[0]; }
 
 c10::ScalarType wide_enough(c10::ScalarType dtype) {
   return dtype == c10::kHalf || dtype == c10::kBFloat16 ? c10::kFloat : dtype;
@@ -74,7 +74,7 @@ Tensors uniform(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
   const double from = call.number("from"), to = call.number("to");
   TORCH_CHECK(from <= to, "uniform_: from is above to");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const at::Tensor drawn = random_uniform(state, type.dtype, type.sizes);
   if (from == 0 && to == 1) return {drawn};
   return as_result(call, scaled(drawn.to(wide_enough(type.dtype)), to - from, from));
@@ -83,7 +83,7 @@ Tensors uniform(const HostArguments& call) {
 Tensors normal(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
   const double mean = call.number("mean"), std = call.number("std");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   if (!c10::isComplexType(type.dtype)) {
     return as_result(call, scaled(random_normal(state, wide_enough(type.dtype), type.sizes), std, mean));
   }
@@ -101,7 +101,7 @@ Tensors normal_tensors(const HostArguments& call) {
   };
   const at::Tensor mean = operand("mean"), deviation = operand("std");
   TORCH_CHECK((deviation >= 0).all().item().toBool(), "normal expects all elements of std >= 0.0");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   return as_result(call, random_normal(state, wide_enough(type.dtype), type.sizes).mul_(deviation).add_(mean));
 }
 
@@ -111,7 +111,7 @@ Tensors bernoulli_of(const HostArguments& call, std::string_view name) {
   p = p.to(p.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   TORCH_CHECK(((p >= 0) & (p <= 1)).all().item().toBool(),
               "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   return as_result(call, random_uniform(state, p.scalar_type(), type.sizes) < p);
 }
 Tensors bernoulli(const HostArguments& call) { return bernoulli_of(call, "self"); }
@@ -120,34 +120,45 @@ Tensors bernoulli_tensor(const HostArguments& call) { return bernoulli_of(call, 
 Tensors bernoulli_p(const HostArguments& call) {
   const double p = call.number("p");
   TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_: p is outside of [0, 1]");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   return as_result(call, random_chance(state, p, result_of(call).sizes));
 }
 
 // In [from, to), or in those that a program says.
 Tensors random_between(const HostArguments& call, int64_t from, int64_t to) {
   TORCH_CHECK(from < to, "random_: to is not above from");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const uint64_t range = static_cast<uint64_t>(to) - static_cast<uint64_t>(from);
   return as_result(call, random_integers(state, from, range, result_of(call).sizes));
 }
-Tensors random_to(const HostArguments& call) { return random_between(call, 0, call.integer("to")); }
-Tensors random_from(const HostArguments& call) {
-  TORCH_CHECK(call.has("to"), "random_ up to the largest integer");
-  return random_between(call, call.integer("from"), call.integer("to"));
+
+// The number of integers from 0 on that the dtype holds exactly; 0 stands for 2^64.
+uint64_t exact_integers(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kBool: return 2;
+    case c10::kBFloat16: return (uint64_t{1} << 8) + 1;
+    case c10::kHalf: return (uint64_t{1} << 11) + 1;
+    case c10::kFloat: return (uint64_t{1} << 24) + 1;
+    case c10::kDouble: return (uint64_t{1} << 53) + 1;
+    case c10::kUInt64: return 0;
+    default: break;
+  }
+  const size_t bits = 8 * c10::elementSize(dtype);
+  return uint64_t{1} << (c10::isSignedType(dtype) ? bits - 1 : bits);
 }
 
-Tensors randperm(const HostArguments& call) {
+// Up to the dtype's largest integer.
+Tensors random_up(const HostArguments& call, int64_t from) {
   const graph::TensorType& type = result_of(call);
-  const int64_t n = type.sizes[0];
-  RandomState state = call.random_state();
-  const uint64_t low = std::bit_ceil(static_cast<uint64_t>(n)) - 1;
-  const at::Tensor keys = random_words(state, n);
-  auto* data = reinterpret_cast<uint64_t*>(keys.mutable_data_ptr<int64_t>());
-  for (int64_t i = 0; i < n; ++i) data[i] = (data[i] & ~low) | static_cast<uint64_t>(i);
-  std::sort(data, data + n);
-  for (int64_t i = 0; i < n; ++i) data[i] &= low;
-  return as_result(call, keys);
+  const uint64_t range = exact_integers(type.dtype) - static_cast<uint64_t>(from);
+  RandomState state = call.state;
+  return as_result(call, random_integers(state, from, range, type.sizes));
+}
+Tensors random_whole(const HostArguments& call) { return random_up(call, 0); }
+Tensors random_to(const HostArguments& call) { return random_between(call, 0, call.integer("to")); }
+Tensors random_from(const HostArguments& call) {
+  const int64_t from = call.integer("from");
+  return call.has("to") ? random_between(call, from, call.integer("to")) : random_up(call, from);
 }
 
 // Standard exponential, above zero.
@@ -160,20 +171,20 @@ at::Tensor random_exponential(RandomState& state, c10::ScalarType dtype, c10::In
 
 Tensors exponential(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   return as_result(call, scaled(random_exponential(state, type.dtype, type.sizes), 1 / call.number("lambd"), 0));
 }
 
 Tensors geometric(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const at::Tensor trials = random_exponential(state, type.dtype, type.sizes);
   return as_result(call, scaled(trials, -1 / std::log1p(-call.number("p")), 0).ceil_().clamp_min_(1));
 }
 
 Tensors cauchy(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const at::Tensor angle =
       scaled(random_uniform(state, unit_of(type.dtype), type.sizes), std::numbers::pi, -std::numbers::pi / 2);
   return as_result(call, scaled(angle.sin() / angle.cos(), call.number("sigma"), call.number("median")));
@@ -181,7 +192,7 @@ Tensors cauchy(const HostArguments& call) {
 
 Tensors log_normal(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const at::Tensor drawn = random_normal(state, wide_enough(type.dtype), type.sizes);
   return as_result(call, scaled(drawn, call.number("std"), call.number("mean")).exp_());
 }
@@ -236,7 +247,7 @@ Tensors multinomial(const HostArguments& call) {
   TORCH_CHECK((least >= 0).all().item().toBool() && (sums > 0).all().item().toBool() &&
                   weights.isfinite().all().item().toBool(),
               "multinomial: no distribution");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const c10::ScalarType dtype = weights.scalar_type();
   if (call.constant("replacement").toBool()) {
     const at::Tensor drawn = random_uniform(state, dtype, {weights.size(0), count});
@@ -250,6 +261,17 @@ Tensors multinomial(const HostArguments& call) {
   return {order.slice(1, 0, count).reshape(type.sizes)};
 }
 
+Tensors rrelu_with_noise(const HostArguments& call) {
+  const at::Tensor x = call.tensor("self"), noise = call.tensor("noise");
+  const double lower = call.number("lower"), upper = call.number("upper");
+  const at::Tensor wide = x.to(wide_enough(x.scalar_type())), is_positive = wide > 0;
+  if (!call.flag("training"))
+    return {at::where(is_positive, wide, wide * ((lower + upper) / 2)).to(x.scalar_type()), noise};
+  RandomState state = call.state;
+  const at::Tensor slope = scaled(random_uniform(state, wide.scalar_type(), x.sizes()), upper - lower, lower);
+  return {at::where(is_positive, wide, wide * slope).to(x.scalar_type()), slope.masked_fill(is_positive, 1)};
+}
+
 struct Entry {
   const char* name;
   HostKernel kernel;
@@ -257,41 +279,40 @@ struct Entry {
 };
 
 constexpr Entry kDraws[] = {
-    {"aten::uniform", given<uniform>, true},
-    {"aten::normal", given<normal>, true},
-    {"aten::normal_functional", given<normal>, true},
-    {"aten::normal.Tensor_float", given<normal_tensors>, true},
-    {"aten::normal.float_Tensor", given<normal_tensors>, true},
-    {"aten::normal.Tensor_Tensor", given<normal_tensors>, true},
-    {"aten::bernoulli", given<bernoulli>, false},
-    {"aten::bernoulli.Tensor", given<bernoulli_tensor>, false},
-    {"aten::bernoulli.p", given<bernoulli_p>, false},
-    {"aten::bernoulli.float", given<bernoulli_p>, false},
-    {"aten::random.to", given<random_to>, false},
-    {"aten::random.from", given<random_from>, false},
-    {"aten::randperm", given<randperm>, false},
-    {"aten::randperm.out", given<randperm>, false},
-    {"aten::randperm.generator", given<randperm>, false},
-    {"aten::randperm.generator_out", given<randperm>, false},
-    {"aten::exponential", given<exponential>, true},
-    {"aten::geometric", given<geometric>, false},
-    {"aten::cauchy", given<cauchy>, true},
-    {"aten::log_normal", given<log_normal>, true},
-    {"aten::multinomial", given<multinomial>, false},
+    {"aten::uniform", uniform, true},
+    {"aten::normal", normal, true},
+    {"aten::normal_functional", normal, true},
+    {"aten::normal.Tensor_float", normal_tensors, true},
+    {"aten::normal.float_Tensor", normal_tensors, true},
+    {"aten::normal.Tensor_Tensor", normal_tensors, true},
+    {"aten::bernoulli", bernoulli, false},
+    {"aten::bernoulli.Tensor", bernoulli_tensor, false},
+    {"aten::bernoulli.p", bernoulli_p, false},
+    {"aten::bernoulli.float", bernoulli_p, false},
+    {"aten::random", random_whole, false},
+    {"aten::random.to", random_to, false},
+    {"aten::random.from", random_from, false},
+    {"aten::exponential", exponential, true},
+    {"aten::geometric", geometric, false},
+    {"aten::cauchy", cauchy, true},
+    {"aten::log_normal", log_normal, true},
+    {"aten::rrelu_with_noise", rrelu_with_noise, true},
+    {"aten::rrelu_with_noise_functional", rrelu_with_noise, true},
+    {"aten::multinomial", multinomial, false},
 };
 
 // Of the dtypes that PyTorch's CPU computes with as they are.
 bool takes(c10::ScalarType dtype, const Entry& draw) {
   const bool is_float = dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kHalf || dtype == c10::kBFloat16;
   if (draw.of_floats && (dtype == c10::kComplexFloat || dtype == c10::kComplexDouble)) {
-    return draw.kernel == &given<normal>;
+    return draw.kernel == normal;
   }
   return is_float || (!draw.of_floats && c10::isIntegralType(dtype, /*includeBool=*/true));
 }
 
 }  // namespace
 
-HostKernel host_draw(const graph::Signature& signature) {
+HostKernel own_draw(const graph::Signature& signature) {
   std::string name = signature.name;  // in place or not
   const size_t end = std::min(name.find('.'), name.size());
   if (name[end - 1] == '_') name.erase(end - 1, 1);
@@ -301,4 +322,4 @@ HostKernel host_draw(const graph::Signature& signature) {
   return nullptr;
 }
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::kernels

@@ -9,23 +9,26 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/run/kernel/host_random.h"
-#include "graph/node.h"
+#include "graph/number.h"
+#include "graph/signature.h"
+#include "kernels/host/random.h"
 
-namespace tpjrt::engine {
+namespace tpjrt::kernels {
 
 using Tensors = std::vector<at::Tensor>;
 
 // A call's arguments by their names in the schema.
 struct HostArguments {
-  const graph::Node& node;
+  const graph::Signature& signature;
+  c10::ArrayRef<graph::Number> numbers;
   c10::ArrayRef<at::Tensor> operands;
+  RandomState state{};  // of a call that draws
 
   const graph::Parameter& parameter(std::string_view name) const {
-    for (const graph::Parameter& parameter : node.signature->parameters) {
+    for (const graph::Parameter& parameter : signature.parameters) {
       if (parameter.name == name) return parameter;
     }
-    throw std::logic_error(node.signature->name + " has no argument " + std::string(name));
+    throw std::logic_error(signature.name + " has no argument " + std::string(name));
   }
   const c10::IValue& constant(std::string_view name) const { return parameter(name).constant; }
   at::Tensor tensor(std::string_view name) const {
@@ -34,15 +37,18 @@ struct HostArguments {
       return {};
     return operands[p.entries[0].index];
   }
+  Tensors tensors(std::string_view name) const {
+    Tensors all;
+    for (const graph::Parameter::Entry& entry : parameter(name).entries) {
+      all.push_back(entry.source == graph::Parameter::Entry::Source::kOperand ? operands[entry.index] : at::Tensor());
+    }
+    return all;
+  }
   double number(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
-    return p.kind == graph::Parameter::Kind::kNumber ? node.numbers[p.first].scalar().toDouble()
-                                                     : p.constant.toDouble();
+    return p.kind == graph::Parameter::Kind::kNumber ? numbers[p.first].scalar().toDouble() : p.constant.toDouble();
   }
-  RandomState random_state() const {  // the last two numbers
-    const size_t count = node.numbers.size();
-    return random_state_of(node.numbers[count - 2].bits, node.numbers[count - 1].bits);
-  }
+  bool flag(std::string_view name) const { return constant(name).toBool(); }
   bool has(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
     return p.kind != graph::Parameter::Kind::kConstant || !p.constant.isNone();
@@ -50,7 +56,7 @@ struct HostArguments {
   int64_t integer(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
     if (p.kind != graph::Parameter::Kind::kNumber) return p.constant.toInt();
-    return node.numbers[p.first].scalar().toLong();
+    return numbers[p.first].scalar().toLong();
   }
   std::optional<double> optional_number(std::string_view name) const {
     const graph::Parameter& p = parameter(name);
@@ -59,10 +65,4 @@ struct HostArguments {
   }
 };
 
-// The kernel as a HostKernel.
-template <Tensors (*kernel)(const HostArguments&)>
-Tensors given(const graph::Node& node, c10::ArrayRef<at::Tensor> operands) {
-  return kernel(HostArguments{node, operands});
-}
-
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::kernels

@@ -1,7 +1,8 @@
 // Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), counted as XLA's
 // RngBitGenerator counts.
-#include "engine/run/kernel/host_random.h"
+#include "kernels/host/random.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -9,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tpjrt::engine {
+namespace tpjrt::kernels {
 namespace {
 
 constexpr uint32_t kParity = 0x1BD11BDA;
@@ -87,6 +88,8 @@ RandomState random_state_of(uint64_t seed, uint64_t offset) {  // SplitMix64
   return {key ^ key >> 31, 0};
 }
 
+at::Generator generator_of(const RandomState& state) { return at::detail::createCPUGenerator(state[0]); }
+
 at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRef sizes) {
   const double threshold = std::ldexp(probability, 32);
   const auto options = at::TensorOptions(c10::kCPU).dtype(c10::kBool);
@@ -118,14 +121,6 @@ at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArr
   return result.to(dtype);
 }
 
-at::Tensor random_words(RandomState& state, int64_t n) {
-  at::Tensor result = at::empty({n}, at::TensorOptions(c10::kCPU).dtype(c10::kLong));
-  auto* data = result.mutable_data_ptr<int64_t>();
-  draw_words(state, n,
-             [&](int64_t i, uint32_t low, uint32_t high) { data[i] = static_cast<int64_t>(joined(low, high)); });
-  return result;
-}
-
 at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10::IntArrayRef sizes) {
   at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(c10::kLong));
   auto* data = result.mutable_data_ptr<int64_t>();
@@ -140,4 +135,4 @@ at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10
   return result;
 }
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::kernels

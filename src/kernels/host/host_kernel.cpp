@@ -1,5 +1,5 @@
-// linear_backward, dropout, and attention of the fused operator for backends of our kind.
-#include "engine/run/kernel/host_kernels.h"
+// The table of them; linear_backward, dropout, and attention of the fused operator for backends of our kind.
+#include "kernels/host/host_kernel.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
@@ -19,11 +19,12 @@
 #include <string_view>
 #include <tuple>
 
-#include "engine/run/kernel/host_arguments.h"
-#include "engine/run/kernel/host_draws.h"
-#include "engine/run/kernel/host_random.h"
+#include "kernels/host/arguments.h"
+#include "kernels/host/corrected.h"
+#include "kernels/host/draws.h"
+#include "kernels/host/random.h"
 
-namespace tpjrt::engine {
+namespace tpjrt::kernels {
 namespace {
 
 Tensors linear_backward(const HostArguments& call) {
@@ -34,7 +35,7 @@ Tensors linear_backward(const HostArguments& call) {
   const at::Tensor rows = as_rows(dy);
   Tensors grads(3);  // nobody reads those that are not wanted
   for (size_t i = 0; i < grads.size(); ++i) {
-    const graph::TypePtr type = call.node.signature->results[i];
+    const graph::TypePtr type = call.signature.results[i];
     if (type && !wanted(i)) grads[i] = at::zeros(type->sizes, dy.options());
   }
   if (wanted(0)) grads[0] = dy.dim() == 2 ? at::mm(dy, weight) : at::matmul(dy, weight);
@@ -50,7 +51,7 @@ Tensors native_dropout(const HostArguments& call) {
     return {x.clone(), at::ones(x.sizes(), at::TensorOptions(c10::kCPU).dtype(c10::kBool))};
   }
   const double p = call.number("p");
-  RandomState state = call.random_state();
+  RandomState state = call.state;
   const at::Tensor mask = random_chance(state, 1 - p, x.sizes());
   at::Tensor kept = mask.to(at::toOpMathType(x.scalar_type()));
   kept.mul_(p < 1 ? 1 / (1 - p) : 0);
@@ -110,7 +111,7 @@ at::Tensor one_for_zero(const at::Tensor& x) { return x.masked_fill(x == 0, 1); 
 
 Tensors attention(const HostArguments& call) {
   const Attention a(call);
-  const auto& types = call.node.signature->results;
+  const auto& types = call.signature.results;
   Tensors results;
   for (const graph::TypePtr type : types) {
     results.push_back(type ? at::zeros(type->sizes, at::TensorOptions(c10::kCPU).dtype(type->dtype)) : at::Tensor());
@@ -127,7 +128,7 @@ Tensors attention(const HostArguments& call) {
   const at::Tensor sum = p.sum(3, /*keepdim=*/true);
   p.div_(one_for_zero(sum));
   if (a.dropout() > 0) {
-    const RandomState state = call.random_state();
+    const RandomState state = call.state;
     p.mul_(a.kept(state, p.sizes()));
     size_t half = 0;  // the key's halves are the first of the others
     for (size_t i = 2; i < results.size() && half < state.size(); ++i) {
@@ -141,7 +142,7 @@ Tensors attention(const HostArguments& call) {
 
 Tensors attention_backward(const HostArguments& call) {
   const Attention a(call);
-  const auto& types = call.node.signature->results;
+  const auto& types = call.signature.results;
   const at::Tensor dy = Attention::in_rows(Attention::as_four(call.tensor("grad_out")));
   const at::Tensor y = Attention::in_rows(Attention::as_four(call.tensor("out")));
   if (a.is_flash() && a.group == 1) {
@@ -177,16 +178,18 @@ Tensors attention_backward(const HostArguments& call) {
 }  // namespace
 
 HostKernel any_device_kernel(const graph::Signature& signature) {
-  return signature.name == "aten::linear_backward" ? given<linear_backward> : nullptr;
+  return signature.name == "aten::linear_backward" ? linear_backward : nullptr;
 }
 
 HostKernel host_kernel(const graph::Signature& signature) {
   if (const HostKernel kernel = any_device_kernel(signature)) return kernel;
   const std::string& name = signature.name;
-  if (name == "aten::native_dropout") return given<native_dropout>;
-  if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return given<attention>;
-  if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return given<attention_backward>;
-  return host_draw(signature);
+  if (name == "aten::native_dropout") return native_dropout;
+  if (name == "aten::_scaled_dot_product_fused_attention_overrideable") return attention;
+  if (name == "aten::_scaled_dot_product_fused_attention_overrideable_backward") return attention_backward;
+  if (const HostKernel kernel = corrected(signature)) return kernel;
+  const HostKernel draw = pytorch_draw(signature);
+  return draw ? draw : own_draw(signature);
 }
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::kernels

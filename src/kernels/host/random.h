@@ -1,12 +1,13 @@
 // The random numbers that a program would draw (ops/creation/draw.h), drawn here: the same bits for the same key.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
 
-namespace tpjrt::engine {
+namespace tpjrt::kernels {
 
 // The key of a call, and how far it has drawn.
 using RandomState = std::array<uint64_t, 2>;
@@ -14,13 +15,14 @@ using RandomState = std::array<uint64_t, 2>;
 // As a program makes it of a call's two numbers (random_key in engine/lower/program/emit_program.cpp).
 RandomState random_state_of(uint64_t seed, uint64_t offset);
 
+// A generator of PyTorch's for one of its own kernels.
+at::Generator generator_of(const RandomState& state);
+
 // True with the given probability.
 at::Tensor random_chance(RandomState& state, double probability, c10::IntArrayRef sizes);
 // In [0, 1).
 at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes);
-// All bits of int64.
-at::Tensor random_words(RandomState& state, int64_t n);
 // int64: from + bits % range, 32 bits where that is enough; a range of 0 means 2^64.
 at::Tensor random_integers(RandomState& state, int64_t from, uint64_t range, c10::IntArrayRef sizes);
 
-}  // namespace tpjrt::engine
+}  // namespace tpjrt::kernels
