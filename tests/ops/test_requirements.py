@@ -33,6 +33,7 @@ CASES: dict[str, Case] = {
     "scatter_reduce": lambda i: base(i).scatter_reduce(0, i.view(1, 2), ones(i, 1, 2), "amax"),
     "index_select": lambda i: base(i).index_select(0, i),
     "index_add": lambda i: base(i).index_add(0, i, ones(i, 2, 2)),
+    "index_add of one dimension": lambda i: base(i)[:, 0].index_add(0, i, ones(i, 2)),
     "index_copy": lambda i: base(i).index_copy(0, i, ones(i, 2, 2)),
     "index_fill": lambda i: base(i).index_fill(0, i, 1.0),
     "index_reduce": lambda i: base(i).index_reduce(0, i, ones(i, 2, 2), "amax"),
@@ -113,6 +114,22 @@ def test_an_index_out_of_range_is_raised_when_the_result_is_read(name: str, wron
     # The device works on.
     right = torch.tensor([0, 1])
     torch.testing.assert_close(case(right.to(DEVICE)).cpu(), case(right))
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("wrong", [16, -1])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_unpooling_by_an_index_out_of_range(dims: int, wrong: int) -> None:
+    unpool = getattr(F, f"max_unpool{dims}d")
+    x, index = torch.ones(1, 1, *[2] * dims), torch.arange(2**dims).view(1, 1, *[2] * dims)
+    torch.testing.assert_close(unpool(x.to(DEVICE), index.to(DEVICE), 2).cpu(), unpool(x, index, 2))
+    index.view(-1)[-1] = wrong if wrong < 0 else 4**dims
+    with pytest.raises(RuntimeError, match=r"(?i)found an invalid max index"):
+        unpool(x, index, 2)
+    result = unpool(x.to(DEVICE), index.to(DEVICE), 2)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Found an invalid max index"):
+            result.cpu()
 
 
 def test_negative_indices_wrap_where_torch_lets_them() -> None:

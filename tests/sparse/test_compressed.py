@@ -269,3 +269,18 @@ def test_what_memory_held_before_is_nothing_to_a_product(layout: torch.layout) -
     there = torch.sparse_coo_tensor(sparse.to_sparse_coo().coalesce().indices(), torch.ones(len(plain)), sparse.shape)
     expected = (left @ right * there.to_dense()).to_sparse(layout=layout)
     torch.testing.assert_close(found, expected.values() if layout != torch.sparse_coo else expected._values())
+
+
+@pytest.mark.each_way
+@pytest.mark.parametrize("layout", COMPRESSED, ids=name)
+def test_products_lie_as_on_the_cpu(layout: torch.layout) -> None:
+    sparse = matrix(layout, torch.float32)
+    left, right = torch.randn(3, sparse.shape[0]), torch.randn(sparse.shape[1], 3)
+
+    def products(device: str) -> list[Any]:
+        x, a, b = sparse.to(device), left.to(device), right.to(device)
+        of = [lambda: a @ x, lambda: x @ b, lambda: torch.stack([a, a]) @ x]
+        return [outcome(lambda _, f=f: f().stride(), device) for f in of]
+
+    for ours, theirs in zip(products(DEVICE), products(CPU), strict=True):
+        assert ours == theirs if isinstance(theirs, tuple) else isinstance(ours, Exception)

@@ -69,8 +69,7 @@ at::Tensor product_of(const at::Tensor& mat1, const at::Tensor& mat2) {
       layout = layout == c10::kSparseBsr ? c10::kSparseBsc : c10::kSparseBsr;
       parts.values = parts.values.transpose(1, 2);
   }
-  const at::Tensor transposed = sparse_mm(parts, mat1.t(), layout, sparse.size(1));
-  return is_without_blocks(sparse) ? transposed.t().contiguous() : transposed.t();
+  return sparse_mm(parts, mat1.t(), layout, sparse.size(1)).t().contiguous();
 }
 
 // In which the CPU multiplies two sparse matrices.

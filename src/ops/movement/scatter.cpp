@@ -149,8 +149,10 @@ Values index_reduce(Emit& e, const Call& c) {
 Values index_add(Emit& e, const Call& c) {
   Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
-  // The CPU has a kernel of its own for one dimension, which raises an IndexError.
-  Value index = line(e, required_index(e, c, self, dim, false, /*index_error=*/self.rank() <= 1));
+  // The CPU has a kernel of its own for one dimension, with its own error.
+  const bool is_line = self.rank() <= 1;
+  Value index = line(e, required_index(e, c, self, dim, false, /*index_error=*/is_line,
+                                       is_line ? "index out of range in self: {}" : ""));
   Dims whole = c.tensor("source").dims(), expected = self.dims();
   if (!whole.empty() && !expected.empty()) {
     if (whole.size() == expected.size()) whole[static_cast<size_t>(dim)] = expected[static_cast<size_t>(dim)];

@@ -18,8 +18,9 @@ enum class Combine : uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
 ElementType index_element(const Dims& sizes);
 // `index` in `element`, with -1 the last of `size` positions.
 Value wrap_index(Emit& e, const Value& index, int64_t size, ElementType element);
-// The argument "index", required to lie in dimension `dim` of self. 0-d tensors count as one element.
-Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error);
+// The argument "index", required to lie in dimension `dim` of self. 0-d tensors count as one element. `message`: where the CPU has its own.
+Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error,
+                     const char* message = "");
 
 // torch.scatter: self[..., index[p], ...] meets updates[p], with index at `dim` and p's own coordinates elsewhere.
 // updates has index's sizes.

@@ -50,12 +50,18 @@ Value wrap_index(Emit& e, const Value& index, int64_t size, ElementType element)
   return e.select(negative, e.add(i, e.constant(size, i.type)), i);
 }
 
-Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error) {
+Value required_index(Emit& e, const Call& c, const Value& self, int64_t dim, bool wraps, bool index_error,
+                     const char* message) {
   Value index = c.tensor("index");
   if (!hlo::is_integer(index.element())) throw Mistake("an index that is no integer");
   const int64_t size = self.rank() == 0 ? 1 : self.dim(dim);
   if (size == 0 && index.type.elements() > 0) throw Mistake("an index into a dimension of size 0");
-  if (self.type.elements() > 0) e.require_index(index, dim, size, wraps, index_error);
+  if (self.type.elements() == 0) return index;
+  if (*message != '\0') {
+    e.require(index, 0, size, message, index_error);
+  } else {
+    e.require_index(index, dim, size, wraps, index_error);
+  }
   return index;
 }
 
