@@ -30,6 +30,7 @@ MEASUREMENTS = ["record", "known_graph", "mlp", "varying", "networks"]
 NAMED_ONLY = [
     "large_networks",
     "memory",
+    "depth",
     "models",
     "compile",
     "compile_models",

@@ -1,6 +1,7 @@
 """Ten models at batch 4, and GPT-2 and a Llama-like one decoding, prefilling 512 tokens and learning, in float32 and in
 bfloat16 (autocast; a model that decodes is of it), with two threads: ours, with parameters frozen or not, over the
-faster of Inductor and frozen Inductor, a training step over eager.
+faster of Inductor and frozen Inductor, a training step over eager, and over Inductor, which compiles the optimizer too;
+a step in one program over the same by torch.compile.
 
 What was measured is kept in bench/out/models.jsonl on the way, a line for each (model, what, dtype), and a later run
 goes on from there: remove the file to measure anew, or name what is. Each model is run by a process of its own, which
@@ -28,6 +29,7 @@ from ops import Worker, named
 
 LANGUAGE = ("gpt2", "llama")
 DTYPES = ("float32", "bfloat16")
+ONE_PROGRAM = "ours, one program"  # as the worker calls it
 INFERENCE, STEP, PREFILL, DECODE = "inference", "training step", "prefill", "decode"
 TARGETS = {INFERENCE: 1.2, STEP: 1.15}  # of one model
 WORKER = Path(__file__).resolve().parent / "worker.py"
@@ -61,6 +63,18 @@ def result(unit: Unit, seconds: dict[str, float]) -> Result:
     against = min((way for way in others if way in seconds), key=seconds.__getitem__)
     ours, best = min(taken for way, taken in seconds.items() if way.startswith("ours")), seconds[against]
     return Result(", ".join(unit), ours, best, ours / best, TARGETS.get(unit.what), against=against)
+
+
+def of_steps(unit: Unit, seconds: dict[str, float]) -> list[Result]:
+    """What result() does not tell of a training step."""
+    if unit.what != STEP or ONE_PROGRAM not in seconds:
+        return []
+    one, two, name = seconds[ONE_PROGRAM], seconds["ours"], ", ".join(unit)
+    results = [Result(f"{name}: one program", one, two, one / two, 1.02, against="torch.compile")]
+    if "Inductor" in seconds:
+        other = seconds["Inductor"]
+        results.append(Result(name, min(one, two), other, min(one, two) / other, 1.0, against="Inductor"))
+    return results
 
 
 def means(found: dict[Unit, Result]) -> list[Result]:
@@ -100,4 +114,5 @@ def measure() -> list[Result]:
         if "left_out" in told.get(unit, {}):
             print(f"{', '.join(unit)}: {told[unit]['left_out']}", file=sys.stderr)
     found = {unit: result(unit, told[unit]["seconds"]) for unit in units() if "seconds" in told.get(unit, {})}
-    return [*found.values(), *means(found)]
+    steps = [one for unit in found for one in of_steps(unit, told[unit]["seconds"])]
+    return [*found.values(), *means(found), *steps]

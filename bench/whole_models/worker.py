@@ -18,10 +18,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 import decode  # noqa: E402
 import torch  # noqa: E402
 
+import torch_pjrt  # noqa: E402
 from measure import in_turns  # noqa: E402
 from models.catalogue import Case, case  # noqa: E402
 
 BATCH, TOKENS, ROUNDS, TURN = 4, 512, 9, 0.3
+ONE_PROGRAM = "ours, one program"
 Run = Callable[[], object]
 Compiled = Callable[[torch.nn.Module], Callable[..., Any]]
 
@@ -43,15 +45,36 @@ def inference(made: Case, compiled: Compiled, dtype: str) -> Run:
 def step(made: Case, compiled: Compiled, dtype: str) -> Run:
     call = compiled(made.model.train())
     optimizer = torch.optim.SGD(made.model.parameters(), lr=1e-4, momentum=0.9)
+    update = torch.compile(optimizer.step, dynamic=False) if compiled is INDUCTOR else optimizer.step
 
     def run() -> None:
         optimizer.zero_grad()
         with cast(dtype):
             loss = made.loss(Case.output(call, made.inputs).float(), made.target)  # type: ignore[arg-type]
         loss.backward()
-        optimizer.step()
+        update()
 
     return run
+
+
+def one_program(made: Case, dtype: str) -> Run:
+    """The same step by compile_step, on the device."""
+    model, inputs, target = made.model.to("pjrt").train(), [x.to("pjrt") for x in made.inputs], made.target.to("pjrt")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+
+    @torch_pjrt.compile_step
+    def run() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("pjrt", torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = made.loss(Case.output(model, inputs).float(), target)  # type: ignore[arg-type]
+        loss.backward()
+        optimizer.step()
+
+    def run_and_wait() -> None:
+        run()
+        torch.pjrt.synchronize()  # type: ignore[attr-defined]
+
+    return run_and_wait
 
 
 def prefill(made: Case, compiled: Compiled, dtype: str) -> Run:
@@ -85,9 +108,14 @@ def through(backend: str, *, frozen: bool = False) -> Compiled:
     return compiled
 
 
+INDUCTOR = through("inductor")
+
+
 def ways(what: str) -> dict[str, Compiled]:
     found: dict[str, Compiled] = {"eager": lambda model: model, "ours": through("pjrt")}
-    if what != "training step":
+    if what == "training step":
+        found["Inductor"] = INDUCTOR
+    else:
         found["ours, frozen"] = through("pjrt", frozen=True)
         found |= {"Inductor": through("inductor"), "Inductor, frozen": through("inductor", frozen=True)}
     return found
@@ -100,6 +128,10 @@ def timed(name: str, what: str, dtype: str) -> dict[str, float]:
         calls[way] = KINDS[what](case(name, batch=BATCH), compiled, dtype)
         calls[way]()
         calls[way]()
+    if what == "training step":
+        calls[ONE_PROGRAM] = one_program(case(name, batch=BATCH), dtype)
+        for _ in range(3):
+            calls[ONE_PROGRAM]()
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     return {way: min(taken) for way, taken in in_turns(calls, rounds=ROUNDS, turn=TURN, clock=clock).items()}
 

@@ -3,6 +3,7 @@
 
 #include "hlo/attribute.h"
 #include "hlo/builder_text.h"
+#include "hlo/statements.h"
 
 namespace tpjrt::hlo {
 namespace {
@@ -14,37 +15,6 @@ std::string fingerprint(std::string_view text) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
   return digits;
-}
-
-bool is_of_name(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
-// Calls `each` with every SSA name in the text, "%0" for "%0#1". What a string literal holds is taken for one, too.
-template <class F>
-void each_name(std::string_view text, F&& each) {
-  for (size_t at = text.find('%'); at != text.npos; at = text.find('%', at + 1)) {
-    size_t end = at + 1;
-    while (end < text.size() && is_of_name(text[end])) ++end;
-    each(text.substr(at, end - at));
-  }
-}
-
-// The statements of a block, whose regions are indented deeper, or begin with what closes another.
-std::vector<std::string_view> statements(std::string_view text, size_t indent) {
-  std::vector<std::string_view> result;
-  size_t begin = 0;
-  for (size_t line = 0; line < text.size();) {
-    const size_t end = std::min(text.find('\n', line), text.size() - 1) + 1;
-    const bool begins = text[line + indent] != ' ' && text[line + indent] != '}' && text[line + indent] != '^';
-    if (begins && line > begin) {
-      result.push_back(text.substr(begin, line - begin));
-      begin = line;
-    }
-    line = end;
-  }
-  if (begin < text.size()) result.push_back(text.substr(begin));
-  return result;
 }
 
 std::string dictionary(const std::map<std::string, std::string>& attributes) {
@@ -87,12 +57,7 @@ void Builder::Impl::prune(size_t begin, const Values& needed) {
   }
   std::vector<std::string_view> kept;
   for (size_t i = all.size(); i-- > 0;) {
-    std::string_view defined;
-    if (const size_t at = all[i].find_first_not_of(' '); at != all[i].npos && all[i][at] == '%') {
-      size_t end = at + 1;
-      while (end < all[i].size() && is_of_name(all[i][end])) ++end;
-      defined = all[i].substr(at, end - at);
-    }
+    const std::string_view defined = defined_name(all[i]);
     if (!defined.empty() && !live.contains(defined)) continue;
     each_name(all[i], [&](std::string_view name) { live.insert(name); });
     kept.push_back(all[i]);

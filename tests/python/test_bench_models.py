@@ -42,6 +42,16 @@ def test_the_last_line_counts_and_ours_is_over_the_fastest_that_counts(tmp_path:
     }
 
 
+def test_a_step_is_beside_inductor_and_one_program_beside_two() -> None:
+    from whole_models import Unit, of_steps
+
+    unit = Unit("vit", "training step", "float32")
+    one, inductor = of_steps(unit, {"eager": 2.0, "ours": 4.0, "ours, one program": 3.0, "Inductor": 2.0})
+    assert (one.ratio, one.against, one.passed) == (0.75, "torch.compile", True)
+    assert (inductor.ratio, inductor.against, inductor.passed) == (1.5, "Inductor", False)
+    assert not of_steps(unit, {"eager": 2.0, "ours": 4.0})  # of an earlier version
+
+
 def test_named_units(monkeypatch: pytest.MonkeyPatch) -> None:
     from whole_models import units
 

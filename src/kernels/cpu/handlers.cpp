@@ -21,6 +21,12 @@ const std::map<std::string, XLA_FFI_Handler*>& all() {
       {"torch_pjrt.batch_norm", batch_norm},
       {"torch_pjrt.batch_norm_backward", batch_norm_backward},
       {"torch_pjrt.write", write},
+      {"torch_pjrt.stored", stored},
+      {"torch_pjrt.softmax", softmax},
+      {"torch_pjrt.softmax_backward", softmax_backward},
+      {"torch_pjrt.layer_norm", layer_norm},
+      {"torch_pjrt.layer_norm_backward", layer_norm_backward},
+      {"torch_pjrt.reduce_rows", reduce_rows},
   };
   return handlers;
 }

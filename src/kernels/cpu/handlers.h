@@ -32,6 +32,13 @@ XLA_FFI_Error* frozen_convolution(XLA_FFI_CallFrame* frame);  // frozen_convolut
 // normalization.cpp
 XLA_FFI_Error* batch_norm(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* batch_norm_backward(XLA_FFI_CallFrame* frame);
-XLA_FFI_Error* write(XLA_FFI_CallFrame* frame);  // write.cpp
+XLA_FFI_Error* write(XLA_FFI_CallFrame* frame);   // write.cpp
+XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame);  // stored.cpp
+// rows.cpp
+XLA_FFI_Error* softmax(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* softmax_backward(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* layer_norm(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* layer_norm_backward(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* reduce_rows(XLA_FFI_CallFrame* frame);
 
 }  // namespace tpjrt::kernels

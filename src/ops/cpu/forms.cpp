@@ -6,6 +6,7 @@
 
 #include "ops/rule/dims.h"
 #include "ops/rule/emit.h"
+#include "ops/rule/rows.h"
 
 namespace tpjrt::ops {
 
@@ -16,6 +17,11 @@ const Forms& cpu_forms() {
 
 Value CpuForms::computed_once(Emit& e, const Value& x) const {
   if (x.rank() == 0 || x.type.elements() == 0) return x;
+  // The call knows the order in memory of what it is given, which of images is not told here.
+  constexpr int64_t kImages = 4;
+  if (e.target() == Target::kCpuWithKernels && x.rank() < kImages) {
+    return e.call_kernel("torch_pjrt.stored", {x}, {x.type}, {}, {}, 0)[0];
+  }
   const Dims zero(x.dims().size(), 0), one(x.dims().size(), 1);
   const Value first = e.reshape(e.slice(x, zero, one, one), {});
   const bool is_bool = x.element() == ElementType::kPred;
@@ -120,9 +126,17 @@ Value halved(Emit& e, std::string_view op, Value x) {
   return x;
 }
 
+// Returns the first of the dimensions where they are the last ones and others are kept, else the rank.
+int64_t axis_of(const Value& x, Dims dims) {
+  std::sort(dims.begin(), dims.end());
+  const auto kept = x.rank() - static_cast<int64_t>(dims.size());
+  return kept > 0 && !dims.empty() && dims.front() == kept ? kept : x.rank();
+}
+
 }  // namespace
 
 Value CpuForms::sum(Emit& e, const Value& x, const Dims& dims) const {
+  if (auto of_rows = library_reduced_rows(e, "add", x, axis_of(x, dims))) return *of_rows;
   const Value zero = e.zeros({x.element(), {}});
   if (auto in_parts = reduced_in_parts(e, "add", x, zero, dims)) return *in_parts;
   return e.reduce("add", x, zero, dims);
@@ -139,6 +153,7 @@ Value CpuForms::extreme(Emit& e, std::string_view op, const Value& x, const Valu
     if (auto in_parts = reduced_in_parts(e, op, x, identity, dims)) return *in_parts;
     return Forms::extreme(e, op, x, identity, dims);
   }
+  if (auto of_rows = library_reduced_rows(e, op, x, axis_of(x, dims))) return *of_rows;
   const auto kept = static_cast<size_t>(x.rank()) - dims.size();
   const bool last = std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= static_cast<int64_t>(kept); });
   if (!last) return Forms::extreme(e, op, x, identity, dims);

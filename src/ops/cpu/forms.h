@@ -8,7 +8,7 @@ namespace tpjrt::ops {
 class CpuForms final : public Forms {
  public:
   // XLA:CPU fuses what computes x into what reads it, and computes an element again for each read of it, which barriers don't
-  // stop. It does not look into a choice.
+  // stop. It does not look into a choice, nor into a call, which copies nothing (Note [Stored values], stored.h).
   Value computed_once(Emit& e, const Value& x) const override;
   // XLA:CPU has no bfloat16: each op of it is one of float32, between two conversions of each element, of which the second takes ten
   // instructions. Of integers a move is a move.

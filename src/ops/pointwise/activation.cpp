@@ -2,8 +2,10 @@
 //
 // Comparisons are written so that NaN takes the branch it takes on the CPU.
 #include <cmath>
+#include <optional>
 
 #include "ops/pointwise/pointwise.h"
+#include "ops/rule/rows.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -357,6 +359,27 @@ Values log_softmax_backward_data(Emit& e, const Call& c) {
   return k.give(g - exp(k("output")) * rows.sum(g));
 }
 
+// By rows that go to PyTorch's kernels (Note [Whose rows]).
+template <bool log>
+Values softmax_with_kernels(Emit& e, const Call& c) {
+  const Value x = c.tensor("self");
+  std::optional<Value> done;
+  if (x.rank() > 0 && c.dim("dim", x.rank()) == x.rank() - 1 && x.type == e.type_of(c.result())) {
+    done = library_softmax(e, x, x.rank() - 1, log);
+  }
+  return done ? Values{*done} : log ? log_softmax(e, c) : softmax(e, c);
+}
+
+template <bool log>
+Values softmax_backward_with_kernels(Emit& e, const Call& c) {
+  const Value y = c.tensor("output");
+  std::optional<Value> done;
+  if (y.rank() > 0 && c.dim("dim", y.rank()) == y.rank() - 1 && y.type == e.type_of(c.result())) {
+    done = library_softmax_gradient(e, c.tensor("grad_output"), y, y.rank() - 1, log);
+  }
+  return done ? Values{*done} : log ? log_softmax_backward_data(e, c) : softmax_backward_data(e, c);
+}
+
 // aten::_masked_softmax: mask is true where x is left out; by mask_type it is [L, L], [B, L] or of x's shape.
 Values masked_softmax(Emit& e, const Call& c) {
   Elementwise k(e, c);
@@ -416,11 +439,13 @@ void add_activation_rules(RuleTable& rules) {
   rules.add_composite("aten::softplus_backward", softplus_backward, kFloats);
   rules.add_composite("aten::log_sigmoid_forward", log_sigmoid_forward, kFloats);
   rules.add_composite("aten::log_sigmoid_backward", log_sigmoid_backward, kFloats);
-  rules.add_composite("aten::_softmax", softmax, kFloats);
-  rules.add_composite("aten::_log_softmax", log_softmax, kFloats);
+  rules.add_composite("aten::_softmax", softmax, {.with_kernels = softmax_with_kernels<false>}, kFloats);
+  rules.add_composite("aten::_log_softmax", log_softmax, {.with_kernels = softmax_with_kernels<true>}, kFloats);
   rules.add_composite("aten::_safe_softmax", safe_softmax);
-  rules.add_composite("aten::_softmax_backward_data", softmax_backward_data, kFloats);
-  rules.add_composite("aten::_log_softmax_backward_data", log_softmax_backward_data, kFloats);
+  rules.add_composite("aten::_softmax_backward_data", softmax_backward_data,
+                      {.with_kernels = softmax_backward_with_kernels<false>}, kFloats);
+  rules.add_composite("aten::_log_softmax_backward_data", log_softmax_backward_data,
+                      {.with_kernels = softmax_backward_with_kernels<true>}, kFloats);
   rules.add_composite("aten::_masked_softmax", masked_softmax);
   rules.add_composite("aten::_masked_softmax_backward", masked_softmax_backward);
 }

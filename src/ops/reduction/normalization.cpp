@@ -7,6 +7,7 @@
 #include "ops/rule/by_aten.h"
 #include "ops/rule/dims.h"
 #include "ops/rule/expression.h"
+#include "ops/rule/rows.h"
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -198,12 +199,19 @@ Values batch_norm_backward(Emit& e, const Call& c) {
 
 // --- layer norm -----------------------------------------------------------------------------------------------------
 
+Value optional_tensor(const Call& c, std::string_view name) { return c.has(name) ? c.tensor(name) : Value(); }
+
+// The first dimension of a row.
+int64_t axis_of(const Call& c) {
+  return c.tensor("input").rank() - static_cast<int64_t>(c.ints("normalized_shape").size());
+}
+
 // aten::native_layer_norm: over the last dimensions; mean and rstd keep them as 1.
 Values native_layer_norm(Emit& e, const Call& c) {
   check_dtypes(c);
   Elementwise k(e, c);
   Expression x = k("input");
-  const int64_t rank = x.value.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
+  const int64_t rank = x.value.rank(), outer = axis_of(c);
   Groups g{e, x.value.dims(), range(outer, rank)};
   Statistics m = statistics(g, x);
   Expression rstd = inverse_deviation(m.variance, c.real("eps"));
@@ -216,11 +224,20 @@ Values native_layer_norm(Emit& e, const Call& c) {
   return {e.as(y.value, c.result()), statistic(m.mean, 1), statistic(rstd, 2)};
 }
 
+Values layer_norm_with_kernels(Emit& e, const Call& c) {
+  check_dtypes(c);
+  auto done = library_layer_norm(e, c.tensor("input"), optional_tensor(c, "weight"), optional_tensor(c, "bias"),
+                                 axis_of(c), c.real("eps"));
+  if (!done) return native_layer_norm(e, c);
+  for (size_t i : {1, 2}) (*done)[i] = e.as(e.reshape((*done)[i], dims_of(c.result(i))), c.result(i));
+  return *done;
+}
+
 // aten::native_layer_norm_backward
 Values native_layer_norm_backward(Emit& e, const Call& c) {
   Value input = c.tensor("input");
   Elementwise k(e, c, {Emit::compute_element(input.element()), input.dims()});
-  const int64_t rank = input.rank(), outer = rank - static_cast<int64_t>(c.ints("normalized_shape").size());
+  const int64_t rank = input.rank(), outer = axis_of(c);
   Groups inner{e, input.dims(), range(outer, rank)}, rows{e, input.dims(), range(0, outer)};
   Expression dy = k("grad_out"), rstd = k("rstd"), hat = (k("input") - k("mean")) * rstd;
   Values grads(3);
@@ -232,6 +249,17 @@ Values native_layer_norm_backward(Emit& e, const Call& c) {
   if (c.results[1]) grads[1] = e.as(rows.sum(dy * hat).value, c.result(1));
   if (c.results[2]) grads[2] = e.as(rows.sum(dy).value, c.result(2));
   return grads;
+}
+
+Values layer_norm_backward_with_kernels(Emit& e, const Call& c) {
+  auto done = library_layer_norm_gradients(e, c.tensor("grad_out"), c.tensor("input"), c.tensor("mean"),
+                                           c.tensor("rstd"), optional_tensor(c, "weight"), axis_of(c),
+                                           {c.results[0] != nullptr, c.results[1] != nullptr, c.results[2] != nullptr});
+  if (!done) return native_layer_norm_backward(e, c);
+  for (size_t i = 0; i < 3; ++i) {
+    if (c.results[i]) (*done)[i] = e.as(e.reshape((*done)[i], dims_of(c.result(i))), c.result(i));
+  }
+  return *done;
 }
 
 // --- group norm -----------------------------------------------------------------------------------------------------
@@ -311,8 +339,9 @@ void add_normalization_rules(RuleTable& rules) {
                       {.with_kernels = native_batch_norm_backward<By::kLibrary>}, kFloats);
   rules.add_composite("aten::batch_norm_backward", batch_norm_backward<By::kXla>,
                       {.with_kernels = batch_norm_backward<By::kLibrary>}, kFloats);
-  rules.add_composite("aten::native_layer_norm", native_layer_norm, kFloats);
-  rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward, kFloats);
+  rules.add_composite("aten::native_layer_norm", native_layer_norm, {.with_kernels = layer_norm_with_kernels}, kFloats);
+  rules.add_composite("aten::native_layer_norm_backward", native_layer_norm_backward,
+                      {.with_kernels = layer_norm_backward_with_kernels}, kFloats);
   rules.add_composite("aten::native_group_norm", native_group_norm, kFloats);
   rules.add_composite("aten::native_group_norm_backward", native_group_norm_backward, kOneDtypeByAten, kFloats);
 }

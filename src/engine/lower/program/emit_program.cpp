@@ -12,6 +12,7 @@
 #include "graph/world/world.h"
 #include "kernels/claiming.h"
 #include "ops/contraction/correlation.h"
+#include "ops/cpu/stored.h"
 #include "ops/rule/dims.h"
 
 namespace tpjrt::engine {
@@ -331,8 +332,12 @@ EmittedProgram emit_program(const graph::Walk& walk, std::vector<NumberSlot>& sl
   }
   if (!requirements.empty()) results.push_back(extremes(e));
   result_orders.resize(results.size());
-  return {e.finish(results, result_orders), std::move(processes), draws, std::move(unchanged),
-          std::move(requirements),          e.kernel_calls()};
+  return {ops::with_stored_values(e.finish(results, result_orders), target, e.images_last()),
+          std::move(processes),
+          draws,
+          std::move(unchanged),
+          std::move(requirements),
+          e.kernel_calls()};
 }
 
 }  // namespace tpjrt::engine

@@ -1,0 +1,153 @@
+"""What a layer costs in deep networks: networks of 4, 16 and 64 layers (models/deep.py), cells over 10, 50 and 200
+steps, forward and training step, on one core in processor time.
+
+The time of a layer at the largest depth is at most 1.15 of its time at the smallest, the time to compile it at most
+1.3; a step takes no longer than eager's, one program no longer than two. Beside that stands Inductor.
+
+What was measured is kept in bench/out/depth.jsonl on the way, a line for each (network, what, depth), and a later run
+goes on from there: remove the file to measure anew, or name what is. TORCH_PJRT_BENCH_NETWORKS names some of the
+networks (these are measured once more), TORCH_PJRT_BENCH_DEPTHS some of the depths, TORCH_PJRT_BENCH_SECONDS ends the
+run. bench/out/depth_growth.png shows a layer's time by depth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ops.kept import ROOT
+
+from machine import facts
+from measure import Result
+from models.deep import DEEP
+from ops import Worker, named
+
+DEPTHS, STEPS = (4, 16, 64), (10, 50, 200)
+FORWARD, STEP = "forward", "training step"
+OURS = ("compile_step", "torch.compile", "first")
+GROWTH, COMPILE_GROWTH, ONE_PROGRAM = 1.15, 1.3, 1.02
+WORKER = Path(__file__).resolve().parent / "worker.py"
+KEPT = ROOT / "bench/out/depth.jsonl"
+LIMIT = 900.0  # seconds for one line: Inductor compiles 64 layers one by one
+
+
+class Unit(NamedTuple):
+    network: str
+    what: str
+    depth: int
+
+
+class Taken(NamedTuple):
+    """Seconds of a run, and of the first runs beyond what as many later ones take."""
+
+    run: float
+    compile: float
+
+
+Found = dict[Unit, dict[str, Taken]]
+
+
+def units() -> list[Unit]:
+    chosen = os.environ.get("TORCH_PJRT_BENCH_DEPTHS")
+    return [
+        Unit(network, what, int(depth))
+        for network in named(os.environ.get("TORCH_PJRT_BENCH_NETWORKS"), DEEP)
+        for what in (FORWARD, STEP)
+        for depth in named(chosen, STEPS if network.endswith("Cell") else DEPTHS)
+    ]
+
+
+def kept(path: Path = KEPT) -> dict[Unit, dict[str, Any]]:
+    """Of each the last."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {Unit(*told["unit"]): told for told in map(json.loads, lines)}
+
+
+def growth(found: Found) -> list[Result]:
+    """Of each network and way: a layer at the largest depth over one at the smallest."""
+    depths: dict[tuple[str, str], list[Unit]] = {}
+    for unit in sorted(found, key=lambda unit: unit.depth):
+        depths.setdefault((unit.network, unit.what), []).append(unit)
+    results = []
+    for (network, what), some in depths.items():
+        least, most = some[0], some[-1]
+        if least == most:
+            continue
+        for way in OURS:
+            if way not in found[least] or way not in found[most]:
+                continue
+            for kind, target in (("run", GROWTH), ("compile", COMPILE_GROWTH)):
+                short, long = (getattr(found[unit][way], kind) / unit.depth for unit in (least, most))
+                name = f"{network}, {what}, {way}: a layer of {most.depth}" + ", compiled" * (kind == "compile")
+                results.append(Result(name, long, short, long / short, target, against=f"of {least.depth}"))
+    return results
+
+
+def beside(unit: Unit, taken: dict[str, Taken]) -> list[Result]:
+    """Compiled, beside the others; one program beside two."""
+    ways = {way: taken[way].run for way in ("compile_step", "torch.compile") if way in taken}
+    results = []
+    for other in ("eager", "Inductor"):
+        if ways and other in taken:
+            ours, reference = min(ways.values()), taken[other].run
+            results.append(Result(", ".join(map(str, unit)), ours, reference, ours / reference, 1.0, against=other))
+    if len(ways) == 2:
+        one, two = ways["compile_step"], ways["torch.compile"]
+        name = f"{', '.join(map(str, unit))}: one program"
+        results.append(Result(name, one, two, one / two, ONE_PROGRAM, against="two"))
+    return results
+
+
+def picture(found: Found, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    networks = list(dict.fromkeys(unit.network for unit in found))
+    figure, axes = plt.subplots(len(networks), 2, figsize=(9, 2.2 * len(networks)), squeeze=False, layout="constrained")
+    for row, network in zip(axes, networks, strict=True):
+        for at, what in zip(row, (FORWARD, STEP), strict=True):
+            some = sorted((u for u in found if (u.network, u.what) == (network, what)), key=lambda u: u.depth)
+            for way in dict.fromkeys(way for unit in some for way in found[unit]):
+                has = [unit for unit in some if way in found[unit]]
+                layers = [found[unit][way].run / unit.depth * 1e6 for unit in has]
+                at.plot([unit.depth for unit in has], layers, marker="o", label=way)
+            at.set_xscale("log", base=2)
+            at.set_ylim(bottom=0)
+            at.set_title(f"{network}, {what}: µs a layer", fontsize=8)
+            at.tick_params(labelsize=7)
+    axes[0][0].legend(fontsize=6)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def measure() -> list[Result]:
+    ends = time.monotonic() + float(os.environ.get("TORCH_PJRT_BENCH_SECONDS", "inf"))
+    done = {} if os.environ.get("TORCH_PJRT_BENCH_NETWORKS") else kept()
+    left = [unit for unit in units() if "taken" not in done.get(unit, {})]
+    KEPT.parent.mkdir(exist_ok=True)
+    machine = facts()
+    for i, unit in enumerate(left):
+        if time.monotonic() > ends:
+            print(f"{len(left) - i} of {len(left)} are left for the next run", file=sys.stderr)
+            break
+        worker = Worker(WORKER)
+        answer = worker.measure(unit, LIMIT)
+        worker.end()
+        with KEPT.open("a") as file:
+            file.write(json.dumps({"unit": unit, **answer, "machine": machine}) + "\n")
+    told = kept()
+    found: Found = {}
+    for unit in units():
+        for way, why in told.get(unit, {}).get("left_out", {}).items():
+            print(f"{', '.join(map(str, unit))}, {way}: {why}", file=sys.stderr)
+        if "taken" in told.get(unit, {}):
+            found[unit] = {way: Taken(*seconds) for way, seconds in told[unit]["taken"].items()}
+    if found:
+        picture(found, KEPT.with_name("depth_growth.png"))
+    return [*growth(found), *(result for unit, taken in found.items() for result in beside(unit, taken))]

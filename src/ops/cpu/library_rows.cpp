@@ -1,0 +1,101 @@
+// Rows that go to PyTorch's kernels (src/kernels/cpu/rows.cpp).
+#include "ops/rule/rows.h"
+
+#include <algorithm>
+
+#include "hlo/attribute.h"
+#include "ops/cpu/machine.h"
+#include "ops/rule/dims.h"
+
+namespace tpjrt::ops {
+namespace {
+
+int64_t width_of(const Value& x, int64_t axis) { return count_of({x.dims().begin() + axis, x.dims().end()}); }
+
+bool is_the_librarys(const Emit& e, std::initializer_list<const Value*> rows, int64_t axis) {
+  constexpr int64_t kLeast = 1 << 15, kNarrow = 16;
+  if (e.target() != Target::kCpuWithKernels) return false;
+  const Value& x = **rows.begin();
+  const ElementType element = x.element();
+  if (element != ElementType::kF32 && element != ElementType::kF64 && element != ElementType::kBF16) return false;
+  const auto is_alike = [&](const Value* other) { return !*other || other->element() == element; };
+  if (axis >= x.rank() || x.type.elements() == 0 || !std::ranges::all_of(rows, is_alike)) return false;
+  return Machine::here().takes_all || (x.type.elements() >= kLeast && width_of(x, axis) >= kNarrow);
+}
+
+// Returns x as a table of rows.
+Value table(Emit& e, const Value& x, int64_t axis) {
+  const int64_t width = width_of(x, axis);
+  return e.reshape(x, {x.type.elements() / width, width});
+}
+
+}  // namespace
+
+std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log) {
+  if (!is_the_librarys(e, {&x}, axis)) return {};
+  const Value rows = table(e, x, axis);
+  return e.reshape(e.call_kernel("torch_pjrt.softmax", {rows}, {rows.type}, {{"log", hlo::attribute(log)}})[0],
+                   x.dims());
+}
+
+std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log) {
+  if (!is_the_librarys(e, {&y, &dy}, axis)) return {};
+  const Value rows = table(e, y, axis);
+  const Values dx = e.call_kernel("torch_pjrt.softmax_backward", {table(e, dy, axis), rows}, {rows.type},
+                                  {{"log", hlo::attribute(log)}});
+  return e.reshape(dx[0], y.dims());
+}
+
+std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, int64_t axis) {
+  if (x.element() == ElementType::kBF16 || !is_the_librarys(e, {&x}, axis)) return {};
+  const Value rows = table(e, x, axis);
+  const Values result =
+      e.call_kernel("torch_pjrt.reduce_rows", {rows}, {{x.element(), {rows.dim(0)}}}, {{"op", hlo::attribute(op)}});
+  return e.reshape(result[0], {x.dims().begin(), x.dims().begin() + axis});
+}
+
+std::optional<Values> library_layer_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, int64_t axis,
+                                         double eps) {
+  if (!is_the_librarys(e, {&x, &weight, &bias}, axis)) return {};
+  const Value rows = table(e, x, axis);
+  Values operands{rows};
+  for (const Value* of_columns : {&weight, &bias}) {
+    if (*of_columns) operands.push_back(e.reshape(*of_columns, {rows.dim(1)}));
+  }
+  const Type of_rows{x.element(), {rows.dim(0)}};
+  Values results = e.call_kernel("torch_pjrt.layer_norm", operands, {rows.type, of_rows, of_rows},
+                                 {{"eps", hlo::attribute(eps)},
+                                  {"weight", hlo::attribute(static_cast<bool>(weight))},
+                                  {"bias", hlo::attribute(static_cast<bool>(bias))}});
+  results[0] = e.reshape(results[0], x.dims());
+  return results;
+}
+
+std::optional<Values> library_layer_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& mean,
+                                                   const Value& rstd, const Value& weight, int64_t axis,
+                                                   std::array<bool, 3> asked) {
+  if (!weight && (asked[1] || asked[2])) return {};
+  if (!is_the_librarys(e, {&x, &dy, &mean, &rstd, &weight}, axis) || !(asked[0] || asked[1] || asked[2])) return {};
+  const Value rows = table(e, x, axis);
+  const Dims of_rows{rows.dim(0)}, of_columns{rows.dim(1)};
+  Values operands{table(e, dy, axis), rows, e.reshape(mean, of_rows), e.reshape(rstd, of_rows)};
+  if (weight) operands.push_back(e.reshape(weight, of_columns));
+  const std::array<Type, 3> types{rows.type, Type{x.element(), of_columns}, Type{x.element(), of_columns}};
+  std::vector<Type> results;
+  for (size_t i = 0; i < 3; ++i) {
+    if (asked[i]) results.push_back(types[i]);
+  }
+  const Values given = e.call_kernel("torch_pjrt.layer_norm_backward", operands, results,
+                                     {{"weight", hlo::attribute(static_cast<bool>(weight))},
+                                      {"of_rows", hlo::attribute(asked[0])},
+                                      {"of_weight", hlo::attribute(asked[1])},
+                                      {"of_bias", hlo::attribute(asked[2])}});
+  Values all(3);
+  size_t next = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    if (asked[i]) all[i] = given[next++];
+  }
+  return all;
+}
+
+}  // namespace tpjrt::ops

@@ -1,0 +1,27 @@
+// Softmax, layer norms, sums and extremes of rows by PyTorch's kernels.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "ops/rule/emit.h"
+
+namespace tpjrt::ops {
+
+// Note [Whose rows]: XLA:CPU adds a row's elements one by one, and reads a row again for each of a softmax's or a norm's passes: from
+// some thousand elements on it takes two to nine times as long as PyTorch's kernels, which are called then
+// (src/kernels/cpu/rows.cpp). Each function gives nothing where the rows are XLA's. Rows are the last dimensions, from `axis` on.
+// ops/cpu/library_rows.cpp
+std::optional<Value> library_softmax(Emit& e, const Value& x, int64_t axis, bool log);
+std::optional<Value> library_softmax_gradient(Emit& e, const Value& dy, const Value& y, int64_t axis, bool log);
+// `op`: "add", "maximum" or "minimum".
+std::optional<Value> library_reduced_rows(Emit& e, std::string_view op, const Value& x, int64_t axis);
+// The rows, and of each its mean and 1 / deviation. Weight and bias may be nothing.
+std::optional<Values> library_layer_norm(Emit& e, const Value& x, const Value& weight, const Value& bias, int64_t axis,
+                                         double eps);
+// The gradients of rows, weight and bias that are asked for.
+std::optional<Values> library_layer_norm_gradients(Emit& e, const Value& dy, const Value& x, const Value& mean,
+                                                   const Value& rstd, const Value& weight, int64_t axis,
+                                                   std::array<bool, 3> asked);
+
+}  // namespace tpjrt::ops
