@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "kernels/claiming.h"
+#include "kernels/cpu/digest.h"
 #include "kernels/cpu/frozen_weights.h"
 #include "pjrt/ffi.h"
 
@@ -94,6 +95,17 @@ void bind_kernels(py::module& m) {
           },
           py::arg("weight"), py::arg("bias"), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
           py::arg("groups"), py::arg("images"), "from now on it is this one, for images of these sizes");
+  m.def(
+      "digest",
+      [](const std::vector<at::Tensor>& tensors) {
+        kernels::Digest made;
+        {
+          const py::gil_scoped_release release;
+          made = kernels::digest(tensors);
+        }
+        return py::bytes(reinterpret_cast<const char*>(made.data()), sizeof made);
+      },
+      py::arg("tensors"), "of the content of tensors on the CPU");
   m.def(
       "add_kernel",
       [](std::string composite, std::string platform, std::string label,

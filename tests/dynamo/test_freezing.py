@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import torch_pjrt
 from tests import fresh
@@ -143,7 +145,35 @@ def trained(model: Block) -> None:
     torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
 
 
-@pytest.mark.parametrize("change", [changed_in_place, replaced, given_other_memory, loaded, reloaded, trained])
+def run_in_training(model: Block) -> None:
+    """A batch norm's kernel counts no versions of the running statistics."""
+    model.norms[1].train()(torch.randn(4, 32, 5, 5) * 3 + 1)
+    model.norms[1].eval()
+
+
+def written_as_data(model: Block) -> None:
+    model.first.weight.data.mul_(-0.5)
+    model.norms[0].running_mean.data.add_(1)
+
+
+def written_by_numpy(model: Block) -> None:
+    model.second.weight.detach().numpy()[3, 5, 1, 1] += 2
+
+
+CHANGES = [
+    changed_in_place,
+    replaced,
+    given_other_memory,
+    loaded,
+    reloaded,
+    trained,
+    run_in_training,
+    written_as_data,
+    written_by_numpy,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_parameters_that_change(change: Callable[[Block], None], programs: list[str]) -> None:
     model, x = Block(), images()
     call = frozen(model)
@@ -260,13 +290,59 @@ def test_sizes_that_vary() -> None:
 
 
 def test_parameters_that_count_no_versions() -> None:
-    """Nothing tells when a tensor of the inference mode is written to, so it is read in each call."""
     with torch.inference_mode():
         model, x = Block(), images()
         call = frozen(model)
         for _ in range(2):
             near(call(x), copy.deepcopy(model).double()(x.double()))
             model.first.weight.mul_(2)
+
+
+OF_SEVERAL_RESULTS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "max": lambda x, w: x @ w + w.max(1).values + w.max(1).indices,
+    "sort": lambda x, w: (x @ w.sort(0).values, w.sort(0).indices),
+    "std_mean": lambda x, w: x * torch.std_mean(w, 0)[0] + torch.std_mean(w, 0)[1],
+    "layer norm": lambda x, w: x @ F.layer_norm(w, [16]),
+    "qr": lambda x, w: x @ torch.linalg.qr(w)[0].abs(),
+    "fake quantization": lambda x, w: x @ torch.fake_quantize_per_tensor_affine(w, 0.1, 0, -128, 127),
+    "views": lambda x, w: x @ w.split(8)[0].t().repeat(1, 2) + (w * 2).unbind(0)[3],
+    "assertion": lambda x, w: (torch._assert_async((w < 100).all()), x @ (w * 2))[1],
+}
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL_RESULTS)
+def test_ops_of_several_results(name: str) -> None:
+    weight, x = nn.Parameter(torch.randn(16, 16)), torch.randn(4, 16)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return OF_SEVERAL_RESULTS[name](x, self.weight)
+
+    model = Model()
+    call = frozen(model)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(call(x), model(x), rtol=1e-4, atol=1e-4)
+            weight.mul_(1.5)
+
+
+@pytest.mark.parametrize("kind", [nn.utils.weight_norm, weight_norm, spectral_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_weights_that_are_computed(kind: Callable[..., nn.Module], programs: list[str]) -> None:
+    model, x = nn.Sequential(kind(nn.Conv2d(16, 32, 3)), nn.BatchNorm2d(32)).eval(), images()
+    call = frozen(model)
+    with torch.no_grad():
+        for _ in range(2):
+            near(call(x), exact(model, x))
+            next(model.parameters()).data.mul_(1.5)
+    assert CALL in programs[-1]
+    (signature,) = re.findall(r"@main\((.*?)\) ->", programs[-1])
+    if kind is not nn.utils.weight_norm:  # which leaves the weight in the module, as a result
+        assert signature.count("tensor<") == 1  # the images
 
 
 class Returns(nn.Module):

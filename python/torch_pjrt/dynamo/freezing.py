@@ -2,8 +2,11 @@
 
 What is computed of parameters and buffers alone is computed once: casts, a batch norm's factors. A convolution's weight
 is multiplied by those of the batch norm after it, and is kept as oneDNN has it (Note [Frozen weights]); what is added
-to its result and cuts that off is part of the call. A parameter is looked at in each call: another tensor, or one that
-was written to (its version tells, but of fused optimizers), is taken anew, and the program stays the same.
+to its result and cuts that off is part of the call.
+
+Each call reads the parameters and compares a digest of their content. No other sign is sure: a batch norm in training,
+fused optimizers, ``p.data``, NumPy and other processes write to a parameter without counting a version. What was
+computed of one that has changed is computed anew, and the program stays the same.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torch_pjrt import _C
 from torch_pjrt.dynamo.tracing import returns_views
@@ -24,25 +26,6 @@ from torch_pjrt.dynamo.tracing import returns_views
 aten = torch.ops.aten
 Function = Callable[[list[Any]], Sequence[Any]]
 Compiler = Callable[[fx.GraphModule, Sequence[Any], Sequence[str]], Function]
-
-
-class _FusedSteps:
-    """How many there were, of any optimizer: PyTorch's fused kernels count no versions of parameters."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.is_counting = False
-
-    def begin(self) -> None:
-        if not self.is_counting:
-            register_optimizer_step_post_hook(self._note)
-            self.is_counting = True
-
-    def _note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.count += any(group.get("fused") for group in optimizer.param_groups)
-
-
-fused_steps = _FusedSteps()
 
 
 class Window(NamedTuple):
@@ -101,6 +84,7 @@ def static_inputs(graph: fx.Graph, inputs: Sequence[Any]) -> set[int]:
         for i in about.static_input_indices
         if isinstance(inputs[i], torch.Tensor)
         and inputs[i].device.type == "cpu"
+        and inputs[i].layout == torch.strided
         and not about.input_info[i].mutates_data
     }
 
@@ -119,9 +103,15 @@ def constants_of(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
         target = node.target
         is_call = isinstance(target, torch._ops.OpOverload) and target.namespace in ("aten", "prims")
         is_pure = is_call and not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
-        if is_pure or target is operator.getitem:
+        if (is_pure and target._schema.returns) or target is operator.getitem:
             found.add(node)
     return found
+
+
+def is_view(node: fx.Node) -> bool:
+    while node.target is operator.getitem:
+        node = node.args[0]
+    return node.op == "call_function" and returns_views(node.target)
 
 
 def returned_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
@@ -133,7 +123,7 @@ def returned_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
         if node not in constants or node in found:
             continue
         found.add(node)
-        if node.target is operator.getitem or returns_views(node.target):
+        if is_view(node):
             left += node.all_input_nodes
     return found
 
@@ -260,19 +250,23 @@ class Frozen:
         graph = fx.Graph()
         graph.output(graph.graph_copy(module.graph, {}, return_output_node=False))
         places = graph.find_nodes(op="placeholder")
-        self.watched = sorted(static)
         constants = constants_of(graph, {places[i] for i in static})
         self.weights = [weight for node in list(graph.nodes) if (weight := put_call(node, constants))]
         constants -= returned_of(graph, constants)
+        remaining = all_before([node for node in graph.nodes if node.is_impure()])  # by whose results or effects
         # What the rest needs of the constants that isn't a view: that needs what it is a view of.
         needed = [
             node
             for node in graph.nodes
             if node in constants - set(places)
-            and not returns_views(node.target)
-            and any(user not in constants or returns_views(user.target) for user in node.users)
+            and isinstance(node.meta["val"], torch.Tensor)
+            and not is_view(node)
+            and any(user in remaining and (user not in constants or is_view(user)) for user in node.users)
         ]
-        self.compute: Callable[..., Any] = fx.GraphModule(module, computing(places, self.watched, needed, self.weights))
+        wanted = [*needed, *(node for weight in self.weights for node in weight.parameters)]
+        before = all_before(wanted)
+        self.watched = [i for i in sorted(static) if places[i] in before]
+        self.compute: Callable[..., Any] = fx.GraphModule(module, computing(places, self.watched, wanted))
         given = [(node.meta["val"], node.name) for node in needed]
         for node in needed:
             with graph.inserting_before(places[0]):
@@ -290,33 +284,26 @@ class Frozen:
         values, called = zip(*given, *rest, strict=True) if given or rest else ((), ())
         self.function = compiler(fx.GraphModule(module, graph), list(values), list(called))
         self.number_of_constants = len(needed)
-        self.taken: list[torch.Tensor] = []
-        self.memory: list[torch.UntypedStorage] = []  # of these, which nobody else can be given meanwhile
-        self.seen: list[Any] = []
+        self.seen: bytes | None = None  # the digest of what they were computed of
         self.lock = threading.RLock()
-        fused_steps.begin()
 
     def take(self, given: Sequence[Any]) -> list[torch.Tensor]:
         """What is computed of the parameters as they are."""
         tensors = [given[i] for i in self.watched]
-        seen: list[Any] = [(x._version, x.data_ptr(), x.stride()) for x in tensors]
-        seen.append(fused_steps.count)
-        if seen == self.seen and all(map(operator.is_, tensors, self.taken)):
-            return self.constants
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            values = list(self.compute(*tensors))
-            parameters = iter(values[self.number_of_constants :])
-            for weight in self.weights:
-                weight.put(parameters)
-        self.constants, self.taken, self.seen = values[: self.number_of_constants], tensors, seen
-        self.memory = [x.untyped_storage() for x in tensors]
+        seen = _C.digest(tensors)
+        if seen != self.seen:
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+                values = list(self.compute(*tensors))
+                parameters = iter(values[self.number_of_constants :])
+                for weight in self.weights:
+                    weight.put(parameters)
+            self.constants, self.seen = values[: self.number_of_constants], seen
         return self.constants
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)
         arguments.clear()
-        # Where nothing tells when it is written to, and what has no values.
-        if any(isinstance(given[i], FakeTensor) or given[i].is_inference() for i in self.watched):
+        if any(isinstance(given[i], FakeTensor) for i in self.watched):  # which has no values
             if self.plain is None:
                 self.plain = self.make_plain()
             return self.plain(given)
@@ -325,20 +312,23 @@ class Frozen:
             return self.function([*constants, *(given[i] for i in self.kept)])
 
 
-def computing(
-    places: Sequence[fx.Node], watched: Sequence[int], needed: Sequence[fx.Node], weights: Sequence[Weight]
-) -> fx.Graph:
-    """From the watched inputs to what is needed, and then each convolution's parameters."""
-    wanted = [*needed, *(node for weight in weights for node in weight.parameters)]
-    graph = fx.Graph()
-    made = {places[i]: graph.placeholder(f"input_{i}") for i in watched}
-    before: set[fx.Node] = set()
-    left = list(wanted)
+def all_before(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """The nodes, and those that they are computed of."""
+    found: set[fx.Node] = set()
+    left = list(nodes)
     while left:
         node = left.pop()
-        if node not in before:
-            before.add(node)
+        if node not in found:
+            found.add(node)
             left += node.all_input_nodes
+    return found
+
+
+def computing(places: Sequence[fx.Node], watched: Sequence[int], wanted: Sequence[fx.Node]) -> fx.Graph:
+    """From the watched inputs to what is wanted."""
+    graph = fx.Graph()
+    made = {places[i]: graph.placeholder(f"input_{i}") for i in watched}
+    before = all_before(wanted)
     for node in places[0].graph.nodes:
         if node in before and node not in made:
             made[node] = graph.node_copy(node, made.__getitem__)
