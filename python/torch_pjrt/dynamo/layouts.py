@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table, meta_table
 from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_impls import register_op_impl
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_impls import op_implementations_dict, register_op_impl
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
+
+from torch_pjrt.dynamo.own_kernels import onednn_as_in_eager
 
 aten = torch.ops.aten
 DEVICES = ("cpu", "pjrt")
@@ -112,7 +115,32 @@ def _lay_out(op: torch._ops.OpOverload, layout: Layout) -> None:
     register_op_impl(op)(fake)
 
 
+def _lay_out_as_the_cpus_libraries(op: torch._ops.OpOverload) -> None:
+    """PyTorch asks which library eager calls on a tensor's device, and knows none of this device."""
+    plain = op_implementations_dict[op]
+
+    def fake(mode: FakeTensorMode, called: Any, *args: Any, **kwargs: Any) -> Any:
+        leaves = pytree.tree_leaves((args, kwargs))
+        device = next(leaf.fake_device for leaf in leaves if isinstance(leaf, FakeTensor))
+
+        def on(device: Any) -> Callable[[Any], Any]:
+            return lambda x: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
+
+        with onednn_as_in_eager():
+            if device.type != "pjrt":
+                return plain(mode, called, *args, **kwargs)
+            with mode:
+                args, kwargs = pytree.tree_map_only(torch.Tensor, on("cpu"), (args, kwargs))
+            results = plain(mode, called, *args, **kwargs)
+            with mode:
+                return pytree.tree_map_only(torch.Tensor, on(device), results)
+
+    op_implementations_dict[op] = fake
+
+
 def install() -> None:
+    for op in (aten.convolution.default, aten._convolution.default, aten.convolution_backward.default):
+        _lay_out_as_the_cpus_libraries(op)
     for layout, ops in LAYOUTS.items():
         for op in ops:
             _lay_out(op, layout)

@@ -42,6 +42,7 @@ KERNELS: dict[Any, Kernel | None] = {
 }
 # They are put into the ops' own tables, for a while: no thread may do so while another does.
 _lock = threading.RLock()
+_onednn_of_user: list[bool] = []  # is it enabled, around each scope of own_kernels
 
 
 def _put(op: Any, kernels: dict[DispatchKey, Kernel]) -> dict[DispatchKey, Kernel]:
@@ -62,16 +63,27 @@ def _kept_whole() -> dict[Any, Kernel]:
 
 
 @contextmanager
+def onednn_as_in_eager() -> Iterator[None]:
+    """For who asks which library eager calls, within ``own_kernels``."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(_onednn_of_user[0] if _onednn_of_user else before)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
 def own_kernels() -> Iterator[None]:
     """In place of PyTorch's own."""
     with _lock:
-        onednn = torch._C._get_mkldnn_enabled()
+        _onednn_of_user.append(torch._C._get_mkldnn_enabled())
         put = {**KERNELS, **_kept_whole()}
         before = {op: _put(op, dict.fromkeys(KEYS, kernel) if kernel else {}) for op, kernel in put.items()}
         torch._C._set_mkldnn_enabled(False)
         try:
             yield
         finally:
-            torch._C._set_mkldnn_enabled(onednn)
+            torch._C._set_mkldnn_enabled(_onednn_of_user.pop())
             for op, kernels in before.items():
                 _put(op, kernels)
