@@ -34,8 +34,10 @@ __all__: list[str] = [
     "add_default_kernel",
     "add_kernel",
     "asked_composites",
+    "assert_zero",
     "attribute",
     "backend_of_processes",
+    "begin_assertions",
     "begin_optimizer_step",
     "begin_processes",
     "begin_world",
@@ -48,11 +50,14 @@ __all__: list[str] = [
     "current_device",
     "default_composites",
     "default_generator",
+    "depending",
     "device_count",
     "device_index",
     "device_properties",
+    "digest",
     "drop_older_programs",
     "eager",
+    "end_assertions",
     "end_optimizer_step",
     "export_trace",
     "finish",
@@ -111,6 +116,7 @@ __all__: list[str] = [
     "set_seal",
     "set_strict",
     "set_tracing",
+    "set_truth_source",
     "snapshot",
     "stablehlo",
     "start_all",
@@ -119,6 +125,7 @@ __all__: list[str] = [
     "stop_other_threads",
     "strict",
     "sync",
+    "take_assertions",
     "take_log",
     "tracing",
     "user_location",
@@ -456,6 +463,11 @@ def asked_composites() -> Composites:
     with the kernels of now; None: none
     """
 
+def assert_zero(violations: torch.Tensor, error: str, message: str) -> None:
+    """
+    what must hold whenever the traced function runs
+    """
+
 @typing.overload
 def attribute(value: bool) -> str: ...
 @typing.overload
@@ -477,6 +489,11 @@ def backend_of_processes(
     host: torch._C._distributed_c10d.Backend,
     attendance: Attendance,
 ) -> torch._C._distributed_c10d.Backend: ...
+def begin_assertions() -> None:
+    """
+    of a part of a trace that computes its own
+    """
+
 def begin_optimizer_step(arg0: bool) -> None: ...
 def begin_processes(
     store: torch.distributed.distributed_c10d.Store,
@@ -524,6 +541,7 @@ def default_composites() -> Composites:
     """
 
 def default_generator(arg0: typing.SupportsInt | typing.SupportsIndex) -> torch.Generator: ...
+def depending(result: torch.Tensor, taken: torch.Tensor) -> torch.Tensor: ...
 def device_count() -> int: ...
 def device_index(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
     """
@@ -531,8 +549,14 @@ def device_index(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
     """
 
 def device_properties(arg0: typing.SupportsInt | typing.SupportsIndex) -> dict[str, typing.Any]: ...
+def digest(tensors: collections.abc.Sequence[torch.Tensor]) -> bytes:
+    """
+    of the content of tensors on the CPU
+    """
+
 def drop_older_programs() -> None: ...
 def eager() -> bool: ...
+def end_assertions() -> None: ...
 def end_optimizer_step(arg0: collections.abc.Sequence[torch.Tensor]) -> None: ...
 def export_trace(trace: Trace, results: collections.abc.Sequence[torch.Tensor]) -> ExportedTrace: ...
 def finish() -> list[str]:
@@ -691,6 +715,11 @@ def set_run_listener(arg0: collections.abc.Callable[[str], None]) -> None: ...
 def set_seal(seal: Seal | None) -> None: ...
 def set_strict(arg0: bool) -> None: ...
 def set_tracing(arg0: bool) -> None: ...
+def set_truth_source(truth: collections.abc.Callable[[torch.Tensor], bool | None]) -> None:
+    """
+    who is asked about branches on what is traced
+    """
+
 def snapshot(arg0: torch.Tensor) -> torch.Tensor | None:
     """
     a tensor over the same memory, as it stays when the given one is written to
@@ -705,6 +734,11 @@ def stop_log() -> None: ...
 def stop_other_threads() -> None: ...
 def strict() -> bool: ...
 def sync(arg0: collections.abc.Sequence[torch.Tensor], arg1: str) -> None: ...
+def take_assertions() -> torch.Tensor | None:
+    """
+    a tensor that depends on all that was asserted
+    """
+
 def take_log() -> list[dict[str, typing.Any]]: ...
 def tracing() -> bool:
     """

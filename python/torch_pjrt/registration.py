@@ -32,6 +32,7 @@ from torch_pjrt.device import accelerator, dlpack
 from torch_pjrt.distributed import captured, world
 from torch_pjrt.kernels import defaults
 from torch_pjrt.libraries import known
+from torch_pjrt.program import checks
 from torch_pjrt.program.tracing_scope import in_backward
 
 
@@ -110,6 +111,7 @@ def _end_work() -> None:
 
 def register(module: ModuleType) -> None:
     _C.set_python_sources(_plugin_choices, _decompose)
+    _C.set_truth_source(checks.assumed)
     accelerator.keep()
     torch.utils.rename_privateuse1_backend("pjrt")
     torch._register_device_module("pjrt", module)

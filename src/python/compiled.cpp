@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/services/traced_assertions.h"
 #include "device/tensor/storage.h"
 #include "engine/call/compiled_graph.h"
 #include "engine/lower/control_flow.h"
@@ -180,6 +181,18 @@ void bind_compiled(py::module_& m) {
   m.def(
       "has_no_values", [](const Objects& arguments) { return has_no_values(items_of(arguments)); },
       "is there nothing to run a program on: is PyTorch tracing, or is an argument a fake tensor?");
+  m.def("begin_assertions", &device::begin_assertions, "of a part of a trace that computes its own");
+  m.def("end_assertions", &device::end_assertions);
+  m.def("assert_zero", &device::assert_zero, py::arg("violations"), py::arg("error"), py::arg("message"),
+        "what must hold whenever the traced function runs");
+  m.def(
+      "take_assertions",
+      []() -> std::optional<at::Tensor> {
+        const at::Tensor token = device::take_assertions();
+        return token.defined() ? std::optional(token) : std::nullopt;
+      },
+      "a tensor that depends on all that was asserted");
+  m.def("depending", &device::depending, py::arg("result"), py::arg("taken"));
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "a traced function for arguments of certain sizes")
       .def_property_readonly("mutated", [](const Program& p) { return p.graph->mutated(); });
   py::class_<Trace>(m, "Trace", "placeholders for the arguments of a function, then the program that it is")

@@ -27,7 +27,8 @@ void bind_exported(py::module_& m) {
       .def_readonly("low", &ProgramRequirement::low)
       .def_readonly("high", &ProgramRequirement::high)
       .def_readonly("message", &ProgramRequirement::message)
-      .def_readonly("index_error", &ProgramRequirement::index_error)
+      .def_property_readonly("index_error",
+                             [](const ProgramRequirement& r) { return r.raises == ops::Raises::kIndexError; })
       .def_readonly("op", &ProgramRequirement::op);
   py::class_<ExportedText>(m, "ExportedText", "a program that leaves this process, as text")
       .def_readonly("platform", &ExportedText::platform)

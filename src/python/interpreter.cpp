@@ -23,6 +23,7 @@
 #include "device/services/location.h"
 #include "device/services/subclass.h"
 #include "device/services/telling.h"
+#include "device/services/traced_assertions.h"
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "engine/lower/call_lowering.h"
@@ -111,6 +112,14 @@ void warn_in_log(const char* logger, const std::string& line) {
 // JAX's, once torch_pjrt.jax is imported.
 py::function* value_needed_source = nullptr;
 py::function* before_write_source = nullptr;
+
+py::function* truth_source = nullptr;
+
+std::optional<bool> truth(const at::Tensor& condition) {
+  const py::gil_scoped_acquire gil;
+  if (!truth_source) return std::nullopt;
+  return (*truth_source)(condition).cast<std::optional<bool>>();
+}
 
 std::string value_needed(const void* placeholder, const char* cause) {
   py::gil_scoped_acquire gil;
@@ -255,6 +264,8 @@ void set_foreign_trace(ValueNeeded value_needed_function, BeforeWrite before_wri
   before_write_source = new py::function(std::move(before_write_function));
 }
 
+void set_truth_source(TruthSource truth_function) { truth_source = new py::function(std::move(truth_function)); }
+
 void stop_other_threads() {
   ending_thread = std::this_thread::get_id();
   device::set_eager(true);  // so that each call of theirs comes to the engine
@@ -263,6 +274,7 @@ void stop_other_threads() {
 void install_interpreter() {
   device::install_foreign_trace({&value_needed, &before_write});
   device::install_location_source(&user_location);
+  device::install_truth_source(&truth);
   engine::install_decomposer(&decompose);
   engine::install_wait_listener(&tell_of_wait);
   engine::set_deleter_of_slices(deleter_of_slices());

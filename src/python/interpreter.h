@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,10 @@ void stop_other_threads();
 using PluginsSource = pybind11::typing::Callable<std::vector<std::pair<std::string, std::string>>()>;
 using DecomposeSource = pybind11::typing::Callable<pybind11::object(pybind11::ellipsis)>;
 void set_python_sources(PluginsSource plugins, DecomposeSource decompose);
+
+// truth(condition that is traced) -> what the branch on it goes on with, or None (device/services/traced_assertions.h).
+using TruthSource = pybind11::typing::Callable<std::optional<bool>(at::Tensor)>;
+void set_truth_source(TruthSource truth);
 
 // What the core asks of a framework whose traces torch code is in the middle of. value_needed(placeholder's address, cause)
 // -> what the error says, or "". before_write(tensor that is sealed, op) raises, or lifts the seal.

@@ -113,6 +113,7 @@ PYBIND11_MODULE(_C, m) {
   install_profiler();
   auto& session = engine::Session::instance();
   auto& engine = engine::LazyEngine::instance();
+  m.def("set_truth_source", &set_truth_source, py::arg("truth"), "who is asked about branches on what is traced");
   m.def("set_python_sources", &set_python_sources, py::arg("plugins"), py::arg("decompose"),
         "what the core asks of the package");
   m.def("keep_accelerator", &device::keep_accelerator);

@@ -198,9 +198,16 @@ void check_required(const std::vector<runner::Required>& required, const pjrt::B
     const int64_t least = extremes[2 * i], greatest = extremes[2 * i + 1];
     if (greatest < required[i].high && least >= required[i].low) continue;
     std::string message = required[i].message;
-    if (const size_t at = message.find("{}"); at != std::string::npos) {
-      message.replace(at, 2, std::to_string(greatest >= required[i].high ? greatest : least));
+    int64_t value = greatest >= required[i].high ? greatest : least;
+    constexpr std::string_view kIndex =
+        "{index}";  // the integer is then a violation and 2^32 times the place that it is of
+    if (const size_t at = message.find(kIndex); at != std::string::npos) {
+      message.replace(at, kIndex.size(), std::to_string(value >> 32));
+      value &= 0xFFFFFFFF;
     }
+    const std::string number = std::to_string(value);
+    for (size_t at = message.find("{}"); at != std::string::npos; at = message.find("{}", at + number.size()))
+      message.replace(at, 2, number);
     throw Error("[" + required[i].op + "] " + message);
   }
 }

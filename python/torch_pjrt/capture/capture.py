@@ -29,6 +29,7 @@ from torch_pjrt.capture.stand_ins import CPU, LIST, SINGLE, TUPLE
 from torch_pjrt.capture.substitution import Hyperparameter, Substitution
 from torch_pjrt.capture.ties import Place, Ties
 from torch_pjrt.errors import CaptureError, ValueNeeded
+from torch_pjrt.program.assertions import taken
 from torch_pjrt.program.registered import is_registered
 from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
@@ -168,6 +169,7 @@ def _run_once(
             raise ValueNeeded(
                 f"{error}. If it is that of {names}, make this a Python float: 'lr' is an input of the program then"
             ) from error
+        mode.asserted = taken()
         mode.check_memory()
         mode.check_borrowed()
         for i, argument in enumerate(given):
@@ -319,7 +321,7 @@ def _record(
     gradients = plan.placeholders()
     without_value = mode.made.without_value()
     ties = _ties(run, with_grads)
-    pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients])
+    pieces, position = _drop_unused(run, plan, [*run.leaves, *gradients, *mode.asserted])
     return Recorded(run, plan, pieces, position, gradients, ties, without_value)
 
 
@@ -347,7 +349,7 @@ def _capture(
     giving = plan.giving()
     recorded.end()
     try:
-        program = mode.trace.compile([*run.leaves, *gradients], devices, run.home)
+        program = mode.trace.compile([*run.leaves, *gradients], devices, run.home, mode.asserted)
     except NotImplementedError as error:
         raise CaptureError(str(error)) from error
     cleared = [owner for owner in plan.cleared if isinstance(owner, Compound)]

@@ -25,6 +25,7 @@ from torch_pjrt.capture.stand_ins import CPU, check_leaf, known_value, like
 from torch_pjrt.capture.ties import Place
 from torch_pjrt.capture.wrapped import is_wrapped, rewrapped
 from torch_pjrt.errors import CaptureError, ValueNeeded
+from torch_pjrt.program.checks import assumed
 from torch_pjrt.program.effects import has_effects, is_custom, is_of_all_processes
 from torch_pjrt.program.placeholders import (
     DEVICE,
@@ -195,6 +196,7 @@ class Recording(TorchFunctionMode):
         self.constants: dict[int, torch.UntypedStorage] = {}  # what calls made of values, anew in each call
         self.made = Made(self.trace.reached)
         _C.end_optimizer_step([])  # of one whose step raised: what it began is data, which was there before
+        self.asserted: list[torch.Tensor] = []  # what depends on all checks of values
         self.start = _C.newest_node_id()
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
@@ -427,6 +429,8 @@ class Recording(TorchFunctionMode):
             known = known_value(args[0])
             if known is not None:
                 return func(known, *args[1:], **kwargs)
+            if func is T.__bool__ and (truth := assumed(args[0])) is not None:
+                return truth
             raise ValueNeeded(
                 f"Tensor.{func.__name__} needs the value of a tensor, and only a run of the program has it: return the "
                 "tensor, and read it outside"

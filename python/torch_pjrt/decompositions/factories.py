@@ -43,3 +43,60 @@ def _triangle(name: str, row: int, col: int, offset: int = 0, *, device: Any = N
 
 tril_indices = composition("tril_indices")(functools.partial(_triangle, "tril_indices"))
 triu_indices = composition("triu_indices")(functools.partial(_triangle, "triu_indices"))
+
+
+def _spaced(name: str, start: Any, end: Any, steps: int, dtype: torch.dtype, options: Any) -> Tensor | None:
+    """(steps): from start to end, in the dtype that the CPU's kernel counts in. None where a tensor, or the result, is
+    elsewhere: then values are read."""
+    tensors = [x for x in (start, end) if isinstance(x, Tensor)]
+    for each, x in (("start", start), ("end", end)):
+        torch._check(
+            not isinstance(x, Tensor) or x.dim() == 0,
+            lambda: (
+                f"{name} only supports 0-dimensional start and end tensors, but got {each} with {x.dim()} "  # noqa: B023
+                "dimension(s)."
+            ),
+        )
+    torch._check(steps >= 0, lambda: "number of steps must be non-negative")
+    device = options.get("device")
+    if device is None or any(x.device.type != "pjrt" for x in (*tensors, torch.empty(0, device=device))):
+        return None
+    exact = dtype if dtype.is_floating_point or dtype.is_complex else torch.float64
+    first, last = (
+        x.to(dtype).to(exact) if isinstance(x, Tensor) else torch.tensor(x, dtype=exact, device=device)
+        for x in (start, end)
+    )
+    if steps == 1:
+        return first.reshape(1)
+    step, places = (last - first) / (steps - 1), torch.arange(steps, device=device)
+    forth, back = places.to(exact), (steps - 1 - places).to(exact)
+    return torch.where(places < steps // 2, first + step * forth, last - step * back)
+
+
+def _default_dtype(*ends: Any) -> torch.dtype:
+    default = torch.get_default_dtype()
+    is_complex = any(x.is_complex() if isinstance(x, Tensor) else isinstance(x, complex) for x in ends)
+    return torch.promote_types(default, torch.complex32) if is_complex else default
+
+
+def _read(x: Any) -> Any:
+    return x.item() if isinstance(x, Tensor) else x
+
+
+@composition("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """From tensors of no dimensions, which PyTorch's own reads."""
+    dtype = dtype or _default_dtype(start, end)
+    made = _spaced("linspace", start, end, steps, dtype, options)
+    return torch.linspace(_read(start), _read(end), steps, dtype=dtype, **options) if made is None else made.to(dtype)
+
+
+@composition("logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
+    dtype = dtype or _default_dtype(start, end)
+    made = _spaced("logspace", start, end, steps, dtype, options)
+    if made is None:
+        return torch.logspace(_read(start), _read(end), steps, base, dtype=dtype, **options)
+    return torch.pow(base, made).to(dtype)

@@ -10,6 +10,7 @@ from torch import fx
 from torch._higher_order_ops.out_dtype import out_dtype_dense
 
 from torch_pjrt import _C
+from torch_pjrt.program.assertions import own_assertions
 from torch_pjrt.program.loops import Call, looped, region, unrolled, while_loop, without_numbers
 
 MOST_CALLS = 64  # of a loop that is unrolled: XLA compiles so many about as long as a loop, which runs a little slower
@@ -32,9 +33,11 @@ def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequ
 
 
 def both(call: Call, predicate: torch.Tensor, if_true: Any, if_false: Any, operands: Sequence[Any]) -> list[Any]:
-    """They have no effects, so nobody can tell."""
+    """They have no effects, so nobody can tell. A check in one would fail where it isn't chosen."""
+    with own_assertions():
+        results = call(if_true, *operands), call(if_false, *operands)
     chosen = []
-    for yes, no in zip(call(if_true, *operands), call(if_false, *operands), strict=True):
+    for yes, no in zip(*results, strict=True):
         if isinstance(yes, torch.Tensor):
             chosen.append(torch.where(predicate, yes, no))
         elif yes == no:
@@ -90,6 +93,14 @@ def out_dtype(_: Call, operator: Any, dtype: torch.dtype, *operands: Any) -> tor
     return result
 
 
+def with_effects(_: Call, token: torch.Tensor, operator: Any, *operands: Any, **named: Any) -> list[Any]:
+    """A check of values, which a program makes an assertion. Tokens are the order of effects, and nothing else."""
+    if operator is not torch.ops.aten._linalg_check_errors.default:
+        raise NotImplementedError(f"{operator} has effects, and runs in each call")
+    operator(*operands, **named)
+    return [token]
+
+
 LOWERINGS: dict[str, Callable[..., Any]] = {
     "cond": cond,
     "while_loop": while_loop,
@@ -99,4 +110,5 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
     "hints_wrapper": hints_wrapper,
     "foreach_map": foreach_map,
     "out_dtype": out_dtype,
+    "with_effects": with_effects,
 }

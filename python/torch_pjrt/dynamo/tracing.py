@@ -15,6 +15,7 @@ from torch_pjrt import _C
 from torch_pjrt.dynamo import composites, control_flow, flex_attention
 from torch_pjrt.dynamo.recompiles import Sizes
 from torch_pjrt.dynamo.symbols import Symbols, size_now
+from torch_pjrt.program.assertions import taken
 from torch_pjrt.program.effects import has_effects, is_custom
 from torch_pjrt.program.placeholders import (
     DEVICE,
@@ -162,7 +163,6 @@ class Placeholders(fx.Interpreter):
         self.symbols = symbols
         self.refused: dict[fx.Node, str] = {}
         self.random_device = random_device
-        self.asserted: torch.Tensor | None = None  # depends on all assertions
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "output"):
@@ -198,8 +198,6 @@ class Placeholders(fx.Interpreter):
         try:
             if isinstance(n.target, torch._ops.HigherOrderOperator):
                 return self.higher_order(n.target, args, kwargs)
-            if n.target is torch.ops.aten._assert_async.msg:
-                return self.assert_async(*args)
             if is_only_read_copy(n):
                 return on_device(args[1].to(args[0].dtype).expand(args[0].shape))
             result = n.target(*args, **kwargs)
@@ -217,16 +215,9 @@ class Placeholders(fx.Interpreter):
             results = inner.run(*operands)
             if inner.refused:
                 raise NotImplementedError(str(Refused(inner.refused)))
-            if inner.asserted is not None:
-                raise NotImplementedError("an assertion in a branch or a loop")
             return results if isinstance(results, (tuple, list)) else [results]
 
         return lowering(call, *args, **kwargs)
-
-    def assert_async(self, condition: torch.Tensor, message: str) -> None:
-        if self.asserted is None:
-            self.asserted = torch.ones((), dtype=torch.bool, device=DEVICE)
-        self.asserted = torch.ops.aten._functional_assert_async.msg(condition, message, self.asserted)
 
     def constant(self, n: fx.Node) -> Any:
         name = str(n.target)
@@ -307,6 +298,6 @@ class Tracer:
             results = pytree.tree_leaves(run.run(*inputs), is_leaf=lambda x: x is None)
             if run.refused:
                 raise Refused(run.refused)
-            also = [] if run.asserted is None else [run.asserted]
+            asserted = taken()
             show(trace, inputs, results)
-            return trace.compile(results, result_devices(self.module, results), self.random_device, also)
+            return trace.compile(results, result_devices(self.module, results), self.random_device, asserted)

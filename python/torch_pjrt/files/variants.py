@@ -23,6 +23,7 @@ from torch_pjrt.files.naming import HYPERPARAMETERS, RANDOM_STATE, Names
 from torch_pjrt.files.safetensors import check_dtype, content, dtype_name
 from torch_pjrt.kernels import libraries
 from torch_pjrt.program.subclasses import is_compound, is_sparse
+from torch_pjrt.program.tracing_scope import tracing
 
 if TYPE_CHECKING:
     from torch_pjrt.files.exporting import Exported
@@ -287,7 +288,7 @@ def _variant(
     found = list(zip(structure.names, results, strict=True))
     for path, tensor in found:
         check_dtype(tensor.dtype, f"result '{path}' of '{name}'")
-    made = _C.export_trace(mode.trace, [tensor for _, tensor in found])
+    made = _C.export_trace(mode.trace, _asserting(mode.asserted, [tensor for _, tensor in found], name))
     constants = [_constant(exported.names, tensor) for tensor in made.constants]
     places: list[Place] = [{"argument": i} for i in range(len(names))] + [{"state": piece} for piece in pieces]
     parameters = [places[p] if p >= 0 else {"state": constants[-1 - p]} for p in made.parameters]
@@ -324,6 +325,14 @@ def _variant(
     )
     _refuse_shared_memory(exported, variant.state)
     return variant
+
+
+def _asserting(asserted: list[torch.Tensor], results: list[torch.Tensor], name: str) -> list[torch.Tensor]:
+    """The results, which depend on all checks of values."""
+    if asserted and not results:
+        raise CaptureError(f"'{name}' checks values and returns nothing: return a tensor, with which errors are told")
+    with tracing():
+        return [_C.depending(results[0], asserted[0]), *results[1:]] if asserted else results
 
 
 def _refuse_shared_memory(exported: Exported, state: list[str]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.meanings.attributes import of_backward
 from torch_pjrt.meanings.names import SUFFIX
+from torch_pjrt.program.assertions import tied
 from torch_pjrt.program.tracing_scope import tracing
 
 Tensors = Sequence[torch.Tensor]
@@ -78,10 +79,9 @@ class Group:
                 # A backward within runs in this thread, as part of the trace.
                 with tracing(), torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
                     results = list(self.function(*group.placeholders))
-                self.check(results, group.written())
-                recorded: list[torch.Tensor] = group.record(
-                    self.name, self.attributes, [result.detach() for result in results]
-                )
+                    self.check(results, group.written())
+                    results = tied([result.detach() for result in results])
+                recorded: list[torch.Tensor] = group.record(self.name, self.attributes, results)
             except NotImplementedError as error:
                 raise NotImplementedError(
                     f"composite '{self.name}': {error}. A composite is part of a program: move this out of the function"

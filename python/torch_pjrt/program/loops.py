@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.program.assertions import own_assertions, taken, tied
 
 Call = Callable[..., Sequence[Any]]  # runs a graph on operands
 
@@ -20,8 +21,9 @@ def apply(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[An
 def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[Any, list[Any]]:
     """The graph, traced to be held by a node; and what it gives: None in a tensor's place, else its value."""
     traced = _C.Region(operands)
-    results = call(graph, *traced.placeholders)
-    traced.finish([result for result in results if isinstance(result, torch.Tensor)])
+    with own_assertions():
+        results = call(graph, *traced.placeholders)
+        traced.finish(tied([result for result in results if isinstance(result, torch.Tensor)]))
     return traced, [None if isinstance(result, torch.Tensor) else (result,) for result in results]
 
 
@@ -61,7 +63,9 @@ def looped(
     turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
     call, operands = without_numbers(call, [*all_tensors([*init, *(x.select(0, 0) for x in xs)]), *additional])
     shapes = _C.Region(operands)
-    given = all_tensors(call(combine, *shapes.placeholders))[carries:]
+    with own_assertions():
+        given = all_tensors(call(combine, *shapes.placeholders))[carries:]
+        taken()
     stacks = [x.new_zeros((turns, *x.shape)) for x in given]
     turn = torch.zeros(1, dtype=torch.int64, device=xs[0].device)
 

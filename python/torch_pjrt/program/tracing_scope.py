@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.program.assertions import own_assertions
 
 # Who sees PyTorch's functions is not asked while one of them runs, and backward() is one: what it calls of Python
 # (hooks, custom Functions) is seen by this.
@@ -18,7 +19,8 @@ in_backward: ContextVar[AbstractContextManager[Any] | None] = ContextVar("in_bac
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """What only a run can tell raises NotImplementedError in this thread. Scopes may be within each other.
+    """What only a run can tell raises NotImplementedError in this thread. Scopes may be within each other, and each
+    has assertions of its own.
 
     The modes around it don't act on the trace, and random numbers are drawn by calls, not by the trace.
     """
@@ -27,7 +29,8 @@ def tracing() -> Iterator[None]:
         state = torch.pjrt.get_rng_state()
         _C.set_tracing(True)
         try:
-            yield
+            with own_assertions():
+                yield
         finally:
             _C.set_tracing(outer)
             torch.pjrt.set_rng_state(state)

@@ -17,6 +17,7 @@
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/modes.h"
+#include "device/services/traced_assertions.h"
 #include "device/start/eager.h"
 #include "device/start/rounds.h"
 #include "device/tensor/access.h"
@@ -132,6 +133,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 at::Scalar _local_scalar_dense(const at::Tensor& self) {
   TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   end_round_before_read(storage_of(self)->cell);
+  if (C10_UNLIKELY(tracing()) && !value_in_trace(self)) {
+    if (const std::optional<bool> truth = assumed_truth(self)) return *truth;
+  }
   const graph::Value leaf = ready_leaf(self, "read of an element");
   world::check_one_value(leaf, "item()");
   const auto itemsize = static_cast<int64_t>(self.itemsize());

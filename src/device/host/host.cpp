@@ -226,6 +226,17 @@ void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::e
   note(op.name, reason, has_shape_of_data(op));
 }
 
+graph::Value value_in_trace(const at::Tensor& tensor) {
+  graph::Value value;
+  {
+    std::lock_guard lock(graph::graph_lock());
+    value = storage_of(tensor)->cell.value();
+  }
+  if (!value) return {};
+  if (!value.is_leaf()) return engine().known(value);
+  return value.node->data ? value : graph::Value();
+}
+
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
   LazyStorage* storage = storage_of(tensor);
   for (bool is_synced = false;; is_synced = true) {
@@ -239,6 +250,9 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     }
     if (C10_UNLIKELY(at_once > 0)) engine().count_at_once(at_once, cause, leaf && !is_synced);
     if (leaf) return leaf;
+    if (C10_UNLIKELY(tracing())) {
+      if (graph::Value known = value_in_trace(tensor)) return known;
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(!tracing(), "a tensor's value is needed (", cause,
                                 ") while a program is made of the function, and only a run has values");
     const std::vector<at::Tensor> asserted = pending_assertions();

@@ -25,6 +25,8 @@ void note_on_host(const std::string& op, const char* reason);  // after it ran: 
 
 // The value of the tensor's storage after a sync: a leaf. Not under graph_lock().
 graph::Value ready_leaf(const at::Tensor& tensor, const char* cause);
+// In a trace: the tensor's value where it rests on data alone, so that it is the same in every run; else empty.
+graph::Value value_in_trace(const at::Tensor& tensor);
 // The tensor's values as a CPU tensor of the same sizes and strides. Read only: it may be the device's own memory. Raises in a world
 // whose ranks have values of their own.
 at::Tensor host_tensor(const at::Tensor& tensor, const char* cause);

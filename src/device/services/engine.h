@@ -66,6 +66,9 @@ class Engine {
                            c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
   // So many calls have run at once and are read now, as by a sync that found nothing left to do.
   virtual void count_at_once(uint32_t calls, const char* cause, bool is_all) = 0;
+  // A leaf with a pending value that rests on data alone: on no placeholder and no random draw. Empty for another. The value stays
+  // pending. Not under graph_lock().
+  virtual graph::Value known(const graph::Value& value) = 0;
   // Reads part of a leaf's memory.
   virtual void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) = 0;
   // Whether the call can be lowered; if not, why. Fills signature.lowering. `numbers` are those of the first such call,

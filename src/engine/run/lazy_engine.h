@@ -35,6 +35,7 @@ class LazyEngine final : public device::Engine {
   bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
                    c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
   void count_at_once(uint32_t calls, const char* cause, bool is_all) override;
+  graph::Value known(const graph::Value& value) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;
   bool lowers(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers, std::string& reason) override;
   void start(const char* cause, uint64_t since, const graph::Least& least) override {

@@ -1,4 +1,4 @@
-// Assertions: what the user says must hold of data. The program goes on; the error is raised as other requirements' is.
+// Assertions: what must hold of data. The program goes on; the error is raised as other requirements' is.
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -12,8 +12,32 @@ Values functional_assert_async(Emit& e, const Call& c) {
   return {c.tensor("dep_token")};
 }
 
+// torch_pjrt::require_zero: device/services/traced_assertions.h. Without a message nothing is required: it ties the result to an assertion.
+Values require_zero(Emit& e, const Call& c) {
+  const Value given = c.tensor("violations"), result = c.tensor("result");
+  std::string message = c.string("message");
+  const int64_t n = given.type.elements();
+  if (message.empty() || n == 0 || !e.has_requirements()) return {result};
+  const Type words{ElementType::kS64, {n}}, word{ElementType::kS64, {}};
+  const Value values = e.reshape(e.convert(given, words.element), {n}), order = e.iota(words, 0);
+  const Value is_first = [&] {
+    const Value zero = e.compare(hlo::Comparison::kEq, values, e.zeros(words));
+    const Value first = e.reduce("minimum", e.select(zero, e.constant(n, words), order), e.constant(n, word), {0});
+    return e.compare(hlo::Comparison::kEq, order, e.broadcast_to(first, {n}));
+  }();
+  const auto at_first = [&](const Value& of) { return e.sum(e.select(is_first, of, e.zeros(words)), {0}); };
+  Value violation = e.unary("abs", at_first(values));
+  if (message.find(kIndexOfViolation) != message.npos)  // both in one integer
+    violation = e.add(violation, e.mul(at_first(order), e.constant(kViolations, word)));
+  e.require(Requirement{violation, violation, 0, 1, std::move(message), raised_by(c.string("error"))});
+  return {result};
+}
+
 }  // namespace
 
-void add_assertion_rules(RuleTable& rules) { rules.add("aten::_functional_assert_async.msg", functional_assert_async); }
+void add_assertion_rules(RuleTable& rules) {
+  rules.add("aten::_functional_assert_async.msg", functional_assert_async);
+  rules.add("torch_pjrt::require_zero", require_zero);
+}
 
 }  // namespace tpjrt::ops

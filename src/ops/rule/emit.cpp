@@ -273,19 +273,28 @@ Values Emit::call_kernel(std::string_view name, const Values& operands, const st
 
 // --- requirements ---------------------------------------------------------------------------------------------------
 
+Raises raised_by(std::string_view python_type) {
+  if (python_type == "IndexError") return Raises::kIndexError;
+  if (python_type == "ValueError") return Raises::kValueError;
+  if (python_type == "TypeError") return Raises::kTypeError;
+  if (python_type == "NotImplementedError") return Raises::kNotImplementedError;
+  return python_type == "LinAlgError" ? Raises::kLinAlgError : Raises::kRuntimeError;
+}
+
 void Emit::require(const Value& integers, int64_t low, int64_t high, std::string message, bool index_error) {
   if (!requires_ || integers.type.elements() == 0) return;
   const Type word{ElementType::kS64, {}};
   Value x = convert(integers, word.element);
   Dims all;
   for (int64_t d = 0; d < x.rank(); ++d) all.push_back(d);
-  requirements_.push_back(
-      {reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message), index_error});
+  requirements_.push_back({reshape(min(x, all), {}), reshape(max(x, all), {}), low, high, std::move(message),
+                           index_error ? Raises::kIndexError : Raises::kRuntimeError});
 }
 
 void Emit::require_nothing_thrown(const Value& number) {
   if (requires_)
-    requirements_.push_back({.least = number, .greatest = number, .low = 0, .high = 1, .message = "", .thrown = true});
+    requirements_.push_back(
+        {.least = number, .greatest = number, .low = 0, .high = 1, .message = "", .raises = Raises::kThrown});
 }
 
 void Emit::require_all(const Value& predicates, std::string message, bool linalg_error) {
@@ -294,7 +303,7 @@ void Emit::require_all(const Value& predicates, std::string message, bool linalg
   for (int64_t d = 0; d < predicates.rank(); ++d) all.push_back(d);
   const Value holds = convert(predicates, ElementType::kS32);
   require(reduce("minimum", holds, ones({holds.element(), {}}), all), 1, 2, std::move(message), /*index_error=*/false);
-  requirements_.back().linalg_error = linalg_error;
+  if (linalg_error) requirements_.back().raises = Raises::kLinAlgError;
 }
 
 std::vector<Requirement> Emit::requiring(const std::function<void()>& emit) {

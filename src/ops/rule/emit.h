@@ -11,16 +11,30 @@
 
 namespace tpjrt::ops {
 
+// What is raised where data isn't as required. kThrown: the integer is the number of an exception that a kernel threw
+// (kernels/cpu/aten_call.h).
+enum class Raises : uint8_t {
+  kRuntimeError,
+  kIndexError,
+  kValueError,
+  kTypeError,
+  kNotImplementedError,
+  kLinAlgError,
+  kThrown
+};
+Raises raised_by(std::string_view python_type);  // kRuntimeError for types that are not listed
+
 // What must hold of data that only the program sees (Note [Requirements], engine/lower/program/requirements.h): the integers of
 // a value lie in [low, high).
 struct Requirement {
   Value least, greatest;  // 0-d, s64
   int64_t low = 0, high = 0;
-  std::string message;        // as the CPU words it, with {} for the integer outside
-  bool index_error = false;   // an IndexError, else a RuntimeError
-  bool linalg_error = false;  // a LinAlgError
-  bool thrown = false;        // the integer is the number of an exception that a kernel threw (kernels/cpu/aten_call.h)
+  std::string message;  // as the CPU words it, with {} for the integer outside
+  Raises raises = Raises::kRuntimeError;
 };
+// In a message: the integer is a violation and kViolations times the place of the element that it is of.
+inline constexpr std::string_view kIndexOfViolation = "{index}";
+inline constexpr int64_t kViolations = int64_t{1} << 32;
 
 // What is overwritten is read for the update: not; each element where it is written, or apart from that; or anywhere
 // (engine/lower/program/overwrites.h).

@@ -11,20 +11,33 @@
 namespace tpjrt::engine {
 namespace {
 
+using ops::Raises;
+
 // A loop without a read keeps no more runs than this; the oldest are done long since.
 constexpr size_t kMostPending = 256;
 
 std::exception_ptr error_of(const ProgramRequirement& unmet, int64_t value) {
-  if (unmet.thrown) return kernels::thrown(value);
+  if (unmet.raises == Raises::kThrown) return kernels::thrown(value);
   std::string text = unmet.message;
-  if (const size_t at = text.find("{}"); at != text.npos) text.replace(at, 2, std::to_string(value));
+  if (const size_t at = text.find(ops::kIndexOfViolation); at != text.npos) {
+    text.replace(at, ops::kIndexOfViolation.size(), std::to_string(value / ops::kViolations));
+    value %= ops::kViolations;
+  }
+  const std::string number = std::to_string(value);
+  for (size_t at = text.find("{}"); at != text.npos; at = text.find("{}", at + number.size()))
+    text.replace(at, 2, number);
   text += " ([" + unmet.op + "]";
   if (!unmet.file.empty()) text += ", first recorded at " + unmet.file + ":" + std::to_string(unmet.line);
   text += "; found when the program ran)";
   try {
-    if (unmet.index_error) TORCH_CHECK_INDEX(false, text);
-    TORCH_CHECK_LINALG(!unmet.linalg_error, text);
-    TORCH_CHECK(false, text);
+    switch (unmet.raises) {
+      case Raises::kIndexError: TORCH_CHECK_INDEX(false, text);
+      case Raises::kValueError: TORCH_CHECK_VALUE(false, text);
+      case Raises::kTypeError: TORCH_CHECK_TYPE(false, text);
+      case Raises::kNotImplementedError: TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+      case Raises::kLinAlgError: TORCH_CHECK_LINALG(false, text);
+      default: TORCH_CHECK(false, text);
+    }
   } catch (const c10::Error&) {
     return std::current_exception();
   }
@@ -62,8 +75,15 @@ std::vector<int64_t> extremes_in(const pjrt::Buffer& buffer, size_t count) {
 
 ProgramRequirement program_requirement(const ops::Requirement& requirement, const graph::Node& call) {
   const graph::Signature& signature = *call.signature;
-  return {requirement.low,    requirement.high, requirement.message, requirement.index_error, requirement.linalg_error,
-          requirement.thrown, signature.name,   signature.file,      signature.line,          call.local};
+  const bool is_assertion = signature.name == "torch_pjrt::require_zero";
+  return {requirement.low,
+          requirement.high,
+          requirement.message,
+          requirement.raises,
+          is_assertion ? "assertion" : signature.name,
+          signature.file,
+          signature.line,
+          call.local};
 }
 
 bool RequirementOrder::comes_of(uint32_t second, uint32_t one) const {

@@ -30,7 +30,7 @@ namespace tpjrt::engine {
 struct ProgramRequirement {
   int64_t low = 0, high = 0;
   std::string message;
-  bool index_error = false, linalg_error = false, thrown = false;
+  ops::Raises raises = ops::Raises::kRuntimeError;
   std::string op, file;
   int line = 0;
   uint32_t call = 0;  // whose it is: its place in the walk that the program was made of

@@ -1,0 +1,150 @@
+"""``if (x < 0).any(): raise ValueError(...)`` and ``assert`` on a tensor that is traced.
+
+A program can't branch on what only a run has. But where one side of a branch does nothing but raise, the branch is a
+check: the trace goes on with the other side, and the check becomes an assertion of the program. The bytecode tells
+which branches are such. The error is what the statement makes, with ``...`` for values that only a run has.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import os
+import sys
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from torch_pjrt import _C
+
+# What an assertion of a program can raise (src/ops/rule/emit.h); another error becomes a RuntimeError that names it.
+RAISED = (IndexError, ValueError, TypeError, NotImplementedError, torch.linalg.LinAlgError)
+BETWEEN = (  # whose frames are between a branch and the read that it makes
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    torch.overrides.__file__,
+)
+MOST_INSTRUCTIONS = 200  # of a statement that raises
+
+
+class Check(NamedTuple):
+    goes_on: bool  # the condition's value where nothing is raised
+    statement: dis.Instruction  # the one that raises
+
+
+def raising(code: dis.Bytecode, instructions: list[dis.Instruction], offset: int) -> dis.Instruction | None:
+    """The ``raise`` that the code at this offset ends in, where it does nothing else that lasts."""
+    for instruction in [each for each in instructions if each.offset >= offset][:MOST_INSTRUCTIONS]:
+        name = instruction.opname
+        if name == "RAISE_VARARGS":
+            return None if is_caught(code, instructions, instruction.offset) else instruction
+        stores = name.startswith("STORE") and not name.startswith("STORE_FAST")
+        if (
+            stores
+            or "JUMP" in name
+            or name.startswith(("DELETE", "POP_TOP", "RETURN", "YIELD", "SEND", "FOR_ITER", "RERAISE"))
+        ):
+            return None
+    return None
+
+
+def is_caught(code: dis.Bytecode, instructions: list[dis.Instruction], offset: int) -> bool:
+    """Does the function itself handle what is raised there? A ``with`` only ends."""
+    for entry in code.exception_entries:  # type: ignore[attr-defined]
+        if entry.start <= offset < entry.end:
+            handler = [each.opname for each in instructions if each.offset >= entry.target][:2]
+            if handler != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+                return True
+    return False
+
+
+def check_of(frame: FrameType) -> Check | None:
+    """The branch that the frame is at, if it is a check."""
+    code = dis.Bytecode(frame.f_code)
+    instructions = list(code)
+    at = next((i for i, each in enumerate(instructions) if each.offset == frame.f_lasti), len(instructions))
+    at += at < len(instructions) and instructions[at].opname == "TO_BOOL"  # of Python 3.13
+    if at + 1 >= len(instructions):
+        return None
+    branch, after = instructions[at : at + 2]
+    jumps_if_true = branch.opname.endswith("IF_TRUE")
+    if "POP_JUMP" not in branch.opname or not (jumps_if_true or branch.opname.endswith("IF_FALSE")):
+        return None
+    jumped, passed = (raising(code, instructions, offset) for offset in (branch.argval, after.offset))
+    if jumped is not None and passed is None:
+        return Check(not jumps_if_true, jumped)
+    return Check(jumps_if_true, passed) if passed is not None and jumped is None else None
+
+
+def source_of(frame: FrameType, instruction: dis.Instruction) -> ast.stmt | None:
+    """The statement that an instruction is of, where its source is to be had."""
+    place = instruction.positions
+    if place is None or None in place:
+        return None
+    first, last, begin, end = (int(n) for n in place if n is not None)
+    lines = [linecache.getline(frame.f_code.co_filename, n, frame.f_globals) for n in range(first, last + 1)]
+    text = [line.encode() for line in lines]
+    text[-1] = text[-1][:end]
+    text[0] = text[0][begin:]
+    try:
+        return ast.parse(b"".join(text)).body[0]
+    except (SyntaxError, IndexError):
+        return None
+
+
+def evaluated(expression: ast.expr, frame: FrameType) -> Any:
+    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<check>", "eval")
+    return eval(code, {"AssertionError": AssertionError, **frame.f_globals}, frame.f_locals)
+
+
+def words_of(expression: ast.expr, frame: FrameType) -> str:
+    """The text of a message, ``...`` in the place of what only a run has."""
+    if isinstance(expression, ast.JoinedStr):
+        parts = expression.values
+        return "".join(str(x.value) if isinstance(x, ast.Constant) else words_of(x, frame) for x in parts)
+    if isinstance(expression, ast.FormattedValue):
+        expression = ast.JoinedStr([expression])
+    try:
+        return str(evaluated(expression, frame))
+    except Exception:  # it reads a value, or a variable that the raising side of the branch sets
+        return "..."
+
+
+def error_of(frame: FrameType, instruction: dis.Instruction) -> tuple[type[BaseException], str]:
+    """The type and the text of what the statement raises in this frame."""
+    statement = source_of(frame, instruction)
+    made: ast.expr | None = statement.exc if isinstance(statement, ast.Raise) else None
+    if isinstance(statement, ast.Assert):
+        made = ast.Call(ast.Name("AssertionError", ast.Load()), [statement.msg] if statement.msg else [], [])
+    if made is None:
+        return RuntimeError, f"the check at {frame.f_code.co_filename}:{frame.f_lineno} failed"
+    try:
+        error = evaluated(made, frame)
+        return (error, "") if isinstance(error, type) else (type(error), str(error))
+    except Exception:
+        if not isinstance(made, ast.Call) or not isinstance(kind := evaluated(made.func, frame), type):
+            return RuntimeError, ast.unparse(made)
+        return kind, " ".join(words_of(argument, frame) for argument in made.args)
+
+
+def assumed(condition: torch.Tensor) -> bool | None:
+    """What the branch that reads this condition goes on with, if it is a check, which becomes an assertion."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
+        frame = frame.f_back
+    if frame is None or (check := check_of(frame)) is None:
+        return None
+    error, message = error_of(frame, check.statement)
+    raised = next((each for each in RAISED if issubclass(error, each)), RuntimeError)
+    message = message or "a check failed"
+    if error is not raised:
+        message = f"{error.__name__}: {message}"
+    _C.set_location(frame.f_code.co_filename, frame.f_lineno)
+    try:
+        violations = condition == 0 if check.goes_on else condition != 0
+        message = message.replace("{}", "{ }").replace("{index}", "{ index }")  # which it has places for numbers by
+        _C.assert_zero(violations, raised.__name__.removeprefix("_"), message)
+    finally:
+        _C.set_location("", 0)
+    return check.goes_on
