@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
-import torch_pjrt  # noqa: F401
-from tests.distributed.table import ALSO, Ranks, attempt, table
+from tests.distributed.table import ALSO, SIZE, Ranks, attempt, table
+from torch_pjrt.distributed import load_by_rank
 
 warnings.simplefilter("ignore")
 rank = int(os.environ["RANK"])
@@ -37,6 +38,9 @@ for name, case in table():
 x = torch.arange(3.0, device="pjrt") * rank  # by a tensor, and of one that is no whole memory
 dist.all_reduce(x[1:], dist._make_nccl_premul_sum(torch.tensor(0.5, device="pjrt")))
 assert x.tolist() == [0, 3, 6], x
+mesh = init_device_mesh("pjrt", (SIZE,))
+(batch,) = load_by_rank(lambda place, size: [{"x": torch.full((2,), place), "size": size}], mesh)
+assert (batch["x"].tolist(), batch["x"].device.type, batch["size"]) == ([rank, rank], "pjrt", SIZE)
 dist.barrier()
 torch.save(given, Path(sys.argv[1], f"{rank}.pt"))
 dist.destroy_process_group()

@@ -5,8 +5,8 @@ is all of them: a tensor is the local tensor of every rank, and a program runs o
 as its ops. DTensor and what is built on it say where shards lie.
 """
 
-from torch_pjrt.distributed.batches import split
+from torch_pjrt.distributed.batches import load_by_rank, split
 from torch_pjrt.distributed.reading import rank_values
 from torch_pjrt.distributed.tables import describe
 
-__all__ = ["describe", "rank_values", "split"]
+__all__ = ["describe", "load_by_rank", "rank_values", "split"]

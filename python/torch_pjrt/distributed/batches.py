@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_pjrt.distributed.rank import PerRank, select
 
@@ -39,3 +43,62 @@ def split(batch: torch.Tensor, mesh: DeviceMesh, dim: int = 0) -> torch.Tensor:
     dim %= batch.dim()
     part = select(batch.to(mesh.device_type).unflatten(dim, (parts, size // parts)), dim, rank)
     return part.clone()  # else of memory of another shape, which each call of a compiled function would copy
+
+
+class load_by_rank:
+    """The batches of loaders that each rank makes of its own data, one loader a rank.
+
+    ``for batch in load_by_rank(make, mesh["dp"])`` is the loop of a program whose ranks are processes:
+    ``make(rank, size)`` gives the loader of the rank at that place of the mesh's one dimension, such as a
+    ``DataLoader`` over ``split_dataset_by_node(dataset, rank, size)``. In a world it is called for each rank, with a
+    process for each rank (torchrun) for this process's. A batch is what the loaders give, with tensors on the device.
+
+    Raises ValueError for a mesh of several dimensions, and where ranks' batches differ in more than the values of
+    tensors: in how many there are, in their shapes, or in Python's own values.
+    """
+
+    def __init__(self, make: Callable[[int, int], Iterable[Any]], mesh: DeviceMesh) -> None:
+        if mesh.ndim != 1:
+            raise ValueError(
+                f"load_by_rank: a mesh of {mesh.ndim} dimensions; take the one that splits data, such as mesh['dp']"
+            )
+        rank = mesh.get_local_rank()
+        ranks = range(mesh.size()) if isinstance(rank, PerRank) else [rank]
+        self._mesh = mesh
+        self.loaders = [make(each, mesh.size()) for each in ranks]
+
+    def __len__(self) -> int:
+        return min(len(loader) for loader in self.loaders)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        missing = object()
+        for number, batches in enumerate(zip_longest(*self.loaders, fillvalue=missing)):
+            if any(batch is missing for batch in batches):
+                ended = [rank for rank, batch in enumerate(batches) if batch is missing]
+                raise ValueError(
+                    f"load_by_rank: the loaders of ranks {ended} of {len(batches)} have {number} batches, and others "
+                    "have more; give each rank as many samples, or take as many batches of each (itertools.islice)"
+                )
+            leaves = [pytree.tree_flatten(dict(batch) if isinstance(batch, UserDict) else batch) for batch in batches]
+            values = [self._joined(of_ranks) for of_ranks in zip(*(own for own, _ in leaves), strict=True)]
+            yield pytree.tree_unflatten(values, leaves[0][1])
+
+    def _joined(self, values: tuple[Any, ...]) -> Any:
+        """One leaf of a batch, of all ranks."""
+        first = values[0]
+        if not isinstance(first, torch.Tensor):
+            if any(value != first for value in values):
+                raise ValueError(
+                    f"load_by_rank: ranks have {list(values)} in a batch, and Python runs once for all; make it "
+                    "a tensor, which has a value for each rank"
+                )
+            return first
+        if len(self.loaders) == 1:
+            return first.to(self._mesh.device_type)
+        if any((value.shape, value.dtype) != (first.shape, first.dtype) for value in values):
+            raise ValueError(
+                f"load_by_rank: ranks have tensors of shapes {[list(value.shape) for value in values]} in a batch, and "
+                "one program runs for all of them; pad them, or drop the last batch (drop_last=True)"
+            )
+        of_ranks = torch.cat([value if value.dim() else value.reshape(1) for value in values])
+        return split(of_ranks, self._mesh).reshape(first.shape)

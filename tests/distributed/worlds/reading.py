@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from torch_pjrt.distributed import rank_values, split
+from torch_pjrt.distributed import load_by_rank, rank_values, split
 
 N = 4
 dist.init_process_group("pjrt", rank=0, world_size=N)
@@ -160,6 +161,42 @@ local = mine.clone().requires_grad_()
 whole = DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False).full_tensor()
 (gradient,) = torch.autograd.grad((whole * torch.arange(8.0, device="pjrt")).sum(), local)
 assert funcol.all_gather_tensor(gradient, 0, grid.get_group("columns")).cpu().tolist() == list(range(8))
+
+
+# Loaders of ranks' own data.
+class OfRank(torch.utils.data.Dataset[dict[str, Any]]):
+    def __init__(self, rank: int, size: int, uneven: bool = False) -> None:
+        self.numbers = [n for n in range(16) if n % size == rank][rank if uneven else 0 :]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"x": torch.full((3,), float(self.numbers[i])), "n": self.numbers[i]}
+
+
+loader = load_by_rank(lambda rank, size: torch.utils.data.DataLoader(OfRank(rank, size), 2), world)
+assert len(loader) == 2
+for number, batch in enumerate(loader):
+    assert [values.tolist() for values in rank_values(batch["n"])] == [
+        [8 * number + rank, 8 * number + 4 + rank] for rank in range(N)
+    ]
+    assert batch["x"].shape == (2, 3)
+assert number == 1
+for rank, values in enumerate(rank_values(next(iter(load_by_rank(lambda r, n: [torch.tensor(r)], grid["columns"]))))):
+    assert values.item() == rank % 2
+for uneven, words in (
+    (lambda rank, size: torch.utils.data.DataLoader(OfRank(rank, size, True), 1), r"ranks \[3\] of 4 have 1 batches"),
+    (
+        lambda rank, size: torch.utils.data.DataLoader(OfRank(rank, size, True), 4),
+        r"shapes \[\[4, 3\], \[3, 3\].*drop_last",
+    ),
+    (lambda rank, size: [rank], r"ranks have \[0, 1, 2, 3\] in a batch"),
+):
+    with pytest.raises(ValueError, match=words):
+        list(load_by_rank(uneven, world))
+with pytest.raises(ValueError, match="a mesh of 2 dimensions"):
+    load_by_rank(lambda rank, size: [], grid)
 
 # What holds on some ranks only is told: an assertion, and an index out of range.
 torch._assert_async((split(torch.arange(4), world) < 4).all(), "small")
