@@ -35,7 +35,7 @@ def prepare(made: Built, what: str, by_command: bool = False) -> Prepared:
     torch_pjrt.export(made.module, example(made)).save(path)
     program = torch_pjrt.load(path)
     if by_command:
-        return Prepared(lambda: by_pjrt_run(program, made, path), made)
+        return Prepared(lambda: (folder, by_pjrt_run(program, made, path))[1], made)
     return Prepared(lambda: (folder, program(*made.args, **made.kwargs))[1], made)
 
 
