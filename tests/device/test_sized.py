@@ -1,4 +1,4 @@
-"""Results whose size depends on data: the size is read, and nothing runs on the host."""
+"""Results whose size depends on data: PyTorch's kernel runs at once, or the size is read; nothing goes to the host."""
 
 from __future__ import annotations
 
@@ -51,6 +51,39 @@ def test_values(name: str) -> None:
         if not (name == "unique columns" and len(x) > 64):  # those of that many rows are sorted by the host
             assert_same(f(x.to("pjrt")), f(x))
     assert torch_pjrt.metrics()["host_fallbacks"] == {}
+
+
+@pytest.mark.host_memory
+@pytest.mark.parametrize("name", ["nonzero", "unique", "unique, all", "consecutive", "bincount", "repeat_interleave"])
+def test_pytorchs_kernel_runs_at_once(name: str) -> None:
+    """By default, on memory that is there: nothing of it is recorded, and results have their own size."""
+    x = torch.randint(0, 4, (40,), generator=torch.Generator().manual_seed(0)).to("pjrt")
+    torch_pjrt.sync()
+    before = torch_pjrt.metrics()["ops_recorded"]
+    f = {"bincount": torch.bincount, "repeat_interleave": torch.repeat_interleave}.get(name, FUNCTIONS[name])
+    result = f(x)
+    assert torch_pjrt.metrics()["ops_recorded"] == before
+    assert torch_pjrt.metrics()["graphs_compiled"] == 0
+    assert_same(result, f(x.cpu()), strides=True)
+    for tensor in result if isinstance(result, tuple) else (result,):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+
+
+@pytest.mark.each_way
+def test_what_is_pending_and_views_of_it() -> None:
+    x = torch.arange(24.0).view(4, 6)
+    for f in (
+        lambda x: (x * 2)[(x + 1).t().t() > 9],
+        lambda x: x[1:, ::2][x[1:, ::2] > 9],
+        lambda x: torch.unique((x // 5).view(torch.int32)),
+        lambda x: torch.nonzero((x > 3).t()),
+        lambda x: x.expand(2, 4, 6)[x.expand(2, 4, 6) > 20],
+    ):
+        assert_same(f(x.to("pjrt")), f(x))
+    on_device = x.to("pjrt")
+    chosen = on_device[on_device > 20]
+    on_device.zero_()
+    assert chosen.tolist() == [21, 22, 23]
 
 
 @pytest.mark.each_way

@@ -184,6 +184,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     argument.fits_result = reads_tensor && ((is_scalar && !argument.usual) || may_be_scalar);
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
+  has_sizes_of_data = handle.hasTag(at::Tag::dynamic_output_shape) || name == "aten::index.Tensor";
   // The composite kernel of these is in-place calls, each of which counts. Kernels that write by themselves (_fused_adam_) don't.
   counts_lists = writes && returns == 0 && handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   may_multiply = reads_tensor && !handle.hasTag(at::Tag::pointwise);

@@ -46,6 +46,7 @@ struct Operator {
   bool writes_one_value = false;   // to elements that share memory, which is no conflict then
   // Lists are written in place, which nobody above the device counts: autograd's kernels count the writes that are handed back.
   bool counts_lists = false;
+  bool has_sizes_of_data = false;    // its results' sizes may depend on data: of an index, where one is a mask
   std::optional<size_t> correction;  // of a variance: which argument says what to take from the number of elements
   // Scalars belong to the signature: of a factory, where they decide the shape, and where Meta refuses some of them.
   bool numbers_are_types = false;

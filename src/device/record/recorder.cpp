@@ -407,6 +407,7 @@ void record(const Operator& op, torch::jit::Stack& stack) {
     outline_inner(op.op, stack);
     return;
   }
+  if (C10_UNLIKELY(op.has_sizes_of_data) && run_sized_on_memory(op, stack)) return;
   c10::IValue* values = stack.data() + (stack.size() - op.arguments.size());
   if (C10_UNLIKELY(writes_lazy_view(op, values))) return record_beside_lazy_views(op, stack);
   RecordTimer timer;

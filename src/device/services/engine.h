@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 
 #include <map>
 #include <memory>
@@ -64,6 +65,14 @@ class Engine {
   // into its operand's own. False, and nothing done, where it can't. Not under graph_lock().
   virtual bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
                            c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) = 0;
+  // Do PyTorch's CPU kernels run calls on the device's own memory now? Not where graphs are compiled when first met, and not where
+  // somebody is told of each graph.
+  virtual bool runs_kernels() = 0;
+  using KernelOnMemory = c10::function_ref<std::vector<at::Tensor>(c10::ArrayRef<at::Tensor> memory)>;
+  // Then: calls `kernel` with the leaves' memory as CPU tensors of the leaves' forms, which it must not write, and gives a leaf
+  // for each tensor that it returns. Throws what the kernel throws. Not under graph_lock().
+  virtual void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
+                          c10::SmallVectorImpl<graph::Value>& results) = 0;
   // So many calls have run at once and are read now, as by a sync that found nothing left to do.
   virtual void count_at_once(uint32_t calls, const char* cause, bool is_all) = 0;
   // A leaf with a pending value that rests on data alone: on no placeholder and no random draw. Empty for another. The value stays

@@ -260,8 +260,8 @@ int64_t rounded_size(int64_t size, int64_t most) {
   return std::min(up, most);
 }
 
-// Is there no value to count, because somebody else traces? The host's way says so by the call's name.
-static bool rests_on_placeholder(const at::Tensor& tensor) {
+// The host's way says so by the call's name.
+bool rests_on_placeholder(const at::Tensor& tensor) {
   if (!is_pjrt(tensor)) return false;
   const std::lock_guard lock(graph::graph_lock());
   const graph::Value& value = storage_of(tensor)->cell.value();

@@ -163,7 +163,7 @@ int64_t least(int64_t given) { return ops::Machine::here().takes_all ? 1 : given
 
 bool may_be_called(const Signature& signature, ops::Target target) {
   if (target != ops::Target::kCpuWithKernels || !signature.op || !signature.mutated.empty()) return false;
-  if (signature.random) return kernels::pytorch_draw(signature) != nullptr;
+  if (signature.random) return kernels::host_kernel(signature) != nullptr;
   return signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 

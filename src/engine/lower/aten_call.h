@@ -5,8 +5,8 @@
 
 namespace tpjrt::engine {
 
-// Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that writes to no argument. Of those that
-// draw: the ones by PyTorch's kernels (kernels/host/draws.h).
+// Whether the call can be lowered so: an op of PyTorch's with a CPU kernel that writes to no argument, or of
+// those that draw the ones of kernels/host.
 bool is_aten_call(const graph::Signature& signature, ops::Target target);
 
 // The same for an op of this project's that has a CPU kernel (Note [Sparse products]): before its decomposition, where PyTorch's ops are

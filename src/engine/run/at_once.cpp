@@ -109,6 +109,31 @@ bool LazyEngine::run_at_once(const OneCall& one) {
   return true;
 }
 
+void LazyEngine::run_kernel(c10::ArrayRef<Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
+                            c10::SmallVectorImpl<Value>& results) {
+  const auto keep_result = [&](at::Tensor result) -> Value {
+    if (!result.defined()) return {};
+    if (!result.is_non_overlapping_and_dense()) result = result.contiguous();
+    const graph::TypePtr form = form_of(result);
+    if (!is_alone(result) || result.storage().nbytes() != form->nbytes()) {
+      result = empty_of(*form, c10::kCPU).copy_(result);
+    }
+    return {graph::make_leaf(form, keep(std::move(result), buffer_type(*form), device)), 0};
+  };
+  session_.exclusively([&] {
+    c10::SmallVector<at::Tensor, 4> memory;
+    for (const Value& leaf : leaves) {
+      memory.push_back(kept_tensor(*leaf.node));
+      raise_unmet(leaf);
+    }
+    const Plain plain;
+    const device::BelowEverything below;
+    std::vector<at::Tensor> given = kernel(memory);
+    for (at::Tensor& result : given) results.push_back(keep_result(std::move(result)));
+    ++session_.metrics.nodes_executed;
+  });
+}
+
 void LazyEngine::count_at_once(uint32_t calls, const char* cause, bool is_all) {
   session_.metrics.nodes_executed += calls;
   if (!is_all) return;

@@ -34,6 +34,9 @@ class LazyEngine final : public device::Engine {
   bool is_same_on_all_ranks(const graph::Value& leaf) override;
   bool run_at_once(const graph::Signature& signature, c10::ArrayRef<graph::Value> leaves,
                    c10::ArrayRef<graph::Number> numbers, c10::SmallVectorImpl<graph::Value>& results) override;
+  bool runs_kernels() override { return may_run_at_once(); }
+  void run_kernel(c10::ArrayRef<graph::Value> leaves, KernelOnMemory kernel, c10::DeviceIndex device,
+                  c10::SmallVectorImpl<graph::Value>& results) override;
   void count_at_once(uint32_t calls, const char* cause, bool is_all) override;
   graph::Value known(const graph::Value& value) override;
   void read(const graph::Value& leaf, int64_t offset, int64_t nbytes, void* to) override;

@@ -2,10 +2,13 @@
 #include "kernels/host/draws.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 
@@ -211,54 +214,54 @@ void sum_up(std::vector<T>& x) {
   for (size_t i = kBlock; i < x.size(); ++i) x[i] += totals[i / kBlock - 1];
 }
 
-// For each of the drawn, the number of sums that are not above its part of the total and below the total.
+// Of each row.
 template <class T>
-at::Tensor chosen_by_sums(const at::Tensor& weights, const at::Tensor& drawn) {
-  at::Tensor result = at::empty(drawn.sizes(), drawn.options().dtype(c10::kLong));
-  const int64_t n = weights.size(1), count = drawn.size(1);
-  const T *all = weights.const_data_ptr<T>(), *parts = drawn.const_data_ptr<T>();
-  auto* data = result.mutable_data_ptr<int64_t>();
+at::Tensor summed_up(const at::Tensor& weights) {
+  at::Tensor sums = at::empty(weights.sizes(), weights.options());
+  const int64_t n = weights.size(1);
   for (int64_t row = 0; row < weights.size(0); ++row) {
-    std::vector<T> sums(all + row * n, all + (row + 1) * n);
-    sum_up(sums);
-    const T total = sums.back();
-    const bool is_sorted = std::ranges::is_sorted(sums);  // but for what is rounded between blocks
-    for (int64_t i = row * count; i < (row + 1) * count; ++i) {
-      const T target = parts[i] * total;
-      if (is_sorted) {
-        data[i] =
-            std::min(std::ranges::upper_bound(sums, target), std::ranges::lower_bound(sums, total)) - sums.begin();
-      } else {
-        data[i] = std::ranges::count_if(sums, [&](T sum) { return sum <= target && sum < total; });
-      }
-    }
+    const T* given = weights.const_data_ptr<T>() + row * n;
+    std::vector<T> all(given, given + n);
+    sum_up(all);
+    std::copy(all.begin(), all.end(), sums.mutable_data_ptr<T>() + row * n);
   }
-  return result;
+  return sums;
 }
 
-// What is refused here, the program names.
+// `by_entry`: in the words of the kernel that looks at one after the other.
+void check_weights(const at::Tensor& weights, bool by_entry) {
+  const auto [least, most] = at::aminmax(weights, 1);
+  const auto holds = [](const at::Tensor& of_all) { return of_all.all().item().toBool(); };
+  if (by_entry) {
+    const std::string wrong = "invalid multinomial distribution (encountering probability entry ";
+    TORCH_CHECK(holds(least.isfinite() & most.isfinite()), wrong, "= infinity or NaN)");
+    TORCH_CHECK(holds(least >= 0), wrong, "< 0)");
+  } else {
+    TORCH_CHECK(holds(most.isfinite() & (least >= 0)),
+                "probability tensor contains either `inf`, `nan` or element < 0");
+  }
+  TORCH_CHECK(holds(most > 0), "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
 Tensors multinomial(const HostArguments& call) {
   const graph::TensorType& type = result_of(call);
   const at::Tensor given = call.tensor("self");
   const int64_t n = given.dim() == 0 ? 0 : given.size(-1), count = call.integer("num_samples");
   TORCH_CHECK(n > 0 && count > 0 && given.is_floating_point(), "multinomial: no categories, samples or probabilities");
-  const at::Tensor weights = given.to(wide_enough(given.scalar_type())).reshape({-1, n}).contiguous();
-  const at::Tensor sums = weights.sum(1), least = weights.amin(1);
-  TORCH_CHECK((least >= 0).all().item().toBool() && (sums > 0).all().item().toBool() &&
-                  weights.isfinite().all().item().toBool(),
-              "multinomial: no distribution");
+  const c10::ScalarType dtype = wide_enough(given.scalar_type());
+  const at::Tensor weights = given.to(dtype).reshape({-1, n}).contiguous();
+  const bool replaces = call.flag("replacement");
+  check_weights(weights, replaces && count > 1);
   RandomState state = call.state;
-  const c10::ScalarType dtype = weights.scalar_type();
-  if (call.constant("replacement").toBool()) {
-    const at::Tensor drawn = random_uniform(state, dtype, {weights.size(0), count});
-    const at::Tensor chosen =
-        dtype == c10::kDouble ? chosen_by_sums<double>(weights, drawn) : chosen_by_sums<float>(weights, drawn);
-    return {chosen.view(type.sizes)};
+  if (replaces) {
+    const at::Tensor sums = dtype == c10::kDouble ? summed_up<double>(weights) : summed_up<float>(weights);
+    const at::Tensor total = sums.slice(1, n - 1), drawn = random_uniform(state, dtype, {weights.size(0), count});
+    const at::Tensor passed = at::searchsorted(sums, drawn * total, /*out_int32=*/false, /*right=*/true);
+    return {at::minimum(passed, (sums < total).sum(1, /*keepdim=*/true)).view(type.sizes)};
   }
   const at::Tensor race = weights / random_exponential(state, dtype, weights.sizes());
   if (count == 1) return {race.argmax(1).view(type.sizes)};
-  const at::Tensor order = std::get<1>(race.sort(/*stable=*/true, 1, /*descending=*/true));
-  return {order.slice(1, 0, count).reshape(type.sizes)};
+  return {std::get<1>(race.topk(count, 1)).view(type.sizes)};
 }
 
 Tensors rrelu_with_noise(const HostArguments& call) {

@@ -204,7 +204,7 @@ Values cdist_backward(Emit& e, const Call& c) {
 }  // namespace
 
 void add_linalg_rules(RuleTable& rules) {
-  rules.add_composite("aten::linalg_cholesky_ex", linalg_cholesky_ex, kInexact);
+  rules.add_composite("aten::linalg_cholesky_ex", linalg_cholesky_ex, kAlwaysByAten, kInexact);
   rules.add_composite("aten::linalg_solve_triangular", linalg_solve_triangular, kByAten, kInexact);
   rules.add_composite("aten::triangular_solve", triangular_solve, kByAten, kInexact);
   rules.add_composite("aten::cholesky_solve", cholesky_solve, kInexact);

@@ -7,6 +7,7 @@
 
 #include "ops/creation/draw.h"
 #include "ops/movement/order.h"
+#include "ops/reduction/search.h"
 #include "ops/rule/expression.h"
 #include "ops/rule/limits.h"
 
@@ -326,12 +327,10 @@ Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_
   Value total = e.slice(sums, {0, n - 1}, {rows, n}, {1, 1});
   const Type drawn{weights.element(), {rows, count}};
   Value target = e.mul(random_uniform(e, c, drawn), e.broadcast_to(total, drawn.dims));
-  const Dims all{rows, count, n};
-  Value passed =
-      e.compare(hlo::Comparison::kLe, e.broadcast_in_dim(sums, all, {0, 2}), e.broadcast_in_dim(target, all, {0, 1}));
+  Value passed = e.convert(search(e, sums, target, /*right=*/true), ElementType::kS64);
   Value partial = e.compare(hlo::Comparison::kLt, sums, e.broadcast_to(total, sums.dims()));
-  passed = e.binary("and", passed, e.broadcast_in_dim(partial, all, {0, 2}));
-  return e.sum(e.convert(passed, ElementType::kS64), {2});
+  Value most = e.sum(e.convert(partial, ElementType::kS64), {1});
+  return e.minimum(passed, e.broadcast_in_dim(most, passed.dims(), {0}));
 }
 
 // aten::multinomial. Without replacement: the weights over standard exponentials, the largest first, is such a draw.
@@ -398,7 +397,7 @@ void add_random_rules(RuleTable& rules) {
   rules.add("aten::log_normal", log_normal);
   rules.add_composite("aten::native_dropout", native_dropout);
   rules.add_composite("aten::native_dropout_backward", native_dropout_backward);
-  rules.add_composite("aten::multinomial", multinomial);
+  rules.add_composite("aten::multinomial", multinomial, kByAten);
   rules.add_composite("aten::rrelu_with_noise_functional", rrelu_with_noise, kFloats);
 }
 

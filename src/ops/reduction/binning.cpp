@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/movement/scatter.h"
+#include "ops/reduction/search.h"
 
 namespace tpjrt::ops {
 
@@ -35,8 +36,8 @@ Value bisect(Emit& e, const Type& type, int64_t n, const std::function<Value(con
   return e.binary("shift_right_logical", left, number(1));
 }
 
-// Into which gap of the sorted rows of `sequence` each value falls: the number of elements below it (or, with `right`,
-// not above it). Rows go together when `sequence` has more than one dimension. NaN passes all that it is compared with.
+}  // namespace
+
 Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   const int64_t n = sequence.dims().back();
   const hlo::Comparison stops = right ? hlo::Comparison::kGt : hlo::Comparison::kGe;
@@ -72,6 +73,8 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   }
   return e.reshape(gap, values.dims());
 }
+
+namespace {
 
 Values search_result(Emit& e, const Call& c, const Value& sequence, const Value& values, bool right) {
   if (sequence.element() == ElementType::kPred) throw Mistake("a sequence of bools");

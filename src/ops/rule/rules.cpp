@@ -41,9 +41,10 @@ void add_decomposed_composites(RuleTable& rules) {
 void add_decomposed_by_aten(RuleTable& rules) {
   for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",
                            "aten::grid_sampler_3d_backward", "aten::fractional_max_pool2d_backward",
-                           "aten::fractional_max_pool3d_backward"}) {
+                           "aten::fractional_max_pool3d_backward", "aten::isin.Tensor_Tensor"}) {
     rules.add_by_aten(name);
   }
+  rules.add_by_aten("aten::repeat_interleave.Tensor", kPickedByAten);
   // Its kernel reads bfloat16 16 at a time, beyond the end of rows of another length.
   rules.add_by_aten("aten::_weight_int8pack_mm", {.aten_from = 1, .aten_work = [](const auto& of) {
                                                     const bool reads_beyond =
