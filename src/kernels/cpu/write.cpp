@@ -1,5 +1,6 @@
-// A write through strides, over what is there.
+// Handlers about memory alone: a write through strides over an operand, and a value that XLA stores.
 #include <c10/core/InferenceMode.h>
+#include <xla/ffi/api/ffi.h>
 
 #include "kernels/cpu/handlers.h"
 #include "kernels/cpu/team.h"
@@ -23,5 +24,16 @@ void do_write(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
 }  // namespace
 
 XLA_FFI_Error* write(XLA_FFI_CallFrame* frame) { return called<do_write>(frame); }
+
+// XLA knows nothing of this call, so it stores the operand before it. The result is the operand's memory.
+XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame) {
+  static auto* handler =
+      xla::ffi::Ffi::Bind()
+          .Arg<xla::ffi::AnyBuffer>()
+          .Ret<xla::ffi::AnyBuffer>()
+          .To([](xla::ffi::AnyBuffer, xla::ffi::Result<xla::ffi::AnyBuffer>) { return xla::ffi::Error::Success(); })
+          .release();
+  return handler->Call(frame);
+}
 
 }  // namespace tpjrt::kernels
