@@ -33,7 +33,7 @@ XLA_FFI_Error* frozen_convolution(XLA_FFI_CallFrame* frame);  // frozen_convolut
 XLA_FFI_Error* batch_norm(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* batch_norm_backward(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* write(XLA_FFI_CallFrame* frame);   // write.cpp
-XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame);  // stored.cpp
+XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame);  // write.cpp
 // rows.cpp
 XLA_FFI_Error* softmax(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* softmax_backward(XLA_FFI_CallFrame* frame);
