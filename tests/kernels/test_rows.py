@@ -11,7 +11,7 @@ from torch_pjrt import _C
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 aten = torch.ops.aten
-MANY, FEW = (600, 64), (12, 64)
+MANY, FEW = (16_400, 64), (12, 64)
 KERNELS = ("softmax", "layer_norm", "reduce_rows")
 SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30]
 
