@@ -89,7 +89,7 @@ def test_strict_mode_knows_the_reasons(library: torch.library.Library) -> None:
             ops.meta_refuses(x)
 
 
-def test_a_usual_validation_needs_no_host() -> None:
+def test_a_usual_validation_needs_no_host(tier: str) -> None:
     """Labels, masks and counts, as metrics have them: their shapes depend on data, of which the size is read."""
     x = torch.tensor([0, 2, 0, 3]).to("pjrt")
     torch_pjrt.reset_metrics()
@@ -103,4 +103,5 @@ def test_a_usual_validation_needs_no_host() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         by_rank(x.float())
-    assert torch_pjrt.metrics()["host_fallbacks"] == {"aten::linalg_lstsq": 1}
+    runs_at_once = torch_pjrt._C.is_host_memory() and tier == "auto"
+    assert torch_pjrt.metrics()["host_fallbacks"] == ({} if runs_at_once else {"aten::linalg_lstsq": 1})
