@@ -65,6 +65,7 @@ def test_the_first_step_is_the_program_of_all(name: str) -> None:
         torch.testing.assert_close(state[key].cpu(), value)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ["Adam", "SGD, momentum"])
 def test_empty_memory_that_is_filled(name: str) -> None:
     torch.use_deterministic_algorithms(True)

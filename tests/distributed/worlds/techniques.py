@@ -96,8 +96,8 @@ def clipping() -> None:
     norms = [get_total_norm([p.grad for p in one.parameters() if p.grad is not None]) for one in (alone, model)]
     assert norms[0].item() == pytest.approx(norms[1].item(), rel=1e-5)
     partial = next(model.parameters()).detach().norm()
-    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks.*values of their own.*full_tensor\(\)"):
-        partial.item()  # of processes, it is the rank's own
+    whole = next(alone.parameters()).detach().norm()
+    assert partial.item() == pytest.approx(whole.item(), rel=1e-5)  # processes read their own shard's
     for one in (alone, model):
         clip_grad_value_(one.parameters(), 0.01)
         sgd(one.parameters()).step()
@@ -190,7 +190,7 @@ def optimizers() -> None:
         make = lambda p, kind=kind: getattr(torch.optim, kind)(p, lr=0.01, fused=True)  # noqa: E731
         with pytest.raises(NotImplementedError, match=f"_fused_{kind.lower()}_.*sharding strategy"):
             alike(make)
-    with pytest.raises(RuntimeError, match=r"item\(\): the 4 ranks.*full_tensor\(\)"):
+    with pytest.raises(RuntimeError, match=r"aten.pow_.Scalar: in-place operations that require placement changes"):
         alike(lambda p: torch.optim.Adafactor(p, lr=0.01))  # of processes, each rank takes its own shard's norm
 
 
