@@ -101,8 +101,10 @@ class Drawn:
         return self.rng.choice(found) if found else self.add(self.fresh((), dtype or x.cpu.dtype))
 
     def call(self, name: str, function: Callable[..., Any], *operands: Pair) -> None:
-        """The same call of both. An error comes to both: to the device's tensors at the latest when they are read. It stays
-        with a tensor that the call writes to, which the CPU leaves as it was: nothing is compared of that one any more."""
+        """The same call of both. An error comes to both: to the device's tensors at the latest when they are read.
+
+        The error stays with a tensor that the call writes to, and the CPU leaves that one as it was: it is compared no more.
+        """
         line = f"{name}({', '.join(f'{p.cpu.dtype} {tuple(p.cpu.shape)}/{p.cpu.stride()}' for p in operands)})"
         self.done.append(line)
         expected = error = None
