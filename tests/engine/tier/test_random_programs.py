@@ -103,7 +103,7 @@ class Drawn:
     def call(self, name: str, function: Callable[..., Any], *operands: Pair) -> None:
         """The same call of both. An error comes to both: to the device's tensors at the latest when they are read.
 
-        The error stays with a tensor that the call writes to, and the CPU leaves that one as it was: it is compared no more.
+        The error stays with a tensor that the call writes to, which is no longer compared: the CPU leaves it as it was.
         """
         line = f"{name}({', '.join(f'{p.cpu.dtype} {tuple(p.cpu.shape)}/{p.cpu.stride()}' for p in operands)})"
         self.done.append(line)

@@ -1,7 +1,9 @@
-// The backwards of embeddings.
+// The backwards of embeddings and of negative log likelihoods.
 #include "engine/run/kernel/index_guard.h"
 
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/masked_select.h>
+#include <ATen/ops/ne.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -29,6 +31,17 @@ void of_weights_of_bags(const HostArguments& call) {
   check(call.tensor("offset2bag"), call.tensor("grad").size(0));
 }
 
+// The forward names the target in its error, and so does this.
+void of_targets(const HostArguments& call) {
+  const at::Tensor scores = call.tensor("self"), all = call.tensor("target");
+  const at::Tensor targets = at::masked_select(all, at::ne(all, call.integer("ignore_index")));
+  if (targets.numel() == 0) return;
+  const int64_t classes = scores.size(scores.dim() == 1 ? 0 : 1);
+  const auto [least, greatest] = at::aminmax(targets);
+  const int64_t low = least.item<int64_t>(), high = greatest.item<int64_t>();
+  TORCH_CHECK_INDEX(low >= 0 && high < classes, "Target ", low < 0 ? low : high, " is out of bounds.");
+}
+
 }  // namespace
 
 IndexGuard index_guard(const graph::Signature& signature) {
@@ -36,6 +49,7 @@ IndexGuard index_guard(const graph::Signature& signature) {
   if (name == "aten::embedding_dense_backward") return of_table;
   if (name == "aten::_embedding_bag_backward" || name == "aten::_embedding_bag_dense_backward") return of_bags;
   if (name == "aten::_embedding_bag_per_sample_weights_backward") return of_weights_of_bags;
+  if (name == "aten::nll_loss_backward" || name == "aten::nll_loss2d_backward") return of_targets;
   return nullptr;
 }
 
