@@ -19,7 +19,7 @@ import torch
 
 from torch_pjrt import _C
 
-# What an assertion of a program can raise (src/ops/rule/emit.h); another error becomes a RuntimeError that names it.
+# Errors that a program's assertion can raise (src/ops/rule/emit.h); another becomes a RuntimeError that names it.
 RAISED = (IndexError, ValueError, TypeError, NotImplementedError, torch.linalg.LinAlgError)
 BETWEEN = (  # whose frames are between a branch and the read that it makes
     os.path.dirname(os.path.dirname(__file__)) + os.sep,

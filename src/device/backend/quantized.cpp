@@ -18,7 +18,7 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
       "call .dequantize() on it before it goes to the device");
 }
 
-// Those of strided tensors that make quantized ones. PyTorch's Meta kernels don't know them.
+// Ops on strided tensors that make quantized ones. PyTorch has no Meta kernels for them.
 constexpr const char* kMakers[] = {"quantize_per_tensor",
                                    "quantize_per_tensor.tensor_qparams",
                                    "quantize_per_tensor.tensors",
@@ -30,7 +30,7 @@ constexpr const char* kMakers[] = {"quantize_per_tensor",
                                    "_empty_per_channel_affine_quantized",
                                    "empty_quantized"};
 
-// Those that ask one. The CPU refuses them for strided tensors, too.
+// Ops that query a quantized tensor. The CPU refuses them for strided tensors, too.
 constexpr const char* kQuestions[] = {
     "int_repr",           "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points",
     "q_per_channel_axis", "qscheme"};

@@ -17,7 +17,7 @@
 namespace tpjrt::device {
 namespace {
 
-// What the host's kernel is given in place of a call's tensors: ones, of the call's own sizes, or of one element, which is
+// Stand-ins for a call's tensors, given to the host's kernel in a trial: ones, of the call's own sizes, or of one element, which is
 // cheap but may be another case. Integers may be indices, which are ones or zeros.
 struct Trial {
   bool own_sizes;

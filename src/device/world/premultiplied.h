@@ -9,7 +9,7 @@ namespace tpjrt::device::world {
 // `input` times the factor of a PREMUL_SUM, a new tensor; `input` itself for other reductions. Throws for a dtype that NCCL refuses,
 // too.
 at::Tensor premultiplied(const at::Tensor& input, const c10d::ReduceOp& op);
-// What remains to be done with premultiplied operands.
+// The reduction that is left once operands are premultiplied.
 c10d::ReduceOp after_factor(const c10d::ReduceOp& op);
 
 }  // namespace tpjrt::device::world

@@ -43,7 +43,7 @@ class CompiledGraph {
   void bind(CallState& call);
   // Of a world: how this call's results agree. Throws where a result that goes to the CPU may not.
   void agree(CallState& call);
-  // What the program's results rest on (Note [Requirements]), once it was started.
+  // Requirements of the program's results (Note [Requirements]), once it was started.
   void check(CallState& call);
   // Raises what the call has found, and what it was given, for results on the CPU, which can't do so when they are read. The program is
   // done.

@@ -118,7 +118,7 @@ class LazyEngine final : public device::Engine {
   Interpreted interpret_on_host(const graph::Walk& walk, const CallsPlan& plan);
   // Note [Calls on CUDA].
   Interpreted interpret_on_cuda(const graph::Walk& walk, const CallsPlan& plan);
-  // What programs of single calls require while a graph is run by calls.
+  // Requirements of programs of single calls while a graph is interpreted.
   struct CallChecks {
     std::shared_ptr<RunChecks> run;  // null: nothing
     std::vector<uint32_t> calls;     // of each requirement, the call of the graph whose it is

@@ -11,7 +11,7 @@ namespace tpjrt::kernels {
 // Different contents have different digests, but for one chance in 2^64 or less.
 using Digest = std::array<uint64_t, 8>;
 
-// Of what dense tensors on the CPU are: dtype, sizes, strides and elements of each. Reads all of their memory, on PyTorch's threads.
+// Digest of dense tensors on the CPU: dtype, sizes, strides and elements of each. Reads all of their memory, on PyTorch's threads.
 Digest digest(c10::ArrayRef<at::Tensor> tensors);
 
 }  // namespace tpjrt::kernels

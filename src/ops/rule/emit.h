@@ -11,7 +11,7 @@
 
 namespace tpjrt::ops {
 
-// What is raised where data isn't as required. kThrown: the integer is the number of an exception that a kernel threw
+// The error that is raised where data isn't as required. kThrown: the integer is the number of an exception that a kernel threw
 // (kernels/cpu/aten_call.h).
 enum class Raises : uint8_t {
   kRuntimeError,

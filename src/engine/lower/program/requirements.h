@@ -110,7 +110,7 @@ class RunChecks {
   std::vector<std::weak_ptr<const Check>> held_;
 };
 
-// Those requirements of one run that some values rest on.
+// The requirements of one run that some values rest on.
 class Check {
  public:
   static std::shared_ptr<const Check> make(std::shared_ptr<RunChecks> run,

@@ -1,4 +1,4 @@
-// What each result of a graph is computed from: which leaves, and which calls that require something of their data.
+// The sources of each result of a graph: which leaves, and which calls that require something of their data.
 #pragma once
 
 #include <cstdint>
