@@ -294,3 +294,17 @@ def test_products_of_uncoalesced_matrices_while_invariants_are_checked() -> None
             if device == CPU:
                 expected = given
     torch.testing.assert_close([x.cpu() for x in given], expected)
+
+
+@pytest.mark.each_way
+def test_products_leave_the_check_of_invariants_as_it_is() -> None:
+    """A graph runs in a thread of its own, while the user's turns the checks on and off."""
+    indices = torch.randint(0, 90, (2, 4000), generator=torch.Generator().manual_seed(0), dtype=torch.int64)
+    matrix = torch.sparse_coo_tensor(indices, torch.rand(4000), (90, 90)).to(DEVICE)
+    dense = torch.rand(90, 300, device=DEVICE)
+    for _ in range(20):
+        with torch.sparse.check_sparse_tensor_invariants():
+            product = torch.sparse.mm(matrix, dense)
+        assert not torch.sparse.check_sparse_tensor_invariants.is_enabled()
+        product.cpu()
+        assert not torch.sparse.check_sparse_tensor_invariants.is_enabled()

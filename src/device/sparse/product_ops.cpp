@@ -4,9 +4,9 @@
 // program has it whole. On the CPU its kernel gives them to PyTorch's, which is MKL's; elsewhere it is rows gathered, multiplied and
 // summed by segment, which is what its composite kernel says.
 #include <ATen/Context.h>
+#include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/ops/_convert_indices_from_coo_to_csr.h>
 #include <ATen/ops/_convert_indices_from_csr_to_coo.h>
-#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/aminmax.h>
@@ -87,23 +87,16 @@ std::pair<at::Tensor, at::Tensor> by_rows(const at::Tensor& row, int64_t rows) {
   return {order, ends};
 }
 
-// Turns PyTorch's checks of sparse invariants off while it lives. The matrices that are made here may have one place twice, as
-// uncoalesced tensors do, and are nobody's but the kernel's. The switch is the process's.
-class Unchecked {
- public:
-  Unchecked() : before_(std::optional<bool>(at::globalContext().checkSparseTensorInvariants()).value_or(false)) {
-    set(false);
-  }
-  ~Unchecked() { set(true); }
-  Unchecked(const Unchecked&) = delete;
-  Unchecked& operator=(const Unchecked&) = delete;
-
- private:
-  void set(bool on) const {
-    if (before_) at::globalContext().setCheckSparseTensorInvariants(on);
-  }
-  const bool before_;
-};
+// A compressed matrix of these parts that PyTorch's checks of sparse invariants never see: an uncoalesced tensor has a place twice.
+// Turning the checks off instead would race with the user's thread, as the switch is the process's and a graph runs in its own.
+at::Tensor unchecked(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
+                     at::IntArrayRef sizes, c10::Layout layout) {
+  at::Tensor matrix = at::detail::make_tensor<at::SparseCsrTensorImpl>(
+      c10::DispatchKeySet(c10::DispatchKey::SparseCsrCPU), values.device(), layout, values.dtype());
+  static_cast<at::SparseCsrTensorImpl*>(matrix.unsafeGetTensorImpl())
+      ->set_member_tensors(compressed, plain, values, sizes);
+  return matrix;
+}
 
 // out = sparse @ dense, whatever out held.
 void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out) {
@@ -112,9 +105,7 @@ void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out
 
 void csr_mm(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
             at::Tensor& out) {
-  const std::vector<int64_t> sizes{ends.size(0) - 1, dense.size(0)};
-  const auto options = values.options().layout(c10::kSparseCsr);
-  multiply(at::_sparse_compressed_tensor_unsafe(ends, column, values.contiguous(), sizes, options), dense, out);
+  multiply(unchecked(ends, column, values.contiguous(), {ends.size(0) - 1, dense.size(0)}, c10::kSparseCsr), dense, out);
 }
 
 void unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
@@ -143,7 +134,6 @@ void coo_mm_on_cpu(const at::Tensor& rows_given, const at::Tensor& columns_given
 
 at::Tensor& mm_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                           const at::Tensor& dense, c10::string_view layout, int64_t rows, at::Tensor& out) {
-  const Unchecked unchecked;
   const c10::Layout kind = layout_of(layout);
   const at::Tensor ends = compressed.contiguous(), inner = plain.contiguous();
   if (kind == c10::kSparse) {
@@ -153,9 +143,7 @@ at::Tensor& mm_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain,
     check_bounds(inner, rows, "row");
     unsorted_mm(inner, indices.select(0, 0), values, dense, out);
   } else {
-    multiply(at::_sparse_compressed_tensor_unsafe(ends, inner, values.contiguous(), {rows, dense.size(0)},
-                                                  values.options().layout(kind)),
-             dense, out);
+    multiply(unchecked(ends, inner, values.contiguous(), {rows, dense.size(0)}, kind), dense, out);
   }
   return out;
 }
@@ -184,8 +172,7 @@ at::Tensor sampled_composite(const at::Tensor& compressed, const at::Tensor& pla
 // PyTorch's kernel, a row in one thread. It adds to what is there, in place: so it copies no indices.
 void sampled_by_rows(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& a, const at::Tensor& b,
                      const at::Tensor& out) {
-  at::Tensor there = at::_sparse_compressed_tensor_unsafe(ends, column, out.zero_(), {a.size(0), b.size(0)},
-                                                          a.options().layout(c10::kSparseCsr));
+  at::Tensor there = unchecked(ends, column, out.zero_(), {a.size(0), b.size(0)}, c10::kSparseCsr);
   at::sparse_sampled_addmm_out(there, there, a, b.t());
 }
 
@@ -204,7 +191,6 @@ void sampled_coo(const at::Tensor& row, const at::Tensor& column, const at::Tens
 
 at::Tensor& sampled_out_on_cpu(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& a,
                                const at::Tensor& b, c10::string_view layout, at::Tensor& out) {
-  const Unchecked unchecked;
   const c10::Layout kind = layout_of(layout);
   const bool has_kernel = is_fast(a.scalar_type()) && !c10::isComplexType(a.scalar_type()) && plain.numel() > 0 &&
                           kind != c10::kSparseBsr && kind != c10::kSparseBsc;
