@@ -105,7 +105,8 @@ void multiply(const at::Tensor& sparse, const at::Tensor& dense, at::Tensor& out
 
 void csr_mm(const at::Tensor& ends, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
             at::Tensor& out) {
-  multiply(unchecked(ends, column, values.contiguous(), {ends.size(0) - 1, dense.size(0)}, c10::kSparseCsr), dense, out);
+  multiply(unchecked(ends, column, values.contiguous(), {ends.size(0) - 1, dense.size(0)}, c10::kSparseCsr), dense,
+           out);
 }
 
 void unsorted_mm(const at::Tensor& row, const at::Tensor& column, const at::Tensor& values, const at::Tensor& dense,
