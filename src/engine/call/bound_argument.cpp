@@ -1,4 +1,4 @@
-// What bound arguments of all places have in common.
+// Code that bound arguments on every kind of device share.
 #include "engine/call/bound_argument.h"
 
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-// Arguments on the CPU: used in place where the device computes in the host's memory, else copied.
+// Arguments on the CPU: used in place if the device computes in host memory, otherwise copied.
 #include <cstring>
 #include <utility>
 
@@ -22,7 +22,7 @@ class BoundOnCpu final : public BoundArgument {
     if (buffer_ && memory_ == memory) return *buffer_;
     pjrt::Client& client = call.client;
     memory_ = nullptr;
-    if (graph::in_world()) {  // a copy for each rank
+    if (graph::in_world()) {  // each rank gets a copy
       call.count_copy(graph::world_size() * type_->size_in_bytes);
       hold(call);
       buffer_ = client.replicated_from_host(memory, type_, graph::world_size());
@@ -31,17 +31,17 @@ class BoundOnCpu final : public BoundArgument {
     const bool in_place = call.waits && client.is_host_memory();
     if (in_place && !is_aligned(memory)) {
       move_out_of_mapped_file(tensor);
-      memory = address();  // another call may have moved it, too
+      memory = address();  // another call may have moved it
     }
     if (in_place && is_aligned(memory)) {
       if (auto own = result_ < 0 ? own_buffer(tensor, *type_) : nullptr) {
         buffer_ = std::move(own);
         hold(call);
-        return *buffer_;  // not kept: the tensor's owner decides how long it lives
+        return *buffer_;  // not kept: the tensor's owner decides its lifetime
       }
       memory_ = memory;
       buffer_ = client.buffer_from_host(memory, type_, pjrt::HostBufferSemantics::kZeroCopyMutable, call.device, {});
-      buffer_->set_counted(false);  // the host's memory
+      buffer_->set_counted(false);  // the memory is the host's
       return *buffer_;
     }
     if (in_place) check_copy(memory, pjrt::Client::kZeroCopyAlignment);
@@ -72,13 +72,13 @@ class BoundOnCpu final : public BoundArgument {
 
   void release(bool went_well) override {
     if (!went_well) memory_ = nullptr;  // the buffer may have been donated to a program that failed
-    // A buffer of somebody else's result, or a copy: not to be kept alive from here.
+    // This buffer belongs to somebody else's result or is a copy, so it must not be kept alive here.
     if (!memory_) buffer_.reset();
   }
 
  private:
   bool donated_;
-  // Of the last call, if it may serve the next one:
+  // Buffer of the last call, if the next call may use it.
   const void* memory_ = nullptr;
   std::shared_ptr<pjrt::Buffer> buffer_;
 };

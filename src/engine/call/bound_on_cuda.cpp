@@ -1,5 +1,5 @@
-// Arguments on CUDA, where the plugin has the same GPU: used in place. Their memory is PyTorch's, so a new value is copied
-// there.
+// Arguments on CUDA if the plugin has the same GPU: used in place. PyTorch owns their memory, so a new value is copied
+// into it.
 #include <ATen/ops/clone.h>
 
 #include <utility>
@@ -16,7 +16,7 @@ class BoundOnCuda final : public BoundArgument {
   BoundOnCuda(uint32_t argument, graph::TypePtr form, int64_t result) : BoundArgument(argument, form, result) {}
 
   bool is_readied() const override { return true; }
-  // Copies what XLA can't take where it lies; the copy is queued on the stream that the plugin will wait for.
+  // Copies a tensor that XLA can't take in place. The copy is queued on the stream that the plugin waits for.
   void ready(CallState& call) override {
     const at::Tensor& tensor = tensor_of(call);
     call.queued = tensor.device();
@@ -36,7 +36,7 @@ class BoundOnCuda final : public BoundArgument {
     if (auto own = call.order || staged_.defined() ? nullptr : own_buffer(tensor, *type_)) {
       buffer_ = std::move(own);
       hold(call);
-      return *buffer_;  // not kept: the tensor's owner decides how long it lives
+      return *buffer_;  // not kept: the tensor's owner decides its lifetime
     }
     if (staged_.defined()) {
       hold(call);
@@ -61,8 +61,8 @@ class BoundOnCuda final : public BoundArgument {
   }
 
  private:
-  at::Tensor staged_;  // during a call: a copy that can be used
-  // Of the last call, if it may serve the next one:
+  at::Tensor staged_;  // a copy in a supported layout, during a call
+  // Buffer of the last call, if the next call may use it.
   const void* memory_ = nullptr;
   std::shared_ptr<pjrt::Buffer> buffer_;
 };

@@ -1,4 +1,4 @@
-// Arguments on the device itself: the buffers that they have once what is pending for them has run.
+// Arguments on the device itself: the buffers that they have after their pending work has run.
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -18,7 +18,7 @@ class BoundOnDevice final : public BoundArgument {
   ~BoundOnDevice() override { let_go(); }
 
   bool is_readied() const override { return true; }
-  // Views get a buffer of their own.
+  // Gives views a buffer of their own.
   void ready(CallState& call) override {
     hold(call);
     const at::Tensor& tensor = tensor_of(call);
@@ -43,7 +43,8 @@ class BoundOnDevice final : public BoundArgument {
     const DeviceData& data = data_of(*leaf_.node);
     call.launch.add_lender(data.lender);
     call.any_checks |= data.checks != nullptr;
-    // The storage and this call hold it, nobody else: then nobody can read it afterwards.
+    // Donation is safe only if nobody but the storage and this call holds the buffer: then nobody can read it
+    // afterwards.
     if (donated_ && (leaf_.node.use_count() > 2 || data.is_shared())) {
       call.launch.kept.push_back(static_cast<int64_t>(call.launch.arguments.size()));
     } else if (donated_) {
@@ -67,16 +68,16 @@ class BoundOnDevice final : public BoundArgument {
   void let_go() {
     leaf_ = {};
     if (!pending_) return;
-    graph::Value released;  // freed after the lock
+    graph::Value released;  // freed after the lock is released
     std::lock_guard lock(graph::graph_lock());
     released = pending_->value();
     pending_.reset();
   }
 
   bool donated_;
-  // During a call: the value, which another thread's write to the tensor changes no more.
+  // The value during a call. Another thread's write to the tensor no longer changes it.
   graph::Value leaf_;
-  std::optional<graph::Cell> pending_;  // while it has to be run
+  std::optional<graph::Cell> pending_;  // set while the value has to be computed
 };
 
 }  // namespace

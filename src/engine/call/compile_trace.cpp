@@ -1,4 +1,4 @@
-// Making a program of a trace.
+// Compiles a trace into a program.
 #include <c10/util/Exception.h>
 
 #include <unordered_map>
@@ -18,13 +18,13 @@ using graph::Value;
 CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::vector<TracedResult>& results,
                              c10::Device random_device, const std::vector<at::Tensor>& also)
     : session_(session), forms_(trace.arguments.begin(), trace.arguments.end()), device_(trace.device) {
-  // Of a world no memory on the CPU is used in place: each rank has its own.
+  // A world uses no CPU memory in place, because each rank has its own.
   const bool is_host_memory = session_.client().is_host_memory() && !graph::in_world();
   std::vector<Value> values;  // the program's results
   std::vector<graph::Update> updates;
   std::vector<int64_t> new_values(trace.arguments.size(), -1);
-  bool on_device = false;  // some argument lies there
-  size_t given = 0;        // values that the caller gets
+  bool on_device = false;  // some argument is there
+  size_t given = 0;        // number of values that the caller gets
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
     const TracedArgument& argument = trace.arguments[i];
     if (!argument.is_tensor) continue;
@@ -60,7 +60,7 @@ CompiledGraph::CompiledGraph(Session& session, const Trace& trace, const std::ve
   });
   check_same_step(session_, walk, *program_);
   if (program_->requirements)
-    waits_ |= !on_device && !cuda_;  // an assertion about the CPU's tensors may be all it does
+    waits_ |= !on_device && !cuda_;  // runtime assertions about CPU tensors may be all that the program does
   numbers_ = walk.numbers;
   if (flow_) given_.resize(walk.leaves.size());
   num_leaves_ = walk.leaves.size();
@@ -95,7 +95,7 @@ void CompiledGraph::bind_leaves(const graph::Walk& walk, const Trace& trace, con
     if (bound_.back()->is_readied()) readied_.push_back(bound_.back().get());
     if (value >= 0) updated_.push_back(bound_.back().get());
   }
-  // What is written without being read has no parameter, but its new value has to get there all the same.
+  // An argument that is written but never read has no parameter. Its new value must be stored all the same.
   for (uint32_t i = 0; i < trace.arguments.size(); ++i) {
     if (new_values[i] < 0 || updated[i]) continue;
     const auto result = static_cast<size_t>(new_values[i]);

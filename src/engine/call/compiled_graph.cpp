@@ -1,4 +1,4 @@
-// Calling a traced function.
+// Calls a compiled trace.
 #include "engine/call/compiled_graph.h"
 
 #include <c10/util/ApproximateClock.h>
@@ -31,7 +31,7 @@ bool CompiledGraph::matches(const std::vector<Given>& given) const {
   return true;
 }
 
-// Pending values are computed first, all at once.
+// Computes pending values first, in one sync.
 void CompiledGraph::ready(CallState& call) {
   for (BoundArgument* bound : readied_) bound->ready(call);
   if (!call.pending.empty()) device::engine().sync(call.pending, "a call of a compiled graph");
@@ -115,7 +115,7 @@ void CompiledGraph::raise_unmet(const std::vector<ChecksPtr>& values, const std:
   session_.requirements.raise_lost();
 }
 
-// New values of arguments: in place already, or put there.
+// Stores the new values of arguments that the program did not update in place.
 void CompiledGraph::update(CallState& call) {
   for (BoundArgument* bound : updated_) bound->update(call, launch_.results[static_cast<size_t>(bound->result())]);
   for (BoundPack& pack : packs_) {
@@ -124,7 +124,7 @@ void CompiledGraph::update(CallState& call) {
   }
 }
 
-// What holds between calls: buffers over memory that the last call used, when it went well.
+// Keeps buffers over memory that the last call used for the next call, if it succeeded.
 void CompiledGraph::release(bool went_well) {
   launch_.clear();
   checks_.clear();
@@ -146,7 +146,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
   const device::Location where = session_.logged_location();
   session_.without_gil([&] {
     std::lock_guard guard(lock_);
-    if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // what tracing has left
+    if (calls_ < 2 && ++calls_ == 2 && returned_->num_supplied() > 0) return_freed_memory();  // left by tracing
     try {
       CallState call{session_.client(), given, launch_, static_cast<size_t>(device_), waits_, holding_};
       if (!readied_.empty()) ready(call);
@@ -154,7 +154,7 @@ void CompiledGraph::call(const std::vector<Given>& given, std::vector<at::Tensor
       const int64_t start = logged ? c10::getTime(/*allow_monotonic=*/true) : 0;
       launch_.clear();
       bind(call);
-      if (cuda_) launch_.add_lender(cuda::current_stream(*cuda_));  // of its results
+      if (cuda_) launch_.add_lender(cuda::current_stream(*cuda_));  // for the results
       launch(session_, *program_, launch_, waits_ ? Until::kReady : Until::kStarted,
              mutated_.empty() ? "" : "What it updates in place may have lost its values.");
       const int64_t spent = logged ? c10::getTime(true) - start : 0;

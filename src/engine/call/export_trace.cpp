@@ -1,4 +1,4 @@
-// From a trace to texts and to what their arguments and results are.
+// Lowers a trace to program texts and describes their arguments and results.
 #include "engine/call/export_trace.h"
 
 #include <c10/util/Exception.h>
@@ -41,7 +41,7 @@ ExportedTrace export_trace(Session& session, const Trace& trace, const std::vect
   };
   emit();
   if (const auto unchanged = exported.texts[0].unchanged;
-      !unchanged.empty()) {  // as what batch norm reads in eval mode
+      !unchanged.empty()) {  // such as the statistics that batch norm reads in eval mode
     std::vector<graph::Value> kept(values.begin(), values.begin() + static_cast<int64_t>(results.size()));
     std::vector<graph::Update> kept_updates;
     std::vector<int64_t> kept_arguments;

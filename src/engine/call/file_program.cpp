@@ -1,4 +1,4 @@
-// torch's tensors as the program's, and back.
+// Converts torch's tensors to the program's and back.
 #include "engine/call/file_program.h"
 
 #include <ATen/ops/empty.h>
@@ -28,13 +28,13 @@ c10::ScalarType scalar_type(DType dtype) {
   for (int8_t i = 0; i < static_cast<int8_t>(c10::ScalarType::NumOptions); ++i) {
     try {
       if (buffer_type(static_cast<c10::ScalarType>(i)) == type) return static_cast<c10::ScalarType>(i);
-    } catch (const c10::Error&) {  // one that StableHLO doesn't have
+    } catch (const c10::Error&) {  // a dtype that StableHLO doesn't have
     }
   }
   TORCH_CHECK_NOT_IMPLEMENTED(false, "torch has no dtype ", torch_pjrt::name(dtype));
 }
 
-// By both libraries' types; made once, as exceptions are met on the way.
+// Pairs of the two libraries' types. Built once, because unsupported dtypes throw on the way.
 const std::vector<std::pair<DType, c10::ScalarType>>& dtypes() {
   static const auto table = [] {
     std::vector<std::pair<DType, c10::ScalarType>> table;
@@ -65,14 +65,14 @@ auto run(Session& session, const auto& work) {
   return result;
 }
 
-// Values that have to run before a program takes them.
+// Values that have to be computed before a program takes them.
 class Pending {
  public:
   Pending() = default;
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
   ~Pending() {
-    std::vector<graph::Value> released;  // freed after the lock
+    std::vector<graph::Value> released;  // freed after the lock is released
     std::lock_guard lock(graph::graph_lock());
     for (const graph::Cell& cell : cells_) released.push_back(cell.value());
     cells_.clear();
@@ -87,7 +87,7 @@ class Pending {
     for (graph::Cell& cell : cells_) cells.push_back(&cell);
     if (!cells.empty()) device::engine().sync(cells, "a call of a program in a file");
   }
-  // Raises what its values rest on in vain (Note [Requirements]).
+  // Returns the value's buffer. Throws if a runtime assertion that it depends on failed (Note [Requirements]).
   std::shared_ptr<pjrt::Buffer> buffer(size_t index, Session& session) const {
     graph::Value value;
     {
@@ -125,10 +125,10 @@ FileProgram::FileProgram(Session& session, const std::string& path, const torch_
 
 std::vector<at::Tensor> FileProgram::call(const std::string& entry, const std::vector<at::Tensor>& arguments,
                                           bool on_device) const {
-  std::vector<at::Tensor> dense;  // what views lie over
+  std::vector<at::Tensor> dense;  // bases of views
   std::vector<torch_pjrt::Tensor> given(arguments.size());
   Pending pending;
-  std::vector<size_t> places;  // of what is pending, among the arguments
+  std::vector<size_t> places;  // indices of pending values among the arguments
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor tensor = arguments[i].resolve_conj().resolve_neg();
     if (!device::is_pjrt(tensor)) {

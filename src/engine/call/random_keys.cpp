@@ -1,4 +1,4 @@
-// Drawing the keys of a call.
+// Draws the random keys of a call.
 #include "engine/call/random_keys.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// From a program's results to what the caller gets.
+// Makes the caller's tensors from a program's results.
 #include "engine/call/returned.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Returned::Returned(const std::vector<TracedResult>& results, const std::vector<T
     } else {
       const auto [slot, fresh] = by_storage.emplace(storage, static_cast<uint32_t>(storages_.size()));
       if (fresh) {
-        (void)device::read(traced);  // memory that was never written gets a value
+        (void)device::read(traced);  // gives memory that was never written a value
         storages_.push_back({static_cast<uint32_t>(values.size()), storage->cell.value().type(), result.device});
         values.push_back(storage->cell.value());
       }

@@ -1,4 +1,4 @@
-// Placeholders, and looking at what a trace did to them.
+// Makes placeholders and finds out what a trace did to them.
 #include "engine/call/trace.h"
 
 #include <ATen/ops/empty_strided.h>
@@ -33,7 +33,7 @@ at::Tensor Trace::add_tensor(c10::Device device, c10::ScalarType dtype, c10::Int
   argument.strides.assign(strides.begin(), strides.end());
   argument.conjugate = conjugate;
   argument.negative = negative;
-  c10::DeviceIndex index = this->device;  // that computes
+  c10::DeviceIndex index = this->device;  // computes
   if (!is_outside(device)) index = device.index();
   if (device.is_cuda()) index = static_cast<c10::DeviceIndex>(cuda::device_index(Session::instance().client(), device));
   graph::TypePtr form = graph::intern(dtype, sizes, strides);
@@ -97,7 +97,7 @@ Value Trace::new_value(size_t index) const {
 
 namespace {
 
-// Visits each node that the tensors rest on once. Under graph_lock().
+// Visits once each node that the tensors depend on. Call it under graph_lock().
 template <class F>
 void for_each_below(const std::vector<at::Tensor>& from, F&& visit_node) {
   std::vector<const graph::Node*> pending;
@@ -176,7 +176,7 @@ bool is_same_value(const Value& a, const Value& b, int& budget) {
 }  // namespace
 
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
-  int budget = 64;  // nodes to look at
+  int budget = 64;  // nodes to compare at most
   std::lock_guard lock(graph::graph_lock());
   const Value &x = device::storage_of(a)->cell.value(), &y = device::storage_of(b)->cell.value();
   return x && y && is_same_value(x, y, budget);
