@@ -1,4 +1,4 @@
-// Telling what can be done before and after a network.
+// Finds the calls that can run before and after a network.
 #include "engine/cut/bookkeeping.h"
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t kLeastMiddle = 100;  // calls; fewer are run or compiled along
+constexpr size_t kLeastMiddle = 100;  // calls; smaller graphs run or compile whole
 constexpr uint32_t kBefore = 0, kMiddle = 1, kAfter = 2;
 
 graph::PartOfNode around_a_network(const graph::Walk& walk) {
   const size_t count = walk.nodes.size();
   graph::PartOfNode part(count, kMiddle);
-  std::vector<bool> movable(count), needed(count, false);  // needed: by a call that is not done after the rest
+  std::vector<bool> movable(count), needed(count, false);  // needed: by a call that does not run after the middle
   for (size_t i = 0; i < count; ++i) {
     movable[i] = is_of_few_integers(*walk.nodes[i]);
     const auto& operands = walk.nodes[i]->operands;
@@ -39,7 +39,7 @@ graph::PartOfNode around_a_network(const graph::Walk& walk) {
   return middle == count || middle < kLeastMiddle ? graph::PartOfNode{} : part;
 }
 
-// What is equal for two graphs with the same middle part.
+// A hash that is equal for graphs with the same middle part.
 uint64_t middle_hash(const graph::Walk& walk, const graph::PartOfNode& part) {
   return hash_of_calls(
       walk, [&](const Node& node) { return part[node.local] == kMiddle; },

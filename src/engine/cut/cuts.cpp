@@ -1,4 +1,4 @@
-// Cutting what is too large, and remembering how graphs are cut.
+// Splits graphs that are too large, and remembers how graphs are cut.
 #include "engine/cut/cuts.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace {
 
 using graph::Node;
 
-constexpr size_t kLeastToCut = 48;       // of a graph that is cut; fewer are compiled along: that takes little time
-constexpr size_t kMostOfProgram = 4000;  // of one program
+constexpr size_t kLeastToCut = 48;       // calls of a graph that is cut; smaller ones compile quickly
+constexpr size_t kMostOfProgram = 4000;  // calls
 constexpr size_t kMostFound = size_t{1} << 14;
 
-// The same parts, or the whole, in pieces that one program can be made of. XLA:CPU took 280 s to compile the 12,000 calls of
-// a solver's backward, and 15 s for half of them.
+// Splits the parts, or the whole graph, into pieces that are small enough for one program. XLA:CPU took 280 s to
+// compile the 12,000 calls of a solver's backward, and 15 s to compile half of them.
 graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& part) {
   std::vector<size_t> size;  // of each part
   const auto part_of = [&](const Node* node) { return part.empty() ? 0 : part[node->local]; };
@@ -46,7 +46,7 @@ graph::PartOfNode in_pieces(const graph::Walk& walk, const graph::PartOfNode& pa
 Cut Cuts::find(const graph::Walk& walk) {
   if (walk.nodes.size() < kLeastToCut) return {};
   if (const auto it = found_.find(walk.hash); it != found_.end()) {
-    const bool fits = it->second.part.size() == walk.nodes.size();  // or another graph of the same hash
+    const bool fits = it->second.part.size() == walk.nodes.size();  // otherwise another graph has this hash
     return fits ? it->second : Cut{};
   }
   if (found_.size() == kMostFound) found_.clear();

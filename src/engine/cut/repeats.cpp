@@ -1,4 +1,4 @@
-// Finding the periods of a graph. Cold: once for each new graph.
+// Finds the periods of a graph. This is the cold path: once for each new graph.
 #include "engine/cut/repeats.h"
 
 #include <algorithm>
@@ -17,15 +17,15 @@ using graph::Node;
 using graph::SignaturePtr;
 using graph::Value;
 
-constexpr size_t kSegment = 48;  // calls that a segment has at least: running a program costs as much as recording some
-constexpr size_t kLeastSaved = 200;              // calls that need not be compiled
-constexpr size_t kMuchSaved = 1000;              // calls, so many that leaves which nobody else holds tell nothing
-constexpr size_t kWorthACut = 4;                 // calls saved for each that is done between segments
-constexpr std::array<size_t, 2> kRounds{16, 4};  // that a run has at least, as long as there are such
-constexpr size_t kWindow = 16;                   // calls that are looked up together
-constexpr size_t kDistances = 8;                 // that are tried as periods
+constexpr size_t kSegment = 48;      // least calls of a segment: starting a program costs as much as recording some
+constexpr size_t kLeastSaved = 200;  // calls that need not be compiled
+constexpr size_t kMuchSaved = 1000;  // calls; above this, leaves that nobody else holds don't matter
+constexpr size_t kWorthACut = 4;     // calls saved for each call between segments
+constexpr std::array<size_t, 2> kRounds{16, 4};  // least iterations of a run, in order of preference
+constexpr size_t kWindow = 16;                   // calls that are hashed together
+constexpr size_t kDistances = 8;                 // distances that are tried as periods
 
-// [first, last) in some sequence of calls, each of which is the call of one period before, if there is one.
+// The calls [first, last) of a sequence, each of which equals the call one period before it, if there is one.
 struct Run {
   size_t first = 0, last = 0, period = 1;
 
@@ -34,20 +34,20 @@ struct Run {
   size_t saved() const { return length() > segment() ? length() - segment() : 0; }
 };
 
-// Calls of a graph in recording order, without the rare ones.
+// The calls of a graph in recording order, without the rare ones.
 struct Sequence {
   static constexpr size_t kElsewhere = ~size_t{0};
 
   std::vector<const Node*> all;
-  std::vector<size_t> frequent;  // their places in `all`
-  std::vector<size_t> place;     // by Node::local, in `all`
+  std::vector<size_t> frequent;  // their indices in `all`
+  std::vector<size_t> place;     // by Node::local: index in `all`
   std::unordered_set<const Node*>
-      kept;  // leaves that only the graph holds: kept for a backward by a forward that was run
+      kept;  // leaves that only the graph holds: a forward that has run kept them for a backward
 
   Sequence(const graph::Walk& walk, size_t least)
       : all(graph::in_recording_order(walk)), place(walk.nodes.size(), kElsewhere) {
     for (const graph::NodePtr& leaf : walk.leaves) {
-      if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's list
+      if (leaf.use_count() == leaf->uses + 1) kept.insert(leaf.get());  // its uses and the walk's reference
     }
     for (const graph::Walk::Alias& alias : walk.aliases) kept.erase(walk.leaves[alias.leaf].get());  // updated in place
     std::unordered_map<SignaturePtr, size_t> count;
@@ -61,7 +61,7 @@ struct Sequence {
   SignaturePtr call(size_t i) const { return node(i).signature; }
 };
 
-// How far back the same kWindow calls were met before; the most common distances.
+// Returns the most common distances between equal windows of kWindow calls.
 std::vector<size_t> common_distances(const Sequence& sequence, size_t first, size_t last) {
   std::unordered_map<uint64_t, size_t> met;
   std::map<size_t, size_t> count;
@@ -80,13 +80,14 @@ std::vector<size_t> common_distances(const Sequence& sequence, size_t first, siz
   return distances;
 }
 
-// Do the rounds read what all of them read, or what the one before gave, rather than leaves of their own that stay?
+// Returns true if the iterations read values that all of them share or that the previous one made, not persistent
+// leaves of their own.
 bool is_loop(const Sequence& sequence, const Run& run) {
   constexpr size_t kShared = ~size_t{0};
   const size_t rounds = run.length() / run.period;
-  std::unordered_map<const Node*, size_t> reader;   // of each leaf: its only round
-  std::unordered_map<const Node*, size_t> earlier;  // of each value that was computed before: its only round
-  std::unordered_map<const Node*, size_t> maker;    // of each node: its round
+  std::unordered_map<const Node*, size_t> reader;   // for each leaf its only iteration
+  std::unordered_map<const Node*, size_t> earlier;  // for each value computed earlier its only iteration
+  std::unordered_map<const Node*, size_t> maker;    // for each node its iteration
   size_t own = 0, shared = 0, linked = 0;
   const auto comes_from = [&](const Node& node, size_t round) {
     const auto made_in_round = [&](const Node* one) {
@@ -94,7 +95,7 @@ bool is_loop(const Sequence& sequence, const Run& run) {
       return it != maker.end() && it->second == round;
     };
     return made_in_round(&node) || std::any_of(node.operands.begin(), node.operands.end(), [&](const Value& operand) {
-             return !maker.contains(&node) && made_in_round(operand.node.get());  // by way of a rare call
+             return !maker.contains(&node) && made_in_round(operand.node.get());  // through a rare call
            });
   };
   for (size_t i = run.first; i < run.last; ++i) {
@@ -115,14 +116,15 @@ bool is_loop(const Sequence& sequence, const Run& run) {
     }
   }
   if (shared > 0) return own <= shared * rounds;
-  // The rows of a value that was computed: nearly all that the rounds read of before is common to them.
+  // Iterations may read rows of a value that was computed earlier. Then nearly everything else that they read from
+  // before is shared by all of them.
   const size_t common =
       std::count_if(earlier.begin(), earlier.end(), [](const auto& e) { return e.second == kShared; });
   const bool reads_rows = common > 0 && (earlier.size() - common) * 2 < rounds;
   return own * 2 < rounds && (linked * 2 >= rounds || reads_rows);
 }
 
-// The run that saves most in [first, last), of at least `rounds` rounds.
+// Returns the run in [first, last) that saves most and has at least `rounds` iterations.
 Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds) {
   Run best;
   for (const size_t period : common_distances(sequence, first, last)) {
@@ -140,9 +142,9 @@ Run best_run(const Sequence& sequence, size_t first, size_t last, size_t rounds)
   return best;
 }
 
-// Where in its first round a run is cut best: where the fewest bytes have to leave one program for the next.
+// Returns where to cut the first iteration of a run so that the fewest bytes pass from one program to the next.
 size_t best_cut(const Sequence& sequence, const Run& run) {
-  const size_t middle = run.first + run.length() / run.period / 2 * run.period;  // the start of a round
+  const size_t middle = run.first + run.length() / run.period / 2 * run.period;  // the start of an iteration
   std::vector<int64_t> crossing(run.period + 1, 0);                              // differences
   std::unordered_map<const Node*, size_t> last_use;                              // in the run
   for (size_t i = run.first; i < run.last; ++i) {
@@ -151,7 +153,7 @@ size_t best_cut(const Sequence& sequence, const Run& run) {
   for (size_t i = run.first; i < run.last; ++i) {
     const auto used = last_use.find(&sequence.node(i));
     if (used == last_use.end()) continue;
-    // It crosses the cuts before i + 1 … the last use.
+    // The value crosses the cuts from i + 1 to its last use.
     const size_t from = std::max(i + 1, middle), to = std::min(used->second + 1, middle + run.period);
     if (from >= to) continue;
     int64_t nbytes = 0;
@@ -163,7 +165,7 @@ size_t best_cut(const Sequence& sequence, const Run& run) {
   size_t best = 0;
   for (size_t k = 1; k < run.period; ++k) {
     crossing[k] += crossing[k - 1];
-    // Of equal cuts the one before the same call, wherever the run begins.
+    // Ties go to the cut before the same call, wherever the run begins.
     const auto rank = [&](size_t cut) {
       return std::pair(crossing[cut], std::hash<std::string>()(sequence.call(run.first + cut)->name));
     };
@@ -176,7 +178,7 @@ class Cutter {
  public:
   Cutter(const Sequence& sequence, graph::PartOfNode& part) : sequence_(sequence), part_(part) {}
 
-  // Runs that don't overlap, in order.
+  // Cuts at the runs, which are in order and don't overlap.
   void cut(const std::vector<Run>& runs) {
     for (const Run& run : runs) cut(run);
     rest_until(sequence_.all.size());
@@ -192,7 +194,7 @@ class Cutter {
   void cut(const Run& run) {
     const size_t first = run.first + best_cut(sequence_, run);
     const size_t begin = sequence_.frequent[first], end = sequence_.frequent[run.last - 1] + 1;
-    // Rare calls within the run: those that need nothing of it can be done before.
+    // Rare calls within the run can go before it if they need nothing from it.
     std::vector<bool> inner(end - begin, true);
     size_t cuts = 0;
     for (size_t i = begin, k = first; i < end; ++i) {
@@ -232,12 +234,12 @@ class Cutter {
 
   const Sequence& sequence_;
   graph::PartOfNode& part_;
-  size_t next_ = 0;  // the first place without a part
+  size_t next_ = 0;  // the first index without a part
   uint32_t now_ = 0;
   bool any_ = false;
 };
 
-// In order. Long runs first, then shorter ones between them.
+// Finds runs in order: long runs first, then shorter ones between them.
 void find_runs(const Sequence& sequence, size_t first, size_t last, std::vector<Run>& runs) {
   if (last - first < kLeastSaved) return;
   Run run;

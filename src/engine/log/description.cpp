@@ -1,4 +1,4 @@
-// Programs in words, from their tapes.
+// Describes programs from their tapes.
 #include "engine/log/description.h"
 
 #include <algorithm>
@@ -88,7 +88,7 @@ class Describer {
 
   static std::string constant(const graph::Signature& signature, size_t index) {
     const c10::IValue& value = signature.parameters[index].constant;
-    // A dtype travels as an int.
+    // The schema's ScalarType arguments arrive as ints.
     if (value.isInt() && signature.op) {
       const c10::Type* type = signature.op->schema().arguments()[index].real_type().get();
       if (const auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
@@ -104,7 +104,7 @@ class Describer {
   size_t first_slot_ = 0;
 };
 
-// How often each thing occurs.
+// The number of occurrences of each key.
 template <class Key>
 using Counts = std::unordered_map<Key, int64_t>;
 
@@ -153,7 +153,7 @@ std::shared_ptr<const Program> most_similar(const Program& fresh,
     const int64_t score = 2 * ops + in_common(content.calls, other.calls) +
                           in_common(content.arguments, other.arguments) - different +
                           (fresh.tape == program->tape ? 1 : 0);
-    // Of equals, the latest.
+    // Ties go to the latest program.
     if (best && (score < most || (score == most && program->serial < best->serial))) continue;
     best = program;
     most = score;

@@ -1,4 +1,4 @@
-// Counting syncs by their causes.
+// Counts syncs by cause.
 #include "engine/log/metrics.h"
 
 #include <time.h>

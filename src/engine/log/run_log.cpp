@@ -1,4 +1,4 @@
-// Taking down what was run.
+// Records what was run.
 #include "engine/log/run_log.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Calls of the CPU's kernels: whether, and their custom call.
+// Decides which calls go to CPU kernels, and emits their custom calls.
 #include "engine/lower/aten_call.h"
 
 #include <ATen/ops/ones.h>
@@ -56,7 +56,7 @@ std::string text_of(const Parameter& parameter) {
   return out.str();
 }
 
-// What is called, whole: the same text is the same call. "aten::linalg_qr(A=%0, mode=reduced) of f32[3, 3]"
+// The whole call as text, the key of its handler: "aten::linalg_qr(A=%0, mode=reduced) of f32[3, 3]".
 std::string text_of(const Signature& signature, const std::vector<TypePtr>& arguments,
                     const std::vector<TypePtr>& results) {
   std::string text = signature.name + "(", separator;
@@ -70,9 +70,9 @@ std::string text_of(const Signature& signature, const std::vector<TypePtr>& argu
   return text;
 }
 
-constexpr int64_t kImages = 4;  // the rank of a batch of them
+constexpr int64_t kImages = 4;  // rank of a batch of images
 
-// Dense, its dimensions in that order, the fastest first; row-major if empty.
+// Returns the dense type whose dimensions have this order, the innermost first; row-major if `order` is empty.
 TypePtr lying(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& order) {
   if (order.empty()) return graph::intern_contiguous(dtype, sizes);
   hlo::Dims strides(sizes.size());
@@ -84,19 +84,19 @@ TypePtr lying(c10::ScalarType dtype, const hlo::Dims& sizes, const hlo::Dims& or
   return graph::intern(dtype, sizes, strides);
 }
 
-// Does every result have a place? Then the kernel may write there.
+// Returns true if every result has memory, so that the kernel may write there.
 bool has_places(const Signature& signature) {
   return std::all_of(signature.results.begin(), signature.results.end(), [](TypePtr type) { return type != nullptr; });
 }
 
-// Those behind the operands.
+// Returns the scalars, which follow the operands.
 std::vector<Number> numbers_of(c10::ArrayRef<at::Tensor> given, size_t operands) {
   std::vector<Number> numbers;
   for (const at::Tensor& number : given.slice(operands)) numbers.push_back(Number::of(number.item()));
   return numbers;
 }
 
-// A draw, by the key behind the numbers.
+// Runs a draw with the key that follows the scalars.
 std::vector<at::Tensor> draw(const Signature& signature, const std::vector<at::Tensor>& given) {
   const c10::ArrayRef<at::Tensor> all = given;
   const auto* key = given.back().const_data_ptr<uint64_t>();
@@ -123,11 +123,12 @@ std::vector<at::Tensor> run(const Signature& signature, const device::StackForm&
   return results;
 }
 
-// Over the first operand, whose memory the place is. Whatever else lies there is copied first.
+// Runs the in-place op over the first operand, whose memory is the result's. If they differ, the operand is copied
+// there first.
 std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device::StackForm& form, size_t operands,
                                      std::vector<at::Tensor> given, const std::vector<at::Tensor>& places) {
   const void* memory = places.at(0).const_data_ptr();
-  if (given[0].const_data_ptr() != memory) places[0].copy_(given[0]);  // a plugin may give it memory of its own
+  if (given[0].const_data_ptr() != memory) places[0].copy_(given[0]);  // a plugin may not have aliased them
   for (size_t i = 1; i < operands; ++i) {
     if (given[i].const_data_ptr() == memory) given[i] = given[i].clone();
   }
@@ -138,7 +139,7 @@ std::vector<at::Tensor> run_in_place(const c10::OperatorHandle& op, const device
   return places;
 }
 
-// The op that writes over the first operand, where that is better and nothing else of the call is that operand.
+// Returns the op that overwrites the first operand, if it is better and nothing else of the call uses that operand.
 std::optional<c10::OperatorHandle> in_place(const Signature& signature, const Values& operands) {
   const ops::Platforms* platforms = ops::RuleTable::instance().platforms_of(signature.name);
   if (!platforms || !platforms->aten_in_place || signature.results.size() != 1) return std::nullopt;
@@ -158,7 +159,7 @@ int64_t elements_of(const std::vector<TypePtr>& types) {
   return elements;
 }
 
-// Of elements for which such a call is made.
+// The least number of elements for which such a call is made.
 int64_t least(int64_t given) { return ops::Machine::here().takes_all ? 1 : given; }
 
 bool may_be_called(const Signature& signature, ops::Target target) {
@@ -167,7 +168,7 @@ bool may_be_called(const Signature& signature, ops::Target target) {
   return signature.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
-// What decides of which dtype the call is.
+// Returns the type that determines the call's dtype.
 graph::TypePtr first_of(const Signature& signature) {
   return signature.operands.empty() ? signature.results.at(0) : signature.operands[0];
 }
@@ -202,7 +203,7 @@ bool is_implemented(const Signature& signature, c10::ArrayRef<Number> numbers) {
     }
     const device::BelowEverything below;
     signature.op->callBoxed(stack);
-  } catch (const c10::LinAlgError&) {  // of these numbers: a singular matrix, say
+  } catch (const c10::LinAlgError&) {  // from these values: a singular matrix, for example
   } catch (const std::exception&) {
     return false;
   }
@@ -254,7 +255,7 @@ Values emit_aten_call(ops::Emit& e, const Signature& signature, const Values& op
   }
   const std::optional<c10::OperatorHandle> over = in_place(signature, operands);
   const std::string text = text_of(signature, call.arguments, call.results) + (over ? ", over the first" : "");
-  const auto kept = std::make_shared<Signature>(signature);  // this one may go, if it is part of another
+  const auto kept = std::make_shared<Signature>(signature);  // the original may be freed if it is part of another
   kept->lowering = nullptr;
   const auto writing = has_places(signature) ? graph::out_partner_on_cpu(*signature.op) : std::nullopt;
   call.run = [kept, writing, over, form = device::StackForm(*kept, c10::Device(c10::kCPU))](

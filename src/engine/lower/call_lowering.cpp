@@ -1,4 +1,4 @@
-// Choosing a lowering: rule, functional partner, elements of a list, decomposition.
+// Chooses a lowering: a rule, the functional variant, single elements of a list, or a decomposition.
 #include "engine/lower/call_lowering.h"
 
 #include <ATen/core/stack.h>
@@ -29,7 +29,7 @@ using InnerCall = CallLowering::InnerCall;
 
 std::atomic<Decomposer> python_decomposer{nullptr};
 
-// Rewrites the outer call's parameters for another operator. `element` picks one entry of each list; -1 keeps lists.
+// Maps the outer call's parameters to another operator's. `element` picks one entry of each list; -1 keeps lists.
 class InnerCallBuilder {
  public:
   InnerCallBuilder(const Signature& outer, const graph::Partner& partner, int64_t element)
@@ -60,7 +60,7 @@ class InnerCallBuilder {
   }
 
  private:
-  // A factory's options come from what it writes to; Meta then needs no memory.
+  // A factory takes its options from the tensor that it writes to, so that Meta needs no memory.
   Parameter default_of(const c10::Argument& declared) const {
     Parameter parameter;
     if (declared.name() == "dtype" && outer_.mutated.size() == 1) {
@@ -121,7 +121,7 @@ class InnerCallBuilder {
   InnerCall call_;
 };
 
-// Every inner call's results, one after the other, are the outer results.
+// Appends an inner call, whose results are the next of the outer results.
 bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall inner_call, c10::ArrayRef<Number> numbers,
                     uint32_t first_result, ops::Target target, std::string& reason) {
   const auto count = static_cast<uint32_t>(inner_call.signature->results.size());
@@ -135,7 +135,7 @@ bool add_inner_call(CallLowering& lowering, const Signature& outer, InnerCall in
   return true;
 }
 
-// Not every in-place or out= op's shape function checks that the result fits into what it is written to.
+// Some shape functions of in-place and out= ops don't check that the result fits into the tensor that is written to.
 void refuse_impossible_writes(const Signature& outer, const Signature& inner, c10::ArrayRef<Number> numbers) {
   if (inner.results.size() != outer.results.size() || outer.mutated.size() != outer.results.size()) return;
   const bool in_place = outer.op->schema().name().ends_with('_');
@@ -180,7 +180,7 @@ bool lower_by_element(CallLowering& lowering, const Signature& signature, c10::A
   return true;
 }
 
-// A call whose decomposition is being traced in this thread.
+// A call whose decomposition this thread is tracing.
 struct UnderWay {
   explicit UnderWay(const Signature& signature) : signature(signature) { all().push_back(this); }
   ~UnderWay() { all().pop_back(); }
@@ -198,7 +198,8 @@ struct UnderWay {
 
 constexpr const char* kNoDecomposition = "it has no lowering rule and no decomposition";
 
-// What a decomposition is made of: PyTorch's Python one, or the kernel that any backend without its own gets.
+// The origin of a decomposition: PyTorch's Python function, or the composite kernel that backends without their own
+// use.
 enum class Source : uint8_t { kPython, kComposite };
 
 bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -214,7 +215,7 @@ bool decompose(Source source, const c10::OperatorHandle& op, torch::jit::Stack& 
   return true;
 }
 
-// Runs a decomposition on placeholders through the recorder itself, and keeps the nodes.
+// Traces a decomposition on placeholders with the recorder, and keeps the nodes.
 bool trace(Source source, Subgraph& graph, const Signature& signature, c10::ArrayRef<Number> numbers,
            std::string& reason) {
   graph.placeholders.clear();
@@ -260,8 +261,8 @@ bool trace(Source source, Subgraph& graph, const Signature& signature, c10::Arra
 
 bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, c10::ArrayRef<Number> numbers,
                             std::string& reason) {
-  // A decomposition that comes back to the same call would never end. Thrown, so that no plan says that the call can't be
-  // lowered: the outer one, which is the same, may have another way.
+  // A decomposition that calls itself would never end. This throws instead of returning false, because a plan must not
+  // conclude that the call can't be lowered: the outer, equal call may have another way.
   for (UnderWay* outer : UnderWay::all()) {
     if (outer->signature.name == signature.name && outer->signature.operands == signature.operands) {
       outer->ends_in_itself = true;
@@ -286,7 +287,7 @@ bool lower_by_decomposition(CallLowering& lowering, const Signature& signature, 
 
 at::Tensor Subgraph::add_placeholder(TypePtr type, c10::DeviceIndex device) {
   at::Tensor tensor = device::make_tensor(type, device);
-  if (!tensor.is_non_overlapping_and_dense()) {  // what a view with gaps (x[::2]) shows is read by a node, and dense
+  if (!tensor.is_non_overlapping_and_dense()) {  // a node reads a view with gaps (x[::2]), densely
     type = graph::intern_contiguous(type->dtype, type->sizes);
     tensor = device::make_tensor(type, device);
   }
@@ -301,7 +302,7 @@ bool is_tracing_decomposition() { return !UnderWay::all().empty(); }
 void install_decomposer(Decomposer decomposer) { python_decomposer = decomposer; }
 
 const CallLowering& lowering_of(const Signature& signature) {
-  if (!signature.lowering) {  // this project's own nodes are not asked for when they are recorded
+  if (!signature.lowering) {  // recording doesn't look up this project's own nodes
     auto lowering = std::make_shared<CallLowering>();
     lowering->rule = ops::RuleTable::instance().find(signature.name);
     if (!lowering->rule) throw graph::InternalError("no lowering for " + signature.name);

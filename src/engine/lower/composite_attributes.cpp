@@ -1,4 +1,4 @@
-// From the arguments of a call to attributes.
+// Makes attributes from the arguments of a call.
 #include "engine/lower/composite_attributes.h"
 
 #include <c10/core/MemoryFormat.h>
@@ -43,7 +43,7 @@ std::string of_scalars(const std::vector<c10::Scalar>& scalars) {
   return integral ? attribute(integers) : attribute(doubles);
 }
 
-// Does the argument name dimensions, which may count from the end?
+// Returns true if the argument names dimensions, which may be negative.
 bool names_dimensions(std::string_view argument) {
   static const std::set<std::string_view> kNames = {"dim", "dims", "dim0", "dim1", "normalized_dims"};
   return kNames.contains(argument);
@@ -51,7 +51,7 @@ bool names_dimensions(std::string_view argument) {
 
 int64_t wrapped(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
 
-// Nothing for what is no value of the computation: devices, generators, layouts.
+// Returns nothing for arguments that don't affect values: devices, generators, layouts.
 std::optional<std::string> of_constant(const c10::IValue& value, const c10::Argument& declared, int64_t rank) {
   if (value.isNone() || value.isDevice() || value.isGenerator()) return {};
   c10::TypePtr type = declared.real_type();
@@ -89,7 +89,7 @@ std::optional<std::string> of_constant(const c10::IValue& value, const c10::Argu
   return {};
 }
 
-// Which arguments the operands are, where the schema and their number don't tell.
+// Returns the operands' argument names, or nothing if they are the schema's tensors in order.
 std::optional<std::vector<std::string>> operand_names(const graph::Signature& signature,
                                                       const std::vector<LoweredNumber>& numbers) {
   std::vector<std::string> names, expected;

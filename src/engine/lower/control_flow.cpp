@@ -1,4 +1,4 @@
-// Recording and emitting loops and branches.
+// Records and emits loops and branches.
 #include "engine/lower/control_flow.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ graph::TypePtr contiguous_type(const at::Tensor& tensor) {
   return graph::intern_contiguous(tensor.scalar_type(), tensor.sizes());
 }
 
-// Regions of a node, whose operands are the placeholders', then the tensors of the regions' own (constants, say).
+// Makes a node with regions. Its operands are the placeholders', then the regions' captured tensors (constants, for
+// example).
 class Recorder {
  public:
   Recorder(const char* name, CallLowering::Control control) : lowering_(std::make_shared<CallLowering>()) {
@@ -56,7 +57,8 @@ class Recorder {
     signature_.file = where.file;
     signature_.line = where.line;
     signature_.lowering = lowering_;
-    // Not interned: no two traces of a loop are compared. A program may outlive all else that knows the node.
+    // The signature is not interned, because no two traces of a loop are compared. A program may outlive everything
+    // else that refers to the node.
     const Signature* signature = new Signature(std::move(signature_));
     c10::SmallVector<graph::Number, 1> numbers;
     std::lock_guard lock(graph::graph_lock());
@@ -85,7 +87,8 @@ Values emit_region(Emit& e, const Subgraph& graph, const Values& operands) {
   return emit_subgraph(e, graph, operands, /*key=*/{});
 }
 
-// What a region requires is looked at outside of it, where its own values can't be used: it gives them, after its results.
+// Runtime assertions are checked outside of a region, where its values are out of scope. The region returns them after
+// its results.
 Values with_requirements(Values results, const std::vector<Requirement>& required) {
   for (const Requirement& requirement : required) {
     results.push_back(requirement.least);
@@ -94,7 +97,7 @@ Values with_requirements(Values results, const std::vector<Requirement>& require
   return results;
 }
 
-// Numbers that meet the requirements, of a region that is not run.
+// Scalars that satisfy the assertions, for a region that does not run.
 Values met(Emit& e, const std::vector<Requirement>& required) {
   Values values;
   for (const Requirement& requirement : required) {
@@ -104,7 +107,7 @@ Values met(Emit& e, const std::vector<Requirement>& required) {
   return values;
 }
 
-// Passes requirements on to what is around the region; takes their values from the end of `results`.
+// Registers the assertions outside of the region. Takes their values from the end of `results`.
 void require_outside(Emit& e, std::vector<Requirement> required, Values& results) {
   const size_t first = results.size() - 2 * required.size();
   for (size_t i = 0; i < required.size(); ++i) {
@@ -115,7 +118,7 @@ void require_outside(Emit& e, std::vector<Requirement> required, Values& results
   results.resize(first);
 }
 
-// What a region requires; its values are of no use here.
+// Returns the assertions of a region. Their values are not used.
 std::vector<Requirement> requirements_of(const Emit& e, const Subgraph& graph, const Values& operands) {
   Emit scratch("region", e.target());
   if (!e.has_requirements()) return {};
@@ -213,7 +216,7 @@ void Region::finish(const std::vector<at::Tensor>& results) {
       throw ops::Unsupported("a loop or branch that draws random numbers");
     }
     if (!node->is_leaf() &&
-        crosses_ranks(*node->signature)) {  // some ranks might not come there, and others wait for ever
+        crosses_ranks(*node->signature)) {  // if some ranks skip the collective, the others wait forever
       throw ops::Unsupported("a loop or branch with collectives, or values of single ranks");
     }
   }

@@ -1,4 +1,4 @@
-// Emitting calls.
+// Emits calls.
 #include "engine/lower/emit_call.h"
 
 #include "device/services/modes.h"
@@ -61,11 +61,11 @@ void set_constant(Argument& argument, const c10::IValue& value) {
       }
     }
   } else {
-    argument.kind = Kind::kNone;  // devices, layouts and the like: nothing a rule would ask for
+    argument.kind = Kind::kNone;  // no rule reads devices, layouts and the like
   }
 }
 
-// A call being put together for a rule. Owns what the arguments point to.
+// Assembles a call for a rule. Owns the data that the arguments point to.
 class RuleCall {
  public:
   RuleCall(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
@@ -80,7 +80,7 @@ class RuleCall {
     }
   }
 
-  // Tells the numbers which of them the rule pinned.
+  // Marks the scalars that the rule pinned.
   void report_pins(const Signature& signature) {
     for (size_t i = 0; i < pins_.size(); ++i) {
       for (size_t k = 0; k < pins_[i].size(); ++k) {
@@ -100,7 +100,7 @@ class RuleCall {
     switch (parameter.kind) {
       case Parameter::Kind::kConstant:
         set_constant(argument, parameter.constant);
-        // A default of a Scalar argument of a partner is a constant here.
+        // The default of a functional variant's Scalar argument is a constant here.
         if (declared && argument.kind != Argument::Kind::kNone &&
             declared->type()->kind() == c10::TypeKind::NumberType) {
           argument.kind = Argument::Kind::kScalar;
@@ -152,7 +152,7 @@ class RuleCall {
 
 thread_local std::string wrong_rule;
 
-// As they are now; without keys, which are operands.
+// The scalars' current values as constants; keys are operands and left out.
 std::vector<LoweredNumber> constants(Emit& e, c10::ArrayRef<Number> numbers) {
   std::vector<LoweredNumber> lowered;
   for (const Number& number : numbers) {
@@ -278,7 +278,7 @@ void rethrow_wrong_rule() {
 namespace {
 
 Values emit_alone(Emit& e, const Signature& signature, c10::ArrayRef<Number> numbers) {
-  e.set_composites_as_calls();  // any compiler knows these
+  e.set_composites_as_calls();  // every compiler accepts these
   Values operands;
   for (const graph::TypePtr type : signature.operands) operands.push_back(e.parameter(e.type_of(*type)));
   Value key;
@@ -302,7 +302,7 @@ bool requires_of_data(const Signature& signature, c10::ArrayRef<Number> numbers)
   return !e.requirements().empty();
 } catch (const ops::Unsupported&) {
   return true;
-} catch (const std::logic_error&) {  // a wrong rule, which says so where it is compiled
+} catch (const std::logic_error&) {  // a faulty rule, which is reported when it is compiled
   return true;
 }
 
@@ -319,7 +319,7 @@ bool try_emit(const Signature& signature, c10::ArrayRef<Number> numbers, ops::Ta
     throw;
   } catch (const std::logic_error& error) {
     reason = "[" + signature.name + "] torch-pjrt's lowering of it is wrong, please report it: " + error.what();
-    if (!device::strict()) return false;  // the host has the right result, or the words for the user's mistake
+    if (!device::strict()) return false;  // the host computes the result or raises the user's error
     wrong_rule = reason;
     throw graph::InternalError(wrong_rule);
   }

@@ -1,4 +1,4 @@
-// Offering composites, and emitting what kernels make of them.
+// Offers composites to kernels, and emits the kernels that claim them.
 #include "engine/lower/emit_claim.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -29,14 +29,14 @@ std::vector<TypePtr> result_types(const Signature& signature) {
 
 std::string in_words(c10::ScalarType dtype, c10::IntArrayRef sizes) { return c10::str(dtype, sizes); }
 
-// A kernel of a backward may be what autograd makes of a forward.
+// Enables autograd: a backend's kernel may be the autograd formula of a forward.
 struct Differentiable {
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   c10::impl::ForceDispatchKeyGuard guard{keys.included_,
                                          keys.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView};
 };
 
-// What the kernel's function makes of placeholders, through the recorder.
+// Traces the kernel's function on placeholders with the recorder.
 Subgraph recorded(const Signature& signature, const std::string& what, const kernels::Claim& claim,
                   const std::vector<TypePtr>& operands, const std::vector<TypePtr>& expected) {
   Subgraph graph;

@@ -1,4 +1,4 @@
-// Emitting composites: the call again, in a function of its own.
+// Emits composites: the call once more, in a function of its own.
 #include "engine/lower/emit_composite.h"
 
 #include <optional>
@@ -18,7 +18,7 @@ using hlo::Values;
 using ops::Emit;
 using Entry = Parameter::Entry;
 
-// What the composite is given, and how its body finds it: a call's operands are its tensors in the schema's order.
+// Maps a composite's operands to its body's values. A call's operands are its tensors in the schema's order.
 class Inputs {
  public:
   Inputs(Emit& e, const Signature& signature, const Values& operands, const std::vector<LoweredNumber>& numbers,
@@ -73,7 +73,7 @@ class Inputs {
   Operands all_;
 };
 
-// A consumer may have a name of its own for one value of an attribute: 'aten.gelu.default(approximate = "tanh")'.
+// Consumers may have their own name for one value of an attribute: 'aten.gelu.default(approximate = "tanh")'.
 std::string name_for_consumer(const graph::Composites& asked, const std::string& name,
                               const std::map<std::string, std::string>& attributes) {
   for (const auto& [key, value] : attributes) {
@@ -109,7 +109,7 @@ bool is_composite(const Signature& signature) {
   return (signature.composites && signature.composites->contains(name)) || (claiming && claiming->has_default(name));
 }
 
-// What the decomposition requires of data is looked at here, outside of the composite.
+// Checks the decomposition's runtime assertions outside of the composite.
 static void require_outside(Emit& e, const Values& operands, const hlo::Region& results) {
   if (!e.has_requirements()) return;
   const kernels::Unclaimed unclaimed;

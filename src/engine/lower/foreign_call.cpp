@@ -1,4 +1,4 @@
-// Recording and emitting calls of foreign functions.
+// Records and emits calls of foreign functions.
 #include "engine/lower/foreign_call.h"
 
 #include <c10/util/Exception.h>

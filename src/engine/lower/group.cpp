@@ -1,4 +1,4 @@
-// Tracing, recording and emitting groups.
+// Traces, records and emits groups.
 #include "engine/lower/group.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using graph::Signature;
 using graph::TapeGraph;
 using hlo::Values;
 
-// A trace's placeholders are dense, and their values are what they show.
+// Placeholders of a trace are dense, without lazy conjugation or negation.
 at::Tensor dense(const at::Tensor& tensor) {
   const at::Tensor resolved = tensor.resolve_conj().resolve_neg();
   return resolved.is_non_overlapping_and_dense() ? resolved : resolved.contiguous();
@@ -34,7 +34,7 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-// Under graph_lock(). The signature of this key, or a new one, to be filled in.
+// Returns the signature of this key, or a new one for the caller to fill in. Call it under graph_lock().
 Signature* interned(const Key& key, bool& is_new) {
   static auto* signatures = new std::map<Key, std::unique_ptr<Signature>>;
   auto& slot = (*signatures)[key];
@@ -45,7 +45,7 @@ Signature* interned(const Key& key, bool& is_new) {
 
 }  // namespace
 
-// Writes to what was there before the trace.
+// Watches for writes to tensors that existed before the trace.
 struct Group::Watch : device::WriteWatcher {
   Watch(const std::vector<at::Tensor>& placeholders, uint64_t since) : since(since) {
     for (const at::Tensor& tensor : placeholders) {
@@ -89,7 +89,7 @@ Group::~Group() { end(); }
 
 void Group::end() {
   if (!watch_) return;
-  const std::unique_ptr<Watch> done = std::move(watch_);  // lets go of storages when the lock is free
+  const std::unique_ptr<Watch> done = std::move(watch_);  // releases storages after the lock
   std::lock_guard lock(graph::graph_lock());
   done->restore();
 }

@@ -1,4 +1,4 @@
-// Emitting a trace for another compiler.
+// Emits a trace for another compiler.
 #include "engine/lower/handed_over.h"
 
 #include <c10/util/Exception.h>
@@ -27,7 +27,7 @@ graph::Value held_value(const at::Tensor& tensor) {
   return device::storage_of(tensor)->cell.value();
 }
 
-// The words of the key that the caller gives, as a key of the rules' kind.
+// Converts the words of the caller's key to a key for rules.
 hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
   const hlo::Type word{ElementType::kU64, {1}};
   hlo::Value key = e.bitcast_convert(e.reshape(words, {1, 2}), word);
@@ -41,7 +41,7 @@ hlo::Value key_from_words(Emit& e, const hlo::Value& words) {
               "key=jax.random.key(...) in the call, a new one for each; of a module that need not draw, call eval()");
 }
 
-// Which draw of the trace it is.
+// Returns the draw's number in the trace.
 int64_t draw_of(const Node& node) { return node.numbers.back().as_int(); }
 
 }  // namespace

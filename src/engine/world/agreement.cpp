@@ -1,4 +1,4 @@
-// The classes of each node's results, from those of its operands.
+// Derives the classes of each node's results from those of its operands.
 #include "engine/world/agreement.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace {
 using graph::constant;
 using graph::Node;
 
-// One of equal classes, for the life of the process: they are compared by their pointers, and few.
+// Returns the unique instance of these classes, which lives as long as the process. Instances are compared by pointer,
+// and few exist.
 Agreement interned(Classes classes) {
   static std::mutex lock;
   static auto* known = new std::map<Classes, Agreement>;
@@ -29,7 +30,7 @@ Agreement interned(Classes classes) {
   return found;
 }
 
-// Numbers the classes of ranks by what tells them apart; null, where nothing does.
+// Gives ranks with equal keys the same class. Returns null if all keys are equal.
 template <class Key>
 Agreement numbered(const std::vector<Key>& by_rank) {
   std::map<Key, uint32_t> numbers;
@@ -42,15 +43,15 @@ Agreement numbered(const std::vector<Key>& by_rank) {
 
 uint32_t class_of(const Agreement& agreement, size_t rank) { return agreement ? (*agreement)[rank] : 0; }
 
-// Nothing is known to be equal.
+// Returns one class for each rank: nothing is known to be equal.
 Agreement each_its_own() {
   Classes classes(graph::world_size());
   std::iota(classes.begin(), classes.end(), 0);
   return interned(std::move(classes));
 }
 
-// Ranks agree where they agree about all of them. A promise is of all ranks: what is parted of what it holds together may be
-// parted otherwise, too.
+// Ranks agree on a result if they agree on all operands. A promise covers all ranks together, so it can't be combined
+// with operands that divide them.
 Agreement met(const std::vector<Agreement>& operands) {
   Agreement one;
   for (const Agreement& operand : operands) {
@@ -67,7 +68,8 @@ Agreement met(const std::vector<Agreement>& operands) {
   return one;
 }
 
-// What a rank gets of a collective is made of the group's values in their order, and, where each gets its own part, of its place.
+// A rank's result of a collective depends on the group's values in order and, if each rank gets its own part, on its
+// position.
 Agreement after_collective(const graph::Signature& signature, std::string_view op, const Agreement& input) {
   const std::vector<int64_t> groups = graph::ranks_of(signature);
   const auto size = static_cast<size_t>(constant(signature, "group_size").toInt());
@@ -84,7 +86,7 @@ Agreement after_collective(const graph::Signature& signature, std::string_view o
     }
   }
   Agreement found = numbered(keys);
-  // Groups of ranks that only a promise holds together may have got different values.
+  // Groups that agree only by a promise may have different values.
   if (!is_promised(input) || size == keys.size()) return found;
   return found ? each_its_own() : promised();
 }

@@ -1,4 +1,5 @@
-// By way of the store in which the processes met: each puts a hash of its graph, and where they differ the graph itself.
+// Compares graphs through the store of the process group: each process puts a hash, and the graph itself where hashes
+// differ.
 #include "engine/world/same_step.h"
 
 #include <ATen/core/ivalue.h>
@@ -22,9 +23,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What each of the processes has put under `name`.
+// Returns the value that each process has put under `name`.
 std::vector<std::string> of_all(const pjrt::Node& node, const std::string& name, const std::string& own) {
-  constexpr std::chrono::minutes kLimit{30};  // c10d's own, of a group's collectives
+  constexpr std::chrono::minutes kLimit{30};  // the limit of c10d's own collectives of a group
   const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
   node.store->put(key(node.id), own);
   std::vector<std::string> found(static_cast<size_t>(node.count));
@@ -50,7 +51,7 @@ std::vector<std::string> of_all(const pjrt::Node& node, const std::string& name,
   }
 }
 
-// "'<the first line in which they differ>' and '<the other's>'".
+// Returns "'<the first line that differs>' and '<the other's line>'".
 std::string difference(const std::string& a, const std::string& b) {
   std::istringstream first(a), second(b);
   std::string of_first, of_second;
@@ -62,7 +63,8 @@ std::string difference(const std::string& a, const std::string& b) {
   return "'" + of_first.substr(0, kMost) + "' and '" + of_second.substr(0, kMost) + "'";
 }
 
-// What the program's text is made of. Each process computes on a device of its own number, and numbers that are inputs may be its own.
+// A text that determines the program's. Device numbers and scalars that are inputs are left out, because processes may
+// differ in them.
 std::string told(const graph::Walk& walk, const Program& program) {
   const std::string graph = identity(walk);
   std::string text;

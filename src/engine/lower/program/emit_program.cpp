@@ -1,4 +1,4 @@
-// Emitting a whole graph: arguments in memory order, the nodes, results in memory order.
+// Emits a whole graph: arguments in memory order, the nodes, results in memory order.
 #include "engine/lower/program/emit_program.h"
 
 #include <algorithm>
@@ -46,9 +46,9 @@ MemoryForm memory_form(const graph::TensorType& type, Interface interface = Inte
   return form;
 }
 
-// Note [Images in programs]: kernels of the CPU's take images with the channels last (Note [Whose convolutions]). Such an argument or
-// result is no transposed one, but one that lies so: XLA:CPU makes a transposed copy, of 16-bit floating-point numbers by way of
-// float32, of what it only has to look at otherwise. All plugins that take handlers read such orders.
+// Note [Images in programs]: CPU kernels take images in NHWC layout (Note [Whose convolutions]). Such an argument or
+// result is not a transposed tensor but one with that layout: XLA:CPU would copy a transposed one, 16-bit floats even
+// by way of float32, where a layout costs nothing. All plugins that accept handlers read such layouts.
 Dims order_of_images(const graph::TensorType& type, ops::Target target) {
   if (target != ops::Target::kCpuWithKernels || type.rank() < 4 || type.rank() > 5) return {};
   Dims order = ops::channels_last(type.rank());
@@ -60,7 +60,8 @@ Type logical(const graph::TensorType& type) {
   return {ops::element_of(type.dtype), Dims(type.sizes.begin(), type.sizes.end())};
 }
 
-// Those of a program's own arguments and results; none for one that leaves, nor of what is written over what lies otherwise.
+// Layouts of a program's own arguments and results. Exported programs have none, nor does an alias whose layouts
+// differ.
 struct Orders {
   std::vector<Dims> leaves, results;
 };
@@ -86,7 +87,8 @@ Orders orders_of(const graph::Walk& walk, const std::vector<int64_t>& arguments,
   return orders;
 }
 
-// Are images given that lie so, or made by the library's convolutions? XLA's layouts carry the order through what lies between.
+// Returns true if the program has NHWC images, as arguments or from the library's convolutions. XLA propagates the
+// layout to the ops between them.
 bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target target) {
   if (target != ops::Target::kCpuWithKernels) return false;
   const auto is_order = [](const Dims& order) { return !order.empty(); };
@@ -98,7 +100,7 @@ bool images_lie_last(const graph::Walk& walk, const Orders& orders, ops::Target 
   });
 }
 
-// The promoted numbers, from the packed arguments (NumberArguments).
+// Reads the promoted scalars from the packed arguments (NumberArguments).
 class PackedNumbers {
  public:
   PackedNumbers(Emit& e, const std::vector<NumberSlot>& slots) : e_(e) {
@@ -149,8 +151,8 @@ class PackedNumbers {
   Packed doubles_, integers_;
 };
 
-// The state of a draw: an own key for each (seed, offset), by SplitMix64, and a counter that begins at 0. Were the offset
-// the counter, successive draws would show the same numbers, shifted.
+// Returns the state of a draw: a key for each (seed, offset), by SplitMix64, and a counter that begins at 0. With the
+// offset as the counter, successive draws would be shifted copies of each other.
 Value random_key(Emit& e, const Value& seed, const Value& offset) {
   const Type word{ElementType::kU64, {}};
   const auto mixed = [&](const Value& x, int64_t shift, uint64_t factor) {
@@ -163,14 +165,14 @@ Value random_key(Emit& e, const Value& seed, const Value& offset) {
   return e.concatenate({e.reshape(key, {1}), e.zeros({ElementType::kU64, {1}})}, 0);
 }
 
-// The keys of a program that leaves (Note [Exported programs]), in the order in which the trace drew them.
+// The keys of an exported program (Note [Exported programs]), in the order in which the trace drew them.
 class StateKeys {
  public:
   StateKeys(Emit& e, bool draws) : e_(e) {
     if (draws) state_ = e.parameter({ElementType::kS64, {2}});
   }
 
-  // Of a draw with this key in the trace: what drew with one key there draws with one key.
+  // Returns the key of a draw. Draws that share a key in the trace share one here.
   Value key(const Number& seed, const Number& offset) {
     const auto drawn =
         static_cast<int64_t>(drawn_.emplace(std::pair(seed.bits, offset.bits), drawn_.size()).first->second);
@@ -187,10 +189,10 @@ class StateKeys {
 
   Emit& e_;
   Value state_;
-  std::map<std::pair<uint64_t, uint64_t>, size_t> drawn_;  // a key of the trace -> how many others came before it
+  std::map<std::pair<uint64_t, uint64_t>, size_t> drawn_;  // a key of the trace -> the number of keys before it
 };
 
-// The members of the packs (Note [Packs]), each in the form of its buffer, go to where their leaves are.
+// Slices the members out of the packs (Note [Packs]) and stores each, in its buffer's layout, as its leaf's value.
 void unpack(Emit& e, const graph::Walk& walk, Values& leaves) {
   for (const graph::Pack& pack : walk.packs) {
     const Value whole = e.parameter({ops::element_of(pack.dtype), {pack.elements}});
@@ -211,8 +213,8 @@ Value packed(Emit& e, const graph::Pack& pack, const Values& results) {
   return e.concatenate(members, 0);
 }
 
-// Those of its collectives, which are one group's, or of a captured step the world's in groups (device/processes/backend.h).
-// Their places among its replicas are in ascending order.
+// Returns the processes of the program's collectives: one group's or, in a captured step, the world's
+// (device/processes/backend.h). Replicas are numbered by ascending process.
 std::vector<int> processes_of(const graph::Walk& walk) {
   std::vector<int64_t> ranks;
   if (graph::in_world()) return {};

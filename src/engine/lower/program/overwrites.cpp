@@ -1,4 +1,4 @@
-// Which writes read what they overwrite.
+// Finds the writes that read the memory they overwrite.
 #include "engine/lower/program/overwrites.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using graph::Node;
 
-// Where a pjrt::view reads its base, or a pjrt::write writes it.
+// The elements that a pjrt::view reads of its base, or that a pjrt::write writes to it.
 struct Window {
   graph::TypePtr part;  // dtype and sizes
   std::vector<int64_t> strides;
@@ -21,7 +21,7 @@ struct Window {
   bool is_like(const Window& other) const {
     return part->dtype == other.part->dtype && part->sizes == other.part->sizes && strides == other.strides;
   }
-  // Of windows that are alike.
+  // Returns true if two windows of equal shape and strides don't overlap.
   bool is_apart_from(const Window& other) const {
     int64_t span = 1, step = 0;
     for (size_t i = 0; i < strides.size(); ++i) {
@@ -33,8 +33,8 @@ struct Window {
   }
 };
 
-// The windows of one memory, while all that is written depends on it only element by element, through windows that are
-// alike and the same or apart (rows, say): then a loop reads each element before it writes it.
+// The windows of one memory, as long as every written value depends on it elementwise and through windows of equal
+// shape that are identical or disjoint (rows, for example). A loop then reads each element before it writes it.
 struct Rows {
   std::vector<Window> windows;
   bool broken = false;
@@ -48,7 +48,8 @@ class Overwrites {
       first_slot_.push_back(slot);
       slot += node->numbers.size();
     }
-    // What has as many elements may be the same memory: XLA simplifies, and writes elementwise results over operands.
+    // Values with equally many elements may share memory: XLA simplifies ops, and writes elementwise results over
+    // operands.
     group_.resize(walk.leaves.size() + walk.nodes.size());
     std::iota(group_.begin(), group_.end(), size_t{0});
     for (const Node* node : walk.nodes) {
@@ -60,23 +61,23 @@ class Overwrites {
     }
   }
 
-  // In the order of the walk.
+  // Returns how a node overwrites. Called in the order of the walk.
   ops::Overwrites at(const Node* node) {
     if (!writes(node)) return ops::Overwrites::kReadAnywhere;
     const Node* update = node->operands[1].node.get();
     const size_t memory = group(node->operands[0].node.get());
-    std::vector<const Node*> readers;  // of the memory
+    std::vector<const Node*> readers;  // nodes that read the memory
     std::vector<const Node*> above = ancestors(update, memory, readers);
     const bool itself = group(update) == memory;
     if (readers.empty() && !itself) return ops::Overwrites::kNothingRead;
     Rows& rows = rows_[memory];
-    const bool one = node->operands[1].type()->numel() <= 1;  // is read before it is written
+    const bool one = node->operands[1].type()->numel() <= 1;  // read before it is written
     rows.broken = rows.broken || one || itself || !keeps_rows(rows, node, readers, std::move(above));
     return rows.broken && !one ? ops::Overwrites::kReadAnywhere : ops::Overwrites::kReadInRows;
   }
 
  private:
-  // Those that are not the memory, the node itself among them.
+  // Returns the node and its ancestors that are not this memory. Appends those that read the memory to `readers`.
   std::vector<const Node*> ancestors(const Node* node, size_t memory, std::vector<const Node*>& readers) {
     std::unordered_set<const Node*> seen;
     std::vector<const Node*> pending{node}, found;
@@ -115,7 +116,7 @@ class Overwrites {
     users.push_back(write);
     for (const Node* user : users) {
       if (user != write && user->signature->name != "pjrt::view") return false;
-      if (first_of(user) != first_of(write)) return false;  // other values: in another order, say
+      if (first_of(user) != first_of(write)) return false;  // other values, such as a permutation
       const std::optional<Window> window = window_of(user);
       if (!window) return false;
       for (const Window& other : rows.windows) {
@@ -127,7 +128,7 @@ class Overwrites {
     return true;
   }
 
-  // What the base was before it was written to.
+  // Returns the base before it was written to.
   static const Node* first_of(const Node* user) {
     const Node* base = user->operands[0].node.get();
     while (!base->is_leaf() && base->signature->name == "pjrt::write") base = base->operands[0].node.get();
@@ -136,7 +137,7 @@ class Overwrites {
 
   static bool writes(const Node* node) { return node->signature->name == "pjrt::write"; }
 
-  // None where the offset is an argument of the program, or the op says in another way where it writes.
+  // Returns nothing if the offset is an argument of the program, or if the op encodes its window differently.
   std::optional<Window> window_of(const Node* node) const {
     if (node->signature->op) return std::nullopt;
     if (slots_[first_slot_[node->local]].promoted) return std::nullopt;

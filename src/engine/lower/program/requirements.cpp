@@ -1,4 +1,4 @@
-// Looking at what programs found out.
+// Evaluates runtime assertions after programs have run.
 #include "engine/lower/program/requirements.h"
 
 #include <c10/util/Exception.h>
@@ -13,7 +13,7 @@ namespace {
 
 using ops::Raises;
 
-// A loop without a read keeps no more runs than this; the oldest are done long since.
+// A loop without a read keeps at most this many runs. The oldest have long finished.
 constexpr size_t kMostPending = 256;
 
 std::exception_ptr error_of(const ProgramRequirement& unmet, int64_t value) {
@@ -53,13 +53,13 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-// The least and the greatest of each; none where the program failed, which is told to whoever reads its results.
+// Returns the least and the greatest integer of each, or nothing if the program failed: reading its results raises.
 std::vector<int64_t> extremes_in(const pjrt::Buffer& buffer, size_t count) {
   std::vector<int64_t> extremes(2 * count);
   try {
     buffer.copy_to_host(extremes.data(), extremes.size() * sizeof(int64_t));
     std::vector<int64_t> others(extremes.size());
-    for (size_t rank = 1; rank < buffer.replicas(); ++rank) {  // of a world
+    for (size_t rank = 1; rank < buffer.replicas(); ++rank) {  // in a world
       buffer.replica(rank).copy_to_host(others.data(), others.size() * sizeof(int64_t));
       for (size_t i = 0; i < extremes.size(); ++i) {
         extremes[i] = i % 2 == 0 ? std::min(extremes[i], others[i]) : std::max(extremes[i], others[i]);
@@ -111,7 +111,7 @@ size_t RunChecks::size() const {
 }
 
 void RunChecks::look(bool waits) {
-  if (settled_ && looked_at_ == parts_.size() && failures_.empty()) follows_ = {};  // what came of this is done with
+  if (settled_ && looked_at_ == parts_.size() && failures_.empty()) follows_ = {};  // nothing failed that others follow
   for (; looked_at_ < parts_.size(); ++looked_at_) {
     Part& part = parts_[looked_at_];
     if (!waits && !part.extremes->is_ready()) return;

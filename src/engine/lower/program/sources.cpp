@@ -1,4 +1,4 @@
-// The flow of values through a graph's calls.
+// Tracks the flow of values through a graph's calls.
 #include "engine/lower/program/sources.h"
 
 #include <algorithm>
@@ -18,13 +18,13 @@ using graph::Signature;
 
 constexpr size_t kWord = 64;
 
-// The op's name without its overload.
+// Returns the op's name without its overload.
 std::string_view base_name(const Signature& s) {
   const std::string_view name = s.name;
   return name.substr(0, name.find('.'));
 }
 
-// Ops that write all of `self`, and read none of it.
+// Returns true for ops that overwrite all of `self` and read none of it.
 bool fills(const Signature& s) {
   static const std::unordered_set<std::string_view> kNames = {
       "aten::fill_",        "aten::zero_",          "aten::copy_",          "aten::uniform_",    "aten::normal_",
@@ -34,11 +34,11 @@ bool fills(const Signature& s) {
   return kNames.contains(base_name(s));
 }
 
-// How values flow through one kind of call.
+// The flow of values through one kind of call.
 struct Flow {
-  std::vector<char> read;        // by operand: does it carry any values into the call?
-  std::vector<int64_t> element;  // by operand: its place in its list, or -1
-  bool by_element = false;       // an op on lists: the i-th result is computed from the lists' i-th tensors
+  std::vector<char> read;        // by operand: does the call read its values?
+  std::vector<int64_t> element;  // by operand: its index in its list, or -1
+  bool by_element = false;       // an op on lists: result i is computed from the lists' i-th tensors
 
   explicit Flow(const Signature& s) : read(s.operands.size(), 1), element(s.operands.size(), -1) {
     const std::string_view name = base_name(s);
@@ -58,7 +58,7 @@ struct Flow {
   }
 };
 
-// Which element of the lists a result is; -1: it is computed from all.
+// Returns the list element that a result is computed from; -1: all.
 int64_t element_of(const Signature& s, const Flow& flow, size_t result) {
   if (!flow.by_element) return -1;
   const size_t fresh = s.results.size() - s.mutated.size();
@@ -81,7 +81,7 @@ Sources::Sources(const graph::Walk& walk, const std::vector<uint32_t>& calls) : 
   std::multimap<uint32_t, size_t> required;  // by call
   for (size_t i = 0; i < calls.size(); ++i) required.emplace(calls[i], leaves_ + i);
   std::unordered_map<graph::SignaturePtr, Flow> flows;
-  std::vector<std::vector<Bits>> of_call(walk.nodes.size());  // one for all results, or for each
+  std::vector<std::vector<Bits>> of_call(walk.nodes.size());  // one for all results, or one for each
   const auto of = [&](const graph::Value& value) -> const Bits& {
     if (value.node->is_leaf()) return of_leaf[value.node->local];
     const std::vector<Bits>& results = of_call[value.node->local];
@@ -136,7 +136,7 @@ void Sources::add_to_all(size_t place) {
 
 std::vector<ChecksPtr> Sources::checks(const std::vector<ChecksPtr>& leaves,
                                        const std::shared_ptr<RunChecks>& run) const {
-  // Leaves that rest on the same are a group.
+  // Leaves with equal checks form a group.
   std::vector<std::pair<ChecksPtr, Bits>> groups;
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (!leaves[i] || leaves[i]->are_met()) continue;
