@@ -1,7 +1,21 @@
 """PyTorch programs, unmodified, on every XLA device.
 
-``import torch`` is enough: the ``torch.backends`` entry point loads this package, after which ``device="pjrt"`` works.
-The functions here tell what the device does; the device's own module is ``torch.pjrt``.
+``import torch`` is enough: the ``torch.backends`` entry point loads this package, after which ``device="pjrt"`` works::
+
+    import torch
+
+    x = torch.ones(2, 3, device="pjrt")
+    print((x @ x.T).relu())
+
+The names of this package, by task (``torch.pjrt`` is the device module, the counterpart of ``torch.cuda``):
+
+- move data: ``to_lazy``, ``to_eager``, ``from_dlpack``
+- run: ``init``, ``sync``, ``eager_mode``, ``strict_mode``
+- compile: ``compile_step``, ``jit``; or ``torch.compile(fn, backend="pjrt")``
+- export: ``export``, ``load``; ``include_path`` and ``library_path`` for C++
+- inspect: ``explain``, ``metrics``, ``reset_metrics``, ``to_graph``, ``to_stablehlo``, ``trace``, ``last_traces``,
+  ``tracing``
+- extend: ``composite``, ``composites``, ``register_kernel``, ``register_rule``
 """
 
 from __future__ import annotations
@@ -22,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def _autoload() -> None:
-    """The entry point of group ``torch.backends``.
+    """Does nothing: the entry point of the group ``torch.backends``, whose look-up imports this package.
 
-    torch asks for it at the end of ``import torch``, which may be the one below: so it stands first.
+    It is defined before ``import torch`` below, because torch looks it up at the end of that import.
     """
 
 
@@ -92,7 +106,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What few programs use is imported when it is asked for: ``import torch`` pays for the rest."""
+    """Imports the names of ``_LATE`` on first use, to keep ``import torch`` fast."""
     if name not in _LATE:
         raise AttributeError(f"module 'torch_pjrt' has no attribute '{name}'")
     import importlib
@@ -103,13 +117,15 @@ def __getattr__(name: str) -> Any:
 def init(plugin: str | None = None) -> None:
     """Starts the PJRT client now, instead of at the first use of data.
 
+    Example: ``torch_pjrt.init("xla-cpu-pjrt")``.
+
     Args:
-        plugin: name of an installed plugin or path of a shared library; default: a GPU plugin that finds a device, else
-            ``xla-cpu-pjrt``.
+        plugin: the name of an installed plugin or the path of a shared library. Default: a GPU plugin that finds a
+            device, else ``xla-cpu-pjrt``.
 
     Raises:
-        torch_pjrt.plugins.PluginNotFoundError: no such plugin.
-        RuntimeError: the plugin can't be loaded or is too old, or another one is running already.
+        torch_pjrt.plugins.PluginNotFoundError: no such plugin is installed.
+        RuntimeError: the plugin can't be loaded or is too old, or another one is already running.
     """
     if plugin is None:
         _C.plugin()
@@ -119,11 +135,13 @@ def init(plugin: str | None = None) -> None:
 
 
 def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
-    """Starts what is pending. Does not wait for the device: ``torch.pjrt.synchronize`` does.
+    """Starts pending work without waiting for the device; ``torch.pjrt.synchronize`` waits.
+
+    Example: ``torch_pjrt.sync(loss)``.
 
     Args:
-        tensors: a tensor of any shape and dtype on a pjrt device, or several; what they need is started. Default:
-            everything that is pending, on every device.
+        tensors: one or more tensors of any shape and dtype on pjrt devices. Only the work that they depend on is
+            started. Default: all pending work, on every device.
 
     Raises:
         RuntimeError: a tensor is on another device, or a program can't be compiled or started.
@@ -140,46 +158,51 @@ def sync(tensors: torch.Tensor | Iterable[torch.Tensor] | None = None) -> None:
 
 
 def metrics() -> dict[str, Any]:
-    """What was counted since the start or the last ``reset_metrics()``; ``explain()`` tells of each run.
+    """Returns the counters of this process since its start or the last ``reset_metrics()``.
 
-    A dict, which ``print`` shows as a table.
+    The result is a dict that ``print`` shows as a table; ``explain()`` reports single runs. Example:
+    ``torch_pjrt.metrics()["syncs"]``.
 
     - ``ops_recorded``: ATen calls that became part of a graph.
     - ``graphs_compiled``, ``graphs_loaded_from_disk``: programs that were new to this process.
     - ``executions``, ``nodes_executed``: runs of programs, and the ATen calls in them.
-    - ``graphs_run_by_calls``: runs of graphs that had not paid for their compile
+    - ``graphs_run_by_calls``: graphs that were interpreted, because compiling them would not have been amortized yet
       (``TORCH_PJRT_COMPILE=auto``).
-    - ``calls_on_host``: calls in them that the host did for a device with a memory of its own: of a few integers, and
-      of graphs that grow.
-    - ``host_fallbacks``: a dict from op to calls that ran on the host.
-    - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict that tells why: ``"read of an element"``
-      (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``, ``print``),
-      ``"optimizer step"``, ``"torch_pjrt.sync"``, ….
-    - ``collectives``, ``collective_bytes``: what ranks took part in together: dicts from the kind to calls, and to
-      bytes that each rank gave. ``"all_reduce"`` is of a world in one process, ``"c10d::allreduce_"`` of processes.
-    - ``host_transfer_bytes``: copied between host and device, both ways.
-    - ``copies_on_write``: of memory shared with JAX, before it was written to (``torch_pjrt.jax``).
-    - ``record_seconds``: in recording. An estimate: the first call of each kind is timed, of the others one in 61.
-    - ``compile_seconds``: from recorded graphs to new executables, whether compiled or loaded from disk.
-    - ``prepare_seconds``: finding known programs and binding their arguments.
-    - ``execute_seconds``: in PJRT's execute call, which on most devices only starts the program.
+    - ``calls_on_host``: calls of interpreted graphs that ran on the host although the device has its own memory: calls
+      on a few integers, and calls of graphs with growing shapes.
+    - ``host_fallbacks``: a dict from op to the number of its calls that ran on the host.
+    - ``syncs``, ``syncs_by_cause``: how often pending work was run, and a dict from the cause to its number:
+      ``"read of an element"`` (``item()``, ``bool()``, ``if``), ``"copy to the host"`` (``cpu()``, ``numpy()``,
+      ``print``), ``"optimizer step"``, ``"torch_pjrt.sync"``, ….
+    - ``collectives``, ``collective_bytes``: dicts from the kind of a collective to the number of calls, and to the
+      bytes that each rank contributed. ``"all_reduce"`` counts those of a world in one process,
+      ``"c10d::allreduce_"`` those between processes.
+    - ``host_transfer_bytes``: bytes copied between host and device, in both directions.
+    - ``copies_on_write``: copies of memory shared with JAX, made before it was written to (``torch_pjrt.jax``).
+    - ``record_seconds``: estimated time spent recording. The first call of each kind is timed, and one in 61 of the
+      others.
+    - ``compile_seconds``: time from recorded graphs to new executables, compiled or loaded from disk.
+    - ``prepare_seconds``: time spent looking up known programs and binding their arguments.
+    - ``execute_seconds``: time in PJRT's execute call, which on most devices only starts the program.
     """
     return Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:
-    """Sets every count back to zero."""
+    """Sets every counter of ``metrics()`` to zero. Example: ``torch_pjrt.reset_metrics()``."""
     _C.reset_metrics()
 
 
 class strict_mode:
-    """Under it a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``.
+    """Context manager under which a host fallback is an error: ``with torch_pjrt.strict_mode(): ...``.
 
-    The call that would have run on the host raises a ``RuntimeError``. ``TORCH_PJRT_STRICT=1`` does the same for a
-    whole process.
+    ``TORCH_PJRT_STRICT=1`` has this effect for the whole process.
 
     Args:
         enabled: False allows fallbacks in the block.
+
+    Raises:
+        RuntimeError: in the block, an op would have run on the host.
     """
 
     def __init__(self, enabled: bool = True) -> None:
@@ -194,14 +217,14 @@ class strict_mode:
 
 
 class eager_mode:
-    """Under it every call is run, and waited for, as soon as it is recorded. What fails raises at its line.
+    """Runs every call as soon as it is recorded and waits for it, so that an error is raised at the line of its call.
 
-    ``torch_pjrt.eager_mode()`` sets it for the process, ``with torch_pjrt.eager_mode(): ...`` for a block,
-    ``TORCH_PJRT_EAGER=1`` from the start. Results are those of lazy mode; each call is a program of its own, compiled
-    once and kept in the same caches. What is pending already stays so until it is used.
+    ``torch_pjrt.eager_mode()`` sets it for the process, ``with torch_pjrt.eager_mode(): ...`` for a block, and
+    ``TORCH_PJRT_EAGER=1`` from the start of the process. Results equal those of lazy mode. Each call is a program of
+    its own, compiled once and stored in the same caches. Work that is already pending stays pending until it is used.
 
     Args:
-        enabled: False goes back to lazy mode.
+        enabled: False returns to lazy mode.
     """
 
     def __init__(self, enabled: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Where the C++ headers and the library of ``torch_pjrt::Program`` are, as in ``torch.utils.cpp_extension``."""
+"""Paths of the C++ headers and the library of ``torch_pjrt::Program``, as in ``torch.utils.cpp_extension``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ CHECKOUT = HERE.parents[1]
 
 
 def include_path() -> str:
-    """Returns the folder of ``torch_pjrt/program.h``, for a compiler's ``-I``."""
+    """Returns the folder of ``torch_pjrt/program.h``, for a compiler's ``-I``.
+
+    Example: ``g++ -I$(python -c "import torch_pjrt; print(torch_pjrt.include_path())") ...``.
+    """
     folder = HERE / "include"
     return str(folder if (folder / "torch_pjrt").exists() else CHECKOUT / "include")
 
@@ -17,11 +20,12 @@ def include_path() -> str:
 def library_path() -> str:
     """Returns the folder of ``libtorch_pjrt.so``, for a linker's ``-L`` and for ``LD_LIBRARY_PATH``.
 
-    CMake's ``find_package(torch_pjrt)`` takes ``cmake/torch_pjrt`` in it as ``torch_pjrt_DIR``, and defines
-    ``torch_pjrt::program``.
+    CMake finds the package in ``cmake/torch_pjrt`` of this folder, which ``torch_pjrt_DIR`` names;
+    ``find_package(torch_pjrt)`` then defines the target ``torch_pjrt::program``. Example:
+    ``g++ ... -L$(python -c "import torch_pjrt; print(torch_pjrt.library_path())") -ltorch_pjrt``.
 
     Raises:
-        FileNotFoundError: in a checkout, where the library hasn't been built.
+        FileNotFoundError: this is a checkout in which the library hasn't been built.
     """
     folder = HERE / "lib"
     if not (folder / "libtorch_pjrt.so").exists():

@@ -1,11 +1,15 @@
-"""What this package raises of its own."""
+"""The exceptions that this package defines."""
 
 from __future__ import annotations
 
 
 class CaptureError(RuntimeError):
-    """A function can't be made one program. The text says what is in the way, and mostly what to do instead."""
+    """Raised when a function can't be captured as one program; ``compile_step``, ``jit`` and ``export`` raise it.
+
+    The message names the cause and, in most cases, what to do instead. Example:
+    ``except torch_pjrt.CaptureError as error: print(error)``.
+    """
 
 
 class ValueNeeded(CaptureError):
-    """The value of a tensor is needed while a program is made, and only a run has it."""
+    """Raised when a capture needs the value of a tensor, which only a run of the program could give."""

@@ -13,14 +13,14 @@ from torch_pjrt.program.subclasses import leaves
 
 
 def _is_compiled(part: Any) -> bool:
-    """By torch.compile, or Module.compile. What Dynamo is told to leave alone looks alike."""
+    """Whether torch.compile or Module.compile made ``part``; functions with Dynamo disabled have an attribute alike."""
     if getattr(part, "_compiled_call_impl", None) is not None:
         return True
     return hasattr(part, "_torchdynamo_orig_callable") and not hasattr(part, "_torchdynamo_disable")
 
 
 def _check_records(fn: Callable[..., Any]) -> None:
-    """A compiled function's call runs a program and records nothing, which would be shown as a program of nothing."""
+    """Raises a TypeError for compiled functions: a call of one runs a program and records nothing."""
     from torch_pjrt.capture.step import CompiledStep
 
     compiler = None
@@ -60,22 +60,23 @@ def _record(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def to_stablehlo(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The StableHLO module that computes ``fn(*args, **kwargs)``, as text.
+    """Returns the text of the StableHLO module that computes ``fn(*args, **kwargs)``.
 
-    Tensor arguments are taken to the device first; ``fn`` is recorded, not run. Parameters of ``fn`` (a module, say)
-    must be on the device. It is the program for any platform: a few ops are compiled in another form for XLA:CPU, which
-    ``./dev ir`` shows.
+    Tensor arguments are moved to the device first; ``fn`` is recorded, not run. If ``fn`` is a module, its parameters
+    must be on the device. The text is the program for any platform: XLA:CPU has backend-specific lowerings of a few
+    ops, which ``./dev ir`` shows. Example: ``print(torch_pjrt.to_stablehlo(torch.relu, torch.ones(2, 3)))``.
 
     Raises:
-        ValueError: ``fn`` gives no tensor on the device.
-        TypeError: ``fn`` is compiled: its calls record nothing.
+        ValueError: ``fn`` returns no tensor, or a tensor that is not on the device.
+        TypeError: ``fn`` is compiled, so that its calls record nothing.
     """
     return str(_C.stablehlo(_record(fn, args, kwargs)))
 
 
 def to_graph(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The recorded graph of ``fn(*args, **kwargs)``, one ATen call a line, with shapes and dtypes.
+    """Returns the recorded graph of ``fn(*args, **kwargs)``: one ATen call a line, with shapes and dtypes.
 
-    Takes and raises what ``to_stablehlo`` does.
+    Arguments and errors are those of ``to_stablehlo``. Example:
+    ``print(torch_pjrt.to_graph(torch.relu, torch.ones(2, 3)))``.
     """
     return str(_C.graph(_record(fn, args, kwargs)))

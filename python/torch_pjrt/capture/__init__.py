@@ -1,10 +1,10 @@
 """``compile_step`` and ``jit``: one program for everything that a function does.
 
-``finding.py`` tells which modules and optimizers a function uses, ``binding.py`` which parameter an argument belongs
-to, ``substitution.py`` puts placeholders in the place of their tensors, ``recording.py`` runs the function on these,
-``scalars.py`` makes numbers inputs, ``gradients.py`` tells what becomes of each ``.grad``, ``capture.py`` compiles.
-``ties.py`` is about tensors that are found in several places, ``kept.py`` about those that the function keeps after it
-was captured.
+``finding.py`` finds the modules and optimizers that a function uses, ``binding.py`` matches arguments to parameters,
+``substitution.py`` replaces their tensors by placeholders, ``recording.py`` runs the function on these, ``scalars.py``
+makes scalars inputs, ``gradients.py`` decides what each ``.grad`` is after a call, and ``capture.py`` compiles.
+``ties.py`` handles tensors that are found in several places, ``kept.py`` tensors that the function keeps after it was
+captured.
 """
 
 from torch_pjrt.capture.jit import jit

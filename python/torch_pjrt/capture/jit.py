@@ -21,7 +21,7 @@ from torch_pjrt.program.subclasses import differences, form_of, is_compound, lea
 
 
 class Jitted(functools.partial):  # type: ignore[type-arg]
-    """What ``jit`` gives: a C++ function with the places of its state."""
+    """The result of ``jit``: a C++ function bound to the places of its state."""
 
     program: Any
 
@@ -33,11 +33,11 @@ def _describe(tensor: Any) -> str:
 
 
 class _Otherwise:
-    """What happens to arguments that don't fit."""
+    """The slow path of a call whose arguments don't match the examples: converts their layout or raises."""
 
     def __init__(self, captured: Capture, name: str, examples: Sequence[torch.Tensor], positional: Positional) -> None:
         self.captured, self.name, self.positional = captured, name, positional
-        # All that is kept of the examples: what they looked like.
+        # Only shapes, dtypes, devices and strides of the examples are kept.
         plain = leaves(examples)
         self.expected = [(t.shape, t.dtype, t.device, t.stride(), _describe(t)) for t in plain]
 
@@ -85,25 +85,29 @@ def jit(
     modules: Iterable[torch.nn.Module] = (),
     trace: bool = False,
 ) -> Callable[..., Any]:
-    """Makes a program of ``fn`` for tensors like ``example_args``, to be called from C++ with no guards in the way.
+    """Compiles ``fn`` into one program for tensors like ``example_args``, which C++ calls without guards in Python.
 
-    ``fn`` runs on placeholders, without gradients; twice, where the first run can't tell all. What it does besides
-    calling PyTorch, and which branch it takes, stays as it was then: ``train()`` or ``eval()`` later has no effect.
-    Parameters and buffers are read at each call where they lie, so they may be changed in place or replaced by others
-    of the same shape.
+    ``fn`` runs on placeholders, without gradients, and a second time if the first run doesn't determine everything.
+    Its side effects outside PyTorch and its branches are fixed by that run: a later ``train()`` or ``eval()`` has no
+    effect. Parameters and buffers are read in place at each call, so they may be written to, or replaced by others of
+    the same shape. Example: ``fast = torch_pjrt.jit(model, (torch.empty(8, 128),)); y = fast(x)``.
 
     Args:
-        fn: a module or a function; takes tensors, gives a tensor or a structure of tensors.
-        example_args: tensors on the CPU, on ``"pjrt"`` or, with a plugin for it, on CUDA; their values are not used.
-        modules: modules that are not found: it sees what ``fn`` is, closes over, holds as defaults or names as globals.
-        trace: ``torch_pjrt.last_traces`` has the stages of the program.
+        fn: a module or a function; takes tensors and returns a tensor or a structure of tensors.
+        example_args: tensors on the CPU, on ``"pjrt"`` or, with a plugin for it, on CUDA. Their shapes, dtypes, strides
+            and devices are those of the program; their values are not used.
+        modules: modules that can't be found automatically. Modules are found in ``fn`` itself, its closure, its
+            defaults and the globals that it names.
+        trace: if True, ``torch_pjrt.last_traces`` returns the stages of the program.
 
     Returns:
-        A function of as many tensors, of the same shapes, dtypes and devices, by position (fastest) or by keyword.
+        A function of the same number of tensors, of the same shapes, dtypes and devices, by position (fastest) or by
+        keyword. Arguments with other strides are copied first.
 
     Raises:
         torch_pjrt.CaptureError: ``fn`` can't be one program.
-        TypeError: in a call, where an argument is not like its example.
+        TypeError: an example is not a tensor; in a call, an argument doesn't match its example.
+        RuntimeError: in a call, a parameter or buffer no longer has the shape, dtype, device or layout of the capture.
     """
     examples = tuple(example_args)
     for i, example in enumerate(examples):
@@ -125,7 +129,7 @@ def jit(
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
         call = _taken_apart(call, examples, positional)
-    call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # what a trace takes down
+    call.afresh = lambda *args: jit(fn, args, modules=modules)(*args)  # captures again, for torch_pjrt.trace
     call.watcher = watcher
     return call
 
@@ -165,7 +169,7 @@ def _taken_apart(call: Any, examples: Sequence[torch.Tensor], positional: Positi
             raise TypeError(f"{name}: expected {len(expected)} arguments, got {len(args)}")
         for i, (given, form) in enumerate(zip(args, expected, strict=True)):
             now = form_of(given)
-            if form is not None and now is not None:  # whether it requires grad is no matter here
+            if form is not None and now is not None:  # requires_grad may differ
                 now = dataclasses.replace(now, requires_grad=form.requires_grad)
             if now != form:
                 raise TypeError(f"{name}: {'; '.join(differences(f'argument {i}', form, now))}: call jit again")

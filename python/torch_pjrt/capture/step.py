@@ -19,12 +19,12 @@ from torch_pjrt.capture.substitution import Hyperparameter, varying
 from torch_pjrt.program.shown import new_watcher, watching
 from torch_pjrt.program.subclasses import form_of, is_compound, leaves
 
-# Programs kept for calls that differ in nothing but shapes, the presence of gradients and param_groups.
+# Limit of programs that are kept for calls with the same key (`CompiledStep.key`).
 MOST_ENTRIES = 32
 
 
 def _ambient() -> tuple[Any, ...]:
-    """What around a call decides what PyTorch does in it."""
+    """Returns the thread's modes on which PyTorch's behavior in a call depends."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -33,12 +33,12 @@ def _ambient() -> tuple[Any, ...]:
 
 
 def _taken_apart(structure: Any, tensors: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Of arguments that may be subclasses: their forms beside the structure, and the plain tensors that they are."""
+    """Returns the structure with the forms of the tensors, which may be subclasses, and their inner plain tensors."""
     return (structure, *map(form_of, tensors)), leaves(tensors)
 
 
 class _Entry:
-    """A program and everything it holds for."""
+    """A program, and the conditions under which it is valid."""
 
     def __init__(self, captured: Capture, found: Found) -> None:
         self.captured, self.found = captured, found
@@ -78,8 +78,7 @@ class _Entry:
         return [group[key] if element is None else group[key][element] for group, key, element in self.varying]
 
     def is_current(self) -> bool:
-        """Do the optimizers have the groups and the state that they had when this was captured, and do places that held
-        one tensor still do?
+        """Whether the optimizers have the groups and state of the capture, and tied places still hold one tensor.
 
         The program finds state in the dict of its parameter, so these must be the same dicts. They are compared one by
         one, in C: ``==`` would compare the tensors in them.
@@ -99,7 +98,7 @@ class _Entry:
         return self.captured.ties.hold()
 
     def holds(self) -> bool:
-        """Are the optimizers as they were when this was captured, but for what is an input?"""
+        """Whether the optimizers are as they were at the capture, except for values that are inputs of the program."""
         if not self.is_current():
             return False
         for group, key, value in self.fixed:
@@ -116,7 +115,7 @@ class _Entry:
 
 
 class CompiledStep:
-    """What ``compile_step`` gives. ``programs``: how many there are; ``captures``: how often the function was run."""
+    """The result of ``compile_step``. ``programs``: their number; ``captures``: how often the function was captured."""
 
     def __init__(
         self, fn: Callable[..., Any], modules: Any, optimizers: Any, keep_grads: bool, trace: bool = False
@@ -138,7 +137,7 @@ class CompiledStep:
         return len({id(e.captured.program) for entries in self.entries.values() for e in entries})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _C.tracing():  # within another capture: a part of it
+        if _C.tracing():  # another capture is at work, of which this call is a part
             return self.fn(*args, **kwargs)
         if not kwargs and all(isinstance(a, torch.Tensor) for a in args):
             structure: Any = len(args)
@@ -160,7 +159,7 @@ class CompiledStep:
         return self.capture(structure, tensors, args, kwargs)
 
     def key(self, structure: Any) -> tuple[Any, ...]:
-        """What the entries of a call are found by."""
+        """Returns the key by which the entries of a call are looked up."""
         modes = [module.training for module in self.modules]
         return (structure, _ambient(), *modes, *(value for each in self.beside for value in each.settings()))
 
@@ -176,7 +175,7 @@ class CompiledStep:
         if not self.takes_subclasses and any(map(is_compound, tensors)):
             self.takes_subclasses = True
             structure, tensors = _taken_apart(structure, tensors)
-        if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode: what eager gives
+        if _C.has_no_values(tuple(tensors)):  # under a FakeTensorMode the function runs as in eager
             return self.fn(*args, **kwargs)
         found = find(self.fn, *self.named)
         self.note_varying(found)
@@ -201,14 +200,15 @@ class CompiledStep:
         return self.hand_over(entry, results)
 
     def afresh(self, *args: Any, **kwargs: Any) -> Any:
-        """A step of a program that is captured for it: what a trace takes down. Where the optimizers have no state yet,
-        which their first step makes without a program, two steps."""
+        """Runs a step by a program that is captured for it, to be traced.
+
+        Runs two steps if the optimizers have no state yet, because their first step makes it without a program."""
         step = CompiledStep(self.fn, *self.named, self.keep_grads)
         result = step(*args, **kwargs)
         return result if step.programs else step(*args, **kwargs)
 
     def note_varying(self, found: Found) -> None:
-        """A hyperparameter that is seen to change becomes an input."""
+        """Makes hyperparameters inputs whose values have changed since they were last seen."""
         for o, optimizer in enumerate(found.optimizers):
             for g, group in enumerate(optimizer.param_groups):
                 for key, value in group.items():
@@ -227,11 +227,11 @@ def compile_step(
     keep_grads: bool = False,
     trace: bool = False,
 ) -> CompiledStep:
-    """Makes one program of a whole step: forward, backward, clipping, optimizer, and whatever else ``step_fn`` does
-    with PyTorch. Parameters, buffers and optimizer state are updated where they lie, on the CPU, on ``"pjrt"`` or, with
-    a plugin for it, on CUDA.
+    """Compiles a whole training step into one program: forward, backward, clipping, optimizer, and all other PyTorch
+    calls of ``step_fn``.
 
-    ::
+    Parameters, buffers and optimizer state are updated in place, on the CPU, on ``"pjrt"`` or, with a plugin for it, on
+    CUDA. Example::
 
         def step(x, y):
             optimizer.zero_grad()
@@ -245,29 +245,30 @@ def compile_step(
             loss = step(x, y)
             scheduler.step()
 
-    ``step_fn`` runs as Python when it is captured, up to four times (with gradients and without, say), and not in the
-    calls after: each call runs the program. What it is made of may be compiled by ``torch.compile``. An optimizer
-    without state makes it in its first step, which therefore runs in eager. A call with new shapes, dtypes, devices or
-    constants, or in another mode (``train()``/``eval()``, grad mode, autocast, ``requires_grad``), captures again.
-    Hyperparameters may be changed at any time: a learning rate is an input of the program, others become inputs when
-    they are seen to change.
+    ``step_fn`` runs as Python when it is captured, up to four times (with and without gradients, for instance). Later
+    calls run the program only. Functions that it calls may be compiled by ``torch.compile``. An optimizer without state
+    makes it in its first step, so that step runs in eager mode. A call with new shapes, dtypes, devices or constants,
+    or in another mode (``train()``/``eval()``, grad mode, autocast, ``requires_grad``), is captured again.
+    Hyperparameters may be changed at any time: a learning rate is an input of the program, and other hyperparameters
+    become inputs when their value changes.
 
-    Afterwards a parameter's ``.grad`` is None if the step updated the parameter and did not use the gradients of calls
-    before. Gradients that add up from call to call, or belong to parameters that ``step_fn`` leaves for another
-    optimizer, are there as in eager.
+    After a call, a parameter's ``.grad`` is None if the step updated the parameter and did not use gradients of earlier
+    calls. Gradients that accumulate over calls, and gradients of parameters that ``step_fn`` leaves to another
+    optimizer, are stored as in eager mode.
 
     Args:
-        step_fn: takes tensors, and anything hashable in any structure of lists, tuples and dicts; gives such a
-            structure of tensors. Results are detached.
-        modules: modules that are not found: it sees what ``step_fn`` closes over, its defaults, the globals that it
-            names, and objects that hold them.
-        optimizers: likewise.
-        keep_grads: each parameter's ``.grad`` is there after a call, as in eager.
-        trace: ``torch_pjrt.last_traces(step)`` has the stages of each program.
+        step_fn: takes tensors of any shape and dtype, and hashable values, in any structure of lists, tuples and dicts;
+            returns such a structure of tensors. Results are detached.
+        modules: modules that can't be found automatically. Modules are found in ``step_fn``'s closure, its defaults,
+            the globals that it names, and objects that hold them.
+        optimizers: optimizers that can't be found automatically, likewise.
+        keep_grads: if True, each parameter's ``.grad`` is set after a call, as in eager mode.
+        trace: if True, ``torch_pjrt.last_traces(step)`` returns the stages of each program.
 
     Raises:
-        torch_pjrt.CaptureError: in a call, where the step can't be one program: it reads a value (``loss.item()``), its
-            tensors are on several devices, it changes an optimizer's param_groups or a module's attributes.
+        TypeError: ``step_fn`` is not callable.
+        torch_pjrt.CaptureError: in a call, the step can't be one program: it reads a value (``loss.item()``), its
+            tensors are on several devices, or it changes an optimizer's param_groups or a module's attributes.
     """
     if not callable(step_fn):
         raise TypeError(f"compile_step takes a function, not {type(step_fn).__name__}")

@@ -13,7 +13,7 @@ T = TypeVar("T")
 def _move(x: T, device: torch.device) -> T:
     if isinstance(x, torch.nn.Module):
         return x.to(device)
-    moved: dict[int, Any] = {}  # what occurs twice stays one
+    moved: dict[int, Any] = {}  # by id: an object that occurs twice is moved once
 
     def move(leaf: Any) -> Any:
         if id(leaf) not in moved:
@@ -25,21 +25,21 @@ def _move(x: T, device: torch.device) -> T:
 
 
 def to_lazy(x: T, device: Any = "pjrt") -> T:
-    """Takes a tensor, a module, or lists, tuples and dicts of them to the device, where calls run later.
+    """Moves a tensor, a module, or lists, tuples and dicts of them to a pjrt device, where calls are lazy.
 
-    A module is moved in place and returned: its parameters stay the same objects, so tied weights stay tied, and an
-    optimizer made before stays valid. A tensor is copied, as by ``tensor.to()``, and gradients flow through the copy.
-    Shapes and dtypes stay.
+    A module is moved in place and returned: its parameters stay the same objects, so tied weights stay tied and an
+    optimizer made before stays valid. A tensor is copied as by ``tensor.to()``, and gradients flow through the copy.
+    Shapes and dtypes don't change. Example: ``model = torch_pjrt.to_lazy(model)``.
 
     Args:
-        x: the tensor, module or structure. What else is in a structure is left as it is.
+        x: the tensor, module or structure. Leaves of other types are returned unchanged.
         device: ``"pjrt"``, ``"pjrt:1"`` or a ``torch.device``.
 
     Returns:
-        What was given, with its tensors on ``device``.
+        ``x`` with its tensors on ``device``.
 
     Raises:
-        ValueError: ``device`` is no pjrt device.
+        ValueError: ``device`` is not a pjrt device.
     """
     target = torch.device(device)
     if target.type != "pjrt":
@@ -48,17 +48,17 @@ def to_lazy(x: T, device: Any = "pjrt") -> T:
 
 
 def to_eager(x: T, device: Any = "cpu") -> T:
-    """The way back: runs what is pending for ``x`` and takes it to an ordinary device, where calls run at once.
+    """Runs the pending work of ``x`` and moves it to a device where calls run immediately: the inverse of ``to_lazy``.
 
-    A module is moved in place and returned, as by ``to_lazy``; a tensor is copied. Tensors that are on ``device``
-    already are returned as they are. Shapes and dtypes stay.
+    A module is moved in place and returned, as by ``to_lazy``; a tensor is copied. Tensors that are already on
+    ``device`` are returned unchanged. Shapes and dtypes don't change. Example: ``result = torch_pjrt.to_eager(y)``.
 
     Args:
         x: the tensor, module or structure.
-        device: any device that is no pjrt device, such as ``"cuda:0"``.
+        device: any device except a pjrt device, such as ``"cuda:0"``.
 
     Returns:
-        What was given, with its tensors on ``device``.
+        ``x`` with its tensors on ``device``.
 
     Raises:
         ValueError: ``device`` is a pjrt device.

@@ -1,16 +1,16 @@
-"""DLPack, both ways without a copy where the device computes in the host's memory.
+"""DLPack in both directions, without a copy where the device computes in the host's memory.
 
-A device's values are never changed in place by others: a write to a pjrt tensor makes a new value. Memory that is
-shared by DLPack is where that ends, because whoever has it may write to it. So:
+Values of a device are immutable: a write to a pjrt tensor makes a new value. Memory shared through DLPack is the
+exception, because its other holders may write to it:
 
-- An **exported** tensor shows the value that it had at the export. Later writes to the pjrt tensor are not seen by the
-  consumer; the memory stays as it is for as long as the consumer holds it. It is marked read-only where the consumer
-  speaks DLPack 1.0 (NumPy then gives a read-only array). A consumer that doesn't, or that writes nevertheless
-  (``torch.from_dlpack`` gives a tensor that can be written), changes the value that pjrt tensors still have, and of
-  programs that are running, unseen by autograd.
-- **NumPy's array of a tensor** (``np.asarray(tensor)``) is exported memory too, and read-only.
-- An **imported** tensor (``torch_pjrt.from_dlpack``) reads the memory as it is when a program runs. The device never
-  writes to it. Whoever else writes to it changes the pjrt tensor's value, also for calls that were recorded before.
+- An **exported** tensor has the value of the time of the export. The consumer doesn't see later writes to the pjrt
+  tensor, and the memory stays unchanged for as long as the consumer holds it. A consumer of DLPack 1.0 receives it
+  marked read-only (NumPy then makes a read-only array). A consumer that writes to it nevertheless
+  (``torch.from_dlpack`` makes a writable tensor) changes the values of pjrt tensors and of running programs, unseen by
+  autograd.
+- **NumPy's array of a tensor** (``np.asarray(tensor)``) is exported memory, too, and read-only.
+- An **imported** tensor (``torch_pjrt.from_dlpack``) reads the memory when a program runs. The device never writes to
+  it. A write by anybody else changes the pjrt tensor's value, also for calls that were recorded before.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ from torch_pjrt.program.subclasses import is_subclass, leaves_of
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> torch.Tensor:
-    """A pjrt tensor over the memory of an array in the host's memory: NumPy's, JAX's, a CPU tensor.
+    """Makes a pjrt tensor of an array in the host's memory, such as a NumPy or JAX array or a CPU tensor.
 
-    The memory is used in place where the device computes in the host's memory and the array is dense and begins at a
-    multiple of 64 bytes; else it is copied. Memory used in place is read when programs run and never written by the
-    device; **whoever writes to it changes the tensor's value**, also for calls that were recorded before. Write to the
-    array no more, or ask for a copy.
+    The memory is used in place if the device computes in the host's memory and the array is dense and aligned to 64
+    bytes; otherwise it is copied. Programs read memory that is used in place when they run, and never write to it.
+    **A later write to the array changes the tensor's value**, also for calls that were recorded before: pass
+    ``copy=True`` if the array will be written. Example: ``x = torch_pjrt.from_dlpack(np.ones((2, 3)))``.
 
     Args:
-        array: an object with ``__dlpack__``, or a capsule.
-        device: an index, ``"pjrt:1"`` or a ``torch.device``; default: the current one.
-        copy: True always copies, False never; None only where there is no other way.
+        array: an object with ``__dlpack__``, or a capsule; any shape, and any dtype that DLPack and PyTorch share.
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. Default: the current device.
+        copy: True always copies, False never copies, None copies only if the memory can't be used in place.
+
+    Returns:
+        A tensor of the array's shape and dtype on ``device``.
 
     Raises:
-        BufferError: ``copy=False``, and it can't be had without.
+        BufferError: the array is not in the host's memory, or ``copy=False`` and a copy would be necessary.
+        ValueError: ``device`` is not a pjrt device.
     """
     host = torch.from_dlpack(array)
     index = _device(device).index

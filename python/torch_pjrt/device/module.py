@@ -1,4 +1,4 @@
-"""``torch.pjrt``: what ``torch.cuda`` is for CUDA."""
+"""``torch.pjrt``: the device module, the counterpart of ``torch.cuda``."""
 
 from __future__ import annotations
 
@@ -48,29 +48,30 @@ from torch_pjrt.program.metrics import Metrics as _Metrics
 random = generators  # torch.cuda.random's names
 OutOfMemoryError = torch.OutOfMemoryError
 
-# torch.utils.checkpoint saves the generators' state only of a device module that says so; ours need no client.
+# torch.utils.checkpoint saves the state of generators only if the device module has this attribute; these generators
+# work before a client has been started.
 _initialized = True
 
 
 def init() -> None:
-    """Starts the client now, instead of at the first use of data.
+    """Starts the PJRT client now, instead of at the first use of data.
 
     Raises:
-        RuntimeError: no plugin can be used; the text says why, with the cure.
+        RuntimeError: no plugin can be used; the message has the reason and the cure.
     """
     _C.plugin()
 
 
 def is_initialized() -> bool:
-    """True once a client runs."""
+    """Whether a PJRT client has been started."""
     return bool(_C.is_initialized())
 
 
 def is_available() -> bool:
-    """True if a PJRT plugin is installed, and finds a device as far as can be told without starting it.
+    """Whether a PJRT plugin is installed and appears to have a device.
 
-    PyTorch asks in each :func:`torch.compile`, whatever its backend, and a client takes memory, a GPU's too. False once
-    no plugin could be started.
+    The client is not started: PyTorch calls this in each :func:`torch.compile` with any backend, and a client takes
+    memory, on a GPU as well. Returns False after an attempt to start a plugin has failed.
     """
     try:
         return int(_C.most_devices()) > 0
@@ -79,7 +80,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Number of devices; 0 without a plugin. Starts the client."""
+    """Starts the client and returns the number of devices, or 0 without a plugin."""
     try:
         return int(_C.device_count())
     except RuntimeError:
@@ -87,12 +88,12 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """Index of the device that ``device="pjrt"`` means in this thread."""
+    """Returns the index of the device that ``device="pjrt"`` means in this thread."""
     return int(_C.current_device())
 
 
 def set_device(device: Any) -> None:
-    """Makes a device this thread's current one.
+    """Sets this thread's current device.
 
     Args:
         device: an index, ``"pjrt:1"`` or a ``torch.device``. A negative index does nothing.
@@ -130,10 +131,13 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Runs everything that is pending and waits until the device is done. Ctrl-C ends the wait, not the work.
+    """Runs all pending work and waits until the device has finished. Ctrl-C ends the wait, but not the work.
+
+    Args:
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. Default: the current device.
 
     Raises:
-        RuntimeError: a program failed, now or while nobody waited for it.
+        RuntimeError: a program failed, now or earlier without a wait for it.
     """
     index = _device(device).index
     _C.start_all("torch.pjrt.synchronize")
@@ -141,14 +145,14 @@ def synchronize(device: Any = None) -> None:
 
 
 def get_device_name(device: Any = None) -> str:
-    """What the plugin calls the device: ``"cpu"``, ``"NVIDIA H100 80GB HBM3"``."""
+    """Returns the plugin's name for the device, such as ``"cpu"`` or ``"NVIDIA H100 80GB HBM3"``."""
     return str(_C.device_properties(_device(device).index)["kind"])
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """CUDA's compute capability, such as ``(9, 0)``, where the plugin tells one; else ``(0, 0)``.
+    """Returns CUDA's compute capability, such as ``(9, 0)``, if the plugin reports it; else ``(0, 0)``.
 
-    What dtypes a device can hold is told by ``torch.accelerator.get_device_capability``.
+    ``torch.accelerator.get_device_capability`` returns the dtypes that a device supports.
     """
     told = str(_C.device_properties(_device(device).index)["attributes"].get("compute_capability", ""))
     major, _, minor = told.partition(".")
@@ -157,7 +161,7 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What is known of a device. ``total_memory``: bytes, None where the plugin doesn't tell."""
+    """Properties of a device. ``total_memory`` is in bytes, or None if the plugin doesn't report it."""
 
     name: str
     platform: str
@@ -169,12 +173,12 @@ class DeviceProperties:
 
     @property
     def is_integrated(self) -> bool:
-        """CUDA's name for a device whose memory is the host's."""
+        """Whether the device's memory is the host's, under CUDA's name."""
         return self.is_host_memory
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """What the plugin tells of the device. ``attributes`` has what only some plugins have."""
+    """Returns the device's properties as the plugin reports them; ``attributes`` has those of single plugins."""
     index = _device(device).index
     told = _C.device_properties(index)
     try:
@@ -193,25 +197,25 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Dtypes that ``torch.autocast("pjrt")`` may compute in."""
+    """Returns the dtypes in which ``torch.autocast("pjrt")`` may compute."""
     return [torch.bfloat16, torch.float16]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """XLA has bfloat16 on every device."""
+    """Returns True: XLA has bfloat16 on every device."""
     return True
 
 
 def _is_in_bad_fork() -> bool:
-    """Was this process forked from one that used the device? Then it can't use it."""
+    """Whether this process was forked from one that used the device, so that it can't use the device."""
     return bool(_C.in_forked_child())
 
 
 def metrics() -> dict[str, Any]:
-    """The same as ``torch_pjrt.metrics()``."""
+    """Returns the counters, as ``torch_pjrt.metrics()`` does."""
     return _Metrics(_C.metrics())
 
 
 def reset_metrics() -> None:
-    """The same as ``torch_pjrt.reset_metrics()``."""
+    """Sets every counter to zero, as ``torch_pjrt.reset_metrics()`` does."""
     _C.reset_metrics()

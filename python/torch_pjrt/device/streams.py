@@ -1,8 +1,8 @@
 """Streams and events, as in ``torch.cuda``.
 
 A device has one queue, and every stream is that queue: work runs in the order in which it was started, and streams of
-one device are equal. Work is recorded first and started later (see docs/device.md), so whatever asks about work done
-(``record``, ``query``, ``synchronize``) starts first what is recorded.
+one device are equal. Work is recorded first and started later (see docs/device.md), so the calls that ask for its
+progress (``record``, ``query``, ``synchronize``) start the recorded work first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch_pjrt import _C
 
 
 def _device(device: Any) -> torch.device:
-    """What torch.pjrt's functions take for a device, with its index; an error where the plugin has no such device."""
+    """Converts the ``device`` argument of torch.pjrt's functions to a device with an index; raises if there is none."""
     if device is None:
         return torch.device("pjrt", _C.current_device())
     if isinstance(device, int):
@@ -28,11 +28,11 @@ def _device(device: Any) -> torch.device:
 
 
 class Stream(torch.Stream):
-    """The queue of a device.
+    """A device's queue.
 
     Args:
-        device: an index, ``"pjrt:1"`` or a ``torch.device``; default: the current one.
-        priority: taken for compatibility; there is one queue and so one priority.
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. Default: the current device.
+        priority: ignored, for compatibility; one queue has one priority.
     """
 
     def __new__(cls, device: Any = None, priority: int = 0) -> Stream:
@@ -48,16 +48,19 @@ class _IsEvent(type):
 
 
 class Event(metaclass=_IsEvent):
-    """A moment in the queue: makes a ``torch.Event``, which compares times with no subclass of itself.
+    """A point in the queue. The constructor returns a ``torch.Event``, because events of subclasses can't be timed.
 
-    ``record()`` marks a place in the program; the event is done when all that was recorded before it is. ``query()``
-    and ``synchronize()`` start that. With ``enable_timing``, ``record()`` does, so that nothing after it is measured
-    with it: ``elapsed_time`` is the time between the ends of what was before each, in milliseconds.
+    ``record()`` marks a point in the program. The event is done when all work recorded before it is done; ``query()``
+    and ``synchronize()`` start that work. With ``enable_timing``, ``record()`` starts it, so that later work isn't
+    measured with it. ``elapsed_time`` is the time in milliseconds between the ends of the work before each event.
 
     Args:
-        enable_timing: whether ``elapsed_time`` may be asked.
-        blocking: taken for compatibility; waiting always sleeps.
+        enable_timing: allows ``elapsed_time``.
+        blocking: ignored, for compatibility; a wait always sleeps.
         interprocess: must be False.
+
+    Raises:
+        NotImplementedError: ``interprocess`` is True.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
@@ -67,23 +70,23 @@ class Event(metaclass=_IsEvent):
 
 
 def current_stream(device: Any = None) -> torch.Stream:
-    """The queue of ``device``."""
+    """Returns the queue of ``device``."""
     return Stream(device)
 
 
 def default_stream(device: Any = None) -> torch.Stream:
-    """The queue of ``device``."""
+    """Returns the queue of ``device``."""
     return Stream(device)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Makes the stream's device the current one; the stream is its queue anyway."""
+    """Makes the stream's device the current one. Its only queue is the stream."""
     if stream is not None:
         _C.set_device(_device(stream.device).index)
 
 
 class stream:
-    """``with torch.pjrt.stream(s): ...`` makes the stream's device the current one. Nothing runs beside the queue."""
+    """``with torch.pjrt.stream(s): ...`` makes the stream's device the current one. A device has no other queue."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream

@@ -1,4 +1,4 @@
-"""``export``: functions as programs in a file."""
+"""``export``: programs of functions, in a file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch_pjrt.files.naming import Names
 
 FORMAT = 1  # src/runner/signature.h
 PLACES = ("inside", "separate")
-TAKEN = {*dir(FileProgram), "path", "signature", "entries"}  # entries are attributes of what load gives
+TAKEN = {*dir(FileProgram), "path", "signature", "entries"}  # entries are attributes of a FileProgram
 
 
 class Exported:
-    """Programs of one or more functions, with the state that they share.
+    """The result of ``export``: programs of one or more functions, with the state that they share.
 
-    Weights and state are those that the modules, optimizers and tensors have when it is saved; what is frozen must not
-    have changed by then.
+    ``save`` writes the weights and state that the modules, optimizers and tensors have at that time. Frozen weights
+    must not have changed since the export.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Exported:
         sizes: Mapping[str, Iterable[int]] | None = None,
         freeze: bool = False,
     ) -> Exported:
-        """One more entry, which shares state with the others where they use the same tensors.
+        """Adds an entry, which shares state with the others where they use the same tensors.
 
-        Takes and raises what ``export`` does.
+        Arguments and errors are those of ``export``.
         """
         if name in self.entries or not name.isidentifier() or name in TAKEN:
             raise ValueError(f"'{name}' names an entry already, or is no identifier, or names something of a program's")
@@ -64,20 +64,27 @@ class Exported:
         return self
 
     def stablehlo(self, entry: str | None = None, platform: str = "any") -> str:
-        """The text of an entry's program, of its first sizes: plain StableHLO, whose arguments and results are those
-        that ``signature()`` lists.
+        """Returns the StableHLO text of an entry's program for its first sizes, with the arguments and results that
+        ``signature()`` lists.
 
         Args:
-            platform: "any" or, where another is needed there, "cpu" and the platform that it was exported on.
+            entry: the entry's name. Default: the first entry.
+            platform: ``"any"``; or ``"cpu"`` or the platform of the export, if the program has other text there.
+
+        Raises:
+            KeyError: there is no such entry.
         """
         texts = self._entry(entry).variants[0].texts
         return texts[platform if platform in texts else "any"].text
 
     def jax_export(self, entry: str | None = None, platform: str = "cpu") -> Any:
-        """An entry's program, of its first sizes, as a ``jax.export.Exported``: for JAX, or to be serialized.
+        """Returns an entry's program for its first sizes as a ``jax.export.Exported``, to be called or serialized.
 
-        It takes arrays for the parameters that ``signature()`` lists, state among them, and gives a tuple of arrays for
-        the outputs, new state among them. Needs JAX; 64-bit types need its x64 mode.
+        It takes arrays for the parameters that ``signature()`` lists, including state, and returns a tuple of arrays of
+        the outputs, including new state. JAX must be installed; 64-bit types need its x64 mode.
+
+        Raises:
+            KeyError: there is no such entry.
         """
         from torch_pjrt.jax import _compat
 
@@ -91,20 +98,20 @@ class Exported:
         return self.entries[name]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The tensors that the entries use beside their arguments, by name: the modules' and optimizers' own."""
+        """Returns the tensors that the entries use besides their arguments, by name; they are the modules' own."""
         return {name: self.names.tensors[name] for name in sorted(self._used())}
 
     def _used(self) -> set[str]:
         return {name for entry in self.entries.values() for variant in entry.variants for name in variant.state}
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Puts state that a program saved back into the modules and optimizers that it was exported from.
+        """Copies state that a program saved into the modules and optimizers that it was exported from.
 
         Args:
-            path: what ``save_state`` wrote, in Python, in C++ or with ``pjrt-run``.
+            path: a file that ``save_state`` wrote, in Python, in C++ or by ``pjrt-run``.
 
         Raises:
-            ValueError: it is no such file, or of another model. Nothing was changed then.
+            ValueError: the file is no such file, or belongs to another model. Nothing is changed then.
         """
         found = safetensors.read(path)
         own = self.state()
@@ -123,7 +130,7 @@ class Exported:
                     real.copy_(tensor)
 
     def signature(self, form: str = "text") -> dict[str, Any]:
-        """What ``program.json`` says: docs/files.md."""
+        """Returns the content of ``program.json``, described in docs/files.md."""
         from torch_pjrt import __version__
 
         tensors = self.state()
@@ -156,17 +163,18 @@ class Exported:
         }
 
     def save(self, path: str | os.PathLike[str], *, weights: str = "inside", form: str | None = None) -> None:
-        """Writes the file. The same model gives the same bytes.
+        """Writes the file. Its bytes are a function of the model.
 
         Args:
-            weights: ``"separate"`` puts what no entry updates into ``NAME.safetensors`` beside it, which other programs
-                may share.
-            form: ``"portable"``, bytecode of a version, which needs JAX here, or ``"text"``. Default: portable
-                where JAX is installed.
+            path: the file, such as ``"model.pjrt"``.
+            weights: ``"inside"``, or ``"separate"`` to write the state that no entry updates to ``NAME.safetensors`` in
+                the same folder, which other programs may share.
+            form: ``"portable"`` for versioned StableHLO bytecode, which needs JAX to write, or ``"text"``. Default:
+                portable if JAX is installed.
 
         Raises:
-            OSError: it can't be written.
-            ValueError: what is frozen has changed since.
+            OSError: the file can't be written.
+            ValueError: frozen weights have changed since the export, or ``weights`` or ``form`` is unknown.
         """
         self.frozen.check()
         if weights not in PLACES:
@@ -202,39 +210,46 @@ def export(
     name: str = "main",
     freeze: bool = False,
 ) -> Exported:
-    """Makes a program of a model, to be saved as a file and run without its code, without Python or PyTorch.
+    """Makes a program of a model, which can be saved as a file and run without the model's code, Python or PyTorch.
 
-    ::
+    Example::
 
         program = torch_pjrt.export(model, tokens, dynamic={"tokens": {0: [1, 8]}})
         program.save("model.pjrt")
         torch_pjrt.load("model.pjrt")(tokens)
 
-    Parameters, buffers, an optimizer's state and random numbers become the program's state: on the device between
-    calls, updated in place, under their names in ``state_dict()``.
+    Parameters, buffers, an optimizer's state and the random state become the program's state, under their names in
+    ``state_dict()``. State stays on the device between calls and is updated in place.
 
     Args:
-        model: a module or a function (without gradients, in the mode that it is in), what ``compile_step`` made (a
-            training step, whose optimizers have made their state: run it once before), or a
-            ``torch.export.ExportedProgram``. A dict from names to tuples of one of these, ``example`` and, if need be,
+        model: a module or a function (run without gradients, in its current mode), a result of ``compile_step`` (a
+            training step, to be run once before, so that its optimizers have state), or a
+            ``torch.export.ExportedProgram``. A dict from names to tuples of one of these, ``example`` and, optionally,
             ``kwargs`` makes several entries.
-        example: the arguments: a tensor, a tuple of positional ones, or a dict of those by name, of any structure that
-            PyTorch's pytrees know. The values of tensors are not used, and results have the strides that those of an
-            example's strides give; what is no tensor is a constant of the program, defaults included.
-        kwargs: arguments by name, beside positional ones.
-        dynamic: for which sizes: an argument's name -> dimension -> sizes, a list or a range, ``("batch", sizes)``,
-            or a name whose sizes are in ``sizes``. Dimensions of one name go together. Each set of sizes is a program.
-        sizes: the sizes of names in ``dynamic``.
-        name: the entry's.
-        freeze: of a module in evaluation, to infer only: convolutions' weights are taken with the batch norms after
-            them, as state whose name begins with ``frozen.`` and which nobody sets any more; and what is added to a
-            convolution's result and its relu are one call, where a kernel does it (``torch_pjrt.kernels.onednn``).
-            Where that library is registered, nobody sets weights of products that it does any more either.
+        example: the arguments: a tensor, a tuple of positional arguments, or a dict of arguments by name, in any
+            structure that PyTorch's pytrees know. Shapes, dtypes and strides of tensors determine the program; their
+            values are not used. Other values, including defaults, are constants of the program.
+        kwargs: arguments by name, besides positional ones.
+        dynamic: the sizes to make programs for: a dict from an argument's name to a dict from dimensions to sizes. The
+            sizes are a list, a range, ``("batch", sizes)``, or a name whose sizes are in ``sizes``. Dimensions of one
+            name have equal sizes. Each combination of sizes is a program.
+        sizes: the sizes of the names in ``dynamic``.
+        name: the entry's name.
+        freeze: if True, for a module in evaluation mode that is used for inference only: weights of convolutions are
+            multiplied by the batch norms after them, and become frozen state (``frozen.…``) that can't be set. A
+            convolution, the addition to its result and its relu become one call if a kernel claims it
+            (``torch_pjrt.kernels.onednn``). If that library is registered, weights of the products that it claims are
+            frozen, too.
+
+    Returns:
+        An ``Exported``, with ``save``, ``add``, ``signature``, ``stablehlo``, ``jax_export``, ``state``, ``restore``.
 
     Raises:
         torch_pjrt.CaptureError: ``model`` can't be one program.
-        TypeError: an argument or a result has no form in a file; ``freeze`` of a function or a training step.
-        ValueError: ``dynamic`` is none; ``freeze`` of a module in training.
+        TypeError: a file can't represent an argument or a result, or ``freeze`` is set for a function or a training
+            step.
+        ValueError: ``dynamic`` names no argument, dimension or sizes, a name can't be an entry's, or ``freeze`` is set
+            for a module in training mode.
     """
     exported = Exported()
     if isinstance(model, Mapping):

@@ -22,12 +22,19 @@ class Entry:
         self.variants: list[dict[str, Any]] = form["variants"]
         forms = [form for variant in self.variants for form in enumerate(variant["arguments"])]
         self._updated = sorted({index for index, argument in forms if argument["updated"]})
-        of_all = form["tree"].get("results")  # in files of before
+        of_all = form["tree"].get("results")  # older files have one structure for all variants
         self._trees = [variant.get("tree", of_all) for variant in self.variants]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes tensors on the CPU, ``"pjrt"`` or CUDA, numpy's arrays, and whatever else has DLPack. Gives tensors on
-        ``"pjrt"`` if some argument is there, on CUDA if one is there, else on the CPU."""
+        """Runs the entry on tensors on the CPU, ``"pjrt"`` or CUDA, NumPy arrays, and other objects with DLPack.
+
+        Returns:
+            Tensors on CUDA if an argument is there, else on ``"pjrt"`` if an argument is there, else on the CPU.
+
+        Raises:
+            TypeError: an argument is missing or unexpected, or can't be made a tensor with data.
+            RuntimeError: no exported shapes and dtypes match, or an updated argument shares memory with another.
+        """
         names = [form["name"] for form in self.variants[0]["arguments"]]
         given = parameters.flatten(self._form, args, kwargs, self._fail)
         flat = [self._tensor(*each) for each in zip(names, given, strict=True)]
@@ -44,7 +51,7 @@ class Entry:
         return self._results(flat, results)
 
     def _check_memory(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
-        """An argument that is updated isn't seen in another, as the program has each in memory of its own."""
+        """Raises if an updated argument shares memory with another: the program gives each its own memory."""
         for index in self._updated:
             begin, end = _memory(tensors[index])
             for other, tensor in enumerate(tensors):
@@ -84,12 +91,12 @@ class Entry:
         return tree.decode(self._trees[index], own)
 
     def prepare(self) -> None:
-        """Compiles it now, for all its sizes, or loads it from disk."""
+        """Compiles the programs of all sizes now, or loads them from the disk cache."""
         self.program._program.prepare(self.name)
 
 
 class FileProgram:
-    """What ``load`` gives. Calling it calls the only entry, or the first; others are attributes."""
+    """The result of ``load``. A call of it calls the first entry; every entry is an attribute by its name."""
 
     def __init__(
         self,
@@ -120,39 +127,40 @@ class FileProgram:
         return iter([*super().__dir__(), *self.entries])
 
     def state(self) -> dict[str, torch.Tensor]:
-        """All state as it is now, by name, on the CPU."""
+        """Returns the current state, by name, as tensors on the CPU."""
         return {form["name"]: self._program.state(form["name"]) for form in self.signature["state"]}
 
     def set_state(self, name: str, value: torch.Tensor) -> None:
-        """Gives one piece of state, which isn't frozen, another value."""
+        """Sets one piece of state, by name, which must not be frozen."""
         self._program.set_state(name, value)
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
-        """Writes all state but what is frozen as safetensors."""
+        """Writes all state that isn't frozen to a safetensors file."""
         self._program.save_state(os.fspath(path))
 
     def load_state(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
-        """Reads state from safetensors.
+        """Reads state from a safetensors file.
 
         Args:
-            partial: the file may lack some of it, which then stays as it is.
+            path: the file.
+            partial: if True, state that the file lacks stays unchanged.
 
         Raises:
-            RuntimeError: it is of another model, or damaged. Nothing was changed then.
+            RuntimeError: the file is damaged or belongs to another model. No state is changed then.
         """
         self._program.load_state(os.fspath(path), partial)
 
     def manual_seed(self, seed: int) -> None:
-        """The random numbers that follow are those of this seed."""
+        """Seeds the program's random numbers."""
         self.set_state("random_state", torch.tensor([seed, 0]))
 
     def describe(self) -> str:
-        """Signature, memory and ops, as tables."""
+        """Returns tables of the signature, the memory and the ops."""
         return str(self._program.describe())
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's memory begins and ends."""
+    """Returns the addresses at which a tensor's memory begins and ends."""
     begin = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.itemsize
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * tensor.itemsize if tensor.numel() else begin
@@ -167,7 +175,7 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _laid_out(result: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """The same with these strides, by which elements may share memory (of ``expand``, ``unfold``)."""
+    """Returns a copy of ``result`` with these strides, in which elements may overlap (``expand``, ``unfold``)."""
     laid = torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
     if result.numel() == 0 or torch.ops.aten.is_non_overlapping_and_dense(laid):
         return laid.copy_(result)
@@ -184,14 +192,22 @@ def load(
     kernels: Sequence[str | os.PathLike[str]] = (),
     device: int = 0,
 ) -> FileProgram:
-    """Opens a program that ``export(...).save`` wrote. Needs nothing of the model's code.
+    """Opens a program that ``export(...).save`` wrote, without the model's code.
+
+    Example: ``y = torch_pjrt.load("model.pjrt")(x)``, with the shapes and dtypes that were exported.
 
     Args:
-        weights: the weights of a file that was saved without them; default: the file that it names, beside it.
+        path: the file.
+        weights: the weights of a file that was saved with ``weights="separate"``. Default: the file of the name that
+            it states, in its folder.
         kernels: folders with the libraries of the kernels that it needs.
-        device: index of the ``"pjrt"`` device that computes.
+        device: the index of the ``"pjrt"`` device that computes.
+
+    Returns:
+        A function of the parameters of the exported one, whose entries are its attributes.
 
     Raises:
-        RuntimeError: the file is damaged, of a newer format or of other weights, or a library is not there.
+        RuntimeError: the file is damaged, has a newer format, belongs to other weights, or needs a library that is
+            missing.
     """
     return FileProgram(path, weights, kernels, device)

@@ -1,4 +1,4 @@
-"""Kernels that do composites in the place of their decompositions: ``torch_pjrt.register_kernel``."""
+"""Kernels that replace composites: ``torch_pjrt.register_kernel``."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def include_folder() -> Path:
-    """Of the headers of XLA's FFI, ``xla/ffi/api/ffi.h``, which handlers are compiled with."""
+    """Returns the folder of the headers of XLA's FFI (``xla/ffi/api/ffi.h``), against which handlers are compiled."""
     return Path(__file__).resolve().parents[1] / "include"

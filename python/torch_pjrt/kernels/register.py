@@ -1,4 +1,4 @@
-"""``register_kernel``: who does a composite, on a platform, under a condition."""
+"""``register_kernel``: kernels that replace a composite, on a platform, under a condition."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _registered: dict[Any, RegisteredKernel] = {}
 
 
 class RegisteredKernel:
-    """A kernel in the table, until ``remove()``; also as ``with register_kernel(...):``."""
+    """A registered kernel. ``remove()``, or leaving it as a context manager, unregisters it."""
 
     def __init__(self, key: Any, kernel: Any) -> None:
         self._key, self._kernel = key, kernel
 
     @property
     def label(self) -> str:
-        """What ``explain()`` and errors call it."""
+        """The kernel's name in ``explain()`` and in errors."""
         return str(self._kernel.label)
 
     def remove(self) -> None:
-        """From now on nobody is given it. What was compiled with it keeps it. A second call does nothing."""
+        """Unregisters the kernel. Programs compiled with it keep it. A second call does nothing."""
         with _lock:
             if _registered.get(self._key) is self:
                 del _registered[self._key]
@@ -68,43 +68,47 @@ def register_kernel(
     result_layouts: Orders = None,
     aliases: Mapping[int, int] | None = None,
 ) -> RegisteredKernel:
-    """Has a kernel do a composite in the place of its decomposition, wherever ``when`` agrees.
+    """Registers a kernel that replaces a composite, instead of its decomposition, wherever ``when`` accepts the call.
 
-    It holds for programs that are made from now on, on the device and by ``torch.compile``, ``compile_step`` and
-    ``jit``. The kernel that was registered last is asked first; where none claims, the decomposition stands. A backward
-    is a composite of its own, and claimed apart. ``torch_pjrt.explain()`` tells who did what.
+    It applies to programs that are made from now on, on the device and by ``torch.compile``, ``compile_step`` and
+    ``jit``. The last registered kernel is tried first; a call that no kernel claims is decomposed. The backward of a
+    composite is a composite of its own, with its own kernels. ``torch_pjrt.explain()`` reports the kernels that ran.
+    Example: ``torch_pjrt.register_kernel("aten.gelu.default", function=fast_gelu)``.
 
-    A kernel takes the composite's operands and gives its results, of the same shapes and dtypes, and is one of:
+    A kernel takes the composite's operands and returns its results, of the same shapes and dtypes. It is one of:
 
-    - ``function=``: a function of tensors, whose calls are recorded in the composite's place. It gets the operands in
+    - ``function=``: a function of tensors, whose calls are recorded in place of the composite. It takes the operands in
       order and the attributes as keywords.
-    - ``library=, symbol=``: a handler of XLA's typed FFI in a shared library. It gets the operands as arguments, the
-      results to write to, and the attributes.
-    - ``source=``, and ``symbol=``: the same in C++, which is compiled here, once for each text, with ``flags`` besides.
-      A function of the call gives the text for the shapes at hand.
-    - ``stablehlo=``: the text of a module whose ``@main`` takes the operands; or a function of the call that gives it.
-    - ``jax=``: a function of JAX arrays, attributes as keywords, lowered by JAX.
+    - ``library=`` and ``symbol=``: a handler of XLA's typed FFI in a shared library. It takes the operands as
+      arguments, the buffers of the results, and the attributes.
+    - ``source=`` and ``symbol=``: such a handler as C++ source, which is compiled on this machine, once per text, with
+      the additional ``flags``; or a function that takes the call and returns the source for its shapes.
+    - ``stablehlo=``: the text of a module whose ``@main`` takes the operands, or a function that takes the call and
+      returns it.
+    - ``jax=``: a function of JAX arrays, with attributes as keywords, which JAX lowers.
 
     Args:
-        name: of the composite: ``"aten.gelu.default"``, ``"my.op"``, ``"my.op.backward"``.
-        platform: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"sycl"``, ``"tpu"``, or that of the running plugin.
+        name: the composite's: ``"aten.gelu.default"``, ``"my.op"``, ``"my.op.backward"``.
+        platform: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"sycl"``, ``"tpu"``, or the platform of the running plugin.
         when: takes a ``Call`` with ``operands`` and ``results`` (each with ``dtype``, ``shape`` and ``layout``) and
-            ``attributes``. It declines by False, or by a string that says why. Default: always.
-        operand_layouts: of a handler, for each operand the order of its dimensions in memory, the fastest first
-            (``[1, 3, 2, 0]``: channels last); None: row-major. Or a function of the call that gives them.
-        result_layouts: the same of the results.
-        aliases: results of a handler that are written over operands, by number.
+            ``attributes``. It declines a call by False, or by a string with the reason. Default: accepts every call.
+        operand_layouts: for a handler, the layout of each operand: its dimensions from the fastest-varying to the
+            slowest (``[1, 3, 2, 0]`` is channels last), or None for row-major; or a function that takes the call and
+            returns these.
+        result_layouts: the layouts of the results, likewise.
+        aliases: for a handler, a dict from results to the operands that they overwrite, by index.
 
     Returns:
-        A handle, whose ``remove()`` takes the kernel away.
+        A handle, whose ``remove()`` unregisters the kernel.
 
     Raises:
-        ValueError: there is no such composite or platform, the kernel is registered already, or the library can't be
-            loaded, was written over since it was, lacks the symbol, or is for another version of XLA's FFI.
+        ValueError: there is no such composite or platform, the kernel is already registered, or the library can't be
+            loaded, was overwritten after it was loaded, lacks the symbol, or was built for another version of XLA's
+            FFI.
         FileNotFoundError: there is no such library.
-        TypeError: not exactly one kind of kernel is given.
-        RuntimeError: ``source`` doesn't compile, or there is no compiler. When a program is made: the kernel raises,
-            or its results are others than the composite's.
+        TypeError: not exactly one kind of kernel is given, or an argument doesn't apply to this kind.
+        RuntimeError: ``source`` doesn't compile, or there is no compiler; when a program is made, the kernel raises, or
+            its results have other shapes or dtypes than the composite's.
     """
     check_name(name, every=False, by="register_kernel")
     known = {*PLATFORMS, *([_C.platform_name()] if _C.is_initialized() and not _C.in_forked_child() else [])}
@@ -150,7 +154,7 @@ def register_kernel(
 
 
 def _claim(way: Way, when: Callable[[Call], bool | str] | None) -> Callable[..., Any]:
-    """Why it declines, or what takes the composite's place."""
+    """Returns a function that takes a call, and returns the reason to decline it or the composite's replacement."""
 
     def claim(
         name: str, platform: str, texts: dict[str, str], operands: Any, results: Any, file: str, line: int

@@ -1,4 +1,4 @@
-"""``@torch_pjrt.composite``: the user's groups."""
+"""``@torch_pjrt.composite``: composites that the user defines."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ RESERVED = ("aten", "chlo", "stablehlo", "torch_pjrt")
 
 
 def composite(name: str, **attributes: Any) -> Callable[[Function], Function]:
-    """Gives what a function of tensors computes a name: ``@torch_pjrt.composite("my.op", eps=1e-5)``.
+    """Decorator that makes a function of tensors a composite: ``@torch_pjrt.composite("my.op", eps=1e-5)``.
 
-    Where composites of this name are asked for (``torch_pjrt.composites``), the calls that the function makes are one
-    ``stablehlo.composite`` in a program's text; elsewhere it is the function that it was. It is differentiable: its
-    backward is the composite ``my.op.backward``, of the function's tensors, then the gradients of its results.
-    Composites may call each other. It is called on the device, within ``compile_step`` and ``jit``, and under
-    ``torch.compile``, where it breaks no graph.
+    Where composites of this name are enabled (``torch_pjrt.composites``), the function's calls are one
+    ``stablehlo.composite`` in the text of a program; elsewhere the function runs undecorated. It is differentiable: its
+    backward is the composite ``my.op.backward``, whose operands are the function's tensors, then the gradients of its
+    results. Composites may call each other. They work on the device, in ``compile_step`` and ``jit``, and under
+    ``torch.compile``, without a graph break.
 
-    The function takes tensors of any shapes and dtypes, alone or in lists, tuples and dicts, and whatever else; and
-    gives tensors. It doesn't write to tensors from outside, draws no random numbers, and uses tensors that require
-    gradients only where they are its arguments.
+    The function takes tensors of any shapes and dtypes, alone or in lists, tuples and dicts, and other values; it
+    returns tensors. It must not write to tensors that it didn't make, draw random numbers, or use tensors that require
+    gradients unless they are its arguments.
 
     Args:
-        name: with a namespace of one's own.
-        attributes: numbers, strings, bools, and lists of one of them: what a kernel should know beside the tensors.
+        name: the composite's name, in a namespace of your own.
+        attributes: parameters of a kernel besides the tensors: numbers, strings, bools, or lists of one of these types.
 
     Raises:
-        ValueError: a name without a namespace, or in PyTorch's; the name of an attribute that is taken.
-        TypeError: an attribute of another kind. In a call: the function gives no tensors.
-        RuntimeError: in a call: the function writes to a tensor from outside, or draws random numbers.
+        ValueError: the name has no namespace or is in a reserved one, or the name of an attribute is reserved.
+        TypeError: an attribute has another type; in a call, the function returns something else than tensors.
+        RuntimeError: in a call, the function writes to a tensor that it didn't make, or draws random numbers.
     """
     if not NAME.fullmatch(name):
         raise ValueError(f"composite: '{name}' has no namespace; a composite's name is like 'my.op'")

@@ -1,4 +1,4 @@
-"""The switch: from here on other composites are made, and what keeps them whole is installed."""
+"""``torch_pjrt.composites``: sets which composites are made, and installs the patches that keep them whole."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch_pjrt.meanings.asked import made
 
 
 class composites:
-    """Which composites the programs have that are recorded in the block: ``with torch_pjrt.composites("all"): ...``.
+    """Sets which composites are in programs that are recorded in a block: ``with torch_pjrt.composites("all"): ...``.
 
-    A composite is an op, or a group of ops (``torch_pjrt.composite``), that stands in the text of a program under its
-    name, with the calls it is made of as its decomposition: ``torch_pjrt.to_stablehlo`` shows it. A compiler that knows
-    the name may do it in its own way, others decompose it; results are the same to the bit. It holds for every thread
-    of the process, and for what ``torch.compile`` and ``compile_step`` compile in the block.
-    ``TORCH_PJRT_COMPOSITES`` is what holds outside of such blocks.
+    A composite is an op, or a group of ops (``torch_pjrt.composite``), that is in the text of a program under its own
+    name, with its calls as the decomposition; ``torch_pjrt.to_stablehlo`` shows it. A compiler that knows the name may
+    implement it in its own way, others decompose it; results are equal to the bit. The setting applies to every thread
+    of the process, and to functions that ``torch.compile`` and ``compile_step`` compile in the block.
+    ``TORCH_PJRT_COMPOSITES`` is the setting outside of such blocks.
 
     Args:
-        asked: ``"all"``, ``"none"``, or names (``"aten.gelu.default"``, ``"my.op"``): a list, or with commas.
-            ``"default"`` is what holds unless something is asked for: those that a kernel can claim
-            (``torch_pjrt.register_kernel``), which the text has only as what the kernel makes of them.
-        names: how a consumer of the text calls them: ``"odml"`` (LiteRT), ``"tenstorrent"`` (tt-mlir), or a dict from
-            the names here to others.
+        asked: ``"all"``, ``"none"``, or names (``"aten.gelu.default"``, ``"my.op"``) in a list or separated by commas.
+            ``"default"`` means the composites that a kernel can claim (``torch_pjrt.register_kernel``); the text has
+            only those that a kernel does claim, as the kernel's own calls.
+        names: the names that a consumer of the text uses: ``"odml"`` (LiteRT), ``"tenstorrent"`` (tt-mlir), or a dict
+            from the names here to others.
 
     Raises:
-        ValueError: a name that no op, and no function with ``@torch_pjrt.composite``, has; an unknown consumer.
+        ValueError: no op and no function with ``@torch_pjrt.composite`` has the name, or the consumer is unknown.
     """
 
     def __init__(self, asked: str | Iterable[str], names: str | Mapping[str, str] | None = None) -> None:
@@ -43,7 +43,7 @@ class composites:
 
 
 def use(asked: Any, before: list[Any]) -> None:
-    """``before`` gets what held until now."""
+    """Sets the switch, and appends its old value to ``before``."""
     before.append(_C.composites_switch())
     if asked is not None:
         kept.install()
@@ -51,7 +51,7 @@ def use(asked: Any, before: list[Any]) -> None:
 
 
 def ask_for_environment() -> None:
-    """What ``TORCH_PJRT_COMPOSITES`` says. Names of groups can't be known yet."""
+    """Applies ``TORCH_PJRT_COMPOSITES``. It accepts unknown names: the user's composites aren't defined yet."""
     asked = os.environ.get("TORCH_PJRT_COMPOSITES", "")
     if asked:
         try:

@@ -1,6 +1,6 @@
-"""``torch_pjrt.explain()``: what was run, why it was cut there, and what was compiled anew and why.
+"""``torch_pjrt.explain()``: the graphs that ran, why they were cut there, and which were compiled and why.
 
-The entries come from the core's run log, and from whoever calls ``tell()``.
+The entries come from the core's run log, and from callers of ``tell()``.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _active: list[Report] = []
-# What programs on the CPU call (src/kernels/cpu).
+# Names of the custom calls of programs on the CPU (src/kernels/cpu).
 _KERNELS = {"torch_pjrt.aten": "PyTorch's kernel", "torch_pjrt.product": "PyTorch's libraries (oneDNN, MKL)"}
 
 
 class Report:
-    """What happened while it was open. ``print(report)`` shows it as tables."""
+    """The events that happened while it was open. ``print(report)`` shows them as tables."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
     @property
     def entries(self) -> list[Entry]:
-        """Everything, in the order in which it happened."""
+        """All entries, in the order in which they happened."""
         _collect()
         return sorted(self._entries, key=lambda entry: entry.when)
 
@@ -64,7 +64,7 @@ class Report:
     def __str__(self) -> str:
         from rich.console import Console
 
-        # As wide as the terminal, but wide enough for a line of code where there is none.
+        # Without a terminal, the table is wide enough for a line of code.
         console = Console(color_system=None, highlight=False)
         if not console.is_terminal:
             console.width = 150
@@ -79,19 +79,19 @@ class Report:
 
 
 class explain:
-    """Tells what runs in the block, in every thread: ``with torch_pjrt.explain() as report: ...; print(report)``.
+    """Reports what runs in a block, in every thread: ``with torch_pjrt.explain() as report: ...; print(report)``.
 
-    Of each run of a graph: why the graph was cut there, at which line of the user's, its size, whether its program was
-    compiled, loaded from disk or in memory, and what a new one has otherwise than the graph that it resembles most. Of
-    each call on the host: which, where, and why. What is still pending at the end of the block did not run in it:
-    ``torch_pjrt.sync()`` runs it.
+    For each run of a graph it reports why the graph was cut there, the user's line, its size, whether its program was
+    compiled, loaded from disk or found in memory, and how a new graph differs from the most similar known one. For each
+    call on the host it reports the op, the line and the reason. Work that is still pending at the end of the block is
+    not in the report; ``torch_pjrt.sync()`` in the block runs it.
 
-    The report is a ``torch_pjrt.report.Report``. It may be read in the block, too. Outside of such blocks nothing is
-    taken down.
+    The report is a ``torch_pjrt.report.Report``, which may also be read in the block. Nothing is logged outside of such
+    blocks.
     """
 
     def __enter__(self) -> Report:
-        _collect()  # what came before is for those that were open before
+        _collect()  # earlier events belong only to the reports that are already open
         self.report = Report()
         _C.start_log()
         _active.append(self.report)
@@ -104,7 +104,7 @@ class explain:
 
 
 def is_active() -> bool:
-    """Whether anybody would read what ``tell()`` is given."""
+    """Whether a report is open, to which ``tell()`` would add."""
     return bool(_active)
 
 

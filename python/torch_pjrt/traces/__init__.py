@@ -1,11 +1,11 @@
-"""What a function becomes on its way to the device, as text that a person can read, and that runs.
+"""Traces: the stages of a function on its way to the device, as text that people can read and Python can run.
 
-``recorder.py`` takes down, while AOTAutograd traces, which call of a subclass became which calls of its parts;
-``rules.py`` has what computes a call instead; ``written.py``, ``subclassed.py`` and ``unrolled.py`` write the stages,
-in the Python of ``source.py`` with the types of ``types.py``; ``collector.py`` is what the backend tells of a graph;
-``trace.py`` is what users see. ``watcher.py`` takes down what the device records, ``watched.py`` writes that, and
-``region.py`` is what of it users see; ``frames.py`` is what the recorder and the watcher have in common. ``taken.py``
-stands above all: it has the functions by which users take traces, and come by those that were kept.
+``recorder.py`` records, while AOTAutograd traces, which calls on inner tensors each call of a subclass became.
+``rules.py`` has the rules that replace such calls. ``written.py``, ``subclassed.py`` and ``unrolled.py`` write the
+stages, as Python (``source.py``) with types (``types.py``). ``collector.py`` receives a graph from the backend, and
+``trace.py`` has the classes that users see. ``watcher.py`` records the device's calls, ``watched.py`` writes them, and
+``region.py`` has the user's functions for them; ``frames.py`` is shared by the recorder and the watcher. ``taken.py``
+is above all these: it has the functions that take traces and that return stored ones.
 """
 
 from torch_pjrt.traces.region import tracing

@@ -1,4 +1,4 @@
-"""Traces of what is recorded: of a block of lazy code, and of functions that ``compile_step`` and ``jit`` capture."""
+"""Traces of recorded calls: of a block of lazy code, and of functions that ``compile_step`` and ``jit`` capture."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch_pjrt.traces.watcher import Watcher, user_frame
 
 
 def add_stages(traces: Traces, whose: str, watched: Watched, programs: list[str]) -> None:
-    """Of one region or function: as recorded, subclasses as values; unrolled; the programs."""
+    """Adds the stages of one region or function: recorded, with subclasses as values; unrolled; the programs."""
     number = traces.graphs
     traces.graphs += 1
     ending = f"_{number}" if number else ""
@@ -41,7 +41,7 @@ def add_stages(traces: Traces, whose: str, watched: Watched, programs: list[str]
 
 
 class CaptureWatch:
-    """Of one run of a function that is captured."""
+    """Watches one run of a function that is captured."""
 
     def __init__(self, told: Sequence[Traces], name: str) -> None:
         self.told, self.name = told, name
@@ -63,7 +63,7 @@ class CaptureWatch:
 
 
 class Captures:
-    """The stages of what is captured while this watches."""
+    """Collects the stages of every function that is captured while it watches."""
 
     def __init__(self, traces: Traces | None = None) -> None:
         self.traces = Traces() if traces is None else traces
@@ -76,7 +76,7 @@ watch_with(Captures, rules.are_there)
 
 
 def captures(call: Callable[[], Any]) -> Traces:
-    """The stages of what ``call`` captures."""
+    """Returns the stages of the functions that ``call`` captures."""
     watcher = Captures()
     with watching(watcher):
         call()
@@ -84,7 +84,7 @@ def captures(call: Callable[[], Any]) -> Traces:
 
 
 def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a variable holds, by what one would write for them."""
+    """Yields the tensors that a variable holds, each with the expression by which the user would name it."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, torch.nn.Module):
@@ -102,7 +102,7 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class _Blocks:
-    """The open blocks, one a thread, which hear of each program that runs in it."""
+    """The open blocks, at most one per thread; each is notified of the programs that its thread runs."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -130,27 +130,26 @@ _blocks = _Blocks()
 
 
 class tracing:
-    """What the lazy device records in a block, stage by stage: ``with torch_pjrt.tracing() as traces: ...``.
+    """Shows what the lazy device records in a block, stage by stage: ``with torch_pjrt.tracing() as traces: ...``.
 
-    After the block ``traces`` has the calls as recorded, subclasses as values (``"recorded_with_subclasses"``);
-    unrolled, each line with the call of a subclass that it comes from (``"recorded"``); and the StableHLO of each
-    program that was run in it, and of what is pending at its end (``"stablehlo"``, ``"stablehlo_1"``, …). The Python
-    stages take what was there before, and give what the variables of the block's function hold of what the block made,
-    gradients too. A function that ``compile_step`` or ``jit`` captures in the block has stages of its own before those
-    of the block.
+    After the block, ``traces`` has three kinds of stages: the recorded calls with tensor subclasses as values
+    (``"recorded_with_subclasses"``); the calls unrolled to plain tensors, each line with the subclass's call that it
+    comes from (``"recorded"``); and the StableHLO of each program that ran in the block or is pending at its end
+    (``"stablehlo"``, ``"stablehlo_1"``, …). The Python stages take the tensors that existed before the block, and
+    return the new tensors that the variables of the enclosing function hold, gradients included. A function that
+    ``compile_step`` or ``jit`` captures in the block has its own stages before those of the block.
 
-    Backward runs in the block's thread, of which alone is told, and what ``torch.compile`` has compiled runs as it was
-    written.
+    Only the block's thread is traced, and backward runs in it. Functions compiled by ``torch.compile`` run uncompiled.
 
     Raises:
-        RuntimeError: the thread is in such a block already.
+        RuntimeError: the thread is already in such a block.
     """
 
     def __init__(self) -> None:
         self.traces = Traces()
         self.watcher = Watcher()
         self.programs: list[str] = []
-        self.before: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)  # what the variables of its function held
+        self.before: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)  # tensors that the function's variables held
 
     def __enter__(self) -> Traces:
         self.frame = user_frame()

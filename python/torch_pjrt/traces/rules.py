@@ -1,10 +1,10 @@
-"""Rules: what computes an op of a subclass instead of its ``__torch_dispatch__``, with a gradient of its own.
+"""Rules, which compute an op of a subclass instead of its ``__torch_dispatch__`` and may define its gradient.
 
-Autograd stands above ``__torch_dispatch__``, so a rule that brings a gradient has to be found above autograd. While
-AOTAutograd traces, and while a function is captured where there are rules, PyTorch's Python dispatcher is on: a Python
-kernel at the op's Autograd key sees every call of the op, those too that a composite op (``linear``) makes in C++. It
-hands calls that have a rule to an ``autograd.Function`` and the others on to the kernel that was there. Outside of a
-trace nothing is changed.
+Autograd is above ``__torch_dispatch__`` in the dispatcher, so a rule with a gradient must be applied above autograd.
+While AOTAutograd traces, and while a function is captured and there are rules, PyTorch's Python dispatcher is on: a
+Python kernel at the op's Autograd key sees every call of the op, including those that a composite op (``linear``) makes
+in C++. It passes calls that have a rule to an ``autograd.Function``, and other calls to the previous kernel. Nothing is
+changed outside of a trace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEYS = (DispatchKey.AutogradCPU, DispatchKey.AutogradCUDA, DispatchKey.AutogradP
 
 @dataclass(eq=False)
 class Rule:
-    """What ``register_rule`` gives. ``remove()`` takes the rule away again; it is a context manager that does so."""
+    """The result of ``register_rule``. ``remove()``, or leaving it as a context manager, removes the rule."""
 
     cls: type
     op: Any
@@ -50,7 +50,7 @@ class Rule:
 
 
 _rules: list[Rule] = []
-# Kernels are put into the ops' own tables, for a while: no thread may do so while another does.
+# Held while kernels are in the ops' own tables: only one thread may change these at a time.
 _lock = threading.RLock()
 
 
@@ -59,21 +59,24 @@ def are_there() -> bool:
 
 
 def register_rule(cls: type, op: Any, forward: Callable[..., Any], backward: Callable[..., Any] | None = None) -> Rule:
-    """``forward`` computes calls of ``op`` with a ``cls`` in functions that ``torch.compile(backend="pjrt")``,
-    ``compile_step`` or ``jit`` compiles from now on, instead of the subclass's ``__torch_dispatch__``.
+    """Registers ``forward`` to compute calls of ``op`` with a tensor subclass, instead of its ``__torch_dispatch__``.
+
+    The rule applies to functions that ``torch.compile(backend="pjrt")``, ``compile_step`` or ``jit`` compiles from now
+    on. Example: ``torch_pjrt.register_rule(Quantized, torch.ops.aten.mm.default, quantized_mm)``.
 
     Args:
         cls: a wrapper subclass of ``torch.Tensor``.
-        op: such as ``torch.ops.aten.mm.default``.
-        forward: takes what the op takes, and gives what the op gives for a ``cls``: a tensor of the same type.
-        backward: takes the gradient of the result and then what the op takes, and gives a gradient (or None) for each
-            argument. Without it, the derivative is PyTorch's own of ``op``.
+        op: an overload, such as ``torch.ops.aten.mm.default``.
+        forward: takes the op's arguments and returns the op's result for a ``cls``: the same type, shape and dtype.
+        backward: takes the gradient of the result, then the op's arguments, and returns a gradient (or None) for each
+            argument. Default: PyTorch's derivative of ``op``.
 
     Returns:
-        A handle: ``handle.remove()``.
+        A handle, whose ``remove()`` removes the rule.
 
     Raises:
-        TypeError: a signature that doesn't fit; when a function is compiled, a result of another type.
+        TypeError: ``cls`` is not a subclass of ``torch.Tensor``, ``op`` is not an overload, or a signature doesn't
+            match; when a function is compiled, the result has another type than the subclass's own.
     """
     if not isinstance(op, torch._ops.OpOverload):
         raise TypeError(f"register_rule takes an op such as torch.ops.aten.mm.default, not {op!r}")
@@ -113,11 +116,11 @@ def _function_of(rule: Rule, call: Callable[..., Any], kwargs: dict[str, Any]) -
 
 
 class Following:
-    """Rules, as one graph is traced."""
+    """Applies the rules while one graph is traced."""
 
     def __init__(self, recorder: Frames) -> None:
         self.recorder = recorder
-        self.inside: list[Rule] = []  # whose forward is running
+        self.inside: list[Rule] = []  # rules whose forward is running
         self.checked: set[tuple[Rule, str]] = set()
         self.used: set[Rule] = set()
 
@@ -156,7 +159,7 @@ class Following:
         return kernel
 
     def check(self, rule: Rule, out: Any, args: Any, kwargs: Any) -> None:
-        """The subclass itself gives a result of the same type."""
+        """Raises if the subclass's own result has another type than the rule's."""
         form = ", ".join(type_of(x) for x in pytree.arg_tree_leaves(*args, **kwargs))
         if (rule, form) in self.checked:
             return
@@ -172,8 +175,8 @@ class Following:
 
 @contextmanager
 def active(recorder: Frames, above_autograd: bool = False) -> Iterator[None]:
-    """Calls that a rule is for are its own. ``above_autograd``: those, too, of rules with a gradient where PyTorch's
-    Python dispatcher is not on anyway."""
+    """Applies the rules to calls in the block. ``above_autograd`` turns PyTorch's Python dispatcher on, for rules with
+    a gradient where the tracer doesn't."""
     if not _rules:
         yield
         return

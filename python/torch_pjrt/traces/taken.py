@@ -1,4 +1,4 @@
-"""How users come by traces: ``trace(fn, ...)`` takes them, ``last_traces(compiled)`` gives those that were kept."""
+"""The functions that return traces: ``trace(fn, ...)`` takes them, ``last_traces(compiled)`` returns stored ones."""
 
 from __future__ import annotations
 
@@ -19,30 +19,35 @@ _latest: Any = WeakIdKeyDictionary()  # module, object or function -> by the met
 
 
 def _key(compiled: Any) -> tuple[Any, Any]:
-    """Of what torch.compile was given, or gave. Of a module, the module; two of one class are two."""
+    """Returns the key in ``_latest`` of a function or module, or of the result of torch.compile for it.
+
+    A module's key is the module itself, so two modules of one class have separate traces.
+    """
     fn = getattr(compiled, "_orig_mod", None) or getattr(compiled, "_torchdynamo_orig_callable", None) or compiled
-    if getattr(fn, "__code__", None) is _WRAPPED:  # of a module whose forward is PyTorch's own
+    if getattr(fn, "__code__", None) is _WRAPPED:  # Dynamo wraps a module whose forward is PyTorch's own
         fn = fn.__wrapped__
     owner = getattr(fn, "__self__", fn)
     return owner, None if isinstance(owner, torch.nn.Module) else getattr(fn, "__code__", None)
 
 
 def traces_of(fn: Any) -> Traces:
-    """Where the stages of ``fn``, compiled with ``options={"trace": True}``, are gathered."""
+    """Returns the list to which stages of ``fn``, compiled with ``options={"trace": True}``, are added."""
     owner, method = _key(fn)
     traces: Traces = _latest.setdefault(owner, {}).setdefault(method, Traces())
     return traces
 
 
 def last_traces(compiled: Any) -> Traces:
-    """The stages of what was compiled with ``options={"trace": True}``, or captured with ``trace=True``, of each time
-    that it was.
+    """Returns the stages of every compilation of ``compiled``.
+
+    They are stored for functions compiled with ``options={"trace": True}`` or captured with ``trace=True``. Example:
+    ``print(torch_pjrt.last_traces(step)["recorded"])``.
 
     Args:
-        compiled: what ``torch.compile``, ``compile_step`` or ``jit`` gave.
+        compiled: the result of ``torch.compile``, ``compile_step`` or ``jit``.
 
     Raises:
-        ValueError: there are none: it was compiled without the option, or not called yet.
+        ValueError: there are none, because the option was not set or the function has not been called.
     """
     traces: Traces | None
     if hasattr(compiled, "afresh"):
@@ -61,22 +66,23 @@ def last_traces(compiled: Any) -> Traces:
 
 
 def trace(fn: Callable[..., Any], *args: Any, backward: bool = True, **kwargs: Any) -> Traces:
-    """What ``torch.compile(fn, backend="pjrt")(*args, **kwargs)`` makes of ``fn``, stage by stage.
+    """Returns what ``torch.compile(fn, backend="pjrt")(*args, **kwargs)`` makes of ``fn``, stage by stage.
 
-    ``fn`` is compiled and run once. The stages: as written (what Dynamo captured); forward and backward with subclasses
-    as values; both unrolled, which are the graphs that are compiled; the StableHLO of each. "With subclasses" and
-    "unrolled" are two views of one pass. ``print`` shows them; those in Python run:
-    ``traces["forward"].python_callable()``.
+    ``fn`` is compiled and run once. The stages are: the graph as Dynamo captured it; forward and backward with tensor
+    subclasses as values; both unrolled to plain tensors, which are the graphs that are compiled; the StableHLO of each.
+    "With subclasses" and "unrolled" are two views of one pass. ``print`` shows the stages, and those in Python can be
+    run: ``torch_pjrt.trace(torch.relu, torch.ones(2, 3))["forward"].python_callable()``.
 
-    Of what ``compile_step`` and ``jit`` gave: the program of one more call, captured anew: as recorded, subclasses as
-    values; unrolled; its StableHLO. Where a step's optimizer has no state yet, two steps are taken.
+    For a result of ``compile_step`` or ``jit``, one more call is captured, and the stages are: the program as recorded,
+    with subclasses as values; unrolled; its StableHLO. If a step's optimizer has no state yet, two steps are taken.
 
     Args:
-        fn: a function or a module; or what ``compile_step`` or ``jit`` gave.
+        fn: a function or a module, or a result of ``compile_step`` or ``jit``.
         backward: False traces as under ``torch.no_grad()``.
 
     Raises:
         TypeError: an argument is a subclass without inner tensors.
+        torch_pjrt.CaptureError: ``fn`` is a captured function, and the call can't be one program.
     """
     if (afresh := getattr(fn, "afresh", None)) is not None:
         return captures(lambda: afresh(*args, **kwargs))
