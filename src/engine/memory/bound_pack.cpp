@@ -1,4 +1,4 @@
-// Copying small state into packs and out of them.
+// Copies small state into packs and out of them.
 #include "engine/memory/bound_pack.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -29,7 +29,7 @@ PJRT_Buffer* BoundPack::bind(pjrt::Client& client, size_t device_index) {
   if (!buffer_) {
     buffer_ =
         client.buffer_from_host(memory_.get(), type_, pjrt::HostBufferSemantics::kZeroCopyMutable, device_index, {});
-    buffer_->set_counted(false);  // the host's memory
+    buffer_->set_counted(false);  // the memory is the host's
   }
   return buffer_->handle();
 }

@@ -1,4 +1,4 @@
-// Order between PyTorch's streams and the plugin's, and the way back of memory.
+// Orders PyTorch's streams and the plugin's, and returns memory to the plugin.
 #include "engine/memory/cuda.h"
 
 #include <c10/core/Event.h>
@@ -15,7 +15,7 @@
 namespace tpjrt::engine::cuda {
 namespace {
 
-// In torch 2.11 a stream can't tell; CUDA's runtime, which PyTorch has loaded for all to see, can.
+// Streams of torch 2.11 have no is_capturing(). CUDA's runtime, which PyTorch has loaded with global symbols, can tell.
 bool is_captured(const auto& stream) {
   if constexpr (requires { stream.is_capturing(); }) {
     return stream.is_capturing();
@@ -27,17 +27,17 @@ bool is_captured(const auto& stream) {
   }
 }
 
-// What a storage over a result's memory owns.
+// Owned by a storage over a result's memory.
 struct Lent {
   std::shared_ptr<pjrt::Buffer> buffer;
   c10::Stream stream;
 };
 
-// Memory that nobody holds and a stream may still use.
+// Memory without an owner that a stream may still use.
 class Returned {
  public:
   static Returned& instance() {
-    static auto* all = new Returned;  // leaked: storages may die while the process exits
+    static auto* all = new Returned;  // leaked: storages may be freed while the process exits
     return *all;
   }
   void add(Lent lent) {
@@ -46,7 +46,7 @@ class Returned {
     std::lock_guard guard(lock_);
     waiting_.emplace_back(std::move(used), std::move(lent.buffer));
   }
-  // Gives the plugin what is no longer used.
+  // Returns memory to the plugin that no stream uses any more.
   void sweep() {
     std::lock_guard guard(lock_);
     while (!waiting_.empty() && waiting_.front().first.query()) waiting_.pop_front();
@@ -61,10 +61,10 @@ void give_back(void* context) {
   auto* lent = static_cast<Lent*>(context);
   try {
     Returned::instance().add(*lent);
-    // While a stream is captured, CUDA takes no questions about events.
+    // CUDA allows no event queries while a stream is captured.
     if (!is_captured(current_stream(lent->stream.device()))) Returned::instance().sweep();
     delete lent;
-  } catch (const std::exception& error) {  // the platform is gone, as at the process's end: so is the memory
+  } catch (const std::exception& error) {  // at process exit the platform is gone, and the memory with it
     TORCH_WARN("memory of a compiled function's result is not given back: ", error.what());
   }
 }
@@ -109,7 +109,7 @@ pjrt::StreamHandle after_current_stream(const pjrt::Client& client, size_t devic
     return 0;
   }
   waits_for(c10::Stream(c10::Stream::UNSAFE, device, *stream),
-            current);  // the id of a stream from outside is its handle
+            current);  // the id of an external stream is its handle
   return *stream;
 }
 

@@ -1,4 +1,4 @@
-// See Note [Mapped weights].
+// Implements Note [Mapped weights].
 #include "engine/memory/host_memory.h"
 
 #include <ATen/MapAllocator.h>

@@ -1,4 +1,4 @@
-// Counting what Linux says of this process.
+// Counts the mappings that Linux lists for this process.
 #include "engine/memory/mappings.h"
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 namespace tpjrt::engine {
 namespace {
 
-// A CPU storage over a buffer's memory keeps the buffer alive.
+// Releases the buffer that a CPU storage over its memory keeps alive.
 void release_buffer(void* buffer) { delete static_cast<std::shared_ptr<pjrt::Buffer>*>(buffer); }
 
 c10::DispatchKey key_of(c10::DeviceType type) {

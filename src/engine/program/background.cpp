@@ -1,4 +1,4 @@
-// The queue of compiles, and the threads that serve it.
+// The queue of compiles and the threads that run them.
 #include "engine/program/background.h"
 
 #include <sched.h>
@@ -27,7 +27,7 @@ struct BackgroundCompile::Task {
   std::shared_future<CompiledText> compiled{promise.get_future()};
   std::atomic<bool> taken{false};
 
-  // By the first who asks.
+  // Returns true for the first caller only, who then runs the task.
   bool take() { return !taken.exchange(true); }
   void run() {
     try {
@@ -41,15 +41,15 @@ struct BackgroundCompile::Task {
 
 namespace {
 
-// A third of what a busy thread of the same user gets, where they share a processor; the lowest, 19, gets a seventieth.
+// With nice 5 a thread gets a third of the time of a busy thread on the same processor; with 19 a seventieth.
 constexpr int kNice = 5;
 constexpr std::chrono::milliseconds kPatience{50};
 
-// Of this thread. Where it fails, it runs as others do.
+// Lowers this thread's priority. Failures are ignored: the thread then runs at normal priority.
 void lower_priority() {
   const auto thread = static_cast<id_t>(syscall(SYS_gettid));
   const sched_param none{};
-  (void)sched_setscheduler(static_cast<pid_t>(thread), SCHED_BATCH, &none);  // it interrupts nobody
+  (void)sched_setscheduler(static_cast<pid_t>(thread), SCHED_BATCH, &none);  // doesn't preempt others
   (void)setpriority(PRIO_PROCESS, thread, kNice);
 }
 
@@ -61,7 +61,7 @@ int most_threads() {
   return count;
 }
 
-// Leaked, as its threads outlive static destructors. A forked child has none of them, and never comes here.
+// Leaked, because its threads outlive static destructors. A forked child has none of the threads and never uses it.
 template <class Task>
 class Queue {
  public:

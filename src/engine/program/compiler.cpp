@@ -1,4 +1,4 @@
-// Past the compiler where a program is on disk, else through it, with its progress shown.
+// Loads programs from the disk cache or compiles them, with progress shown.
 #include "engine/program/compiler.h"
 
 #include <c10/util/Exception.h>

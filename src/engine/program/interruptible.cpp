@@ -1,4 +1,4 @@
-// Compiling beside a thread that waits.
+// Compiles on another thread while the caller waits.
 #include "engine/program/interruptible.h"
 
 #include <mutex>
@@ -24,7 +24,7 @@ struct Compile {
   }
 };
 
-// The last one that somebody left. Both are leaked: threads outlive static destructors.
+// The last abandoned compile. Both are leaked, because threads outlive static destructors.
 std::mutex& lock() {
   static auto* mutex = new std::mutex;
   return *mutex;

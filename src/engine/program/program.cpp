@@ -1,4 +1,4 @@
-// Matching graphs to programs.
+// Matches graphs to programs.
 #include "engine/program/program.h"
 
 #include <algorithm>
@@ -86,15 +86,17 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
     const size_t occurrence = occurrences[node->signature]++;
     const auto last = last_numbers_.find(node->signature);
     const bool known = last != last_numbers_.end() && occurrence < last->second.size();
-    // The learning rate may stay for an epoch, a bias correction is another one with the second step: seen to differ only
-    // then, they would cost a compile of every program that trains (Note [Values that vary]).
-    // (A normal_() writes, too, but mostly standard normal numbers.)
+    // Floats of optimizer steps and in-place writes are promoted at once. A learning rate may stay for an epoch, and a
+    // bias correction changes at the second step: if they were promoted only after a change, every training program
+    // would compile once more (Note [Values that vary]). Random ops such as normal_() write, too, but mostly with the
+    // same scalars.
     const bool writes = !node->signature->mutated.empty() && !node->signature->random;
     const bool updates = node->signature->op && (writes || device::in_optimizer_step(*node));
     for (size_t i = 0; i < node->numbers.size(); ++i) {
       const Number& number = node->numbers[i];
       const auto is_other = [&](const std::vector<Number>& seen) { return !(seen[i] == number); };
-      // The offset of a view is worth more as a constant: two graphs with different ones say nothing of each other.
+      // A view's offset is better a constant: two graphs with different offsets are not the same graph with another
+      // value.
       const bool changed = known && node->signature->op && is_other(last->second[occurrence]);
       const bool differs = is_one_call && known && std::ranges::any_of(last->second, is_other);
       const bool varies = number.kind == Number::Kind::kKey || changed || differs;
@@ -108,7 +110,7 @@ std::vector<NumberSlot> ProgramCache::slots_for(const graph::Walk& walk, bool is
     for (size_t i = 0; i < slots.size(); ++i) {
       const NumberSlot& seen = program->slots[i];
       const bool changed = !seen.promoted && !(seen.constant == slots[i].constant);
-      // A number of another kind has another signature, so kinds agree here.
+      // A scalar of another kind has another signature, so kinds match here.
       slots[i].promoted |= seen.promoted || (changed && !seen.pinned);
       slots[i].pinned |= seen.pinned;
     }

@@ -1,4 +1,4 @@
-// The progress line, written by a thread of its own; what is told afterwards.
+// The progress line, written by its own thread, and the report afterwards.
 #include "engine/program/progress.h"
 
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace tpjrt::engine {
 namespace {
 
-// Seconds until a compile is told of; 0: it never is.
+// Returns the seconds after which a compile is reported; 0: never.
 double delay() {
   static const double seconds = [] {
     const char* value = std::getenv("TORCH_PJRT_PROGRESS");
@@ -29,7 +29,7 @@ double delay() {
 WaitListener wait_listener = nullptr;
 
 void show(const std::string& text) {
-  // A terminal that takes nothing is no reason to do anything else.
+  // A failed write to the terminal is ignored.
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
 }
 

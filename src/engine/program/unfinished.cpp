@@ -1,4 +1,4 @@
-// Counting compiles.
+// Counts unfinished compiles.
 #include "engine/program/unfinished.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ std::atomic<int> unfinished{0};
 std::atomic<bool> ending{false};
 
 void end_at_once(int status, void* /*nothing*/) {
-  ending = true;  // before the look: a thread counts its compile first, and then asks
+  ending = true;  // set before the count is read: threads count their compile before they read it
   if (unfinished == 0) return;
   std::fflush(nullptr);
   _exit(status);
@@ -24,7 +24,7 @@ void end_at_once(int status, void* /*nothing*/) {
 
 Unfinished::Unfinished() {
   ++unfinished;
-  while (ending) pause();  // for ever: the thread that ends the process compiles nothing
+  while (ending) pause();  // forever: the exiting process compiles nothing
 }
 Unfinished::~Unfinished() { --unfinished; }
 

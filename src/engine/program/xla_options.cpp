@@ -14,7 +14,7 @@
 namespace tpjrt::engine {
 namespace {
 
-// Of an environment variable, "name=value,name=value".
+// Parses an environment variable of the form "name=value,name=value".
 pjrt::Options options_in(const char* variable) {
   pjrt::Options options;
   const char* given = std::getenv(variable);
@@ -42,7 +42,7 @@ pjrt::Options options_in(const char* variable) {
 }  // namespace
 
 bool is_cpu_plugin(const PluginChoice& plugin) { return plugin.path.find("cpu") != std::string::npos; }
-// Of the file: a folder before it, such as an environment's, may be called after CUDA too.
+// Looks only at the file's name: a folder in the path, such as an environment's, may be named after CUDA, too.
 bool is_cuda_plugin(const PluginChoice& plugin) {
   return plugin.path.find("cuda", plugin.path.rfind('/') + 1) != std::string::npos;
 }
@@ -52,8 +52,8 @@ bool is_gpu_plugin(const PluginChoice& plugin) {
 
 namespace {
 
-// A CPU is one device unless TORCH_PJRT_CPU_DEVICES says otherwise. Of the processes that torchrun started on this host each has
-// a client of its own, and takes from it the device of its number, as programs for GPUs do: "pjrt:LOCAL_RANK" is there.
+// The CPU is one device unless TORCH_PJRT_CPU_DEVICES says otherwise. Each process that torchrun starts on this host
+// has its own client and uses its device LOCAL_RANK, as programs for GPUs do. So "pjrt:LOCAL_RANK" has to exist.
 int64_t cpu_device_count() {
   const char* count = std::getenv("TORCH_PJRT_CPU_DEVICES");
   if (!count) count = std::getenv("LOCAL_WORLD_SIZE");
@@ -62,14 +62,15 @@ int64_t cpu_device_count() {
 
 }  // namespace
 
-// The CPU plugin shows four devices by default, each with threads of its own. Plugins for other hardware may refuse options
-// they don't know.
+// The CPU plugin has four devices by default, each with its own threads. Plugins for other hardware may reject unknown
+// options.
 pjrt::Options client_options(const PluginChoice& plugin) {
   pjrt::Options options = options_in("TORCH_PJRT_CLIENT_OPTIONS");
   if (is_cpu_plugin(plugin)) {
     options.try_emplace("cpu_device_count", cpu_device_count());
   }
-  // CUDA's plugin takes three quarters of the GPU's memory at once. Where PyTorch uses that GPU too, it takes what it needs.
+  // The CUDA plugin reserves three quarters of the GPU's memory at its start. If PyTorch uses that GPU too, it
+  // allocates on demand.
   if (is_gpu_plugin(plugin) && device::has_other_accelerator()) options.try_emplace("preallocate", false);
   return options;
 }
@@ -81,7 +82,7 @@ int64_t own_gpu(pjrt::Options& options, const pjrt::Node& node) {
     TORCH_CHECK_VALUE(number, "TORCH_PJRT_CLIENT_OPTIONS: visible_devices is one number, of the process's own device");
     return *number;
   }
-  // A launcher's, which shows each process its own.
+  // Variables of a launcher that shows each process only its own GPU.
   for (const char* visible :
        {std::getenv("CUDA_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"), std::getenv("ROCR_VISIBLE_DEVICES")}) {
     if (visible && *visible && !std::strchr(visible, ',')) return 0;
@@ -93,7 +94,7 @@ bool is_cpu(const pjrt::Client& client) { return client.platform_name() == "cpu"
 
 namespace {
 
-// What XLA_FLAGS says of an option; empty: nothing.
+// Returns the value of an option in XLA_FLAGS; empty if it is not set.
 std::string_view flag(std::string_view name) {
   const char* flags = std::getenv("XLA_FLAGS");
   const std::string_view text = flags ? flags : "";
@@ -104,17 +105,17 @@ std::string_view flag(std::string_view name) {
   return rest.substr(0, rest.find_first_of(" \t\n"));
 }
 
-// These passes of XLA and those that XLA_FLAGS names: a program's option takes the flag's place.
+// Adds the passes that XLA_FLAGS disables to these, because a program's option overrides the flag.
 std::string passes_left_out(std::string passes) {
   const std::string_view more = flag("xla_disable_hlo_passes");
   if (!more.empty()) passes.append(",").append(more);
   return passes;
 }
 
-// Note [Untuned products]: without autotuning XLA:GPU gives products to Triton in the smallest tiles that floats of 16 bits have,
-// 16 deep, where the hardware multiplies integers of 8 bits 32 deep; and products with MX scales in tiles 128 deep, longer than the
-// operands may be. An H100 gave wrong numbers for the one and NaN for the other. cuBLAS, whose they are without Triton, needs no
-// tuning.
+// Note [Untuned products]: without autotuning XLA:GPU lowers products to Triton with the smallest tiles of 16-bit
+// floats, 16 deep, although the hardware multiplies 8-bit integers 32 deep. It lowers products with MX scales with
+// tiles 128 deep, which may exceed the operands. An H100 gave wrong numbers for the former and NaN for the latter.
+// Without Triton, cuBLAS computes them, which needs no tuning.
 bool is_untuned(const pjrt::Options& given) {
   const auto level = given.find("xla_gpu_autotune_level");
   if (level != given.end()) return level->second == pjrt::Options::mapped_type(int64_t{0});
@@ -127,17 +128,17 @@ pjrt::CompileOptions compile_options(ops::Target target, int device_ordinal, Tra
   pjrt::CompileOptions options;
   options.device_ordinal = device_ordinal;
   const bool on_cpu = ops::is_cpu(target);
-  // By default XLA's minimum and maximum on the CPU lose NaN; torch's keep it.
+  // XLA:CPU's default minimum and maximum lose NaN; torch's keep it.
   if (on_cpu) options.overrides["xla_cpu_enable_fast_min_max"] = false;
-  // XLA's algebraic simplifier takes floats for real numbers: (x + c) - c is x to it, and x / c is x * (1 / c). What remains of
-  // its work the rules and other passes do. GPU and TPU plugins depend on it. Without it the reshape mover turns a transpose
-  // around in each round, and nobody takes away what it leaves: 10,000 transposes in a MNASNet.
+  // XLA's algebraic simplifier treats floats as real numbers: it rewrites (x + c) - c to x and x / c to x * (1 / c).
+  // Rules and other passes do the rest of its work. GPU and TPU plugins depend on it. Without it the reshape mover
+  // reverses a transpose in each iteration and nothing removes the leftovers: 10,000 transposes in a MNASNet.
   if (on_cpu) options.overrides["xla_disable_hlo_passes"] = passes_left_out("algsimp,reshape-mover");
-  // Handing a small kernel to other threads costs more than the kernel: 76 against 32 µs for fifty 8x8 layers.
+  // Handing a small kernel to other threads costs more than the kernel: 76 instead of 32 µs for fifty 8x8 layers.
   if (on_cpu && traits.small) options.overrides["xla_cpu_multi_thread_eigen"] = false;
   if (on_cpu && traits.older_emitters) options.overrides["xla_cpu_use_fusion_emitters"] = false;  // Note [Emitters]
-  options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};                  // of speed alone
-  // XLA would have the processes share the search for kernels, and wait for those that compile another program, or none.
+  options.hints = {"xla_cpu_multi_thread_eigen", "xla_cpu_use_fusion_emitters"};                  // speed only
+  // By default processes share the search for kernels, and wait for processes that compile another program, or none.
   if (!on_cpu && spans_processes) {
     options.overrides["xla_gpu_shard_autotuning"] = false;
     options.hints.insert("xla_gpu_shard_autotuning");

@@ -1,4 +1,4 @@
-// Waiting without the store's own wait, which others would wait behind.
+// Waits by polling, because the store's own wait would block other threads.
 #include "engine/session/key_values.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class Stored final : public pjrt::KeyValueStore {
     return std::string(bytes.begin(), bytes.end());
   }
 
-  // A store has one connection, which a wait holds: another thread's put, which somebody may wait for, would come too late.
+  // A wait would hold the store's only connection, and delay another thread's put that somebody may be waiting for.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     using std::chrono::steady_clock, std::chrono::milliseconds;
     const auto end = steady_clock::now() + timeout;
@@ -48,7 +48,7 @@ class Stored final : public pjrt::KeyValueStore {
   void end_waits() { is_over_ = true; }
 
  private:
-  // No exception but ours may go through the plugin's code.
+  // Only the store's own exceptions may pass through the plugin's code.
   void listen(const std::string& key) const {
     try {
       if (device::WaitForRanks* wait = device::WaitForRanks::current()) {

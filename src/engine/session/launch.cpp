@@ -1,4 +1,4 @@
-// Starting executables.
+// Starts executables.
 #include "engine/session/launch.h"
 
 #include <ATen/Parallel.h>
@@ -38,7 +38,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
     throw_out_of_memory(program.memory_size, device,
                         program.largest->told() + " Nothing was changed: tensors keep their pending values.");
   }
-  // A world's replicas compute side by side, each with one thread (Note [One team]).
+  // A world's replicas compute side by side with one thread each (Note [One team]).
   if (executable.client().is_host_memory()) {
     kernels::set_team_size(executable.replicas() > 1 ? 1 : at::get_num_threads());
   }
@@ -46,7 +46,8 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   for (const pjrt::Buffer* buffer : launch.donated) buffer->set_counted(false);
   try {
     if (executable.replicas() > 1) {
-      // All devices are given launches in one order, whoever's they are: collectives of two would wait for each other.
+      // All devices must get launches in the same order, whoever starts them: otherwise two collectives would wait for
+      // each other.
       const std::lock_guard in_turn(session.world_lock());
       session.await_few_in_world();
       std::vector<pjrt::Event> done;
@@ -71,7 +72,7 @@ void launch(Session& session, const Program& program, Launch& launch, Until unti
   if (!launch.results.empty()) {
     try {
       for (const c10::Stream& lender : launch.lenders) cuda::stream_waits(*launch.results.front(), lender);
-    } catch (const pjrt::Error& error) {  // it has failed already
+    } catch (const pjrt::Error& error) {  // already failed
       if (error.is_out_of_memory()) session.await(*launch.results.front());
       throw_failure(program, error, consequence);
     }

@@ -1,4 +1,4 @@
-// Wording OutOfMemoryError. See Note [Out of memory].
+// Words OutOfMemoryError. See Note [Out of memory].
 #include "engine/session/out_of_memory.h"
 
 #include <c10/util/Exception.h>
@@ -22,7 +22,7 @@ size_t result_bytes(const graph::Node& node) {
   return bytes;
 }
 
-// "4.00 TiB", as torch.cuda words it.
+// Formats like torch.cuda: "4.00 TiB".
 std::string size_of(size_t nbytes) {
   static constexpr std::array kUnits{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   size_t unit = 0;
@@ -37,7 +37,7 @@ std::string size_of(size_t nbytes) {
 
 std::shared_ptr<const LargestResult> LargestResult::of(const graph::Walk& walk, size_t program_nbytes) {
   if (walk.nodes.empty()) return nullptr;
-  const auto size = [](const graph::Node* node) {  // of equal ones, that of a line
+  const auto size = [](const graph::Node* node) {  // ties go to a call with a known line
     return std::pair(result_bytes(*node), !node->signature->file.empty());
   };
   const graph::Node& node = **std::max_element(walk.nodes.begin(), walk.nodes.end(),
@@ -47,7 +47,7 @@ std::shared_ptr<const LargestResult> LargestResult::of(const graph::Walk& walk, 
       LargestResult{call.name, call.file, call.line, result_bytes(node), program_nbytes});
 }
 
-// Equal calls share a signature, whose line is the first of theirs.
+// Equal calls share a signature, which has the line of the first.
 std::string LargestResult::told() const {
   const std::string place = file.empty() ? "" : " (first recorded at " + file + ":" + std::to_string(line) + ")";
   return "The program's largest result, of " + size_of(nbytes) + ", is that of [" + op + "]" + place + ".";

@@ -1,4 +1,4 @@
-// From a walk to a program.
+// Makes programs from walks.
 #include "engine/session/programs.h"
 
 #include "engine/session/out_of_memory.h"
@@ -24,7 +24,8 @@ namespace {
 
 using graph::Node;
 
-// No operand or result of more elements than this: a product of such matrices takes tens of microseconds.
+// Returns true if no operand or result has more elements than this. A product of such matrices takes tens of
+// microseconds.
 bool is_small(const graph::Walk& walk) {
   constexpr int64_t kElements = 128 * 128;
   for (const Node* node : walk.nodes) {
@@ -38,7 +39,7 @@ bool is_small(const graph::Walk& walk) {
   return true;
 }
 
-// Does it write element after element, or row after row, as a loop in Python does?
+// Returns true if the graph writes element by element or row by row, as a Python loop does.
 bool writes(const graph::Walk& walk) {
   constexpr size_t kFew = 16, kShare = 8;
   const auto count = std::count_if(walk.nodes.begin(), walk.nodes.end(),
@@ -46,7 +47,7 @@ bool writes(const graph::Walk& walk) {
   return static_cast<size_t>(count) >= std::max(kFew, walk.nodes.size() / kShare);
 }
 
-// Does the same call on tensors of the same types come again and again, as in a network of equal layers?
+// Returns true if calls on equal types recur, as in a network of equal layers.
 bool repeats(const graph::Walk& walk) {
   constexpr size_t kTimes = 4;
   std::unordered_set<graph::SignaturePtr> different;
@@ -54,15 +55,17 @@ bool repeats(const graph::Walk& walk) {
   return walk.nodes.size() > kTimes * different.size();
 }
 
-// Note [Emitters]: XLA:CPU has two sets of emitters. The newer ones run MLIR's passes for each kernel, some milliseconds and more;
-// they make one kernel of equal ones, and faster ones of much data. The older ones compile a program of small tensors in two
-// thirds of the time (over OpInfo's samples, forward and backward), and writes into a tensor in a tenth, where the newer look at the
-// whole tensor; they make equal kernels anew, so that 30 equal layers with Adam take them 1.6 times as long.
+// Note [Emitters]: XLA:CPU has two sets of emitters. The newer ones run MLIR's passes for each kernel, which takes
+// milliseconds or more. They share one kernel among equal ones, and their kernels are faster on large data. The older
+// ones compile a program of small tensors in two thirds of the time (over OpInfo's samples, forward and backward), and
+// writes into a tensor in a tenth, where the newer ones read the whole tensor. They compile equal kernels anew, so 30
+// equal layers with Adam take 1.6 times as long.
 //
-// They have real numbers of 16 bits or more, of one device, and few gathers. They convert to floats of 8 bits by way of float16,
-// rounding twice, and some are others after a mere copy; complex powers lose digits; what is gathered from is computed anew for each
-// use, so in a chain each gather takes two to four times as long as the last. In a world, shards and wholes are computed bit by bit
-// alike, by programs of different sizes.
+// The older ones serve real dtypes of 16 bits or more, on one device, with few gathers. They convert to 8-bit floats by
+// way of float16, which rounds twice and changes some values even in a copy, and their complex powers lose digits. They
+// recompute the operand of a gather for each use, so that in a chain each gather takes two to four times as long as the
+// one before. In a world only the newer ones are used, so that programs of different sizes compute shards and wholes
+// bit by bit alike.
 bool needs_newer(std::string_view text) {
   constexpr int kGathers = 6;
   constexpr std::string_view kGather = "\"stablehlo.gather\"(";
@@ -83,7 +86,7 @@ Traits traits_of(const graph::Walk& walk, std::string_view text) {
   return {small, sooner && !graph::in_world() && !needs_newer(text)};
 }
 
-// XLA's compiler for GPUs divides by the memory that is left beside what a program takes and gives.
+// XLA's GPU compiler divides by the memory that a program's arguments and results leave.
 void check_capacity(Session& session, const graph::Walk& walk, c10::DeviceIndex device) {
   size_t nbytes = 0;
   for (const graph::NodePtr& leaf : walk.leaves) nbytes += static_cast<size_t>(leaf->leaf_type->nbytes());
@@ -109,13 +112,13 @@ Collectives collectives_of(const graph::Walk& walk) {
   return collectives;
 }
 
-// Does it stand for one call of graphs (Note [Tiers]), maybe with the memory that it writes first?
+// Returns true if the graph is a single call (Note [Tiers]), not counting the memory that it writes to.
 bool is_one_call(const graph::Walk& walk) {
   return std::ranges::count_if(walk.nodes, [](const Node* node) { return node->signature->name != "pjrt::empty"; }) ==
          1;
 }
 
-// May its text have composites?
+// Returns true if the program's text may have composites.
 bool keeps_composites(const graph::Walk& walk) {
   return std::any_of(walk.nodes.begin(), walk.nodes.end(), [](const Node* node) {
     return node->signature->composites != nullptr && !node->signature->composites->by_default;
@@ -142,7 +145,7 @@ bool Programs::knows_composites(pjrt::Client& client) {
   return knows_composites_;
 }
 
-// Lets go of programs where they take up too much (Note [Mappings]).
+// Drops programs if they use too many mappings (Note [Mappings]).
 void Programs::make_room() {
   constexpr uint32_t kBetweenLooks = 16;
   if (++compiles_since_look_ < kBetweenLooks) return;
@@ -231,7 +234,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
     (making.from_disk ? session_.metrics.graphs_loaded_from_disk : session_.metrics.graphs_compiled)++;
   } catch (const pjrt::Error& error) {
     if (!coming.default_kernels.empty() && !error.is_out_of_memory()) {
-      // What a library takes depends on its version, too, which only its refusal tells.
+      // A library's supported cases depend on its version as well, and only its rejection reveals them.
       TORCH_WARN("XLA refuses a program with ", *coming.default_kernels.begin(),
                  ", which is compiled with what it stands for instead: ", error.what(),
                  "\nTORCH_PJRT_KERNELS=0 leaves it out at once.");
@@ -243,7 +246,7 @@ std::shared_ptr<Program> Programs::finish(const graph::Walk& walk, Coming& comin
   program->largest = LargestResult::of(walk, program->memory_size);
   const int64_t spent = coming.prepared_ns + now_ns() - start;
   session_.metrics.compile_ns += spent;
-  // What was compiled in the background has been prepared in an earlier step.
+  // The preparation of a background compile took place in an earlier step.
   const int64_t waited = coming.background ? spent - coming.prepared_ns : spent;
   session_.tell_later({static_cast<double>(waited) * 1e-9, walk.nodes.size()});
   RunLog& log = session_.run_log;
@@ -270,7 +273,7 @@ std::string Programs::stablehlo(const std::vector<graph::Value>& results, ops::T
     graph::Walk walk;
     {
       std::lock_guard graph_guard(graph::graph_lock());
-      graph::walk_trace(results, {}, {}, walk);  // of placeholders too
+      graph::walk_trace(results, {}, {}, walk);  // placeholders included
     }
     std::vector<NumberSlot> slots = cache_.slots_for(walk);
     text = emit_program(walk, slots, /*with_requirements=*/false, target, knows_composites).text;
@@ -310,8 +313,8 @@ std::vector<ExportedText> Programs::exported(const graph::Walk& walk) {
   std::vector<ExportedText> all{emit("any", ops::Target::kAny)};
   const std::string& own = client.platform_name();
   if (own != "cpu") all.push_back(emit("cpu", ops::Target::kCpu));
-  const kernels::Claiming claiming(client, /*with_defaults=*/false);  // the file's GPU may be one that cuDNN refuses
-  all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : session_.target()));  // who loads a file has no handlers
+  const kernels::Claiming claiming(client, /*with_defaults=*/false);                 // cuDNN may reject the file's GPU
+  all.push_back(emit(own, is_cpu(client) ? ops::Target::kCpu : session_.target()));  // loaders have no handlers
   all.back().composites = claiming.all_done();
   return all;
 }

@@ -1,4 +1,4 @@
-// Moments: waiting for several executions, and when the last of them ended.
+// Moments: wait for several executions, and find the end of the last.
 #include "engine/session/queue.h"
 
 #include "engine/session/out_of_memory.h"
@@ -35,7 +35,7 @@ class MomentOfQueue final : public device::Moment {
       const std::exception_ptr failure = await(event);
       if (!first) first = failure;
     }
-    while (!reached()) std::this_thread::yield();  // the runtime's thread is about to say so
+    while (!reached()) std::this_thread::yield();  // the runtime's thread is about to signal it
     if (first) std::rethrow_exception(first);
   }
 
@@ -54,7 +54,7 @@ class MomentOfQueue final : public device::Moment {
     std::atomic<int64_t> reached_at_ns{0};
   };
 
-  // Gives what the plugin raises. What the wait hook raises ends the wait.
+  // Returns the plugin's exception. An exception of the wait hook ends the wait.
   std::exception_ptr await(const Queue::Started& started) const {
     try {
       try {

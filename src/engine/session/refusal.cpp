@@ -1,4 +1,4 @@
-// Naming the op that XLA refuses.
+// Finds the op that XLA rejects.
 #include "engine/session/refusal.h"
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,7 @@ bool compiles_alone(pjrt::Client& client, ops::Target target, const graph::Node&
   }
 }
 
-// Equal calls share a signature, whose line is the first of theirs.
+// Equal calls share a signature, which has the line of the first.
 std::string at_line(const graph::Signature& signature) {
   return signature.file.empty() ? ""
                                 : " (first recorded at " + signature.file + ":" + std::to_string(signature.line) + ")";

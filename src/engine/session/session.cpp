@@ -1,4 +1,4 @@
-// Starting the client, and the small services around it.
+// Starts the client, and provides the services around it.
 #include "engine/session/session.h"
 
 #include <ATen/record_function.h>
@@ -31,8 +31,8 @@
 namespace tpjrt::engine {
 namespace {
 
-// A plugin waits for the other processes on threads of its own, so the thread that hears Ctrl-C waits beside it. Once the
-// store has ended the plugin's waits, it comes back; one that doesn't is left behind, as no plugin can be stopped.
+// A plugin waits for the other processes on its own threads, so the thread that handles Ctrl-C waits beside it. The
+// plugin returns once the store has ended its waits. One that doesn't return is abandoned, as no plugin can be stopped.
 std::shared_ptr<pjrt::Client> create_interruptibly(const pjrt::Api& api, pjrt::Options options, pjrt::Node node) {
   const std::shared_ptr<pjrt::KeyValueStore> store = node.store;
   std::promise<std::shared_ptr<pjrt::Client>> promise;
@@ -56,15 +56,16 @@ std::shared_ptr<pjrt::Client> create_interruptibly(const pjrt::Api& api, pjrt::O
 }
 
 std::shared_ptr<pjrt::Client> create_client(const PluginChoice& plugin, const std::optional<pjrt::Node>& node) {
-  // XLA's INFO log goes to stderr by default; as jax does, only warnings and errors are shown unless asked for.
+  // XLA's INFO log goes to stderr by default. Like jax, this shows only warnings and errors unless asked for more.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   const pjrt::Api& api = pjrt::Api::load(plugin.path);
   pjrt::Options options = client_options(plugin);
   if (graph::in_world() && is_cpu_plugin(plugin)) {
     const auto size = static_cast<int64_t>(graph::world_size());
-    // Replicas block threads while they wait for each other. XLA has as many threads as it is told that there are processors.
+    // Replicas block threads while they wait for each other. XLA makes as many threads as NPROC says there are
+    // processors.
     setenv("NPROC", std::to_string(2 * size).c_str(), /*overwrite=*/1);
-    auto& count = options["cpu_device_count"];  // one where nobody said how many
+    auto& count = options["cpu_device_count"];  // 1 unless somebody set it
     if (!std::getenv("TORCH_PJRT_CPU_DEVICES") && count == pjrt::Options::mapped_type(int64_t{1})) count = size;
   }
   if (!node) return pjrt::Client::create(api, options);
@@ -78,7 +79,7 @@ graph::PrecisionSettings precision_settings_of(const std::string& platform) {
   return platform == "cuda" || platform == "rocm" ? graph::PrecisionSettings::kCuda : graph::PrecisionSettings::kOther;
 }
 
-// What is free and what there is in all, where it is known.
+// Returns the free and the total memory of a device, if known.
 std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client, size_t device) {
   if (!client.devices().at(device).is_ours) return std::nullopt;
   if (client.is_host_memory()) {
@@ -92,8 +93,8 @@ std::optional<std::pair<size_t, size_t>> memory_sizes(const pjrt::Client& client
   return std::pair(static_cast<size_t>(free), static_cast<size_t>(limit->second));
 }
 
-// One for each process that torchrun has started on this host: they begin together, at init_process_group, and choose and count
-// devices before.
+// Returns the number of processes that torchrun has started on this host, one for each GPU. They start the client
+// together at init_process_group, but choose and count devices before it.
 std::optional<c10::DeviceIndex> gpus_of_launcher(const std::vector<PluginChoice>& choices) {
   const char* on_host = std::getenv("LOCAL_WORLD_SIZE");
   if (!on_host || !std::getenv("RANK") || choices.empty() || !is_gpu_plugin(choices.front())) return std::nullopt;
@@ -104,7 +105,7 @@ std::optional<c10::DeviceIndex> gpus_of_launcher(const std::vector<PluginChoice>
 
 bool in_forked_child() { return pjrt::in_forked_child(); }
 
-// Before any lock: in a forked child another thread of the parent's may seem to hold it for ever.
+// Must be called before any lock: a forked child may find locks held forever by a thread that only the parent has.
 void check_process() { TORCH_CHECK(!pjrt::in_forked_child(), "pjrt: ", pjrt::kForked); }
 
 Session& Session::instance() {
@@ -148,7 +149,7 @@ void Session::init(const PluginChoice& plugin) {
                 plugin_.path,
                 ") is running already, and a process has one; choose the plugin before the first use of the device");
     if (client_) return;
-    // A forked child starts every graph at once, and so is told at its first call that it can't run any.
+    // A forked child starts every graph immediately, so its first call raises that it can't run any.
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { device::most_nodes = 0; }); });
     std::shared_ptr<pjrt::Client> client = create_client(plugin, node_);
@@ -202,7 +203,7 @@ ops::Target Session::target() {
     target = kernels::are_cpu_kernels_wanted() ? ops::Target::kCpuWithKernels : ops::Target::kCpu;
   } else if (!choices.empty() && is_cuda_plugin(choices.front())) {
     target = ops::Target::kCuda;
-    graph::precision_settings() = graph::PrecisionSettings::kCuda;  // of what is recorded before there is a client
+    graph::precision_settings() = graph::PrecisionSettings::kCuda;  // for calls recorded before there is a client
   }
   expected_target_ = target;
   return target;
@@ -227,7 +228,7 @@ bool Session::is_convolution_worth_a_call(c10::ScalarType dtype, int64_t multipl
 c10::DeviceIndex Session::device_count() {
   if (!client_) {
     if (const auto told = gpus_of_launcher(plugin_source_())) return *told;
-    client();  // a forked child may count
+    client();  // not called if there is one: a forked child may count devices
   }
   if (graph::in_world()) return 1;
   return static_cast<c10::DeviceIndex>(client_->devices().size());
@@ -268,7 +269,7 @@ std::shared_ptr<device::Moment> Session::now(c10::DeviceIndex device) {
 
 void Session::begin_world(size_t size) {
   if (size == graph::world_size()) return;
-  // Counting devices started a client; it starts again with the world's options unless something was made of it.
+  // Counting devices starts a client. It is replaced by one with the world's options, unless it is in use.
   if (client_ && client_.use_count() == 1) client_.reset();
   TORCH_CHECK(!client_, "torch.distributed.init_process_group('pjrt'): a world of ", size,
               " ranks in one process has to begin before the device is used, and it has been: a tensor of it lies on ",
@@ -309,7 +310,7 @@ bool Session::begin_processes(const std::function<pjrt::Node()>& place) {
     device::let_interrupts_pass();
     const auto* told = dynamic_cast<const pjrt::Error*>(&error);
     const bool is_late = told != nullptr && told->code == pjrt::ErrorCode::kDeadlineExceeded;
-    if (!is_late && choices.size() > 1) return false;  // no GPU here: the next plugin is tried
+    if (!is_late && choices.size() > 1) return false;  // no GPU here: try the next plugin
     TORCH_CHECK(false, "torch.distributed.init_process_group: plugin '", choices.front().name,
                 "' could not begin as process ", place, ": ", error.what(),
                 "\nAll processes have to call it; where they have no GPU, set TORCH_PJRT_PLUGIN=xla_cpu_pjrt");
@@ -323,9 +324,9 @@ void Session::await_few_in_world() {
     try {
       in_world_.front()->wait();
     } catch (const pjrt::Error&) {
-      // What failed is over, too; whoever reads its results is told.
+      // Failed work has ended, too. Whoever reads its results gets the error.
     } catch (const c10::OutOfMemoryError&) {
-      // As well.
+      // Likewise.
     }
     in_world_.pop_front();
   }
@@ -341,9 +342,9 @@ void Session::await_all() {
     try {
       queue->now()->wait();
     } catch (const pjrt::Error&) {
-      // What failed is over, too; whoever reads its results is told.
+      // Failed work has ended, too. Whoever reads its results gets the error.
     } catch (const c10::OutOfMemoryError&) {
-      // As well.
+      // Likewise.
     }
   }
 }
@@ -376,7 +377,7 @@ void Session::wait(const device::Moment& moment) {
     try {
       moment.wait();
     } catch (const c10::OutOfMemoryError&) {
-      for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // of which some ran on when `moment` was made
+      for (const auto& queue : queues_) (void)queue->tell_of_lacking();  // some ran past `moment`
       throw;
     }
     requirements.raise_untold();

@@ -1,4 +1,4 @@
-// The table of costs (Note [Costs]). `./dev bench costs` says how far off it is.
+// The table of costs (Note [Costs]). `./dev bench costs` reports its errors.
 #include "engine/tier/cost.h"
 
 #include <algorithm>
@@ -18,39 +18,32 @@ using graph::Signature;
 using graph::SignaturePtr;
 using graph::TypePtr;
 
-// A run by PyTorch's kernels, or within a program: nanoseconds of a call, of an element, and of a multiplication with its sum.
+// Costs of a run by PyTorch's kernels or within a program, in ns: of a call, of an element, and of a multiply-add.
 struct Run {
   double call, element, product = 0;
 };
 
-enum class Size : uint8_t { kLargest, kResults, kAll, kScores };  // which elements count
+enum class Size : uint8_t { kLargest, kResults, kAll, kScores };  // the elements that count
 
 struct Kind {
-  std::vector<std::string_view> names;  // parts of an op's; the first kind that has one of them counts
-  double compile;                       // milliseconds of a call
+  std::vector<std::string_view> names;  // parts of op names; the first kind with a match counts
+  double compile;                       // milliseconds for each call
   Run calls, program;
   Size size = Size::kLargest;
   bool harder_backward = false;
 };
 
-// Of one processor that is an AMD EPYC with AVX-512, and XLA:CPU.
+// Measured on one processor of an AMD EPYC with AVX-512, with XLA:CPU.
 constexpr double kCompileGraph = 17, kAgain = 0.3, kBackward = 4;
 constexpr double kCallsOfGraph = 1300, kProgramOfGraph = 1700, kArgument = 330, kLaunch = 50'000;
-constexpr double kCopy = 10'000, kCopyByte = 1;  // of a tensor between the host and a device: PCIe, not measured here
-// Of CUDA, as one H100's first figures have it (docs/plugins.md): a kernel that eager launches and one within a program, a list's
-// tensor, an element, a multiplication; what XLA:GPU takes to compile over XLA:CPU.
+constexpr double kCopy = 10'000, kCopyByte = 1;  // between the host and a device: PCIe, not measured here
+// CUDA, from the first measurements on one H100 (docs/plugins.md): a kernel of eager and one within a program, a list's
+// tensor, an element, a multiplication, and XLA:GPU's compile time as a multiple of XLA:CPU's.
 constexpr Run kCudaCalls{8000, 0.004, 4e-5}, kCudaProgram{2000, 0.002, 4e-5};
 constexpr double kCudaListed = 300, kCudaCompile = 2;
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
-enum : uint8_t {
-  kMemory,
-  kLists,
-  kRecurrent,
-  kAttention,
-  kConvolution,
-  kRandom
-};  // that are counted in ways of their own
+enum : uint8_t { kMemory, kLists, kRecurrent, kAttention, kConvolution, kRandom };  // kinds with their own formulas
 
 const std::vector<Kind>& kinds() {
   static const auto* table = new std::vector<Kind>{
@@ -112,7 +105,7 @@ double elements(const Signature& s, Size size) {
     largest = std::max(largest, numel(type));
     all += numel(type);
   }
-  if (size == Size::kScores) {  // of each query with each key
+  if (size == Size::kScores) {  // each query with each key
     const size_t query = is_backward(s) ? 1 : 0;
     if (s.operands.size() < query + 2) return largest;
     const TypePtr q = s.operands[query];
@@ -121,8 +114,9 @@ double elements(const Signature& s, Size size) {
   return size == Size::kResults ? results : size == Size::kAll ? all : largest;
 }
 
-// Of a product of matrices, all dimensions: each of three matrices (two operands, and the third or a result) has two of the three.
-// Of a convolution, each element of the result by the weights of one channel. A backward has one for each result.
+// Counts multiplications. In a product of matrices, each of three matrices (two operands, and a third or a result) has
+// two of the three dimensions. In a convolution, each element of the result is multiplied with the weights of one
+// channel. A backward has one product for each result.
 double products(const Signature& s, size_t kind) {
   std::vector<TypePtr> matrices;
   double results = 0;
@@ -140,7 +134,7 @@ double products(const Signature& s, size_t kind) {
     return (is_backward(s) ? 2 : 1) * numel(out) * numel(weight) /
            std::max<double>(1, static_cast<double>(weight->sizes[0]));
   }
-  std::ranges::sort(matrices, std::greater<>{}, numel);  // a bias is the least
+  std::ranges::sort(matrices, std::greater<>{}, numel);  // puts a bias last
   return std::max(1.0, is_backward(s) ? results : 1) *
          std::sqrt(numel(matrices[0]) * numel(matrices[1]) * numel(matrices[2]));
 }
@@ -182,7 +176,7 @@ CallCost cost_of(const Signature& s) {
   return cost;
 }
 
-// Signatures live as long as the process.
+// Cached for the life of the process, like signatures.
 const CallCost& known_cost(SignaturePtr signature) {
   static auto* lock = new std::mutex;
   static auto* costs = new std::unordered_map<SignaturePtr, CallCost>;

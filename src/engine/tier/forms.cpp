@@ -1,4 +1,4 @@
-// What is equal for graphs that differ in sizes alone.
+// Shape-polymorphic keys of graphs: equal for graphs that differ only in sizes.
 #include "engine/tier/forms.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ uint64_t form(const graph::Walk& walk) {
 
 uint64_t hash_of_calls(const graph::Walk& walk, const std::function<bool(const Node&)>& chosen,
                        const std::function<uint64_t(const Node&)>& word) {
-  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // of values, in the order in which they are met
+  std::map<std::pair<const Node*, uint32_t>, uint64_t> numbers;  // numbers of values, in the order of their first use
   uint64_t hash = 0;
   for (const Node* node : walk.nodes) {
     if (!chosen(*node)) continue;

@@ -1,4 +1,4 @@
-// Writing a tape without addresses.
+// Writes a tape without addresses.
 #include "engine/tier/identity.h"
 
 #include <charconv>
@@ -20,7 +20,7 @@ void add(std::string& text, uint64_t number, char end) {
   text += end;
 }
 
-// A new graph has new calls, each with many of these: a stream would take most of the time.
+// Appends a constant. This avoids streams: a new graph has many constants, and a stream would take most of the time.
 void add(std::string& text, const c10::IValue& constant) {
   if (constant.isNone()) {
     text += "None";

@@ -1,4 +1,4 @@
-// Counting graphs.
+// Counts executions of graphs and decides their tier.
 #include "engine/tier/policy.h"
 
 #include <ATen/Context.h>

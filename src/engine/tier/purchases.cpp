@@ -1,4 +1,4 @@
-// Counting what single calls cost as programs, and on the host.
+// Counts the cost of single calls as programs and on the host.
 #include "engine/tier/purchases.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ using graph::Node;
 
 namespace {
 
-// What its program would have saved.
+// Returns the time that the call's program would have saved.
 int64_t lost_on_host(const Node& node) { return std::max<int64_t>(0, cost_on_host(node) - cost_launched(node)); }
 
 }  // namespace
@@ -39,7 +39,7 @@ ByOneCall Purchases::calls_of(const graph::Walk& walk, const Cost& cost, CallsBy
 
 ByOneCall Purchases::by_either(const graph::Walk& walk) const {
   ByOneCall calls{0, std::vector<bool>(walk.nodes.size())};
-  std::unordered_map<graph::SignaturePtr, Spent> spent;  // with what this run spends
+  std::unordered_map<graph::SignaturePtr, Spent> spent;  // including this run's
   for (size_t i = 0; i < walk.nodes.size(); ++i) {
     const Node& node = *walk.nodes[i];
     const auto before = spent_.find(node.signature);
