@@ -1,4 +1,5 @@
-// pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank, promised_equal (schemas: device/world/collectives.cpp).
+// The rules of pjrt_world::all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, per_rank and promised_equal
+// (schemas: device/world/collectives.cpp).
 #include <algorithm>
 
 #include "ops/rule/rules.h"
@@ -11,7 +12,7 @@ using Groups = hlo::Builder::Groups;
 Groups groups_of(const Call& c) {
   const Dims ranks = c.ints("groups");
   const int64_t size = c.integer("group_size");
-  // Where ranks are processes, the program is that of those which take part: a replica for each, in ascending order.
+  // Where ranks are processes, the program has a replica for each rank that takes part, in ascending order.
   Dims all(ranks.begin(), ranks.end());
   std::sort(all.begin(), all.end());
   Groups groups;
@@ -24,8 +25,8 @@ Groups groups_of(const Call& c) {
   return groups;
 }
 
-// Which StableHLO op joins two ranks' values of a reduction that torch.distributed has a word for. Of bools, which are the
-// numbers 0 and 1 here, whatever isn't 0 is 1.
+// Returns the StableHLO op that joins two ranks' values in this reduction of torch.distributed. Bools are the numbers
+// 0 and 1 here, and whatever isn't 0 is 1. Throws Unsupported for other reductions.
 std::string joined_by(const std::string& reduction, ElementType element) {
   if (element == ElementType::kPred) {
     if (reduction == "sum" || reduction == "max" || reduction == "bor") return "maximum";
@@ -59,7 +60,7 @@ Value reduced(Emit& e, const Call& c, const Value& x, const Reduce& reduce) {
   });
 }
 
-// Plugins have no reductions of bits among devices: the values are moved, and joined where they are needed.
+// Plugins have no reductions of bits among devices, so the values are moved, and joined where they are needed.
 bool is_of_bits(const std::string& op) { return op == "and" || op == "or" || op == "xor"; }
 
 // `values` has one value of the group after the other along its first dimension.
@@ -72,7 +73,7 @@ Value join_bits(Emit& e, const std::string& op, const Value& values, const Group
   return e.reduce(op, e.reshape(values, dims), initial, {0});
 }
 
-// Elements as XLA moves them between devices whatever they are: numbers as they are, others by their bits.
+// Moves elements of any type between devices: numbers as they are, others by their bits.
 template <class Move>
 Value by_bits(Emit& e, const Value& x, const Move& move) {
   const ElementType element = x.element();
@@ -125,14 +126,14 @@ Values all_to_all(Emit& e, const Call& c) {
   return {by_bits(e, x, [&](const Value& bits) { return e.all_to_all(bits, 0, groups); })};
 }
 
-// What the table, one number a rank, has for this one.
+// Returns this rank's entry in the table, which has one number for each rank.
 Value of_this_rank(Emit& e, const std::vector<int64_t>& table) {
   const auto size = static_cast<int64_t>(table.size());
   const Value all = e.constant_dense(table, {ElementType::kS64, {size}});
   return e.reshape(e.dynamic_slice(all, {e.replica_id()}, {1}), {});
 }
 
-// No plugin for CPUs or TPUs has StableHLO's: the sum of the bits, which are zero but at the source.
+// Broadcasts as a sum of bits, which are zero except at the source: no plugin for CPUs or TPUs has StableHLO's op.
 Values broadcast(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   if (x.type.elements() == 0) return {x};

@@ -1,8 +1,8 @@
-// Scaled dot product attention, forward and backward: torch's fused operator for backends of our kind, and the CPU's and
-// CUDA's, which graphs that were captured from their tensors hold.
+// Scaled dot product attention, forward and backward: torch's fused operator for backends like this one, and the
+// CPU's and CUDA's, which graphs hold that were captured from such tensors.
 //
-// Scores and softmax are f32 for half types; the probabilities are rounded to the values' dtype for the second product,
-// as fused kernels do. A row that is masked completely gives 0 and has logsumexp -inf.
+// Scores and softmax are f32 for half types; the probabilities are rounded to the values' dtype for the second
+// product, as fused kernels do. A row that is masked completely gives 0 and has logsumexp -inf.
 #include <cmath>
 #include <string>
 
@@ -83,8 +83,8 @@ struct Attention {
     return is_number("attn_bias") || is_number("attn_mask");
   }
 
-  // What forward saves of each row of scores. CUDA's memory-efficient kernel has rows of a multiple of 32, and none where it
-  // is not asked for any; cuDNN's has one more dimension.
+  // Returns what forward saves of each row of scores. CUDA's memory-efficient kernel pads rows to a multiple of 32,
+  // and saves none if it isn't asked for any. cuDNN's result has one more dimension.
   Value saved(const Value& rows, const graph::TensorType& form) const {
     const Dims dims = dims_of(form);
     if (form.numel() == 0) return e.zeros(e.type_of(form));
@@ -97,7 +97,7 @@ struct Attention {
     return e.reshape(rows, {batch, heads, queries});
   }
 
-  // What dropout multiplies the probabilities with, from the key that is drawn for this call.
+  // Returns x times the dropout mask, drawn from the key of this call.
   Expression dropped(const Call& keyed, const Expression& x) const {
     const double p = c.real("dropout_p");
     if (p >= 1) return x * 0;
@@ -106,14 +106,16 @@ struct Attention {
   }
 };
 
-// Rows of -inf have no maximum to subtract: `instead` stands for it.
+// Rows of -inf have no maximum to subtract, so `instead` replaces it.
 Expression finite_or(const Expression& x, double instead) { return where(x == -INFINITY, instead, x); }
 
 // aten::_scaled_dot_product_flash_attention_for_cpu: (output, logsumexp), without dropout.
 // aten::_scaled_dot_product_efficient_attention: (output, logsumexp, seed, offset).
-// aten::_scaled_dot_product_flash_attention: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, rng_state, unused, debug
-// mask), and the other two of CUDA's and aten::_scaled_dot_product_fused_attention_overrideable with (…, seed, offset, debug
-// mask). The two halves of the random key are given as seed and offset, or as the state, so that backward draws the same.
+// aten::_scaled_dot_product_flash_attention: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, rng_state,
+// unused, debug mask).
+// CUDA's other two and aten::_scaled_dot_product_fused_attention_overrideable: (…, seed, offset, debug mask).
+// The two halves of the random key are returned as seed and offset, or as the state, so that backward draws the same
+// numbers.
 Values attention(Emit& e, const Call& c) {
   Attention a(e, c);
   if (c.has("return_debug_mask") && c.boolean("return_debug_mask")) throw Unsupported("return_debug_mask");
@@ -146,10 +148,10 @@ Values attention(Emit& e, const Call& c) {
   return results;
 }
 
-// aten::_scaled_dot_product_…_backward: the probabilities are computed again from logsumexp.
-// Where a bias masks a whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1:
-// they are divided by their sum, as PyTorch's math has it. Its fused kernel for the CPU doesn't, and gives such a row a
-// gradient that is as many times too large as there are keys.
+// aten::_scaled_dot_product_…_backward: the probabilities are computed again from logsumexp. Where a bias masks a
+// whole row by a large number, logsumexp is that number, rounded, and the probabilities don't sum to 1. They are
+// divided by their sum, as in PyTorch's math implementation. Its fused CPU kernel doesn't divide, and such a row's
+// gradient is too large by the number of keys.
 Values attention_backward(Emit& e, const Call& c) {
   Attention a(e, c);
   auto as_four = [&](std::string_view name, int64_t width) {
@@ -173,15 +175,15 @@ Values attention_backward(Emit& e, const Call& c) {
       const Value x = c.tensor(name);
       return e.reshape(e.bitcast_convert(x, {ElementType::kU64, x.dims()}), {x.type.elements()});
     };
-    // Another value than the forward's key, from which more would be drawn.
+    // A value other than the forward's key, from which more would be drawn.
     const Value both = e.concatenate({words("philox_seed"), words("philox_offset")}, 0);
     keyed.rng_key = e.slice(both, {0}, {2}, {1});
-    // The same numbers are wanted for both, so the key is used once.
+    // Both products need the same numbers, so the key is used once.
     Expression mask = a.dropped(keyed, p * 0 + 1);
     used = p * mask;
     dp = dp * mask;
   }
-  // The sum over keys of p * dp, which is that of dy * y over the width.
+  // The sum over keys of p * dp equals the sum of dy * y over the width.
   Value rows = e.sum(e.mul(e.to(dy, a.element), e.to(y, a.element)), {3});
   Expression ds = p * (dp - a.row(rows));
   Value narrow = a.shared(e.to((ds * a.scale).value, a.query.element()));
@@ -197,7 +199,7 @@ Values attention_backward(Emit& e, const Call& c) {
     grads[2] = shaped(a.product(probabilities, 2, a.shared(dy), 2), 2);
   }
   if (c.results.size() > 3 && c.results[3]) {
-    // The bias was broadcast: its gradient is summed over those dimensions.
+    // The bias was broadcast, so its gradient is summed over those dimensions.
     Dims dims = dims_of(c.result(3)), full = a.score_dims(), summed;
     dims.insert(dims.begin(), full.size() - dims.size(), 1);
     for (size_t d = 0; d < full.size(); ++d) {
@@ -210,15 +212,15 @@ Values attention_backward(Emit& e, const Call& c) {
 
 // --- by PyTorch's kernel --------------------------------------------------------------------------------------------
 
-// Multiplications of the scores, where query and key are operands `query` and `query` + 1.
+// Returns the number of multiplications in the scores, where query and key are operands `query` and `query` + 1.
 template <size_t query>
 int64_t multiplications(const std::vector<graph::TypePtr>& operands) {
   const graph::TensorType &q = *operands.at(query), &k = *operands.at(query + 1);
   return k.rank() < 2 ? 0 : q.numel() * k.sizes[k.sizes.size() - 2];
 }
 
-// The flash kernel holds a block of scores at a time, where XLA writes all of them, and multiplies 16-bit numbers as such. Its backward
-// is the slower one up to some 200 tokens (docs/kernels.md).
+// The flash kernel holds a block of scores at a time, where XLA writes all of them, and multiplies 16-bit numbers
+// directly. Its backward is slower than XLA's up to some 200 tokens (docs/kernels.md).
 constexpr int64_t kLeastFlash = 1 << 24, kLeastFlashBackward = 1 << 27;
 constexpr Platforms kFlash{.aten_from = kLeastFlash, .aten_kinds = kFloats, .aten_work = multiplications<0>};
 constexpr Platforms kFlashBackward{

@@ -2,7 +2,7 @@
 //
 // All results come from three contractions: of input and weight (forward), of gradient and weight (the input's
 // gradient), and of input and gradient (the weight's). A transposed convolution is the second one, so its backward is
-// the first and the third. What executes them is chosen by platform: ops/contraction/correlation.h.
+// the first and the third. The platform chooses what executes them: ops/contraction/correlation.h.
 #include <algorithm>
 
 #include "graph/errors.h"
@@ -33,12 +33,13 @@ Geometry geometry_of(const Call& c) {
   return g;
 }
 
-// Result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
+// Returns the result [N, O, out...] of input x [N, I, ...] and weight w [O, I / groups, k...].
 Value forward(Emit& e, const Correlation& by, const Value& x, const Value& w, const Geometry& g, const Dims& out) {
   return by.result(e, x, w, false, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, out);
 }
 
-// The weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I, k...].
+// Returns the weight with inputs and outputs swapped within each group: [O, I / groups, k...] to [O / groups, I,
+// k...].
 Value swap_features(Emit& e, const Value& w, int64_t groups) {
   if (groups == 1) return w;
   const int64_t per_group = w.dim(0) / groups, inputs = w.dim(1);
@@ -52,8 +53,8 @@ Value swap_features(Emit& e, const Value& w, int64_t groups) {
   return e.reshape(e.transpose(e.reshape(w, split), order), joined);
 }
 
-// Gradient [N, I, in...] of the input, from y [N, O, ...] and w [O, I / groups, k...]: y is spread by the stride and
-// convolved with the reversed kernel.
+// Returns the input's gradient [N, I, in...] from y [N, O, ...] and w [O, I / groups, k...]: y is dilated by the
+// stride and convolved with the reversed kernel.
 Value input_gradient(Emit& e, const Correlation& by, const Value& y, const Value& w, const Geometry& g,
                      const Dims& in) {
   Motion m{Dims(g.spatial, 1), g.dilation, g.stride, {}, g.groups};
@@ -61,13 +62,13 @@ Value input_gradient(Emit& e, const Correlation& by, const Value& y, const Value
   return by.result(e, y, e.reverse(swap_features(e, w, g.groups), range(2, w.rank())), true, m, in);
 }
 
-// Gradient [O, I / groups, k...] of the weight, from x [N, I, ...] and y [N, O, ...].
+// Returns the weight's gradient [O, I / groups, k...] from x [N, I, ...] and y [N, O, ...].
 Value weight_gradient(Emit& e, const Correlation& by, const Value& x, const Value& y, const Geometry& g,
                       const Dims& kernel) {
   return by.kernel(e, x, y, {g.stride, g.dilation, Dims(g.spatial, 1), g.padding, g.groups}, kernel);
 }
 
-// What the CPU's kernels refuse and the Meta kernel lets pass.
+// Throws Mistake for calls that the CPU's kernels refuse and the Meta kernel accepts.
 void check(const Call& c, const Value& x, const Value& w, const Geometry& g, const Type& out) {
   const auto of_another_dtype = [&](std::string_view name) { return c.type(name).dtype != c.type("input").dtype; };
   if (of_another_dtype("weight")) throw Mistake("a weight of another dtype");
@@ -87,7 +88,8 @@ void check(const Call& c, const Value& x, const Value& w, const Geometry& g, con
 
 bool empty(const Value& a, const Value& b) { return a.type.elements() == 0 || b.type.elements() == 0; }
 
-// aten::convolution: the weight of a transposed one is [I, O / groups, k...], that of the convolution it reverses.
+// aten::convolution: the weight of a transposed convolution is [I, O / groups, k...], the weight of the convolution
+// that it reverses.
 template <const Correlation& by>
 Values convolution(Emit& e, const Call& c) {
   Value x = c.tensor("input"), w = c.tensor("weight");
@@ -149,7 +151,7 @@ Values convolution_backward(Emit& e, const Call& c) {
   return grads;
 }
 
-// cuDNN has none of integers, and PyTorch's CUDA therefore neither.
+// cuDNN has no convolutions of integers, so PyTorch's CUDA has none either.
 Values convolution_on_cuda(Emit& e, const Call& c) {
   const auto dtype = c.result().dtype;
   if (c10::isIntegralType(dtype, /*includeBool=*/true)) {
@@ -159,7 +161,8 @@ Values convolution_on_cuda(Emit& e, const Call& c) {
   return convolution<kWhole>(e, c);
 }
 
-// torch_pjrt::frozen_convolution: of a weight that this process has.
+// torch_pjrt::frozen_convolution: the weight belongs to this process, so only programs with the CPU's kernels can
+// have it.
 Values frozen_convolution(Emit& /*e*/, const Call& /*c*/) {
   throw Unsupported("its weight is frozen as the CPU's kernels have it");
 }

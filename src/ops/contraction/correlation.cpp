@@ -10,8 +10,8 @@ namespace tpjrt::ops {
 
 namespace {
 
-// What lies behind an input's `size` elements (zeros between them counted) when a window of `taps`, moved in `out` steps,
-// starts `low` before them. Negative: what is not reached.
+// Returns the padding behind an input of `size` elements (zeros between them counted) for a window of `taps`, moved
+// in `out` steps, that starts `low` before them. A negative result is the part that the window doesn't reach.
 int64_t high_padding(int64_t size, int64_t low, int64_t taps, int64_t step, int64_t out) {
   return (out - 1) * step + taps - size - low;
 }
@@ -58,7 +58,7 @@ Value correlate_whole(Emit& e, const Value& x, const Value& w, bool swapped, con
   return convolve(e, x, w, dims, window);
 }
 
-// The batch is what is contracted; stride and dilation change places.
+// The contraction runs over the batch, so stride and dilation change places.
 Value correlate_kernel_whole(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel,
                              Groups groups) {
   hlo::ConvolutionWindow window = window_of(m.dilation, m.spread, m.stride);

@@ -9,7 +9,8 @@ namespace tpjrt::ops {
 
 namespace {
 
-// XLA transforms trailing dimensions: these go to the end, in the order given, and come back with `back`.
+// XLA transforms trailing dimensions. `there` moves the given dimensions to the end, in that order, and `back` moves
+// them back.
 struct Order {
   Dims there, back;
 };
@@ -46,7 +47,8 @@ Value transform(Emit& e, Value x, Dims dims, bool forward) {
   return x;
 }
 
-// 0: as it is, 1: over the root of the number of elements transformed, 2: over that number.
+// Returns the scale of a normalization: 0 is none, 1 divides by the root of the number of elements transformed, 2 by
+// that number.
 double scale_of(const Call& c, double elements) {
   switch (c.integer("normalization")) {
     case 1: return 1 / std::sqrt(elements);
@@ -60,7 +62,7 @@ Value scaled(Emit& e, const Value& x, double factor) {
   return e.mul(x, hlo::is_complex(x.element()) ? e.constant_complex(factor, 0, x.type) : e.splat(factor, x.type));
 }
 
-// The dimensions in the order given: the last one is the halved one.
+// Returns the dimensions in the order given; the last one is the halved one.
 Dims transformed(const Call& c, int64_t rank) {
   Dims dims = c.ints("dim");
   for (int64_t& d : dims) d = d < 0 ? d + rank : d;
@@ -105,7 +107,7 @@ Values fft_c2r(Emit& e, const Call& c) {
   const int64_t last = dims.back(), length = c.integer("last_dim_size");
   dims.pop_back();
   x = transform(e, x, dims, false);
-  // What the spectrum lacks is zero, what it has too much is not looked at.
+  // Missing frequencies are zero, and those beyond the length are ignored.
   Dims high(x.dims().size(), 0);
   const Dims none = high;
   high[static_cast<size_t>(last)] = length / 2 + 1 - x.dim(last);

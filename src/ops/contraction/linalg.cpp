@@ -15,14 +15,14 @@ using matrices::half_of;
 using matrices::real_part;
 using matrices::with_batch_of;
 
-// The Cholesky factor; NaN where the input isn't positive definite.
+// Returns the Cholesky factor, with NaN where the input isn't positive definite.
 Value cholesky_factor(Emit& e, const Value& x, bool upper) {
   Value factor = half_of(e, e.cholesky(upper ? adjoint(e, x) : x, true), true);
   return upper ? adjoint(e, factor) : factor;
 }
 
-// The order of the first leading minor of each matrix that isn't positive, n where rounding hides it: by elimination, a column
-// a time. Only the lower half of `x` is read.
+// Returns for each matrix the order of its first leading minor that isn't positive, or n where rounding hides it, by
+// eliminating one column at a time. Only the lower half of `x` is read.
 Value first_bad_minor(Emit& e, const Value& x) {
   const int64_t rank = x.rank(), n = x.dim(rank - 1);
   const ElementType element = x.element();
@@ -57,8 +57,8 @@ Value first_bad_minor(Emit& e, const Value& x) {
   return e.minimum(order, e.constant(n, numbers));
 }
 
-// aten::linalg_cholesky_ex: info is the order of the first leading minor that isn't positive, else 0. XLA makes NaN of more
-// than what comes after it: where a factor has NaN on its diagonal, the order is looked for.
+// aten::linalg_cholesky_ex: info is the order of the first leading minor that isn't positive, else 0. XLA fills more
+// than the columns after it with NaN, so the order is searched for where a factor has NaN on its diagonal.
 Values linalg_cholesky_ex(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Type info = e.type_of(c.result(1)), none{ElementType::kPred, {}};
@@ -102,7 +102,7 @@ Values triangular_solve(Emit& e, const Call& c) {
           a};
 }
 
-// Solves A X = b, where A's Cholesky factor is given.
+// Solves A X = b for A with the given Cholesky factor.
 Value solve_by_factor(Emit& e, const Value& factor, const Value& b, bool upper) {
   Value y = e.triangular_solve(factor, b, true, !upper, false, upper ? "ADJOINT" : "NO_TRANSPOSE");
   return e.triangular_solve(factor, y, true, !upper, false, upper ? "NO_TRANSPOSE" : "ADJOINT");
@@ -127,14 +127,14 @@ Values cholesky_inverse(Emit& e, const Call& c) {
   return {solve_by_factor(e, factor, b, c.boolean("upper"))};
 }
 
-// Rows of x1 and x2 against each other: both as [..., P, R, M].
+// Returns the rows of x1 and x2 against each other, both as [..., P, R, M].
 std::pair<Value, Value> row_pairs(Emit& e, const Value& x1, const Value& x2, const Dims& batch) {
   Dims all = batch;
   all.insert(all.end(), {x1.dim(x1.rank() - 2), x2.dim(x2.rank() - 2), x1.dims().back()});
   return {e.broadcast_to(e.unsqueeze(x1, x1.rank() - 1), all), e.broadcast_to(e.unsqueeze(x2, x2.rank() - 2), all)};
 }
 
-// Euclidean distances through one matrix product: sqrt(|a|^2 + |b|^2 - 2ab).
+// Returns Euclidean distances through one matrix product: sqrt(|a|^2 + |b|^2 - 2ab).
 Value euclidean_by_product(Emit& e, const Value& x1, const Value& x2) {
   const int64_t rank = x1.rank();
   hlo::DotDimensions dot;
@@ -150,7 +150,7 @@ Value euclidean_by_product(Emit& e, const Value& x1, const Value& x2) {
   return e.sqrt(e.maximum(square, e.zeros(square.type)));
 }
 
-// aten::_cdist_forward: p is part of the program. Products are taken where torch takes them: more than 25 rows.
+// aten::_cdist_forward: p is part of the program. Like torch, it takes a matrix product for more than 25 rows.
 Values cdist_forward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   Value x1 = c.tensor("x1"), x2 = c.tensor("x2");
@@ -172,7 +172,8 @@ Values cdist_forward(Emit& e, const Call& c) {
   return {e.binary("power", total, e.splat(1 / p, total.type))};
 }
 
-// aten::_cdist_backward: the gradient of x1. Zero distances give nothing. torch 2.14 calls what it is given `grad_output`.
+// aten::_cdist_backward: the gradient of x1. Zero distances have none. torch 2.14 names the incoming gradient
+// `grad_output`.
 Values cdist_backward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   Value grad = c.tensor(c.has("grad_output") ? "grad_output" : "grad"), distance = c.tensor("cdist");

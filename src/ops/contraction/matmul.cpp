@@ -15,7 +15,8 @@ Value as_it_is(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions
 }
 constexpr Product kPlain{as_it_is};
 
-// The product, not yet in the result's dtype (see Product). _int_mm and the .dtype overloads accumulate in their wider result.
+// Returns the product before it is rounded to the result's dtype (see Product). _int_mm and the .dtype overloads
+// accumulate in their wider result.
 template <const Product& by>
 Value product(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   ElementType in = a.element(), out = Emit::compute_element(in);
@@ -30,7 +31,7 @@ Values matrix(Emit& e, const Call& c, std::string_view a, std::string_view b) {
   return {e.as(product<by>(e, c, c.tensor(a), c.tensor(b), {{}, {}, {1}, {0}}), c.result())};
 }
 
-// beta * self + alpha * a · b, where that is rounded once. Nothing: by `plus`.
+// Returns beta * self + alpha * a · b from one call that rounds once, or nothing where `plus` must add them.
 template <const Product& by>
 std::optional<Values> at_once(Emit& e, const Call& c, const Value& a, const Value& b, const hlo::DotDimensions& dims) {
   const ElementType element = a.element();
@@ -43,8 +44,8 @@ std::optional<Values> at_once(Emit& e, const Call& c, const Value& a, const Valu
   return Values{*sum};
 }
 
-// beta * self + alpha * product. A factor of 0 leaves its operand out, NaN and infinities included; `always_product`:
-// only beta does.
+// Returns beta * self + alpha * product. A factor of 0 drops its operand, NaN and infinities included; with
+// `always_product` only beta does.
 Values plus(Emit& e, const Call& c, const Value& product, bool always_product = false) {
   Type type{product.element(), e.type_of(c.result()).dims};
   auto term = [&](std::string_view factor, const Value& x) -> Value {
@@ -97,7 +98,8 @@ Values vdot(Emit& e, const Call& c) {
   return {e.as(product<kPlain>(e, c, a, c.tensor("other"), {{}, {}, {0}, {0}}), c.result())};
 }
 
-// On the CPU, where XLA multiplies vectors element by element, which wait for each other: a sum in parts (CpuForms::sum).
+// XLA:CPU multiplies vectors one element after the other, each waiting for the last. A sum in parts is faster
+// (CpuForms::sum).
 Values line_product(Emit& e, const Call& c, const Value& a, const Value& b) {
   if (a.element() != b.element()) throw Mistake("vectors of different dtypes");
   const ElementType element = Emit::compute_element(a.element());
@@ -127,7 +129,7 @@ template <const Product& by>
 Values linear(Emit& e, const Call& c) {
   Value input = c.tensor("input"), weight = c.tensor("weight");
   const Dims dims = e.type_of(c.result()).dims;
-  if (input.rank() > 2) {  // one batch
+  if (input.rank() > 2) {  // the leading dimensions become one batch
     const int64_t rows = count_of({dims.begin(), dims.end() - (weight.rank() - 1)});
     input = e.reshape(input, {rows, input.dims().back()});
   }
@@ -146,8 +148,8 @@ Values linear(Emit& e, const Call& c) {
   return {e.as(x, c.result())};
 }
 
-// aten::linear_backward: of a real matrix (device/override/linear.cpp sees to it); dimensions before the last are one
-// batch.
+// aten::linear_backward: the operands are real matrices (device/override/linear.cpp makes sure of it); dimensions
+// before the last are one batch.
 template <const Product& by>
 Values linear_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output");
@@ -181,7 +183,7 @@ Values addbmm(Emit& e, const Call& c) {
   return plus(e, c, product<kPlain>(e, c, c.tensor("batch1"), c.tensor("batch2"), {{}, {}, {0, 2}, {0, 1}}));
 }
 
-// aten::addr: an outer product is an elementwise one; of bools it is "and", added by "or".
+// aten::addr: an outer product is an elementwise one; for bools it is "and", added by "or".
 Values addr(Emit& e, const Call& c) {
   ElementType element = Emit::compute_element(e.element(c.result()));
   Value a = e.to(c.tensor("vec1"), element), b = e.to(c.tensor("vec2"), element);
@@ -197,7 +199,7 @@ Values addr(Emit& e, const Call& c) {
 }  // namespace
 
 void add_matmul_rules(RuleTable& rules) {
-  // The plain rule, those on the CPU, and whole numbers.
+  // The platforms of a product: the CPU's rules, and PyTorch's kernel for integers.
   const auto by = [](Rule cpu, Rule with_kernels = nullptr) {
     return Platforms{.cpu = cpu, .with_kernels = with_kernels, .aten_from = kAtenFrom, .aten_kinds = kIntegers};
   };

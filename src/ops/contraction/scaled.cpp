@@ -1,8 +1,9 @@
 // Products of float8 matrices with scales: _scaled_mm, _scaled_mm_v2.
 //
-// With a scale a matrix, or a row and a column, the product is of the float8 operands, and the scales stand outside of
-// it: whoever has units for it sees that. XLA:CPU converts the operands itself, in the same time. With scales of blocks
-// along the inner dimension the product is one of the scaled operands; of MX scales it is XLA's own composite.
+// With one scale for a matrix, or one for each row and column, the product is of the float8 operands and is scaled
+// afterwards, so a compiler for hardware with float8 units recognizes it. XLA:CPU converts the operands itself, in
+// the same time. With scales of blocks along the inner dimension, the operands are scaled before the product. MX
+// scales use XLA's own composite.
 #include <algorithm>
 
 #include "ops/rule/dims.h"
@@ -13,12 +14,12 @@ namespace tpjrt::ops {
 namespace {
 
 constexpr ElementType kAccumulated = ElementType::kF32;
-constexpr int64_t kMxBlock = 32;  // elements of a row that have one MX scale
-constexpr int64_t kBlock = 128;   // likewise of float32 scales of blocks, or 128 by 128
+constexpr int64_t kMxBlock = 32;  // elements of a row that share one MX scale
+constexpr int64_t kBlock = 128;   // elements, or 128 by 128 of them, that share one float32 scale
 
 int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
-// With the bias, where there is one.
+// Returns the product plus the bias, if there is one.
 Value biased(Emit& e, const Call& c, const Value& product) {
   if (!c.has("bias")) return product;
   return e.add(product, e.broadcast_to(e.to(c.tensor("bias"), kAccumulated), product.dims()));
@@ -33,7 +34,8 @@ Value scaled_product(Emit& e, const Call& c, const Value& scale_a, const Value& 
   return product;
 }
 
-// A matrix of scales, one a block, as large as the matrix of `dims` that they are of. The last block may be cut.
+// Expands a matrix of scales, one for each block, to the size `dims` of the matrix that they scale. The last block
+// may be cut.
 Value spread(Emit& e, const Value& scale, const Dims& dims, const Dims& block) {
   const Dims count = scale.dims();
   Value each = e.broadcast_in_dim(scale, {count[0], block[0], count[1], block[1]}, {0, 2});
@@ -41,7 +43,7 @@ Value spread(Emit& e, const Value& scale, const Dims& dims, const Dims& block) {
   return e.slice_dim(e.slice_dim(each, 0, 0, dims[0]), 1, 0, dims[1]);
 }
 
-// a (m, k) times the transpose of b (n, k), each multiplied with its scales first.
+// Returns a (m, k) times the transpose of b (n, k), each multiplied with its scales first.
 Value product_of_scaled(Emit& e, const Value& a, const Value& scale_a, const Value& b, const Value& scale_b) {
   const auto scaled = [&](const Value& x, const Value& scale) {
     return e.mul(e.to(x, kAccumulated), e.to(scale, kAccumulated));
@@ -50,8 +52,8 @@ Value product_of_scaled(Emit& e, const Value& a, const Value& scale_a, const Val
                        product_precision(e, kAccumulated));
 }
 
-// MX scales as PyTorch has them (SwizzleType.SWIZZLE_32_4_4), as the matrix of (rows, blocks) that they are of: tiles of
-// 128 rows by 4 blocks, padded, in which 4 rows lie side by side.
+// Returns MX scales in PyTorch's layout (SwizzleType.SWIZZLE_32_4_4) as a plain matrix of (rows, blocks). The layout
+// has padded tiles of 128 rows by 4 blocks, in which 4 rows are side by side.
 Value from_tiles(Emit& e, const Value& scales, int64_t rows, int64_t blocks) {
   const int64_t down = blocks_in(rows, 128), across = blocks_in(blocks, 4);
   Value tiles = e.reshape(scales, {down, across, 32, 4, 4});
@@ -73,8 +75,8 @@ Value mx_product(Emit& e, const Call& c, const Value& scale_a, const Value& scal
                      body)[0];
 }
 
-// aten::_scaled_mm: scales of the whole matrices; (m, 1) and (1, n), of their rows and columns; of blocks of 128, or 128
-// by 128; MX scales, in tiles. A float8 result that was asked for is divided by scale_result.
+// aten::_scaled_mm: scales of whole matrices; of their rows (m, 1) and columns (1, n); of blocks of 128, or 128 by
+// 128; or MX scales, in tiles. A float8 result is divided by scale_result.
 Values scaled_mm(Emit& e, const Call& c) {
   const Value a = c.tensor("self"), b = c.tensor("mat2");
   const Value scale_a = c.tensor("scale_a"), scale_b = c.tensor("scale_b");
@@ -106,14 +108,14 @@ Values scaled_mm(Emit& e, const Call& c) {
 // torch.nn.functional.ScalingType
 enum Scaling : int64_t { kWhole = 0, kRows = 1, kMx = 3, kRowsOfBlock = 4, kBlocks = 5 };
 
-// Of a matrix of rows, (rows, k), in whichever of the two forms of float32 scales of blocks.
+// Expands float32 scales of blocks to a matrix of rows, (rows, k), in either of the two layouts.
 Value spread_blocks(Emit& e, const Value& scale, int64_t recipe, const Dims& dims) {
   if (recipe == kRowsOfBlock) return spread(e, scale, dims, {1, kBlock});
   const Value turned = e.transpose(scale, {1, 0});  // (k blocks, padded to a multiple of 4; blocks of rows)
   return spread(e, e.slice_dim(turned, 1, 0, blocks_in(dims[1], kBlock)), dims, {kBlock, kBlock});
 }
 
-// aten::_scaled_mm_v2: what scales are of is said, see `Scaling`.
+// aten::_scaled_mm_v2: the call says what its scales apply to, see `Scaling`.
 Values scaled_mm_v2(Emit& e, const Call& c) {
   const Dims of_a = c.ints("recipe_a"), of_b = c.ints("recipe_b"), dims = c.ints("contraction_dim");
   if (of_a.size() != 1 || of_b.size() != 1) throw Unsupported("scales of two levels (NVFP4)");

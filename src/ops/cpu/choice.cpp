@@ -1,4 +1,4 @@
-// A choice that XLA leaves one.
+// A branch that XLA does not turn into a select.
 #include "ops/cpu/choice.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ Expression usually(const Expression& rare, const std::vector<Expression>& operan
   const Dims& dims = rare.value.dims();
   const Dims longest{std::max_element(dims.begin(), dims.end()) - dims.begin()};
   const auto reversed = [&](const Expression& x) { return x.with(e.reverse(x.value, longest)); };
-  // Where both ways are elementwise, XLA computes both and selects. So the slow one is turned around, and back.
+  // XLA turns a branch whose sides are both elementwise into a select, and computes both. The slow side therefore
+  // reverses its operands and its result.
   const auto otherwise = [&](const Values&) {
     std::vector<Expression> turned;
     for (const Expression& x : operands) turned.push_back(reversed(x));

@@ -1,4 +1,5 @@
-// Convolutions as sums, matrix products and planes, where XLA:CPU is a hundred times slower than the CPU's own kernels.
+// Convolutions as sums of shifted copies, matrix products and planes, where XLA:CPU takes a hundred times as long as
+// PyTorch's CPU kernels.
 #include "ops/contraction/correlation.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ bool all_are(const Dims& dims, int64_t value) {
   return std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d == value; });
 }
 
-// XLA:CPU runs batch groups as nested loops. Groups of features do as well: each has the batch for its features.
+// XLA:CPU runs batch groups as nested loops. Feature groups compute the same: each group has the batch as its
+// features.
 Value kernel_by_features(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
   const int64_t batch = x.dim(0), features = x.dim(1) / m.groups;
   const Dims in = spatial_of(x.dims());
@@ -33,15 +35,15 @@ Value kernel_by_features(Emit& e, const Value& x, const Value& y, const Motion& 
 
 // --- sums over the taps of a kernel ---------------------------------------------------------------------------------
 
-// Grouped convolutions of few terms a result, depthwise ones above all, are sums of shifted copies: one fused loop.
-// `kernel` is [O, C / groups, k...].
+// Returns whether a grouped convolution has few enough terms per result to be a sum of shifted copies, which is one
+// fused loop. Depthwise convolutions are the common case. `kernel` is [O, C / groups, k...].
 bool is_sum(const Motion& m, const Dims& kernel) {
   constexpr int64_t kMostTerms = 72;
   return m.groups > 1 && kernel[1] * count_of(spatial_of(kernel)) <= kMostTerms;
 }
 
-// What of x [N, C, in...] meets each tap of a kernel, for each of a group's features: [N, groups, out...] each, the features
-// of one tap together.
+// Returns the elements of x [N, C, in...] that each tap of a kernel meets, for each feature of a group: [N, groups,
+// out...] each, with the features of one tap together.
 Values by_tap(Emit& e, const Value& x, const Motion& m, const Dims& kernel, const Dims& out) {
   const int64_t features = x.dim(1) / m.groups;
   Dims low{0, 0}, high{0, 0}, interior{0, 0};
@@ -67,7 +69,8 @@ Values by_tap(Emit& e, const Value& x, const Motion& m, const Dims& kernel, cons
   return taps;
 }
 
-// [N, groups, out...] once for each feature that a group gives: [N, groups, O / groups, out...], which is `grouped`.
+// Broadcasts [N, groups, out...] over the output features of each group: [N, groups, O / groups, out...], the shape
+// `grouped`.
 Value for_each_feature(Emit& e, const Value& tap, const Dims& grouped) {
   Dims kept = range(0, static_cast<int64_t>(grouped.size()));
   kept.erase(kept.begin() + 2);
@@ -78,7 +81,7 @@ Value sum_over_taps(Emit& e, const Value& x, const Value& w, bool swapped, const
   const Values taps = by_tap(e, x, m, spatial_of(w.dims()), out);
   const int64_t terms = static_cast<int64_t>(taps.size()), each = out[1] / m.groups;
   const Dims grouped = joined({out[0], m.groups, each}, spatial_of(out));
-  Dims order = joined({swapped ? 1 : 0}, range(2, w.rank()));  // results' features, taps, a group's features
+  Dims order = joined({swapped ? 1 : 0}, range(2, w.rank()));  // output features, taps, a group's input features
   order.push_back(swapped ? 0 : 1);
   const Value weights = e.reshape(e.transpose(e.to(w, taps[0].element()), order), {m.groups, each, terms});
   Value sum;
@@ -91,7 +94,7 @@ Value sum_over_taps(Emit& e, const Value& x, const Value& w, bool swapped, const
   return e.computed_once(e.to(e.reshape(sum, out), x.element()));
 }
 
-// One reduction of many operands: one kernel, where each of 49 would take XLA 50 ms to compile.
+// One reduction of many operands is one kernel. XLA would take 50 ms to compile each of 49 separate ones.
 Value kernel_of_taps(Emit& e, const Value& x, const Value& y, const Motion& m, const Dims& kernel) {
   const Values taps = by_tap(e, x, m, spatial_of(kernel), y.dims());
   const Dims grouped = joined({y.dim(0), m.groups, kernel[0] / m.groups}, spatial_of(y.dims()));
@@ -112,7 +115,7 @@ Value kernel_of_taps(Emit& e, const Value& x, const Value& y, const Motion& m, c
 
 // --- matrix products ------------------------------------------------------------------------------------------------
 
-// Is the dimension of a kernel that meets each element once, or that is one element?
+// Returns whether a kernel meets each element once along a dimension, or has one element there.
 bool tiles(int64_t kernel, int64_t step, int64_t dilation) { return kernel == 1 || (kernel == step && dilation == 1); }
 
 bool is_of_tiles(const Motion& m, const Dims& kernel) {
@@ -123,7 +126,7 @@ bool is_of_tiles(const Motion& m, const Dims& kernel) {
   return true;
 }
 
-// The gradient of the input of a convolution of tiles.
+// Returns whether this is the input's gradient of a convolution of tiles.
 bool is_to_tiles(const Motion& m, const Dims& kernel) {
   if (m.groups != 1 || !all_are(m.stride, 1)) return false;
   for (size_t i = 0; i < kernel.size(); ++i) {
@@ -132,14 +135,14 @@ bool is_to_tiles(const Motion& m, const Dims& kernel) {
   return true;
 }
 
-// Is it cheaper to bring all examples together than to have a matrix of the kernel's size for each? XLA makes these matrices long
-// before they are read: they are to be a fourth of the activations at most.
+// Returns whether one product over all examples is cheaper than a batch of products, each with its own copy of the
+// kernel's matrix. XLA writes these copies to memory, so they may be at most a fourth of the activations.
 bool is_one_product(const Dims& kernel, const Dims& out) {
   const int64_t rows = kernel[0], columns = count_of(kernel) / rows;
   return 4 * rows * columns > count_of(spatial_of(out)) * (rows + columns);
 }
 
-// The tiles of x [N, C, in...] that a kernel meets: [N, C · taps, positions].
+// Returns the tiles of x [N, C, in...] that a kernel meets: [N, C · taps, positions].
 Value tiles_of(Emit& e, const Value& x, const Motion& m, const Dims& kernel, const Dims& out) {
   Dims limit{x.dim(0), x.dim(1)}, step{1, 1}, split = limit, order{0, 1};
   for (size_t i = 0; i < kernel.size(); ++i) {
@@ -157,7 +160,7 @@ Value multiply(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions
   return e.dot_general(a, b, dims, Emit::compute_element(a.element()), convolution_precision(e, a.element()));
 }
 
-// The weight is an operand of a batch of products, one for each example, which leaves the features where they are.
+// The weight is an operand of a batch of products, one for each example, so the features stay where they are.
 Value product_of_tiles(Emit& e, const Value& x, const Value& w, const Motion& m, const Dims& out) {
   const Value tiles = tiles_of(e, x, m, spatial_of(w.dims()), spatial_of(out));
   const Value matrix = e.reshape(w, {out[1], tiles.dim(1)});
@@ -177,7 +180,7 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
   const Dims kernel = spatial_of(w.dims()), in = spatial_of(x.dims());
   const size_t spatial = kernel.size();
   const int64_t batch = x.dim(0), features = x.dim(1), positions = count_of(in), results = out[1] * count_of(kernel);
-  // the taps of a kernel that moves back over tiles lie in reverse
+  // a kernel that moves back over tiles has its taps in reverse order
   const Value matrix = e.reshape(e.reverse(w, range(2, x.rank())), {features, results});
   const Value columns = e.reshape(x, {batch, features, positions});
   Value product;  // [N, O · taps, positions]
@@ -204,14 +207,15 @@ Value product_to_tiles(Emit& e, const Value& x, const Value& w, const Motion& m,
   return e.pad(tiles, e.zeros({tiles.element(), {}}), low, high, interior);
 }
 
-// Large kernels over few positions, a network's last ones: what meets the taps is copied and multiplied at once.
+// Large kernels over few positions, as in a network's last layers: the elements that meet the taps are copied and
+// multiplied in one product.
 bool has_few_positions(const Motion& m, const Dims& kernel, const Dims& out) {
   constexpr int64_t kFew = 256, kLarge = 1 << 18, kMostTaps = 64;
   if (m.groups != 1 || count_of(spatial_of(kernel)) > kMostTaps) return false;
   return out[0] * count_of(spatial_of(out)) <= kFew && count_of(kernel) >= kLarge;
 }
 
-// What meets the taps of a kernel at all positions: [C · taps, N · positions].
+// Returns the elements that meet the taps of a kernel at all positions: [C · taps, N · positions].
 Value columns_of(Emit& e, const Value& x, Motion m, const Dims& kernel, const Dims& out) {
   const int64_t positions = out[0] * count_of(spatial_of(out));
   if (is_of_tiles(m, kernel)) {
@@ -245,8 +249,9 @@ Value kernel_of_columns(Emit& e, const Value& x, const Value& y, const Motion& m
 
 // --- the first of three dimensions ----------------------------------------------------------------------------------
 
-// XLA:CPU is slow at convolutions of three dimensions. What meets the taps of the first one are features of an input of two,
-// whose batch has the results' positions in the first one: x [N, C, in...] gives [N · out, C · taps, in...].
+// XLA:CPU is slow at convolutions of three dimensions. The elements that meet the taps of the first one become
+// features of an input of two dimensions, whose batch includes the results' positions in the first one: x [N, C,
+// in...] becomes [N · out, C · taps, in...].
 Value without_depth(Emit& e, const Value& x, const Motion& m, int64_t taps, int64_t out) {
   const int64_t batch = x.dim(0), features = x.dim(1) / m.groups, rows = x.dim(3), columns = x.dim(4);
   const Value padded =
@@ -269,7 +274,7 @@ Motion without_depth(Motion m) {
 Value in_planes(Emit& e, const Value& x, const Value& w, bool swapped, const Motion& m, const Dims& out) {
   const int64_t taps = w.dim(2), rows = w.dim(3), columns = w.dim(4);
   const Value planes = without_depth(e, x, m, taps, out[2]);
-  // a group's features before each of which the taps lie
+  // the taps come before the features of a group
   const Value kernel = swapped ? e.reshape(e.transpose(w, {2, 0, 1, 3, 4}), {taps * w.dim(0), w.dim(1), rows, columns})
                                : e.reshape(e.transpose(w, {0, 2, 1, 3, 4}), {w.dim(0), taps * w.dim(1), rows, columns});
   const Value y = correlate(e, planes, kernel, swapped, without_depth(m), {out[0] * out[2], out[1], out[3], out[4]});

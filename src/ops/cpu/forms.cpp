@@ -1,4 +1,4 @@
-// Idioms: what is computed once, products of bf16, sums and extremes.
+// Idioms for XLA:CPU: values computed once, products of bfloat16, sums and extremes.
 #include "ops/cpu/forms.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ const Forms& cpu_forms() {
 
 Value CpuForms::computed_once(Emit& e, const Value& x) const {
   if (x.rank() == 0 || x.type.elements() == 0) return x;
-  // The call knows the order in memory of what it is given, which of images is not told here.
+  // A kernel call states its operands' layouts, and the layout of images is not known here.
   constexpr int64_t kImages = 4;
   if (e.target() == Target::kCpuWithKernels && x.rank() < kImages) {
     return e.call_kernel("torch_pjrt.stored", {x}, {x.type}, {}, {}, 0)[0];
@@ -26,7 +26,7 @@ Value CpuForms::computed_once(Emit& e, const Value& x) const {
   const Value first = e.reshape(e.slice(x, zero, one, one), {});
   const bool is_bool = x.element() == ElementType::kPred;
   const Value usual = is_bool ? first : e.compare(hlo::Comparison::kNe, first, e.constant(-77, first.type));
-  // Both ways give x, of which XLA knows nothing.
+  // Both branches return x, which XLA can't see.
   auto otherwise = [&](const Values&) {
     return Values{e.binary(is_bool ? "or" : "subtract", x, e.broadcast_in_dim(e.to(usual, x.element()), x.dims(), {}))};
   };
@@ -38,7 +38,7 @@ Value CpuForms::rounded_below(Emit& e, const Value& x, const Value& max) const {
 Value CpuForms::dot_general(Emit& e, const Value& lhs, const Value& rhs, const hlo::DotDimensions& d,
                             ElementType result, std::string_view precision) const {
   if (lhs.element() != ElementType::kBF16) return Forms::dot_general(e, lhs, rhs, d, result, precision);
-  // x without its batch dimensions of 1, and the numbers that others have then.
+  // Returns x without its batch dimensions of size 1, and renumbers the dimensions in `kept` and `contracting`.
   auto reduced = [&e](const Value& x, Dims batch, Dims& kept, Dims& contracting) {
     std::erase_if(batch, [&](int64_t b) { return x.dim(b) != 1; });
     const auto is_out = [&](int64_t i) { return std::find(batch.begin(), batch.end(), i) != batch.end(); };
@@ -72,7 +72,7 @@ namespace {
 constexpr int kFoldings = 3, kHalvings = 6;
 constexpr int64_t kParts = 1 << kFoldings, kLeastFolded = 1024, kLeastRow = 64, kLeastHalved = 9;
 
-// Elementwise, the halves of x along `dims`, and theirs.
+// Halves x along `dims`, up to kFoldings times, and combines the halves elementwise.
 Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
   int foldings = 0;
   for (int64_t d : dims) {
@@ -84,7 +84,8 @@ Value folded(Emit& e, std::string_view op, Value x, const Dims& dims) {
   return x;
 }
 
-// x reduced along one dimension, whose eight parts are first met elementwise; what is left over of them by itself.
+// Reduces x along one dimension. Its eight parts are combined elementwise first, and the remainder is reduced by
+// itself.
 Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value& identity, int64_t dim) {
   const int64_t whole = x.dim(dim) / kParts * kParts;
   const Value most = e.reduce(op, folded(e, op, e.slice_dim(x, dim, 0, whole), {dim}), identity, {dim});
@@ -92,7 +93,7 @@ Value reduced_by_parts(Emit& e, std::string_view op, const Value& x, const Value
   return e.binary(op, most, e.reduce(op, e.slice_dim(x, dim, whole, x.dim(dim)), identity, {dim}));
 }
 
-// One dimension after the other, and the last as a line: rows of another width would be looked up by quotients.
+// Reduces one dimension after the other, because one line of another width would need divisions to compute its addresses.
 Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity) {
   while (x.rank() > 0) {
     x = x.dim(0) < kLeastRow ? e.reduce(op, x, identity, {0}) : reduced_by_parts(e, op, x, identity, 0);
@@ -100,14 +101,14 @@ Value reduced_whole(Emit& e, std::string_view op, Value x, const Value& identity
   return x;
 }
 
-// Nothing, if it is not worth that.
+// Returns the reduction in parts, or nothing where that is not faster.
 std::optional<Value> reduced_in_parts(Emit& e, std::string_view op, const Value& x, const Value& identity,
                                       const Dims& dims) {
   int64_t reduced = 1;
   for (int64_t d : dims) reduced *= x.dim(d);
   if (hlo::is_complex(x.element()) || x.element() == ElementType::kPred) return {};
   if (x.type.elements() < kLeastFolded || reduced < kLeastRow) return {};
-  // Of more dimensions the order in memory may be another: images lie with the channels last.
+  // Tensors of more dimensions may have another layout, such as NHWC images.
   const auto all = static_cast<int64_t>(dims.size());
   constexpr int64_t kNarrow = 16;
   const bool wide = x.rank() == 1 || x.dim(x.rank() - 1) >= kNarrow;

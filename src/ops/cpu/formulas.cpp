@@ -1,4 +1,4 @@
-// Formulas of float32 in arithmetic that XLA:CPU vectorizes.
+// Formulas for float32 in arithmetic that XLA:CPU vectorizes.
 #include <limits>
 
 #include "ops/cpu/choice.h"
@@ -17,15 +17,15 @@ Expression CpuForms::smaller_of(const Expression& a, const Expression& b) const 
   return where((b < a) | (b != b), b, a);
 }
 
-// What is lost of a in 1 + a is lost twice, and made good (Kahan).
+// The digits of a that 1 + a loses are missing in both log(sum) and sum - 1, and cancel (Kahan).
 Expression CpuForms::log1p(const Expression& a) const {
   if (!has_fast_way(a)) return Forms::log1p(a);
   const Expression sum = a + 1;
   return where((sum == 1) | (sum == std::numeric_limits<double>::infinity()), a, log(sum) * (a / (sum - 1)));
 }
 
-// In float64 the quotient of two float32 is that of whole numbers as long as it has 28 bits: its fraction is 2^-24 at least,
-// where there is one, and its product with b is exact.
+// The float64 quotient of two float32 numbers has the exact whole part as long as that has 28 bits: a fraction is at
+// least 2^-24, and the whole part's product with b is exact.
 Expression CpuForms::remainder_of(const Expression& a, const Expression& b) const {
   if (!has_fast_way(a)) return Forms::remainder_of(a, b);
   const auto slow = [](const std::vector<Expression>& operands) { return operands[0].apply("remainder", operands[1]); };

@@ -1,4 +1,4 @@
-// torch_pjrt::frozen_convolution: by the CPU's kernel (src/kernels/cpu/frozen_convolution.cpp).
+// Lowers torch_pjrt::frozen_convolution to the CPU's kernel (src/kernels/cpu/frozen_convolution.cpp).
 #include "hlo/attribute.h"
 #include "ops/contraction/correlation.h"
 #include "ops/rule/dims.h"

@@ -1,5 +1,5 @@
-// Convolutions that go to the library that PyTorch has, by the CPU's kernels (src/kernels/cpu/convolution.cpp), and those that stay
-// XLA's.
+// Decides which convolutions call oneDNN through the CPU's kernels (src/kernels/cpu/convolution.cpp), and which XLA
+// compiles.
 #include <algorithm>
 
 #include "hlo/attribute.h"
@@ -12,20 +12,25 @@ namespace {
 
 enum class Part : uint8_t { kResult, kOfInput, kOfWeight };
 
-// Note [Whose convolutions]: the library's, where it is faster in networks, else XLA's. By dtype, sizes and what oneDNN can do on this
-// machine; docs/kernels.md has the times.
+// Note [Whose convolutions]: oneDNN computes some convolutions several times faster than XLA:CPU, and others slower.
+// A convolution calls oneDNN where that is faster in whole networks. The choice depends on the dtype, the sizes and
+// what oneDNN supports on this machine; docs/kernels.md has the times.
 //
-// - bfloat16, where oneDNN multiplies it by instructions of its own (AVX512-BF16, AMX): all but small ones. XLA converts to float32, and
-//   takes 2 to 8 times as long. With other instructions of AVX-512 oneDNN takes twice as long as XLA.
-// - But for a stride along a last dimension that ends in one or two elements (is_strided_to_few).
-// - float32, with AVX-512: all but small ones. oneDNN comes near what the processor can do, XLA takes 1.3 to 1.6 times as long.
-//   On AVX2 one is as fast as the other.
-// - Nor, of either, for the weight's gradient of groups of several channels, for which oneDNN has no fast way.
-// - float16 is XLA's: oneDNN's gradients take seconds.
+// - bfloat16 calls oneDNN unless it is small, where oneDNN multiplies it with dedicated instructions (AVX512-BF16,
+//   AMX). XLA converts to float32, and takes 2 to 8 times as long. With other AVX-512 instructions oneDNN takes twice
+//   as long as XLA.
+// - bfloat16 with a stride along a last dimension that ends in one or two elements stays with XLA
+//   (is_strided_to_few).
+// - float32 calls oneDNN unless it is small, with AVX-512. oneDNN comes near the processor's peak, and XLA takes 1.3
+//   to 1.6 times as long. On AVX2 one is as fast as the other.
+// - The weight's gradient of groups of several channels stays with XLA in both dtypes: oneDNN has no fast way for it.
+// - float16 stays with XLA: oneDNN's gradients take seconds.
 //
-// Images lie with the channels last, which oneDNN computes in twice as fast: XLA's layouts carry that order from one call to the next,
-// through what lies between.
-// Would oneDNN compute a convolution whose last dimension is strided into one or two elements? It does the transposed one's gradient.
+// Images have the NHWC layout, in which oneDNN is twice as fast. XLA's layouts carry that order from one call to the
+// next, through the ops between them.
+//
+// Returns whether oneDNN would compute a convolution whose last dimension is strided into one or two elements. oneDNN
+// runs a transposed convolution as the gradient of a convolution.
 bool ends_in_few(Part part, const Value& x, const Type& y, const Geometry& g) {
   const int64_t given = x.dims().back(), result = y.dims.back();
   const int64_t size = part == Part::kOfWeight ? std::min(given, result) : g.transposed ? given : result;

@@ -1,4 +1,4 @@
-// Batch norms that go to PyTorch's kernels (src/kernels/cpu/normalization.cpp).
+// Batch norms that call PyTorch's kernels (src/kernels/cpu/normalization.cpp).
 #include "ops/reduction/normalization.h"
 
 #include "hlo/attribute.h"
@@ -9,9 +9,9 @@
 namespace tpjrt::ops {
 namespace {
 
-// Where convolutions are the library's (Note [Whose convolutions]), so that images lie with the channels last: XLA:CPU sums such
-// images channel by channel, in ten times what it takes in memory's order. In evaluation nothing is summed. Of float32 XLA is as fast
-// where images lie otherwise.
+// Returns whether PyTorch's kernel computes the batch norm. It does where convolutions call oneDNN
+// (Note [Whose convolutions]), so that images are NHWC: XLA:CPU sums such images channel by channel, which takes ten
+// times as long as memory order. Evaluation sums nothing. In float32 XLA is as fast on other layouts.
 bool is_the_librarys(const Emit& e, const Value& x) {
   constexpr int64_t kLeast = 1 << 14;
   const Machine& machine = Machine::here();

@@ -1,4 +1,5 @@
-// Products that go to the libraries that PyTorch has, by the CPU's kernel (src/kernels/cpu/products/product.cpp), and those that stay XLA's.
+// Decides which products call PyTorch's libraries through the CPU's kernel (src/kernels/cpu/products/product.cpp),
+// and which XLA compiles.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -11,13 +12,14 @@
 namespace tpjrt::ops {
 namespace {
 
-// A matrix, or a batch of them, as the kernel takes it: its rows and columns may lie the other way around.
+// A matrix, or a batch of them, as the kernel takes it; its rows and columns may be transposed in memory.
 struct Matrices {
   Value x;
   bool transposed = false;
 };
 
-// The free dimensions of x, and then the contracted ones, or the other way around: `as_rows` of the first, `free_first`.
+// Returns `given` as matrices of free by contracted dimensions if `free_first`, else of contracted by free ones.
+// Returns nothing if that would need a copy.
 std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch, const Dims& contracting,
                                  bool free_first) {
   Dims free;
@@ -42,7 +44,7 @@ std::optional<Matrices> matrices(Emit& e, const Value& given, const Dims& batch,
     const int64_t second = counted(free_first != transposed ? contracting : free);
     return {e.reshape(x, batch.empty() ? Dims{first, second} : Dims{counted(batch), first, second}), transposed};
   };
-  // As it lies before it was moved: the order of its dimensions then, in the numbers of now.
+  // The layout before a transpose: the original order of dimensions, in the numbering of `given`.
   if (const auto* moved = e.moved_from(given)) {
     Dims lies(moved->permutation.size());
     for (size_t i = 0; i < lies.size(); ++i) lies[at(moved->permutation[i])] = static_cast<int64_t>(i);
@@ -62,7 +64,8 @@ struct Sizes {
   int64_t work() const { return batch * rows * depth * columns; }
 };
 
-// Are they this project's own kernel's (kernels/cpu/products/few_rows.h), which reads the matrix as it lies and converts what it has read?
+// Returns whether this project's own kernel computes the product (kernels/cpu/products/few_rows.h). It reads the
+// matrix in the given layout and converts the elements after it has read them.
 bool are_few_rows(ElementType element, const Sizes& s) {
   constexpr int64_t kWork = 1 << 16, kTurned = 1024, kStraight = 16;
   const Machine& machine = Machine::here();
@@ -72,17 +75,19 @@ bool are_few_rows(ElementType element, const Sizes& s) {
   return is_nobodys && s.rows <= (s.b_transposed ? kTurned : kStraight);
 }
 
-// Note [Whose products]: the library's, where it is faster by more than what a call costs (some 10 µs), else XLA's, which fuses
-// what comes before and after. By dtype, sizes and what oneDNN can do on this machine; docs/kernels.md has the times.
+// Note [Whose products]: a library multiplies some matrices many times faster than XLA:CPU, but a call costs some 10
+// µs and fuses with nothing. A product calls the library where that is faster by more than the call costs. The choice
+// depends on the dtype, the sizes and what oneDNN supports on this machine; docs/kernels.md has the times.
 //
-// - bfloat16, where oneDNN multiplies it (AVX-512): all but small products. XLA converts to float32, and takes 10 to 60 times as
-//   long for a few rows times a transposed matrix. One row is this project's own kernel's.
-// - float16, where oneDNN multiplies it (AVX512-FP16), alike.
-// - Both elsewhere: up to 1024 rows times a transposed matrix, or 16 times another, are this project's own kernel's, from AVX2 on.
-//   XLA converts the matrix first, PyTorch multiplies row by row.
-// - float32, where oneDNN multiplies bfloat16: where an operand lies transposed, which XLA's kernel can't read in order. Others take
-//   as long either way. One row is XLA's, which reads the matrix as fast. Without AVX-512 XLA is as fast.
-// - int8 into int32 (_int_mm), where it is exact (VNNI).
+// - bfloat16 calls oneDNN unless it is small, where oneDNN multiplies it (AVX-512). XLA converts to float32, and
+//   takes 10 to 60 times as long for a few rows times a transposed matrix. One row takes this project's own kernel.
+// - float16 does likewise, where oneDNN multiplies it (AVX512-FP16).
+// - Elsewhere both take this project's own kernel from AVX2 on, for up to 1024 rows times a transposed matrix, or 16
+//   times another. XLA converts the matrix first; PyTorch multiplies row by row.
+// - float32 calls the library where oneDNN multiplies bfloat16 and an operand is transposed, which XLA's kernel can't
+//   read in order. Other products take as long either way. One row stays with XLA, which reads the matrix as fast.
+//   Without AVX-512 XLA is as fast.
+// - int8 into int32 (_int_mm) calls it where it is exact (VNNI).
 bool is_the_librarys(ElementType element, const Sizes& s) {
   constexpr int64_t kTurned = 1 << 19, kStraight = (1 << 21) + 1, kFloats = 1 << 23, kFew = 8;
   const Machine& machine = Machine::here();

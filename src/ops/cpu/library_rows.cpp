@@ -1,4 +1,4 @@
-// Rows that go to PyTorch's kernels (src/kernels/cpu/rows.cpp).
+// Rows that call PyTorch's kernels (src/kernels/cpu/rows.cpp).
 #include "ops/rule/rows.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace {
 
 int64_t width_of(const Value& x, int64_t axis) { return count_of({x.dims().begin() + axis, x.dims().end()}); }
 
-// Elements from which PyTorch's kernel is faster. XLA:CPU computes a layer norm in fewer passes than the others.
+// The number of elements from which PyTorch's kernel is faster. XLA:CPU computes a layer norm in fewer passes than
+// the others.
 constexpr int64_t kLeast = 1 << 15, kLeastOfLayerNorm = 1 << 20;
 
 bool is_the_librarys(const Emit& e, std::initializer_list<const Value*> rows, int64_t axis, int64_t least = kLeast) {

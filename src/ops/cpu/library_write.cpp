@@ -1,4 +1,4 @@
-// Writes through strides that go to PyTorch (src/kernels/cpu/write.cpp).
+// Writes through strides that call PyTorch (src/kernels/cpu/write.cpp).
 #include <algorithm>
 
 #include "hlo/attribute.h"
@@ -8,9 +8,10 @@
 namespace tpjrt::ops {
 namespace {
 
-// Small parts of what is large: a row of a cache of keys. XLA writes them over what is there, too, but copies all of it first where
-// it is of bfloat16, which it converts to float32 and back, and where the update is made of what is overwritten
-// (`cache.narrow(2, 5, 1).mul_(x)`), which it reads in the same loop.
+// Returns whether PyTorch writes a small part of a large tensor, such as a row of a key cache. XLA writes in place as
+// well, but in two cases copies the whole tensor first: if it is bfloat16, which XLA converts to float32 and back,
+// and if the update is computed from what it overwrites (`cache.narrow(2, 5, 1).mul_(x)`), which XLA reads in the
+// same loop.
 bool is_the_librarys(const Emit& e, const Value& base, const Value& update) {
   constexpr int64_t kLeast = 1 << 15, kPart = 8;
   const bool copies = e.forms().carrier(base.element()) != base.element() || e.overwrites() != Overwrites::kNothingRead;

@@ -1,4 +1,4 @@
-// Asking PyTorch.
+// Detects the machine's capabilities by asking PyTorch.
 #include "ops/cpu/machine.h"
 
 #include <ATen/Version.h>
@@ -23,7 +23,8 @@ bool answer(const char* op) {
   return stack.size() == 1 && stack[0].isBool() && stack[0].toBool();
 }
 
-// Which instruction sets oneDNN may use, which has no question for all of them: is it all, or one of these?
+// Returns whether ONEDNN_MAX_CPU_ISA lets oneDNN use all instruction sets, or one of `sets`. oneDNN itself can't be
+// asked about all of them.
 bool lets(std::initializer_list<std::string_view> sets) {
   const char* given = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (given == nullptr) given = std::getenv("DNNL_MAX_CPU_ISA");

@@ -1,4 +1,4 @@
-// Products that XLA:CPU takes better otherwise than as they are called.
+// Products that XLA:CPU computes faster in another form than they are called in.
 #include "ops/contraction/product.h"
 
 #include <optional>
@@ -8,10 +8,11 @@
 namespace tpjrt::ops {
 namespace {
 
-// A few rows times the transpose of a large matrix, as a linear layer of a small batch is: a [m, k], w [n, k]. XLA:CPU takes
-// ten to forty times as long for that product as for w times a's transpose, and would turn that one into this one but for
-// the barrier. bf16 has kernels of its own, which are as fast either way; and the transpose, which XLA moves into a product that
-// follows once the barrier is gone, makes one of it that they don't compute. Nothing if the product is not of this kind.
+// Returns a few rows times the transpose of a large matrix, such as a linear layer of a small batch (a [m, k], w [n,
+// k]), as the transpose of w times a's transpose. XLA:CPU takes ten to forty times as long for the product as called,
+// and would turn the result back into it but for the barrier. bfloat16 is left alone: its kernels are as fast either
+// way, and once the barrier is gone XLA moves the transpose into a product that follows, which they then don't
+// compute. Returns nothing for other products.
 std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                               ElementType out) {
   constexpr int64_t kFew = 64, kLarge = 1 << 16;
@@ -23,14 +24,14 @@ std::optional<Value> few_rows(Emit& e, const Value& a, const Value& b, const hlo
   return e.transpose(e.optimization_barrier({columns})[0], {1, 0});
 }
 
-// The products that XLA:CPU's own matrix kernel computes, without a wider dtype to accumulate in.
+// Returns whether XLA:CPU's own matrix kernel computes the product, without a wider dtype to accumulate in.
 bool is_of_float_matrices(const Value& a, const Value& b, ElementType out) {
   return a.rank() == 2 && b.rank() == 2 && a.element() == out && (out == ElementType::kF32 || out == ElementType::kF64);
 }
 
-// A product of a few thousand multiplications: XLA:CPU calls its matrix kernel for it, which costs more than the product,
-// and fuses nothing into that call. Elementwise products and their sum become one loop with what is around them. Products
-// with a vector are such loops already. Nothing if the product is not of this kind.
+// Returns a product of a few thousand multiplications as a sum of elementwise products, which is one loop with its
+// neighbours. XLA:CPU would call its matrix kernel, which costs more than the product and fuses with nothing.
+// Products with a vector are such loops already. Returns nothing for other products.
 std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   constexpr int64_t kTiny = 4096;
   if (!is_of_float_matrices(a, b, out) || !dims.lhs_batch.empty() || dims.lhs_contracting.size() != 1) return {};
@@ -44,9 +45,9 @@ std::optional<Value> tiny(Emit& e, const Value& a, const Value& b, const hlo::Do
   return e.sum(e.mul(rows, columns), {2});
 }
 
-// A row times a large matrix, as Conv1D's layers are when a token is decoded: XLA:CPU reads the matrix in one thread. As a
-// batch of products, of pieces of the row with as many rows of the matrix each, it reads it in all. Nothing if the product is
-// not of this kind.
+// Returns a row times a large matrix, as in Conv1D layers when a token is decoded, as a batch of products: each
+// multiplies a piece of the row with as many rows of the matrix. XLA:CPU then reads the matrix in all threads instead
+// of one. Returns nothing for other products.
 std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims, ElementType out) {
   constexpr int64_t kPieces = 8, kLarge = 1 << 18;
   if (!is_of_float_matrices(a, b, out)) return {};
@@ -58,8 +59,8 @@ std::optional<Value> one_row(Emit& e, const Value& a, const Value& b, const hlo:
   return e.reshape(e.sum(pieces, {0}), {1, b.dim(1)});
 }
 
-// The transpose of a large matrix times a vector, as the gradient of a product with a vector is: XLA:CPU takes a hundred times
-// as long for it as for the vector times the matrix. Nothing if the product is not of this kind.
+// Returns the transpose of a large matrix times a vector, as in the gradient of a product with a vector, as the
+// vector times the matrix. XLA:CPU takes a hundred times as long for the former. Returns nothing for other products.
 std::optional<Value> turned_vector(Emit& e, const Value& a, const Value& b, const hlo::DotDimensions& dims,
                                    ElementType out) {
   if (a.rank() != 2 || b.rank() != 1 || dims.lhs_contracting != Dims{1}) return {};

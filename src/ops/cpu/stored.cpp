@@ -1,4 +1,4 @@
-// Storing values in the text of a program (Note [Stored values]).
+// Stores values in the text of a program (Note [Stored values]).
 #include "ops/cpu/stored.h"
 
 #include <algorithm>
@@ -13,11 +13,12 @@ namespace tpjrt::ops {
 namespace {
 
 constexpr std::string_view kDialect = "stablehlo.";
-// In additions and reads of an element. A value that costs less is computed again as fast as it is read.
+// The cost in additions and element reads from which a value is stored. Cheaper values are computed again as fast as
+// they are read.
 constexpr double kLeastCost = 5;
-// A call takes a microsecond, in which fewer are computed.
+// A call takes a microsecond, in which fewer elements than these are computed.
 constexpr double kLeastElements = 1024;
-constexpr size_t kImages = 4;  // the rank of a batch of them
+constexpr size_t kImages = 4;  // the rank of a batch of images
 
 // Returns the cost of an element in additions; negative for an op that is never fused into its readers.
 int cost_of(std::string_view op) {
@@ -72,7 +73,7 @@ int cost_of(std::string_view op) {
   return found == costs.end() ? -1 : found->second;
 }
 
-// "stablehlo.add" of "%0 = stablehlo.add %1, %2 : …".
+// Returns the op of a statement: "stablehlo.add" of "%0 = stablehlo.add %1, %2 : …".
 std::string_view op_in(std::string_view statement) {
   const size_t equals = statement.find(" = ");
   if (equals == statement.npos) return {};
@@ -83,7 +84,7 @@ std::string_view op_in(std::string_view statement) {
   return statement.substr(begin, end - begin);
 }
 
-// "4x4xf32", the last type before the location.
+// Returns the type of a statement's result: "4x4xf32", the last type before the location.
 std::string_view type_in(std::string_view statement) {
   statement = statement.substr(0, statement.find(" loc(\""));
   const size_t begin = statement.rfind("tensor<");
@@ -105,11 +106,11 @@ std::vector<int64_t> dims_in(std::string_view type) {
 
 struct Statement {
   std::string_view text, name, op, type;
-  std::vector<int32_t> operands;  // of this block
+  std::vector<int32_t> operands;  // statements of this block
   int cost = -1;
   double elements = 1;
   int32_t common = -1;  // the first statement that all its readers are fused into, or lead to; -1: none
-  int32_t depth = 0;    // in the tree that these make
+  int32_t depth = 0;    // in the tree that `common` makes
   bool read = false, stored = false;
   bool is_constant = false;  // XLA folds what is computed of constants
   bool is_fused() const { return cost >= 0 && !stored; }
@@ -154,7 +155,7 @@ class Block {
   }
 
  private:
-  // From the last to the first: the readers of a statement come after it.
+  // Goes from the last statement to the first: the readers of a statement come after it.
   void find_common() {
     for (auto i = static_cast<int32_t>(all_.size()); i-- > 0;) {
       Statement& s = all_[static_cast<size_t>(i)];
@@ -186,8 +187,8 @@ class Block {
     return cost_of_one(at) >= kLeastCost;
   }
 
-  // Returns the cost of an element, up to what is enough: the arithmetic that is fused into it, and the values that this reads, in
-  // proportion to their elements. Parameters are free.
+  // Returns the cost of an element, counted up to kLeastCost: the arithmetic that is fused into it, and the values
+  // that this reads, in proportion to their elements. Parameters are free.
   double cost_of_one(int32_t at) const {
     const double elements = all_[static_cast<size_t>(at)].elements;
     std::vector<int32_t> open{at}, seen{at};
@@ -224,7 +225,7 @@ class Block {
     text.append("} : (").append(type).append(") -> ").append(type).append("\n");
   }
 
-  // Appends the statement, and stores in its regions, whose lines are indented deeper.
+  // Appends the statement, with stores in its regions, whose lines are indented deeper.
   void with_regions(std::string& text, std::string_view statement) const {
     const size_t deeper = indent_ + 2;
     const auto end_of_line = [&](size_t at) { return std::min(statement.find('\n', at), statement.size() - 1) + 1; };
@@ -252,7 +253,7 @@ std::string with_stored_values(std::string module, Target target, bool images_la
   if (target != Target::kCpuWithKernels) return module;
   std::string result;
   size_t from = 0;
-  // Functions lie in the module with an indentation of two, their statements of four.
+  // Functions are indented by two in the module, their statements by four.
   for (size_t at = module.find("\n  func.func "); at != module.npos; at = module.find("\n  func.func ", from)) {
     const size_t begin = module.find('\n', at + 1) + 1, end = module.find("\n  }\n", begin - 1) + 1;
     result.append(module, from, begin - from);

@@ -9,11 +9,11 @@
 namespace tpjrt::ops {
 namespace {
 
-// Below this a float's quotient by pi / 2 has 22 bits, so that its product with the 31 bits of kHigh is exact in float64.
+// Below this, a float's quotient by pi / 2 has 22 bits, so its product with the 31 bits of kHigh is exact in float64.
 constexpr double kLargest = 1 << 22;
 constexpr double kHigh = 0x1.921fb544p+0, kLow = 0x1.0b4611a626331p-34;  // pi / 2
 
-// Within pi / 4; coefficients of Cephes' sinf.c, good to a unit in the last place.
+// Returns cosine and sine of x within pi / 4, with coefficients of Cephes' sinf.c, good to a unit in the last place.
 CosineAndSine near_zero(const Expression& x) {
   const Expression z = x * x;
   const Expression sine = ((z * -1.9515295891e-4 + 8.3321608736e-3) * z - 1.6666654611e-1) * z * x + x;
@@ -22,7 +22,7 @@ CosineAndSine near_zero(const Expression& x) {
   return {cosine, sine};
 }
 
-// Of `rest` and `quarters` quarter turns (s32).
+// Returns cosine and sine of `rest` plus `quarters` quarter turns (s32).
 CosineAndSine turned(const Expression& rest, const Expression& quarters) {
   const auto [c, s] = near_zero(rest);
   const auto bit = [&](const Expression& x, double mask) { return x.apply("and", x.number(mask)) != 0; };
@@ -31,9 +31,9 @@ CosineAndSine turned(const Expression& rest, const Expression& quarters) {
   return {where(bit(quarters + 1, 2), -cosine, cosine), where(bit(quarters, 2), -sine, sine)};
 }
 
-// Of x in [0, 1]; coefficients of Cephes' atanf.c.
+// Returns the arctangent of x in [0, 1], with coefficients of Cephes' atanf.c.
 Expression arctangent_within_one(const Expression& x) {
-  const Expression far = x > M_SQRT2 - 1;  // then it is pi / 4 and what is left
+  const Expression far = x > M_SQRT2 - 1;  // then the result is pi / 4 and the rest's
   const Expression near = where(far, (x - 1) / (x + 1), x), z = near * near;
   const Expression result =
       (((z * 8.05374449538e-2 - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1) * z * near + near;
@@ -47,7 +47,7 @@ CosineAndSine of_radians(const Expression& x) {
   return turned(converted(rest, ElementType::kF32), converted(quarters, ElementType::kS32));
 }
 
-// `fast` where no element is too large for it, else XLA's own.
+// Returns `fast` where no element is too large for it, else XLA's own op.
 Expression chosen(const Expression& x, std::string_view op, const std::function<Expression()>& fast) {
   if (!has_fast_way(x)) return x.unary(op);
   const auto slow = [&](const std::vector<Expression>& operands) { return operands[0].unary(op); };
@@ -67,7 +67,7 @@ Expression CpuForms::cosine(const Expression& x) const {
 }
 
 Expression CpuForms::sine(const Expression& x) const {
-  return chosen(x, "sine", [&] { return where(x == 0, x, of_radians(x).sine); });  // -0.0 stays what it is
+  return chosen(x, "sine", [&] { return where(x == 0, x, of_radians(x).sine); });  // keeps -0.0
 }
 
 Expression CpuForms::tangent(const Expression& x) const {
@@ -80,11 +80,11 @@ Expression CpuForms::tangent(const Expression& x) const {
 Expression CpuForms::angle_of(const Expression& y, const Expression& x) const {
   if (!has_fast_way(x)) {
     const Expression angle = Forms::angle_of(y, x);
-    // Of two zeros that are constants LLVM makes NaN.
+    // LLVM folds the angle of two constant zeros to NaN.
     return where((x == 0) & (y == 0), copysign(where(signbit(x), M_PI, x.number(0)), y), angle);
   }
   const Expression across = abs(x), up = abs(y), larger = maximum(across, up);
-  // Of (0, 0) and of two infinities, whose quotients are none.
+  // (0, 0) and two infinities have no quotient.
   const Expression slope = where(across == up, where(larger == 0, 0, x.number(1)), minimum(across, up) / larger);
   const Expression octant = arctangent_within_one(slope);
   const Expression quadrant = where(up > across, M_PI_2 - octant, octant);
@@ -94,8 +94,8 @@ Expression CpuForms::angle_of(const Expression& y, const Expression& x) const {
 
 namespace {
 
-// Of |x|: the arcsine below 1 / 2, above it that of sqrt((1 - |x|) / 2), which is half of what is left to pi / 2; coefficients
-// of Cephes' asinf.c. NaN above 1.
+// Returns the arcsine of |x| below 1 / 2, and above it that of sqrt((1 - |x|) / 2), which is half of the rest to pi /
+// 2. The coefficients are those of Cephes' asinf.c. Returns NaN above 1.
 Expression half_or_whole_arcsine(const Expression& size, const Expression& far) {
   const Expression z = where(far, (1 - size) * 0.5, size * size), root = where(far, z.unary("sqrt"), size);
   const Expression terms = (((z * 4.2163199048e-2 + 2.4181311049e-2) * z + 4.5470025998e-2) * z + 7.4953002686e-2) * z;
@@ -116,7 +116,7 @@ Expression CpuForms::arccosine(const Expression& x) const {
   return where(far, where(x < 0, M_PI - angle * 2, angle * 2), M_PI_2 - copysign(angle, x));
 }
 
-// Of |x|, as near -1 the quotient would lose its digits.
+// Computes with |x|: near -1 the quotient would lose its digits.
 Expression CpuForms::hyperbolic_arctangent(const Expression& x) const {
   if (!has_fast_way(x)) return Forms::hyperbolic_arctangent(x);
   const Expression size = abs(x);

@@ -1,4 +1,4 @@
-// Random numbers from a key: words of Threefry, and what is made of them.
+// Random numbers from a key: words of Threefry, and the distributions made of them.
 #include "ops/creation/draw.h"
 
 #include <cmath>
@@ -8,7 +8,8 @@
 namespace tpjrt::ops {
 
 Value random_bits(Emit& e, const Call& c, const Type& type) {
-  // Words of 64 bits, taken apart: drawing narrower types costs as much a number, other algorithms far more (XLA:CPU).
+  // Draws words of 64 bits and splits them: drawing narrower types costs as much per number, and other algorithms far
+  // more (XLA:CPU).
   const int64_t n = type.elements(), parts = 8 / hlo::byte_width(type.element), words = (n + parts - 1) / parts;
   Value& state = e.drawn_from(c.rng_key);
   auto [next, bits] = e.rng_bit_generator("THREE_FRY", state, {ElementType::kU64, {words}});
@@ -21,7 +22,7 @@ Value random_bits(Emit& e, const Call& c, const Type& type) {
 }
 
 Value random_uniform(Emit& e, const Call& c, const Type& type) {
-  // As many bits as the type can tell apart in [0.5, 1), so that 1 is never reached by rounding.
+  // Takes as many bits as the type distinguishes in [0.5, 1), so rounding never reaches 1.
   int64_t resolution = 24;
   if (type.element == ElementType::kF64) resolution = 53;
   if (type.element == ElementType::kF16) resolution = 11;
@@ -47,7 +48,7 @@ Value random_normal(Emit& e, const Call& c, const Type& type) {
   Value radius = e.sqrt(e.mul(e.splat(-2, pairs), e.log(above_zero)));
   const Value turns = random_uniform(e, c, pairs);
   const auto [cosine, sine] = of_turns({&e, turns});
-  // Fused into the concatenation, XLA:CPU would compute them one by one.
+  // Fused into the concatenation, XLA:CPU would compute the numbers one by one.
   constexpr int64_t kMany = 4096;
   const auto part = [&](const Expression& x) {
     const Value numbers = e.mul(radius, x.value);

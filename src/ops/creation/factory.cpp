@@ -1,4 +1,4 @@
-// Tensors from numbers alone: fill, zero, arange, linspace, logspace, eye.
+// Tensors made of scalars alone: fill, zero, arange, linspace, logspace, eye.
 #include <cmath>
 
 #include "ops/rule/rules.h"
@@ -7,7 +7,7 @@ namespace tpjrt::ops {
 
 namespace {
 
-// aten::fill.Scalar: self gives the type alone.
+// aten::fill.Scalar: self provides the type alone.
 Values fill_scalar(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   return {e.broadcast_to(c.scalar(e, "value", result.element), result.dims)};
@@ -22,8 +22,8 @@ Values zero(Emit& e, const Call& c) {
   return {e.broadcast_to(e.zeros({result.element, {}}), result.dims)};
 }
 
-// aten::arange, aten::arange.start, aten::arange.start_step, aten::range, aten::range.step, which has its end too: integers
-// in int64, everything else in double, then rounded.
+// aten::arange, aten::arange.start, aten::arange.start_step, aten::range, aten::range.step (which includes its end):
+// integers in int64, everything else in double, then rounded.
 Values arange(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   auto given = [&](std::string_view name, int64_t otherwise) {
@@ -46,7 +46,8 @@ Values arange(Emit& e, const Call& c) {
   return {e.to(i, result.element)};
 }
 
-// steps points from start to end in `type`, the second half counted from the end, so that both ends are exact.
+// Returns `steps` points from start to end in `type`. The second half is counted from the end, so both ends are
+// exact.
 Value evenly_spaced(Emit& e, double start, double end, const Type& type) {
   const int64_t steps = type.dims[0];
   if (steps == 1) return e.splat(start, type);
@@ -59,7 +60,7 @@ Value evenly_spaced(Emit& e, double start, double end, const Type& type) {
   return e.select(e.compare(hlo::Comparison::kLt, i, e.constant(steps / 2, place)), up, down);
 }
 
-// The dtype in which the points are computed, and the ends as torch takes them: cast to an integer dtype first.
+// The dtype in which the points are computed, and the ends, which torch first casts to an integer dtype.
 struct Span {
   Type type;
   double start, end;

@@ -1,4 +1,4 @@
-// Random numbers: torch's distributions from the call's key; the streams are not those of the CPU. Also dropout.
+// Random numbers: torch's distributions drawn from the call's key, and dropout. The streams are not those of the CPU.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace tpjrt::ops {
 
 namespace {
 
-// In [0, 1), in the dtype that computes the result: f64 for f64 and integers of 64 bits, else f32.
+// Returns numbers in [0, 1) in the dtype that computes the result: f64 for f64 and integers of 64 bits, else f32.
 Value unit(Emit& e, const Call& c, const Type& result) {
   const bool wide = result.element == ElementType::kF64 || result.element == ElementType::kS64;
   return random_uniform(e, c, {wide ? ElementType::kF64 : ElementType::kF32, result.dims});
@@ -26,17 +26,17 @@ Value scaled(Emit& e, const Value& x, double factor, double shift) {
   return shift == 0 ? y : e.add(y, e.splat(shift, y.type));
 }
 
-// A number of the call, which may vary, in every element.
+// Returns a scalar of the call, which may vary, in every element.
 Value number(Emit& e, const Call& c, std::string_view name, const Type& type) {
   return e.broadcast_to(c.scalar(e, name, type.element), type.dims);
 }
 
-// What was computed of such numbers, in every element.
+// Returns x, computed from such scalars, in every element.
 Value in_each(const Expression& x, const Type& type) {
   return x.e->broadcast_to(x.e->convert(x.value, type.element), type.dims);
 }
 
-// x, scaled and shifted by numbers of the call.
+// Returns x scaled and shifted by scalars of the call.
 Value scaled(Emit& e, const Call& c, const Value& x, std::string_view factor, std::string_view shift) {
   if (!c.argument(factor).varies && !c.argument(shift).varies) return scaled(e, x, c.seen(factor), c.seen(shift));
   return e.add(e.mul(x, number(e, c, factor, x.type)), number(e, c, shift, x.type));
@@ -46,7 +46,7 @@ bool any_varies(const Call& c, std::initializer_list<std::string_view> names) {
   return std::any_of(names.begin(), names.end(), [&](std::string_view n) { return c.has(n) && c.argument(n).varies; });
 }
 
-// True with the given probability, to one part in 2^32.
+// Returns true with the given probability, to one part in 2^32.
 Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
   const Type type{ElementType::kU32, dims};
   const double threshold = std::ldexp(probability, 32);
@@ -55,7 +55,7 @@ Value chance(Emit& e, const Call& c, double probability, const Dims& dims) {
                    e.constant_u64(static_cast<uint64_t>(std::max(threshold, 0.0)), type));
 }
 
-// The same with a probability that only a run tells.
+// Returns true with a probability that is known at run time only.
 Value chance(Emit& e, const Call& c, const Expression& probability, const Dims& dims) {
   const Type bits{ElementType::kU32, dims};
   const Value below = e.convert(minimum(probability * 0x1p32, 0x1p32 - 1).value, ElementType::kU32);
@@ -138,7 +138,8 @@ Values bernoulli_p(Emit& e, const Call& c) {
   return {e.to(chance(e, c, p, result.dims), result.element)};
 }
 
-// from + bits % range, with 32 bits where torch takes 32: some numbers then come up to 6% more often; a range of 0 means 2^64.
+// Returns from + bits % range, with 32 bits where torch takes 32: some numbers then come up to 6% more often. A range
+// of 0 means 2^64.
 Value random_integers(Emit& e, const Call& c, int64_t from, uint64_t range, const Type& result) {
   const bool wide = range == 0 || range >= uint64_t{1} << 28;
   const Type bits{wide ? ElementType::kU64 : ElementType::kU32, result.dims};
@@ -149,7 +150,7 @@ Value random_integers(Emit& e, const Call& c, int64_t from, uint64_t range, cons
   return e.to(integers, result.element);
 }
 
-// The number of integers from 0 on that the dtype holds exactly.
+// Returns the number of integers from 0 on that the dtype holds exactly.
 uint64_t exact_integers(ElementType element) {
   switch (element) {
     case ElementType::kPred: return 2;
@@ -170,7 +171,7 @@ Values random(Emit& e, const Call& c) {
   return {random_integers(e, c, 0, exact_integers(result.element), result)};
 }
 
-// Bounds that random_ may be given: of floats none but half's, whose overflow would be infinite.
+// Throws for bounds that random_ refuses. Floats have no bounds except half, whose overflow would be infinite.
 void require_in_range(int64_t least, int64_t largest, ElementType element) {
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   if (element == ElementType::kF16) {
@@ -183,13 +184,13 @@ void require_in_range(int64_t least, int64_t largest, ElementType element) {
   if (least < low || largest > high) throw Mistake("bounds are outside of the dtype's range");
 }
 
-// A bound that does not vary.
+// Returns a bound that does not vary.
 int64_t seen_integer(const Call& c, std::string_view name) {
-  const bool is_number = c.argument(name).kind == Argument::Kind::kScalar;  // a small one
+  const bool is_number = c.argument(name).kind == Argument::Kind::kScalar;  // a small bound, passed as a scalar
   return is_number ? static_cast<int64_t>(c.seen(name)) : c.integer(name);
 }
 
-// Between bounds that only a run tells: small ones.
+// Draws between bounds that are known at run time only, which are small.
 Value random_between(Emit& e, const Call& c, const Type& result) {
   const Type bits{ElementType::kU32, result.dims};
   Value range = c.scalar(e, "to", ElementType::kS64);
@@ -224,8 +225,8 @@ Values random_from(Emit& e, const Call& c) {
   return {random_integers(e, c, from, static_cast<uint64_t>(to) - static_cast<uint64_t>(from), result)};
 }
 
-// aten::randperm, aten::randperm.generator: positions ordered by random numbers of which they are the low bits, so that
-// they come back with one sort. At least 32 bits stay random.
+// aten::randperm, aten::randperm.generator: positions ordered by random numbers. The positions are the low bits of
+// these numbers, so one sort returns them. At least 32 bits stay random.
 Values randperm(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const int64_t n = result.elements();
@@ -233,7 +234,7 @@ Values randperm(Emit& e, const Call& c) {
   if (n > UINT32_MAX) throw Unsupported("a permutation of more than 2^32 elements");
   const uint64_t exact = exact_integers(result.element);
   if (exact > 0 && static_cast<uint64_t>(n) > exact &&
-      result.element != ElementType::kBF16) {  // whose numbers it rounds
+      result.element != ElementType::kBF16) {  // bfloat16 rounds its numbers
     throw Mistake("n is more than the dtype holds");
   }
   const Type keys{ElementType::kU64, result.dims};
@@ -244,7 +245,7 @@ Values randperm(Emit& e, const Call& c) {
   return {e.to(e.convert(e.binary("and", sorted, low), ElementType::kS64), result.element)};
 }
 
-// Standard exponential, above zero.
+// Returns standard exponential numbers above zero.
 Value exponential_unit(Emit& e, const Call& c, const Type& type) {
   Value u = unit(e, c, type);
   double least = u.element() == ElementType::kF64 ? 0x1p-54 : 0x1p-25;
@@ -287,13 +288,14 @@ Values log_normal(Emit& e, const Call& c) {
   return {e.convert(e.exp(exponent), result.element)};
 }
 
-// What the mask keeps of x, scaled: a product, as torch's, so that what is dropped of infinity and NaN is NaN.
+// Returns the part of x that the mask keeps, scaled. It is a product, like torch's, so dropped infinities and NaN give
+// NaN.
 template <class F>
 Value kept(Emit& e, const Value& x, const Value& mask, F&& scale) {
   return e.upcast(x, [&](const Value& y) { return scale(e.mul(y, e.convert(mask, y.element()))); });
 }
 
-// With a probability that only a run tells.
+// Dropout with a probability that is known at run time only.
 Values varying_dropout(Emit& e, const Call& c) {
   const Value x = c.tensor("input");
   const Expression p{&e, c.scalar(e, "p", ElementType::kF64)};
@@ -302,7 +304,7 @@ Values varying_dropout(Emit& e, const Call& c) {
   return {kept(e, x, mask, [&](const Value& y) { return e.mul(y, in_each(scale, y.type)); }), mask};
 }
 
-// aten::native_dropout: train=None counts as true. The mask tells what was kept.
+// aten::native_dropout: train=None counts as true. The mask is true where an element was kept.
 Values native_dropout(Emit& e, const Call& c) {
   Value x = c.tensor("input");
   if (c.has("train") && !c.boolean("train")) return {x, e.ones({ElementType::kPred, x.dims()})};
@@ -314,13 +316,13 @@ Values native_dropout(Emit& e, const Call& c) {
 
 // aten::native_dropout_backward
 Values native_dropout_backward(Emit& e, const Call& c) {
-  Value grad = e.to(c.tensor("grad_output"), e.element(c.result()));  // floats of integers
+  Value grad = e.to(c.tensor("grad_output"), e.element(c.result()));  // integers have gradients in floats
   const Value mask = e.to(c.tensor("mask"), ElementType::kPred);
   return {kept(e, grad, mask, [&](const Value& y) { return e.mul(y, number(e, c, "scale", y.type)); })};
 }
 
-// With replacement: the number of cumulative sums not above a uniform part of the total. A sum that is the whole total
-// is never counted, so what has no weight is never drawn.
+// Draws with replacement: counts the cumulative sums that are not above a uniform part of the total. A sum that is
+// the whole total is never counted, so categories without weight are never drawn.
 Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_t count) {
   const int64_t rows = weights.dim(0), n = weights.dim(1);
   Value sums = e.cumulative(weights, 1, "add", 0);
@@ -333,7 +335,8 @@ Value draw_with_replacement(Emit& e, const Call& c, const Value& weights, int64_
   return e.minimum(passed, e.broadcast_in_dim(most, passed.dims(), {0}));
 }
 
-// aten::multinomial. Without replacement: the weights over standard exponentials, the largest first, is such a draw.
+// aten::multinomial. Without replacement, the draw is the weights divided by standard exponentials, the largest
+// first.
 Values multinomial(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Type result = e.type_of(c.result());
@@ -345,7 +348,7 @@ Values multinomial(Emit& e, const Call& c) {
   const int64_t n = x.dims().back(), rows = x.type.elements() / n, count = c.integer("num_samples");
   Value weights = e.reshape(e.to(x, Emit::compute_element(x.element())), {rows, n});
   const Value finite = e.unary("is_finite", weights), possible = (Expression{&e, weights} >= 0).value;
-  if (c.boolean("replacement") && count > 1) {  // another of the CPU's kernels, with other words
+  if (c.boolean("replacement") && count > 1) {  // another CPU kernel, with other words
     const std::string wrong = "invalid multinomial distribution (encountering probability entry ";
     e.require_all(finite, wrong + "= infinity or NaN)");
     e.require_all(possible, wrong + "< 0)");
@@ -360,8 +363,8 @@ Values multinomial(Emit& e, const Call& c) {
   return {e.reshape(e.slice(order, {0, 0}, {rows, count}, {1, 1}), result.dims)};
 }
 
-// aten::rrelu_with_noise_functional: in training a random slope for each negative element, given as noise; in
-// evaluation their mean.
+// aten::rrelu_with_noise_functional: training draws a slope for each negative element and returns it as noise;
+// evaluation uses the mean slope.
 Values rrelu_with_noise(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const double lower = c.constant_scalar("lower").toDouble(), upper = c.constant_scalar("upper").toDouble();

@@ -1,5 +1,5 @@
-// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn anew for all elements until each has been accepted once. Programs on the
-// CPU call PyTorch's kernels instead.
+// Gamma, Poisson, binomial and Dirichlet draws: proposals are drawn anew for all elements until each has been
+// accepted once. Programs on the CPU call PyTorch's kernels instead.
 #include <cmath>
 #include <limits>
 
@@ -13,13 +13,13 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// The draws of one round, by a key of its own.
+// The draws of one iteration, from a key of its own.
 struct Round {
   Emit& e;
   const Call& call;
   const Type& type;
 
-  // In [0, 1), and in (0, 1].
+  // Return numbers in [0, 1), and in (0, 1].
   Expression uniform() const { return {&e, random_uniform(e, call, type)}; }
   Expression above_zero() const { return 1 - uniform(); }
   Expression normal() const { return {&e, random_normal(e, call, type)}; }
@@ -35,7 +35,7 @@ Value any_of(Emit& e, const Value& predicates) {
   return e.reduce("or", predicates, e.constant(0, Type{ElementType::kPred, {}}), all);
 }
 
-// For each element that is `open` the first proposal that is accepted; 0 for the others.
+// Returns the first accepted proposal for each element that is `open`, and 0 for the others.
 Expression until_accepted(const Call& c, const Expression& open, const Type& type,
                           const std::function<Proposal(const Round& round)>& propose) {
   Emit& e = *open.e;
@@ -60,8 +60,8 @@ Expression sqrt(const Expression& x) { return x.unary("sqrt"); }
 Expression floor(const Expression& x) { return x.unary("floor"); }
 Expression is_finite(const Expression& x) { return x.unary("is_finite"); }
 
-// Standard gamma numbers: Marsaglia's and Tsang's proposals, the cube of a normal number. Below 1 a number of alpha + 1 is taken
-// and scaled. NaN where alpha is negative or none.
+// Returns standard gamma numbers by Marsaglia's and Tsang's proposals, the cube of a normal number. An alpha below 1
+// takes a number of alpha + 1 and scales it. Returns NaN where alpha is negative or NaN.
 Expression gamma(const Call& c, const Expression& alpha) {
   Emit& e = *alpha.e;
   const Type type = alpha.value.type;
@@ -86,7 +86,7 @@ Values standard_gamma(Emit& e, const Call& c) {
   return {e.to(maximum(gamma(c, alpha), smallest_normal(result.element)).value, result.element)};
 }
 
-// aten::_sample_dirichlet: gamma numbers by their sum along the last dimension, within (0, 1).
+// aten::_sample_dirichlet: gamma numbers divided by their sum along the last dimension, within (0, 1).
 Values sample_dirichlet(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};
@@ -99,7 +99,7 @@ Values sample_dirichlet(Emit& e, const Call& c) {
   return {e.to(minimum(maximum(part, smallest_normal(result.element)), below_one).value, result.element)};
 }
 
-// The number of terms of a distribution that a uniform number passes: of p_0, and p_k+1 = next(k, p_k).
+// Returns how many terms of a distribution a uniform number passes; the terms are p_0, and p_k+1 = next(k, p_k).
 Expression terms_passed(const Call& c, const Expression& open, const Expression& first, const Expression& last,
                         const std::function<Expression(const Expression& k, const Expression& p)>& next) {
   Emit& e = *first.e;
@@ -119,10 +119,10 @@ Expression terms_passed(const Call& c, const Expression& open, const Expression&
   return lift(end[2]);
 }
 
-constexpr double kFew = 10;         // below this mean terms are counted
+constexpr double kFew = 10;         // below this mean, terms are counted
 constexpr double kMostTerms = 400;  // rounding can leave a uniform number above the sum of all terms
 
-// Hormann's transformed rejection, of a distribution with a mode: a uniform number is bent so that it covers it.
+// Hormann's transformed rejection, for a distribution with a mode: a uniform number is transformed to cover it.
 struct Hat {
   Expression a, b, center;
 
@@ -133,7 +133,7 @@ struct Hat {
     const Expression u = round.uniform() - 0.5, v = round.above_zero(), distance = maximum(0.5 - abs(u), 1e-300);
     return {floor((2 * a / distance + b) * u + center), distance, v};
   }
-  // How much the hat is above the proposal, in logarithms.
+  // Returns the logarithm of the hat over the proposal.
   Expression height(const Try& t, const Expression& scale) const {
     return log(t.v * scale / (a / (t.distance * t.distance) + b));
   }
@@ -163,7 +163,7 @@ Values poisson(Emit& e, const Call& c) {
   return {e.to(where(few, counted, where(many, drawn, rate)).value, result.element)};
 }
 
-// log(k!) without the part that Stirling's formula has, (k + 1/2) log(k + 1) - (k + 1) + log(2 pi) / 2.
+// Returns log(k!) less Stirling's part, (k + 1/2) log(k + 1) - (k + 1) + log(2 pi) / 2.
 Expression stirling_rest(const Expression& k) {
   const Expression next = where(k < 10, k.number(10), k) + 1, square = next * next;
   const Expression far = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / next;
@@ -172,7 +172,7 @@ Expression stirling_rest(const Expression& k) {
   return where(k < 10, near, far);
 }
 
-// aten::binomial: of the rarer outcome, which is counted where few are to be expected.
+// aten::binomial: draws the rarer outcome, which is counted where few are expected.
 Values binomial(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const auto number = [&](std::string_view name) {

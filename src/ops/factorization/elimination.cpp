@@ -1,4 +1,4 @@
-// LU with partial pivoting, and what is solved by it.
+// LU with partial pivoting, and the solvers that use it.
 #include <algorithm>
 
 #include "ops/factorization/matrices.h"
@@ -18,18 +18,19 @@ using matrices::rows_of;
 using matrices::rows_taken;
 using matrices::shaped_as;
 
-// Columns that are eliminated one by one; the rest follows by products. A panel is half a second of XLA:CPU's compiler, whatever its
-// size, so there are four at most.
+// Returns the number of columns that are eliminated one by one; products do the rest. A panel takes XLA:CPU half a
+// second to compile, whatever its size, so there are four at most.
 int64_t panel_of(int64_t columns) { return std::max<int64_t>(128, (columns + 3) / 4); }
 
-// Of [batch, rows, columns]. Pivots count from 0; `order` says which row of the matrix is where.
+// The factors of [batch, rows, columns]. Pivots count from 0; `order` says which row of the matrix is where.
 struct Factors {
   Value lu, pivots, order;
 };
 
 Value rows_numbered(Emit& e, int64_t batch, int64_t rows) { return e.iota({ElementType::kS32, {batch, rows}}, 1); }
 
-// x [batch, rows, columns] with two rows of each matrix exchanged, which `one` and `other` [batch, rows] mark.
+// Returns x [batch, rows, columns] with two rows of each matrix exchanged, which `one` and `other` [batch, rows]
+// mark.
 Value exchanged(Emit& e, const Value& x, const Value& one, const Value& other) {
   const auto over = [&](const Value& mark) { return e.broadcast_in_dim(mark, x.dims(), {0, 1}); };
   const auto row_at = [&](const Value& mark) {
@@ -38,7 +39,7 @@ Value exchanged(Emit& e, const Value& x, const Value& one, const Value& other) {
   return e.select(over(one), row_at(other), e.select(over(other), row_at(one), x));
 }
 
-// The first of the rows from j on whose number in the column is largest, as LAPACK counts it: [batch].
+// Returns the first row from j on whose number in the column is largest, by LAPACK's measure: [batch].
 Value pivot_of(Emit& e, const Value& column, const Value& j) {
   const Dims& dims = column.dims();
   const Value row = e.iota({ElementType::kS32, dims}, 1), from = e.broadcast_in_dim(j, dims, {});
@@ -51,7 +52,7 @@ Value pivot_of(Emit& e, const Value& column, const Value& j) {
   return e.min(e.select(e.compare(Comparison::kEq, left.value, largest), row, none), {1});
 }
 
-// Column by column.
+// Eliminates column by column.
 Factors eliminated(Emit& e, const Value& panel) {
   const int64_t batch = panel.dim(0), rows = panel.dim(1), columns = panel.dim(2), count = std::min(rows, columns);
   const Value numbered = rows_numbered(e, batch, rows);
@@ -93,7 +94,7 @@ Value ordered(Emit& e, const Value& numbers, const Value& order) {
   return e.reshape(rows_taken(e, e.reshape(numbers, {dims[0], dims[1], 1}), order), dims);
 }
 
-// Panel by panel.
+// Factors panel by panel.
 Factors factors_of(Emit& e, const Value& matrix) {
   const int64_t batch = matrix.dim(0), rows = matrix.dim(1), columns = matrix.dim(2), count = std::min(rows, columns);
   Factors all{matrix, e.zeros({ElementType::kS32, {batch, count}}), rows_numbered(e, batch, rows)};
@@ -122,7 +123,7 @@ Factors factors_of(Emit& e, const Value& matrix) {
   return all;
 }
 
-// The order of rows that exchanges with these pivots leave.
+// Returns the order of rows after the exchanges that these pivots describe.
 Value order_of(Emit& e, const Value& pivots, int64_t rows) {
   const int64_t batch = pivots.dim(0), count = pivots.dim(1);
   const Value numbered = rows_numbered(e, batch, rows);
@@ -137,7 +138,7 @@ Value order_of(Emit& e, const Value& pivots, int64_t rows) {
   return matrices::for_each(e, count, {numbered}, step)[0];
 }
 
-// Where each row has gone: [batch, rows].
+// Returns where each row has gone: [batch, rows].
 Value inverse_of(Emit& e, const Value& order) {
   const int64_t batch = order.dim(0), rows = order.dim(1);
   const Type all{ElementType::kS32, {batch, rows, rows}};  // [i, j]: is row i at j?
@@ -145,7 +146,7 @@ Value inverse_of(Emit& e, const Value& order) {
   return matrices::one_of(e, is_at, e.iota(all, 2), 2);
 }
 
-// The first pivot that is zero, counted from 1, or 0: [batch].
+// Returns the number of the first pivot that is zero, counted from 1, or 0: [batch].
 Value info_of(Emit& e, const Value& lu) {
   const Type numbers{ElementType::kS32, {lu.dim(0), std::min(lu.dim(1), lu.dim(2))}};
   if (numbers.dims[1] == 0) return e.zeros({ElementType::kS32, {lu.dim(0)}});
@@ -156,7 +157,7 @@ Value info_of(Emit& e, const Value& lu) {
   return e.select(found, first, e.zeros(first.type));
 }
 
-// X of A X = b, or of A^H X = b.
+// Returns X of A X = b, or of A^H X = b.
 Value solved(Emit& e, const Factors& factors, const Value& b, bool of_adjoint) {
   if (b.type.elements() == 0) return b;
   const Value& lu = factors.lu;
@@ -168,7 +169,7 @@ Value solved(Emit& e, const Factors& factors, const Value& b, bool of_adjoint) {
   return e.triangular_solve(lu, y, true, false, false, "NO_TRANSPOSE");
 }
 
-// The same, or X of X A = b, where the batch of b may be another. `dims` of lu and b are those of the tensors.
+// Likewise, or X of X A = b, where b may have another batch. `dims` of lu and b are the tensors' own.
 Value solved_with_batches(Emit& e, const Factors& factors, const Dims& dims, const Value& b, const Dims& result,
                           bool left, bool of_adjoint) {
   const Value lu = matrices::with_batch_of(e, e.reshape(factors.lu, dims), result);
@@ -215,7 +216,7 @@ Value upper_of(Emit& e, const Value& lu) {
   return matrices::half_of(e, rows_of(e, lu, 0, std::min(lu.dim(1), lu.dim(2))), false);
 }
 
-// P of P L U = A: 1 where row order[j] stands at j.
+// Returns P of P L U = A: 1 where row order[j] is at j.
 Value permutation_of(Emit& e, const Value& order, ElementType element) {
   const Dims dims{order.dim(0), order.dim(1), order.dim(1)};
   const Value rows = e.iota({ElementType::kS32, dims}, 1);
@@ -230,7 +231,7 @@ Values linalg_lu(Emit& e, const Call& c) {
   return {shaped_as(e, p, c, 0), shaped_as(e, lower_of(e, made.lu), c, 1), shaped_as(e, upper_of(e, made.lu), c, 2)};
 }
 
-// LU and pivots as a tensor has them.
+// Returns LU and pivots from their tensors.
 Factors given_factors(Emit& e, const Value& lu, const Value& pivots) {
   const Value stacked = matrices::stacked(e, lu);
   const Value given = e.convert(e.reshape(pivots, {stacked.dim(0), pivots.dims().back()}), ElementType::kS32);
@@ -291,12 +292,12 @@ Values linalg_solve_ex(Emit& e, const Call& c) {
           shaped_as(e, info_of(e, made.lu), c, 3)};
 }
 
-// The factors that a determinant gives along: see device/override/determinant.cpp.
+// Returns the factors that a determinant returns along with it: see device/override/determinant.cpp.
 Factors factors_of_determinant(Emit& e, const Value& a) {
   return factors_of_tensor(e, hlo::is_complex(a.element()) ? a : matrices::transposed(e, a));
 }
 
-// 1 or -1: [batch].
+// Returns 1 or -1 for each permutation: [batch].
 Value sign_of(Emit& e, const Value& pivots, ElementType element) {
   const Value moved = e.convert(e.compare(Comparison::kNe, pivots, e.iota(pivots.type, 1)), ElementType::kS32);
   const Value swaps = e.sum(moved, {1});

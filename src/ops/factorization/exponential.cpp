@@ -1,4 +1,4 @@
-// The exponential of a matrix: a Taylor polynomial of the matrix over a power of two, squared as often.
+// The exponential of a matrix: a Taylor polynomial of the matrix divided by a power of two, squared as often.
 #include <array>
 #include <cmath>
 
@@ -19,7 +19,7 @@ Value times_number(Emit& e, const Value& x, double number) {
   return e.mul(x, matrices::widened(e, real, x.element()));
 }
 
-// 1 + x + x^2 / 2 + … + x^19 / 19!, by seven products.
+// Returns 1 + x + x^2 / 2 + … + x^19 / 19!, by seven products.
 Value polynomial(Emit& e, const Value& x) {
   const Value two = matrices::product(e, x, x), three = matrices::product(e, two, x);
   const Value four = matrices::product(e, two, two);
@@ -49,7 +49,7 @@ Values linalg_matrix_exp(Emit& e, const Call& c) {
   const Expression times = where(is_number, minimum(maximum(turns, 0), 126), 0);
   const Type counts{ElementType::kS32, norm.dims()}, counter{ElementType::kS32, {}};
   const Value count = e.convert(times.value, ElementType::kS32);
-  // 2^count, from its bits.
+  // 2^count is made of its bits.
   const bool is_double = norm.element() == ElementType::kF64;
   const Type bits{is_double ? ElementType::kS64 : ElementType::kS32, norm.dims()};
   const Value exponent = e.add(e.convert(count, bits.element), e.constant(is_double ? 1023 : 127, bits));

@@ -32,7 +32,7 @@ Value adjoint(Emit& e, const Value& x) { return conjugate(e, transposed(e, x)); 
 
 namespace {
 
-// Rows against columns.
+// Compares row numbers with column numbers.
 Value compared(Emit& e, const Dims& dims, Comparison how) {
   const Type plane{ElementType::kS32, {dims[dims.size() - 2], dims.back()}};
   return e.broadcast_to(e.compare(how, e.iota(plane, 0), e.iota(plane, 1)), dims);

@@ -1,4 +1,4 @@
-// QR, and what else is made of Householder's reflections.
+// QR, and the other functions of Householder's reflections.
 #include "ops/factorization/reflections.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using hlo::Comparison;
 
-// (1 - tau v v^H) x. What v and tau leave alone is not computed anew.
+// Returns (1 - tau v v^H) x. Elements that v and tau leave alone are not computed again.
 Value once_reflected(Emit& e, const Value& v, const Value& tau, const Value& x) {
   const Value along = e.dot_general(conjugate(e, v), x, {{0}, {0}, {1}, {1}}, x.element(), "HIGHEST");
   const Value taken = e.mul(e.broadcast_in_dim(e.mul(v, e.broadcast_in_dim(tau, v.dims(), {0})), x.dims(), {0, 1}),
@@ -30,7 +30,7 @@ struct Reflection {
   Value tau, beta;  // [batch]; beta is real
 };
 
-// What makes zeros of a column's numbers below number j, and beta of that one.
+// Returns the reflection that turns the numbers below number j of a column to zeros, and number j to beta.
 Reflection reflection_of(Emit& e, const Value& column, const Value& j) {
   const Dims& dims = column.dims();
   const ElementType element = column.element();
@@ -45,7 +45,7 @@ Reflection reflection_of(Emit& e, const Value& column, const Value& j) {
   const Expression beta = where(is_done, re, where(is_negative, whole, -whole));
   const auto or_zero = [&](const Expression& x) { return where(is_done, 0, x); };
   const Expression tau = or_zero((beta - re) / beta), tau_im = or_zero(-im / beta);
-  // Of numbers near 1, so that a quotient of complex numbers neither overflows nor vanishes.
+  // Scales the numbers to near 1, so that the quotient of complex numbers neither overflows nor vanishes.
   const Expression scale = where(is_done | (whole == 0), 1, whole);
   const Expression divisor = where(is_done, 1, (re - beta) / scale);
   const auto by_scale = [&](const Value& x) { return e.div(x, e.broadcast_in_dim(scale.value, dims, {0})); };
@@ -106,7 +106,7 @@ namespace {
 using matrices::Reflections;
 using matrices::shaped_as;
 
-// Those that are given as two tensors.
+// Returns the reflections of two tensors.
 Reflections given_reflections(Emit& e, const Value& packed, const Value& tau) {
   const Value stacked = matrices::stacked(e, packed);
   return {stacked, e.reshape(tau, {stacked.dim(0), tau.dims().back()})};

@@ -1,8 +1,9 @@
 // Singular values and eigenvalues of Hermitian matrices, by Jacobi's rotations from one side.
 //
-// Pairs of columns are made orthogonal to each other, half of all columns with the other half at once, as in a tournament in which each
-// meets each (Brent and Luk, 1985), until no pair needs it. The columns' lengths then are the singular values, and what was
-// done to the columns of the unit matrix is V. Here columns are rows of [batch, columns, rows], which lie together.
+// Pairs of columns are made orthogonal to each other, half of all columns with the other half in one step, as in a
+// tournament in which each meets each (Brent and Luk, 1985), until no pair needs it. The columns' lengths are then
+// the singular values, and the same rotations of the identity matrix give V. Columns are rows of [batch, columns,
+// rows] here, which are contiguous.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +26,7 @@ using matrices::rows_of;
 using matrices::shaped_as;
 using matrices::transposed;
 
-constexpr int64_t kMostSweeps = 40;  // ten are many
+constexpr int64_t kMostSweeps = 40;  // ten are usually enough
 
 double epsilon_of(const Value& x) {
   return hlo::real_element(x.element()) == ElementType::kF64 ? std::numeric_limits<double>::epsilon()
@@ -37,14 +38,14 @@ Value squares(Emit& e, const Value& x) {
   return hlo::is_complex(x.element()) ? e.add(e.mul(re, re), e.mul(im, im)) : e.mul(re, re);
 }
 
-// Frobenius' norm of each matrix of numbers near 1: [batch].
+// Returns the Frobenius norm of each matrix of numbers near 1: [batch].
 Value norm_of(Emit& e, const Value& x) { return e.sqrt(e.sum(squares(e, x), {1, 2})); }
 
 struct Pairs {
   Value top, bottom;  // [batch, pairs, numbers]
 };
 
-// The next round's pairs: the first stays, the others go around.
+// Returns the next round's pairs: the first stays, the others go around.
 Pairs next_round(Emit& e, const Pairs& now) {
   const int64_t pairs = now.top.dim(1);
   if (pairs == 1) return now;
@@ -53,8 +54,8 @@ Pairs next_round(Emit& e, const Pairs& now) {
       e.concatenate({rows_of(e, now.bottom, 1, pairs), rows_of(e, now.top, pairs - 1, pairs)}, 1)};
 }
 
-// Makes the first `length` numbers of each pair orthogonal; how many pairs were not [0-d, s32]. `floor` [batch]: what is shorter is
-// rounding.
+// Makes the first `length` numbers of each pair orthogonal. Returns how many pairs were not [0-d, s32]. A length
+// below `floor` [batch] counts as rounding.
 std::pair<Pairs, Value> rotated(Emit& e, const Pairs& now, int64_t length, const Value& floor) {
   const Value p = columns_of(e, now.top, 0, length), q = columns_of(e, now.bottom, 0, length);
   const ElementType element = p.element();
@@ -75,7 +76,7 @@ std::pair<Pairs, Value> rotated(Emit& e, const Pairs& now, int64_t length, const
     return e.broadcast_in_dim(matrices::widened(e, x, element), now.top.dims(), {0, 1});
   };
   Value turned = now.bottom;
-  if (hlo::is_complex(element)) {  // so that the inner product is real
+  if (hlo::is_complex(element)) {  // makes the inner product real
     const Value direction = e.div(matrices::conjugate(e, inner), matrices::widened(e, known.value, element));
     const Value phase = e.select(turns.value, direction, e.ones(direction.type));
     turned = e.mul(turned, e.broadcast_in_dim(phase, now.top.dims(), {0, 1}));
@@ -85,7 +86,7 @@ std::pair<Pairs, Value> rotated(Emit& e, const Pairs& now, int64_t length, const
   return {next, e.sum(e.convert(turns.value, ElementType::kS32), {0, 1})};
 }
 
-// g [batch, n, rows], whose rows are made orthogonal, and v [batch, n, any], to which the same is done.
+// g [batch, n, rows], whose rows are made orthogonal, and v [batch, n, any], to which the same rotations are applied.
 struct Turned {
   Value g, v;
 };
@@ -94,7 +95,7 @@ Turned made_orthogonal(Emit& e, const Turned& given) {
   const int64_t batch = given.g.dim(0), n = given.g.dim(1), length = given.g.dim(2);
   if (n < 2 || given.g.type.elements() == 0) return given;
   Value all = e.concatenate({given.g, given.v}, 2);
-  if (n % 2) all = e.concatenate({all, e.zeros({all.element(), {batch, 1, all.dim(2)}})}, 1);  // zeros never turn
+  if (n % 2) all = e.concatenate({all, e.zeros({all.element(), {batch, 1, all.dim(2)}})}, 1);  // zeros never rotate
   const int64_t pairs = all.dim(1) / 2;
   const Type counter{ElementType::kS32, {}};
   const Value norm = norm_of(e, given.g);
@@ -119,7 +120,7 @@ Turned made_orthogonal(Emit& e, const Turned& given) {
   return {columns_of(e, done, 0, length), columns_of(e, done, length, done.dim(2))};
 }
 
-// 1 - v v^H, of the rows of v.
+// Returns 1 - v v^H for the rows of v.
 Value left_of_identity(Emit& e, const Value& v) {
   const Value squared = product(e, v, adjoint(e, v));
   return e.sub(matrices::identity(e, squared.type), squared);
@@ -130,7 +131,8 @@ Value halved(Emit& e, const Value& x) {
   return e.mul(x, matrices::widened(e, half, x.element()));
 }
 
-// v, whose rows have length 1 and are orthogonal but for rounding, without most of that: Newton's step.
+// Returns v, whose rows have length 1 and are orthogonal up to rounding, with most of the rounding removed by
+// Newton's step.
 Value straightened(Emit& e, const Value& v) { return e.add(v, product(e, halved(e, left_of_identity(e, v)), v)); }
 
 Value over_matrix(Emit& e, const Value& x, const Value& like) {
@@ -142,14 +144,14 @@ Value ordered_values(Emit& e, const Value& values, const Value& order) {
   return e.reshape(matrices::rows_taken(e, e.reshape(values, {dims[0], dims[1], 1}), order), dims);
 }
 
-// The order that sorts [batch, n].
+// Returns the order that sorts [batch, n].
 Value order_of_values(Emit& e, const Value& values, Comparison first) {
   const Type numbers{ElementType::kS32, values.dims()};
   return e.sort({values, e.iota(numbers, 1)}, 1, true,
                 [&](const Values& x) { return Values{e.compare(first, x[0], x[1])}; })[1];
 }
 
-// x / |x|, 1 of 0.
+// Returns x / |x|, and 1 for 0.
 Value direction_of(Emit& e, const Value& x) {
   return e.select(e.compare(Comparison::kEq, x, e.zeros(x.type)), e.ones(x.type), e.unary("sign", x));
 }
@@ -165,7 +167,7 @@ struct Singular {
       v;  // u [batch, rows, rows or n], s [batch, n], v [batch, n, n]: its rows are the singular vectors, not conjugated
 };
 
-// Of matrices with no more columns than rows, at least one.
+// Decomposes matrices with at least one column and no more columns than rows.
 Singular singular_of(Emit& e, const Value& given, bool vectors, bool full) {
   const int64_t batch = given.dim(0), rows = given.dim(1), n = given.dim(2);
   const Value scale = matrices::scale_of(e, given);
@@ -175,7 +177,7 @@ Singular singular_of(Emit& e, const Value& given, bool vectors, bool full) {
   const Value columns = transposed(e, square);
   Turned turned{columns, vectors ? matrices::identity(e, columns.type) : columns_of(e, columns, 0, 0)};
   turned = made_orthogonal(e, turned);
-  if (vectors) {  // rounding has added up: once more, of what is nearly so
+  if (vectors) {  // repeated on the nearly orthogonal result, because rounding has accumulated
     const Value v = straightened(e, turned.v);
     turned = made_orthogonal(e, {product(e, v, columns), v});
     turned.v = straightened(e, turned.v);
@@ -185,8 +187,8 @@ Singular singular_of(Emit& e, const Value& given, bool vectors, bool full) {
   const Value order = order_of_values(e, lengths, Comparison::kGt);
   const Value s = e.mul(ordered_values(e, lengths, order), e.broadcast_in_dim(scale, {batch, n}, {0}));
   if (!vectors) return {{}, s, {}};
-  // The columns over their lengths would be U, but for those of length 0. Reflections make of columns that are orthogonal their
-  // directions, and of the others what is missing.
+  // The columns over their lengths would be U, except those of length 0. The reflections of orthogonal columns give
+  // their directions, and complete the others.
   const Value g = transposed(e, matrices::rows_taken(e, turned.g, order));
   const matrices::Reflections second = matrices::reflections_of(e, g);
   const Value small = matrices::reflected(e, second, matrices::identity(e, g.type));
@@ -219,14 +221,14 @@ Values linalg_svd(Emit& e, const Call& c) {
   const Singular found = singular_of(e, is_wide ? adjoint(e, a) : a, vectors, full);
   const Value s = shaped_as(e, found.s, c, 1);
   if (!vectors) return {e.zeros(u_type), s, e.zeros(v_type)};
-  // g = a V, and V^T in `v`: A = U S (V)^H.
+  // g = a V, and `v` has V^T: A = U S (V)^H.
   const Value v_adjoint = matrices::conjugate(e, found.v);
   if (!is_wide) return {shaped_as(e, found.u, c, 0), s, shaped_as(e, v_adjoint, c, 2)};
   return {shaped_as(e, transposed(e, found.v), c, 0), s, shaped_as(e, adjoint(e, found.u), c, 2)};
 }
 
-// Eigenvectors of the Hermitian a with the error of rounding alone, from those of rotations: one step of Ogita and Aishima
-// (2018). v is transposed: its rows are the vectors.
+// Returns eigenvectors of the Hermitian a with the error of rounding alone, from those of rotations: one step of
+// Ogita and Aishima (2018). v is transposed: its rows are the vectors.
 Value refined(Emit& e, const Value& a, const Value& v) {
   const Value rest = left_of_identity(e, matrices::conjugate(e, v));                           // 1 - V^H V
   const Value inner = product(e, matrices::conjugate(e, v), product(e, a, transposed(e, v)));  // V^H A V
@@ -243,8 +245,8 @@ Value refined(Emit& e, const Value& a, const Value& v) {
   return e.add(v, product(e, transposed(e, step), v));  // V + V step
 }
 
-// aten::_linalg_eigh: one half of A is read. A with a multiple of 1 added has no negative eigenvalues, so that its singular vectors are
-// the eigenvectors.
+// aten::_linalg_eigh: reads one half of A. A plus a multiple of the identity has no negative eigenvalues, so its
+// singular vectors are the eigenvectors.
 Values linalg_eigh(Emit& e, const Call& c) {
   const Value x = c.tensor("A");
   matrices::check_numbers(x);
@@ -264,7 +266,7 @@ Values linalg_eigh(Emit& e, const Call& c) {
   const Value eye = matrices::identity(e, a.type);
   const Turned turned = made_orthogonal(e, {transposed(e, e.add(a, e.mul(shift, eye))), eye});
   const Value better = refined(e, a, straightened(e, turned.v));
-  const Value v = straightened(e, straightened(e, better));  // twice: of values that are close the step is a long one
+  const Value v = straightened(e, straightened(e, better));  // twice: the step is long for values that are close
   const Value moved = e.mul(matrices::conjugate(e, v), transposed(e, product(e, a, transposed(e, v))));
   const Value values = real_part(e, e.reduce("add", moved, e.zeros({moved.element(), {}}), {2}));
   const Value order = order_of_values(e, values, Comparison::kLt);

@@ -1,18 +1,20 @@
-// Assertions: what must hold of data. The program goes on; the error is raised as other requirements' is.
+// Assertions about data. The program goes on, and the error is raised like those of other runtime assertions.
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
 namespace {
 
-// aten::_functional_assert_async.msg: `self` must not be zero. Gives the token, which whoever needs the assertion needs.
+// aten::_functional_assert_async.msg: `self` must not be zero. Returns the token, on which the users of the assertion
+// depend.
 Values functional_assert_async(Emit& e, const Call& c) {
   const Value self = c.tensor("self");
   e.require_all(e.to(self, ElementType::kPred), c.string("assert_msg"));
   return {c.tensor("dep_token")};
 }
 
-// torch_pjrt::require_zero: device/services/traced_assertions.h. Without a message nothing is required: it ties the result to an assertion.
+// torch_pjrt::require_zero: device/services/traced_assertions.h. Without a message it asserts nothing, and only ties
+// the result to an assertion.
 Values require_zero(Emit& e, const Call& c) {
   const Value given = c.tensor("violations"), result = c.tensor("result");
   std::string message = c.string("message");
@@ -27,7 +29,7 @@ Values require_zero(Emit& e, const Call& c) {
   }();
   const auto at_first = [&](const Value& of) { return e.sum(e.select(is_first, of, e.zeros(words)), {0}); };
   Value violation = e.unary("abs", at_first(values));
-  if (message.find(kIndexOfViolation) != message.npos)  // both in one integer
+  if (message.find(kIndexOfViolation) != message.npos)  // packs both into one integer
     violation = e.add(violation, e.mul(at_first(order), e.constant(kViolations, word)));
   e.require(Requirement{violation, violation, 0, 1, std::move(message), raised_by(c.string("error"))});
   return {result};

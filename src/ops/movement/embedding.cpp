@@ -1,7 +1,7 @@
 // Rows of a table: embedding, and embedding bags (sums, means and maxima of rows), with their backwards.
 //
-// A bag's rows are told by offsets, which are data: so rows are gathered, and combined by a scatter into their bags. For
-// indices out of range see scatter.h.
+// Offsets say which rows a bag has, and are data. Rows are therefore gathered, and combined into their bags by a
+// scatter. For indices out of range see scatter.h.
 #include "ops/movement/scatter.h"
 
 namespace tpjrt::ops {
@@ -17,7 +17,8 @@ Values embedding(Emit& e, const Call& c) {
   return {e.reshape(e.take(weight, e.reshape(indices, {indices.type.elements()}), 0), result.dims)};
 }
 
-// aten::embedding_dense_backward: rows of padding_idx get nothing; by frequency, a row's sum is divided by its count.
+// aten::embedding_dense_backward: rows of padding_idx get no gradient; by frequency, a row's sum is divided by its
+// count.
 Values embedding_dense_backward(Emit& e, const Call& c) {
   Value grad = c.tensor("grad_output"), indices = c.tensor("indices");
   const Type result = e.type_of(c.result());
@@ -25,12 +26,12 @@ Values embedding_dense_backward(Emit& e, const Call& c) {
   const ElementType compute = Emit::compute_element(grad.element());
   Value zeros = e.zeros({compute, result.dims});
   if (n == 0 || result.elements() == 0) return {e.convert(zeros, result.element)};
-  e.require(indices, 0, rows, "index out of range in self: {}");  // nobody need have looked at what the forward gives
+  e.require(indices, 0, rows, "index out of range in self: {}");  // the forward's result may never have been read
   Value index = e.convert(e.reshape(indices, {n}), index_element({rows + 1}));
   const int64_t padding = c.integer("padding_idx");
   if (padding >= 0) {
     Value is_padding = e.compare(hlo::Comparison::kEq, index, e.constant(padding, index.type));
-    index = e.select(is_padding, e.constant(rows, index.type), index);  // out of range: dropped
+    index = e.select(is_padding, e.constant(rows, index.type), index);  // out of range, so the write is dropped
   }
   Value updates = e.convert(e.reshape(grad, {n, result.dims[1]}), compute);
   if (c.boolean("scale_grad_by_freq")) {
@@ -45,7 +46,7 @@ enum class Mode : uint8_t { kSum, kMean, kMax };
 
 Mode mode_of(const Call& c) { return static_cast<Mode>(c.integer("mode")); }
 
-// `index`, with those equal to padding_idx out of range.
+// Returns `index`, with those equal to padding_idx out of range.
 Value without_padding(Emit& e, const Call& c, const Value& index, const Value& of, int64_t out_of_range) {
   const int64_t padding = c.integer("padding_idx");
   if (padding < 0) return index;
@@ -53,7 +54,7 @@ Value without_padding(Emit& e, const Call& c, const Value& index, const Value& o
   return e.select(is_padding, e.constant(out_of_range, index.type), index);
 }
 
-// Each index's bag: the number of offsets up to it, less one.
+// Returns each index's bag: the number of offsets up to it, less one.
 Value bags_of(Emit& e, const Value& offsets, int64_t indices) {
   const Type counts{ElementType::kS32, {indices}};
   Value starts =
@@ -61,16 +62,16 @@ Value bags_of(Emit& e, const Value& offsets, int64_t indices) {
   return e.sub(e.cumulative(starts, 0, "add", 0), e.ones(counts));
 }
 
-// x [n, width] times factor [n].
+// Returns x [n, width] times factor [n].
 Value scaled_rows(Emit& e, const Value& x, const Value& factor) {
   return e.mul(x, e.broadcast_in_dim(e.to(factor, x.element()), x.dims(), {0}));
 }
 Value divided_rows(Emit& e, const Value& x, const Value& count) {
-  Value divisor = e.maximum(count, e.ones(count.type));  // an empty bag's sum is 0, and so is its mean
+  Value divisor = e.maximum(count, e.ones(count.type));  // the sum of an empty bag is 0, and so is its mean
   return e.div(x, e.broadcast_in_dim(e.convert(divisor, x.element()), x.dims(), {0}));
 }
 
-// What PyTorch's kernels check of indices and offsets.
+// Requires what PyTorch's kernels check of indices and offsets; throws Mistake for wrong shapes and dtypes.
 void check_bags(Emit& e, const Call& c) {
   const Value weight = c.tensor("weight"), indices = c.tensor("indices"), offsets = c.tensor("offsets");
   const auto weights = c.optional_tensor("per_sample_weights");
@@ -93,7 +94,7 @@ void check_bags(Emit& e, const Call& c) {
             false);
 }
 
-// aten::_embedding_bag: (bags, each index's bag, how many rows a bag has, of maxima: which row each came from).
+// aten::_embedding_bag: (bags, each index's bag, how many rows a bag has, for maxima the row that each came from).
 Values embedding_bag(Emit& e, const Call& c) {
   check_bags(e, c);
   const Type result = e.type_of(c.result());
@@ -116,7 +117,7 @@ Values embedding_bag(Emit& e, const Call& c) {
     Value filled = e.compare(hlo::Comparison::kGt, size, e.zeros(size.type));
     filled = e.broadcast_in_dim(filled, sums.dims, {0});
     combined = e.select(filled, highest, e.zeros(sums));
-    // The first of equal rows.
+    // Finds the first of equal rows.
     const Type positions{bag.element(), rows.dims()};
     Value hit = e.compare(hlo::Comparison::kEq, rows, e.take(highest, bag, 0));
     Value position = e.select(hit, e.iota(positions, 0), e.constant(n - 1, positions));
@@ -134,7 +135,8 @@ Values embedding_bag(Emit& e, const Call& c) {
   return results;
 }
 
-// Each index's bag, as the forward gave it; the CPU's gives none where it has no use for it.
+// Returns each index's bag from the forward's result. The CPU's forward returns none where it needs none; then it is
+// computed here.
 Value given_bags(Emit& e, const Call& c, int64_t indices) {
   Value bag = c.tensor("offset2bag");
   return bag.type.elements() == indices ? bag : bags_of(e, c.tensor("offsets"), indices);
@@ -171,7 +173,7 @@ Values embedding_bag_backward(Emit& e, const Call& c) {
   return {e.convert(scatter_slices(e, zeros, 0, target, updates, Combine::kAdd), result.element)};
 }
 
-// aten::_embedding_bag_per_sample_weights_backward: of each index, the product of its row with its bag's gradient.
+// aten::_embedding_bag_per_sample_weights_backward: for each index, the product of its row with its bag's gradient.
 Values embedding_bag_weights_backward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   if (result.elements() == 0) return {e.zeros(result)};

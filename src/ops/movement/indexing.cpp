@@ -1,5 +1,5 @@
-// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, masked_fill.
-// Writes in the manner of torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
+// Reading and writing by index tensors and masks: index, index_put, index_select, gather, take, masked_fill. Writes
+// like torch.scatter and index_add are in scatter.cpp. For indices out of range see scatter.h.
 #include <algorithm>
 
 #include "ops/movement/scatter.h"
@@ -16,7 +16,7 @@ bool is_mask(const Value& index) {
   return index.element() == ElementType::kPred || index.element() == ElementType::kU8;
 }
 
-// torch's broadcast of several shapes.
+// Returns torch's broadcast of several shapes.
 Dims broadcast_shape(const Values& xs) {
   Dims shape;
   for (const Value& x : xs) {
@@ -29,7 +29,7 @@ Dims broadcast_shape(const Values& xs) {
   return shape;
 }
 
-// The list of optional index tensors, broadcast and wrapped. The _unsafe_ ops promise that they are in range.
+// Returns the optional index tensors, broadcast and wrapped. The _unsafe_ ops promise that indices are in range.
 TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
   const Values list = c.tensors("indices");
   const bool safe = c.name.find("_unsafe_") == c.name.npos;
@@ -44,13 +44,13 @@ TupleIndex tuple_index(Emit& e, const Call& c, const Dims& self) {
     given.push_back(list[d]);
   }
   index.shape = broadcast_shape(given);
-  // Of a result without elements nothing is looked up, so no index is judged.
+  // A result without elements looks nothing up, so no index is checked.
   const bool looks_up = Type{ElementType::kS64, tuple_result_dims(index, self)}.elements() > 0;
   const ElementType element = index_element(self);
   for (size_t i = 0; i < given.size(); ++i) {
     const int64_t dim = index.indexed[i], size = self[static_cast<size_t>(dim)];
     if (size == 0 && given[i].type.elements() > 0) throw Mistake("an index into a dimension of size 0");
-    if (safe && looks_up) e.require_index(given[i], static_cast<int64_t>(i), size, true);  // counted as the CPU does
+    if (safe && looks_up) e.require_index(given[i], static_cast<int64_t>(i), size, true);  // numbered as on the CPU
     Value wrapped = wrap_index(e, given[i], size, element);
     index.indices.push_back(e.broadcast_to(wrapped, index.shape));
   }
@@ -75,12 +75,12 @@ std::string shape_text(const Dims& dims) {
   return text + "]";
 }
 
-// index_put with one mask (of any rank, after any number of full dimensions): the values meet the true elements in
+// index_put with one mask (of any rank, after any number of full dimensions): the values go to the true elements in
 // order.
 Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, const Value& values, bool accumulate) {
   const int64_t mask_rank = mask.rank(), rest = self.rank() - first - mask_rank;
   const int64_t at = values.rank() - 1 - rest;  // the dimension of `values` that runs over true elements
-  // Both sides flattened to [before, masked, after].
+  // Both sides are flattened to [before, masked, after].
   Dims flat = self.dims();
   flat.erase(flat.begin() + first, flat.begin() + first + mask_rank);
   flat.insert(flat.begin() + first, mask.type.elements());
@@ -108,7 +108,7 @@ Value put_masked(Emit& e, const Value& self, int64_t first, const Value& mask, c
   return e.reshape(e.select(e.broadcast_in_dim(hit, flat, {first}), updated, old), self.dims());
 }
 
-// Is the mask as large as the dimensions of self from the given one on?
+// Returns whether the mask is as large as the dimensions of self from the given one on.
 bool covers(const Value& mask, const Value& self, int64_t first) {
   if (first + mask.rank() > self.rank()) return false;
   return std::equal(mask.dims().begin(), mask.dims().end(), self.dims().begin() + first);
@@ -125,7 +125,7 @@ Values index_put(Emit& e, const Call& c) {
     if (list[d].element() == ElementType::kU8) throw Unsupported("an index by a uint8 mask, which is deprecated");
     masks += is_mask(list[d]);
   }
-  // A mask's single value is a fill, which converts.
+  // A single value for a mask is a fill, which converts its dtype.
   const bool fills = given == 1 && masks == 1 && values.type.elements() == 1 && !c.boolean("accumulate");
   if (!fills && c.type("values").dtype != c.type("self").dtype) throw Mistake("the values are of another dtype");
   if (given == 1 && masks == 1) {
@@ -217,7 +217,8 @@ Values masked_fill_tensor(Emit& e, const Call& c) {
   return {e.select(mask, e.broadcast_to(e.to(c.tensor("value"), self.element()), dims), self)};
 }
 
-// The place of every true element of the flattened mask among the true ones; one less than that of the next, elsewhere.
+// Returns each true element's position among the true elements of the flattened mask; elsewhere the position of the
+// last true element before.
 Value true_order(Emit& e, const Value& mask) {
   Value flat = e.reshape(e.to(mask, ElementType::kPred), {mask.type.elements()});
   Value before = e.cumulative(e.convert(flat, index_element(flat.dims())), 0, "add", 0);

@@ -8,7 +8,7 @@ namespace tpjrt::ops {
 
 namespace {
 
-// aten::constant_pad_nd: pads from the last dimension on; negative pads cut.
+// aten::constant_pad_nd: pads from the last dimension on; negative pads crop.
 Values constant_pad_nd(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Dims pad = c.ints("pad");
@@ -20,10 +20,10 @@ Values constant_pad_nd(Emit& e, const Call& c) {
   return {e.pad(x, c.scalar(e, "value", x.element()), low, high, interior)};
 }
 
-// One dimension of a reflection or replication pad, given the pads that remain after negative ones have cut x.
+// Pads one dimension by reflection or replication, with the pads that remain after negative ones have cropped x.
 using Side = Value (*)(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high);
 
-// The mirror images, without the edge itself.
+// Returns x between its mirror images, without the edge itself.
 Value reflect(Emit& e, const Value& x, int64_t dim, int64_t low, int64_t high) {
   const int64_t n = x.dim(dim);
   Values parts;
@@ -81,7 +81,7 @@ Values padded(Emit& e, const Call& c, Side side) {
   if (c.result().numel() == 0) return {e.zeros(e.type_of(c.result()))};
   for (size_t i = 0; 2 * i < pad.size(); ++i) {
     const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), low = pad[2 * i], high = pad[2 * i + 1];
-    // Padded first and cut after: a mirror image may show what a negative pad on the other side cuts away.
+    // Pads first and crops after: a mirror image may show what a negative pad on the other side crops.
     x = side(e, x, dim, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0));
     x = e.slice_dim(x, dim, std::max<int64_t>(-low, 0), x.dim(dim) - std::max<int64_t>(-high, 0));
   }

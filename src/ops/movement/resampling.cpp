@@ -1,7 +1,7 @@
 // Resampling of images: upsample_nearest, linear, bicubic and their antialiased forms, forward and backward.
 //
-// All are separable: along each dimension every output is a weighted sum of a few inputs, its taps. Which and how much is
-// computed here, in the arithmetic that torch uses, and is part of the program.
+// All are separable: along each dimension every output is a weighted sum of a few inputs, its taps. Their positions
+// and weights are computed here, in torch's arithmetic, and are constants of the program.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,7 +17,7 @@ struct Tap {
   int64_t index;
   double weight;
 };
-// One row an output.
+// One row for each output.
 using Taps = std::vector<std::vector<Tap>>;
 
 // How one dimension is resampled.
@@ -29,7 +29,7 @@ struct Axis {
 
 enum class Method : uint8_t { kNearest, kNearestExact, kLinear, kCubic, kLinearAntialias, kCubicAntialias };
 
-// Input positions an output position; in F, the arithmetic of the tensor's dtype.
+// Returns how many input positions an output position advances; F is the arithmetic of the tensor's dtype.
 template <class F>
 F step_of(const Axis& a) {
   if (a.align_corners) return a.output > 1 ? static_cast<F>(a.input - 1) / static_cast<F>(a.output - 1) : F{0};
@@ -85,7 +85,7 @@ Taps interpolating_taps(const Axis& a, bool cubic) {
   return taps;
 }
 
-// When it shrinks, the filter is stretched over all the inputs that fall into an output.
+// A filter that shrinks the image is stretched over all inputs that fall into an output.
 template <class F>
 Taps antialiasing_taps(const Axis& a, bool cubic) {
   Taps taps;
@@ -124,9 +124,9 @@ Taps taps_of(const Axis& a, Method method, bool wide) {
   return {};
 }
 
-// The k-th tap of every output, as constants; a row that has fewer taps weighs nothing.
+// The k-th tap of every output, as constants; its weight is 0 for rows with fewer taps.
 struct Column {
-  Value index, weight;  // [output], kS32 and the element asked for
+  Value index, weight;  // [output], kS32 and the requested element type
 };
 
 Column column(Emit& e, const Taps& taps, size_t k, ElementType element) {
@@ -146,7 +146,7 @@ size_t most_taps(const Taps& taps) {
   return most;
 }
 
-// The factor by which every input is simply repeated, or 0.
+// Returns the factor by which every input is simply repeated, or 0.
 int64_t repetition(const Taps& taps, int64_t input) {
   const auto output = static_cast<int64_t>(taps.size());
   if (input == 0 || output % input != 0) return 0;
@@ -157,7 +157,7 @@ int64_t repetition(const Taps& taps, int64_t input) {
   return output / input;
 }
 
-// The [output, input] matrix of the weights.
+// Returns the [output, input] matrix of the weights.
 Value matrix(Emit& e, const Taps& taps, int64_t input, ElementType element) {
   const Type type{element, {static_cast<int64_t>(taps.size()), input}};
   Value place = e.iota({ElementType::kS32, type.dims}, 1), sum;
@@ -170,7 +170,7 @@ Value matrix(Emit& e, const Taps& taps, int64_t input, ElementType element) {
   return sum;
 }
 
-// Contracts dim of x with the first (or second) dimension of m; the other one takes its place.
+// Contracts dim of x with the first (or second) dimension of m; m's other dimension takes its place.
 Value contract(Emit& e, const Value& x, int64_t dim, const Value& m, int64_t m_dim) {
   hlo::DotDimensions dot;
   dot.lhs_contracting = {dim};
@@ -181,8 +181,8 @@ Value contract(Emit& e, const Value& x, int64_t dim, const Value& m, int64_t m_d
   return e.transpose(y, permutation);
 }
 
-// More taps of floats than this go through a product with the matrix of weights. XLA:CPU gathers elements fast: an image of
-// 1920 x 1080 shrinks to 256 x 256 in 8 ms by its 15 taps, and in 79 by products.
+// Rows of floats with more taps than this use a product with the matrix of weights. XLA:CPU gathers elements fast: an
+// image of 1920 x 1080 shrinks to 256 x 256 in 8 ms by its 15 taps, and in 79 ms by products.
 constexpr size_t kMostGathered = 4, kMostGatheredOnCpu = 32;
 
 Value resample(Emit& e, const Value& x, int64_t dim, const Taps& taps, size_t most_gathered) {
@@ -207,7 +207,7 @@ Value resample(Emit& e, const Value& x, int64_t dim, const Taps& taps, size_t mo
   return sum;
 }
 
-// The transpose of resample.
+// Computes the transpose of resample.
 Value gather_back(Emit& e, const Value& grad, int64_t dim, const Taps& taps, int64_t input) {
   if (int64_t factor = repetition(taps, input)) {
     if (factor == 1) return grad;
@@ -219,7 +219,8 @@ Value gather_back(Emit& e, const Value& grad, int64_t dim, const Taps& taps, int
   return contract(e, grad, dim, matrix(e, taps, input, grad.element()), 0);
 }
 
-// The scale arguments, in order of dimension: "scales", or those of "scales_d", "scales_h", "scales_w" that there are.
+// Returns the scale arguments, in order of dimension: "scales", or those of "scales_d", "scales_h", "scales_w" that
+// exist.
 std::vector<std::optional<double>> scales_of(const Call& c) {
   std::vector<std::optional<double>> scales;
   for (const Argument& argument : c.arguments) {
@@ -228,7 +229,7 @@ std::vector<std::optional<double>> scales_of(const Call& c) {
   return scales;
 }
 
-// The spatial dimensions; images are [N, C, spatial...].
+// Returns the spatial dimensions; images are [N, C, spatial...].
 std::vector<Axis> axes_of(const Call& c, const Dims& input, const Dims& output) {
   bool align_corners = false;
   for (const Argument& argument : c.arguments) {
@@ -242,7 +243,8 @@ std::vector<Axis> axes_of(const Call& c, const Dims& input, const Dims& output) 
   return axes;
 }
 
-// Bytes as the CPU interpolates them: the weights are integers of 16 bits, and each axis, the last one first, gives bytes.
+// Resamples bytes as the CPU does: the weights are integers of 16 bits, and each axis, the last one first, is rounded
+// to bytes.
 Value resample_bytes(Emit& e, Value x, const std::vector<Axis>& axes, Method method, size_t most_gathered) {
   for (size_t i = axes.size(); i-- > 0;) {
     Taps taps;

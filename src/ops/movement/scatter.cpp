@@ -1,5 +1,5 @@
-// Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce.
-// For indices out of range see scatter.h.
+// Writes along one dimension: scatter and its reductions, index_add, index_copy, index_fill, index_reduce. For
+// indices out of range see scatter.h.
 #include "ops/movement/scatter.h"
 
 #include "ops/rule/steps.h"
@@ -8,12 +8,12 @@ namespace tpjrt::ops {
 
 namespace {
 
-// Where updates go: an element at a time (scatter) or whole slices (index_*).
+// Writes updates one element at a time (scatter) or in whole slices (index_*).
 using Place = Value (*)(Emit& e, const Value& self, int64_t dim, const Value& index, const Value& updates,
                         Combine combine);
 
-// src may be larger than index: only that corner of it counts. Both may be 0-d, which counts as one element, where self has
-// one dimension, and an index of nothing may have any.
+// Returns the corner of src that index covers; src may be larger than index. Either may be 0-d, which counts as one
+// element, if self has one dimension. An index without elements may have any shape.
 Value corner(Emit& e, const Value& src, const Value& index) {
   if (src.dims() == index.dims()) return src;
   if (index.type.elements() == 0) return e.zeros({src.element(), index.dims()});
@@ -22,10 +22,10 @@ Value corner(Emit& e, const Value& src, const Value& index) {
   return e.reshape(e.slice(whole, Dims(dims.size(), 0), dims, Dims(dims.size(), 1)), index.dims());
 }
 
-// A 1-d index for index_*: a 0-d one counts as one index.
+// Returns a 1-d index for index_*: a 0-d index counts as one.
 Value line(Emit& e, const Value& index) { return e.reshape(index, {index.type.elements()}); }
 
-// index_*'s source with self's rank: 0-d sources are one element.
+// Returns index_*'s source with self's rank; a 0-d source is one element.
 Value slices(Emit& e, const Value& source, const Value& self, int64_t dim, const Value& index) {
   if (self.rank() == 0) return e.reshape(source, {source.type.elements()});
   Dims dims = self.dims();
@@ -33,7 +33,7 @@ Value slices(Emit& e, const Value& source, const Value& self, int64_t dim, const
   return e.reshape(source, dims);
 }
 
-// aten::scatter.src: among equal indices the last one wins.
+// aten::scatter.src: the last of equal indices wins.
 Values scatter_src(Emit& e, const Call& c) {
   Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
@@ -95,8 +95,8 @@ Value identity_of(Emit& e, Combine combine, ElementType element) {
   }
 }
 
-// The reductions with include_self: without it the elements that are met start from the identity. The mean of integers
-// rounds down.
+// Reduces with include_self. Without it, the elements that updates reach start from the identity. The mean of
+// integers rounds down.
 Value reduce_into(Emit& e, const Call& c, Place place, const Value& self, int64_t dim, const Value& index,
                   const Value& src) {
   const std::string reduce = c.string("reduce");
@@ -145,11 +145,11 @@ Values index_reduce(Emit& e, const Call& c) {
   return {reduce_into(e, c, scatter_slices, self, dim, index, slices(e, c.tensor("source"), self, dim, index))};
 }
 
-// aten::index_add: self + alpha * source at the indices. Meta lets a source of another shape pass.
+// aten::index_add: self + alpha * source at the indices. The Meta kernel accepts sources of other shapes.
 Values index_add(Emit& e, const Call& c) {
   Value self = c.tensor("self");
   const int64_t dim = c.dim("dim", self.rank());
-  // The CPU has a kernel of its own for one dimension, with its own error.
+  // The CPU has a separate kernel for one dimension, with its own error.
   const bool is_line = self.rank() <= 1;
   Value index = line(e, required_index(e, c, self, dim, false, /*index_error=*/is_line,
                                        is_line ? "index out of range in self: {}" : ""));

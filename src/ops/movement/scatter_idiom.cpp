@@ -1,4 +1,4 @@
-// The scatter and index idioms of scatter.h, in terms of StableHLO's gather and scatter.
+// The idioms of scatter.h, in terms of StableHLO's gather and scatter.
 #include <algorithm>
 
 #include "ops/movement/scatter.h"
@@ -30,7 +30,7 @@ Value scatter(Emit& e, const Value& self, const Value& indices, const Value& upd
   return e.convert(met({e.convert(self, element), e.convert(updates, element)}), self.element());
 }
 
-// The index tensors side by side in a new last dimension.
+// Returns the index tensors side by side in a new last dimension.
 Value stacked(Emit& e, const Values& indices) {
   Values columns;
   for (const Value& index : indices) columns.push_back(e.unsqueeze(index, index.rank()));

@@ -1,4 +1,4 @@
-// Moving elements about: cat, flip, roll, repeat, triangles, unfolding. Padding is in padding.cpp.
+// Ops that move elements: cat, flip, roll, repeat, triangles, unfolding. Padding is in padding.cpp.
 #include <algorithm>
 
 #include "ops/rule/by_aten.h"
@@ -49,7 +49,7 @@ Value rolled(Emit& e, const Value& x, int64_t shift, int64_t dim) {
   return e.concatenate({e.slice_dim(x, dim, split, n), e.slice_dim(x, dim, 0, split)}, dim);
 }
 
-// aten::roll: without dims, of the flattened tensor.
+// aten::roll: without dims it rolls the flattened tensor.
 Values roll(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const Dims shifts = c.ints("shifts"), dims = c.ints("dims");
@@ -74,7 +74,7 @@ Values repeat(Emit& e, const Call& c) {
   return {e.reshape(e.broadcast_in_dim(x, wide, positions), e.type_of(c.result()).dims)};
 }
 
-// Column minus row of each element of the last two dimensions.
+// Returns column minus row of each element of the last two dimensions.
 Value offsets(Emit& e, const Dims& dims) {
   const Type type{ElementType::kS32, dims};
   const int64_t rank = type.rank();
@@ -96,23 +96,23 @@ Values triangle(Emit& e, const Call& c, hlo::Comparison kept) {
 Values tril(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kLe); }
 Values triu(Emit& e, const Call& c) { return triangle(e, c, hlo::Comparison::kGe); }
 
-// The part of `dims` that lies at start, start + step, … along dim gets x; the rest is zero.
+// Returns zeros of `dims`, with x at start, start + step, … along dim.
 Value placed(Emit& e, const Value& x, const Dims& dims, int64_t dim, int64_t start, int64_t step) {
   if (x.type.elements() == 0) return e.zeros({x.element(), dims});
   const int64_t span = (x.dim(dim) - 1) * step + 1;
   return e.pad_dim(x, dim, start, dims[at(dim)] - start - span, step - 1);
 }
 
-// aten::unfold_backward: the windows' gradients, each put back where it was read, and summed. Windows that don't overlap
-// are one reshape; otherwise there is a term for each place in a window, or for each window if those are fewer.
+// aten::unfold_backward: adds the windows' gradients where the windows were read. Windows that don't overlap are one
+// reshape; otherwise there is a term for each position in a window, or for each window if those are fewer.
 Values unfold_backward(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
-  Value grad = c.tensor("grad_in");  // the window's elements lie in the last dimension
+  Value grad = c.tensor("grad_in");  // the last dimension has the window's elements
   if (result.dims.empty()) return {e.reshape(grad, {})};
   const int64_t dim = c.dim("dim", result.rank()), size = c.integer("size"), step = c.integer("step");
   const int64_t windows = grad.dim(dim), last = grad.rank() - 1;
   if (grad.type.elements() == 0) return {e.zeros(result)};
-  Dims all = grad.dims();  // as on the CPU, the gradient is broadcast: istft's decomposition relies on it
+  Dims all = grad.dims();  // the gradient is broadcast, as on the CPU: istft's decomposition relies on it
   for (int64_t d = 0; d < last; ++d) {
     if (d != dim) all[at(d)] = result.dims[at(d)];
   }
@@ -146,7 +146,7 @@ Values unfold_backward(Emit& e, const Call& c) {
 // aten::_reshape_copy
 Values reshape_copy(Emit& e, const Call& c) { return {e.reshape(c.tensor("self"), e.type_of(c.result()).dims)}; }
 
-// torch_pjrt::computed_once, by which decompositions say what they read often.
+// torch_pjrt::computed_once, with which decompositions mark values that they read often.
 Values computed_once(Emit& e, const Call& c) { return {e.computed_once(c.tensor("self"))}; }
 
 }  // namespace

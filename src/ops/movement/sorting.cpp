@@ -10,7 +10,7 @@ namespace {
 
 constexpr ElementType kIndex = ElementType::kS64;
 
-// x[..., position, ...] with dim dropped; the position is known now.
+// Returns x[..., position, ...] with dim dropped; the position is a constant.
 Value pick(Emit& e, const Value& x, int64_t dim, int64_t position) {
   Dims start(x.dims().size(), 0), limit = x.dims(), strides(x.dims().size(), 1), rest = x.dims();
   start[static_cast<size_t>(dim)] = position;
@@ -19,7 +19,7 @@ Value pick(Emit& e, const Value& x, int64_t dim, int64_t position) {
   return e.reshape(e.slice(x, start, limit, strides), rest);
 }
 
-// The same with a position for each slice: positions has x's shape without dim.
+// Returns x at one position for each slice: positions has x's shape without dim.
 Value pick_each(Emit& e, const Value& x, int64_t dim, const Value& positions) {
   return e.reshape(e.gather_along(x, e.unsqueeze(positions, dim), dim), positions.dims());
 }
@@ -38,9 +38,9 @@ Values sort(Emit& e, const Call& c) {
   return {sorted.values, sorted.indices};
 }
 
-// The k greatest of the last dimension of f32, in order, by the op that sorts only what it must. That op orders by bits:
-// NaN, which torch takes for the greatest, is made the positive one (or with `smallest`, where all is negated, the
-// negative one).
+// Returns the k greatest of the last dimension of f32, in order, with the op that sorts only what it must. It orders
+// by bits, so NaN, the greatest number to torch, becomes the positive NaN (or with `smallest`, which negates
+// everything, the negative one).
 Sorted top_k(Emit& e, const Value& x, int64_t k, bool smallest) {
   const Type bits{ElementType::kS32, x.dims()};
   Value nan = e.bitcast_convert(e.constant(smallest ? int64_t{-0x400000} : int64_t{0x7FC00000}, bits), x.type);
@@ -73,7 +73,7 @@ int64_t dimension_to_choose_from(const Call& c, const Value& x) {
   return dim;
 }
 
-// Of results without elements.
+// Returns results without elements.
 Values nothing(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result(0))), e.zeros(e.type_of(c.result(1)))}; }
 
 // aten::kthvalue: the k-th smallest, counted from 1.
@@ -86,14 +86,14 @@ Values kthvalue(Emit& e, const Call& c) {
   return reshaped(e, c, pick(e, sorted.values, dim, k - 1), pick(e, sorted.indices, dim, k - 1));
 }
 
-// The lower median along dim. NaN is the answer when there is one, or counts as absent.
+// Returns the lower median along dim. If there is a NaN it is the result, unless `ignore_nan`.
 Sorted median_along(Emit& e, const Value& x, int64_t dim, bool ignore_nan) {
   const int64_t n = x.dim(dim);
   Sorted sorted = sort_along(e, x, dim, false);
   if (!hlo::is_float(x.element())) {
     return {pick(e, sorted.values, dim, (n - 1) / 2), pick(e, sorted.indices, dim, (n - 1) / 2)};
   }
-  Value numbers = e.sum(e.convert(e.logical_not(e.isnan(x)), kIndex), {dim});  // those that aren't NaN come first
+  Value numbers = e.sum(e.convert(e.logical_not(e.isnan(x)), kIndex), {dim});  // numbers that aren't NaN come first
   Value position;
   if (ignore_nan) {
     Value before = e.maximum(e.sub(numbers, e.ones(numbers.type)), e.zeros(numbers.type));
@@ -130,7 +130,7 @@ Values nanmedian(Emit& e, const Call& c) { return median_all(e, c, true); }
 Values median_of_dim(Emit& e, const Call& c) { return median_dim(e, c, false); }
 Values nanmedian_of_dim(Emit& e, const Call& c) { return median_dim(e, c, true); }
 
-// aten::mode: the smallest of the most frequent values, and the last place where it is.
+// aten::mode: the smallest of the most frequent values, and its last position.
 Values mode(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   const int64_t dim = dimension_to_choose_from(c, x);
@@ -153,8 +153,8 @@ Values mode(Emit& e, const Call& c) {
   return reshaped(e, c, pick_each(e, sorted.values, dim, position), pick_each(e, sorted.indices, dim, position));
 }
 
-// Integers of at most 32 bits in x's order: of floats their bits, with the order of negative ones turned round, zeros
-// made equal and NaN made the greatest. Nothing for 64-bit types.
+// Returns integers of at most 32 bits in x's order. For floats these are their bits, with the order of negative ones
+// reversed, zeros made equal and NaN made the greatest. Returns nothing for 64-bit types.
 std::optional<Value> sort_key(Emit& e, const Value& x) {
   if (hlo::byte_width(x.element()) == 8) return std::nullopt;
   const Type type{ElementType::kS32, x.dims()};
@@ -170,8 +170,8 @@ std::optional<Value> sort_key(Emit& e, const Value& x) {
   return e.select(e.isnan(y), e.constant(int64_t{0x7FFFFFFF}, type), key);
 }
 
-// Key and position in one 64-bit number: several times faster than sorting pairs by a comparison of torch's kind, and
-// stable by construction.
+// Sorts key and position packed into one 64-bit number: several times faster than sorting pairs with a comparison in
+// torch's order, and stable by construction.
 Sorted sort_packed(Emit& e, const Value& x, const Value& key, int64_t dim, bool descending) {
   const Type wide{kIndex, x.dims()};
   Value high = e.binary("shift_left", e.convert(descending ? e.unary("not", key) : key, kIndex), e.constant(32, wide));

@@ -1,14 +1,16 @@
-// This project's own nodes: reading and writing a storage's memory through sizes, strides and an offset.
+// This project's own nodes, which read and write a storage's memory through sizes, strides and an offset.
 //
-// Note [Strided access]: a base value is dense, so in memory order it is a flat array of N elements. A view of it
-// whose strides s1 > s2 > … > sk divide one another and whose dimensions don't overlap is a box in that array reshaped to
-// [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. A stride that doesn't
-// divide the one before it (every second column of five, the diagonals of a batch) counts in steps of their greatest common
-// divisor. Where the box would cross a boundary of that grid, or the offset is not known, the grid is laid over the part
-// that starts at the offset. Views off any grid (unfold, which overlaps) are read by a gather and written by a scatter.
+// Note [Strided access]: a base value is dense, so in memory order it is a flat array of N elements. Consider a view
+// whose dimensions don't overlap and whose strides s1 > s2 > … > sk divide one another. It is a box in that array
+// reshaped to [N/s1, s1/s2, …, sk]: a reshape, a slice, a reshape, a transpose, and a broadcast for strides of 0. A
+// stride that doesn't divide the one before it (every second column of five, the diagonals of a batch) counts in
+// steps of their greatest common divisor. Where the box would cross a boundary of that grid, or the offset is not
+// known, the grid covers the part that starts at the offset. Views off any grid (unfold, which overlaps) are read by
+// a gather and written by a scatter.
 //
-// What slices and selects of the base give, the common case, is written in the base's own shape instead: XLA:CPU updates a
-// donated argument in its memory although the result is read as well (a cache of keys), but copies it, twice, where a
+// The common case, slices and selects of the base, is written in the base's own shape instead. XLA:CPU updates a
+// donated argument in its memory although the result is read as well (a cache of keys), but copies it, twice, if a
+// reshape is between the update and the program's result.
 // reshape stands between the update and the program's result.
 #include <algorithm>
 #include <numeric>
@@ -58,13 +60,13 @@ Value reinterpret(Emit& e, const Value& flat, ElementType to) {
   return e.bitcast_convert(e.reshape(used, {whole, ratio}), {to, {whole}});
 }
 
-// The base's memory, flat, in its own dtype.
+// Returns the base's memory, flat, in its own dtype.
 Value memory_of(Emit& e, const Value& base, const graph::TensorType& form) {
   const auto order = form.memory_order();
   Value ordered = e.transpose(base, Dims(order.begin(), order.end()));
   return e.reshape(ordered, {ordered.type.elements()});
 }
-// And back.
+// Returns a base with this flat memory.
 Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
   const auto order = form.memory_order();
   Dims ordered, back(order.size());
@@ -79,8 +81,8 @@ Value from_memory(Emit& e, const Value& flat, const graph::TensorType& form) {
 
 struct Grid {
   std::vector<size_t> axes;  // of the view, by stride, largest first; those of size 1 or stride 0 are left out
-  Dims sizes;                // of those axes
-  Dims strides, steps;       // of the grid's axes, and the view's along them
+  Dims sizes;                // the sizes of those axes
+  Dims strides, steps;       // strides of the grid's axes, and the view's steps along them
   bool off_grid = false;
   int64_t span = 1;  // elements from the first to the last one
 
@@ -109,8 +111,8 @@ Grid grid_of(const Dims& sizes, const Dims& strides) {
   return grid;
 }
 
-// The shape [⌈n/s1⌉, s1/s2, …, sk] of the grid over n elements. A last dimension of one, along which XLA:CPU slices slowly,
-// is left out.
+// Returns the shape [⌈n/s1⌉, s1/s2, …, sk] of the grid over n elements. A last dimension of one is left out, because
+// XLA:CPU slices slowly along it.
 Dims grid_shape(const Grid& grid, int64_t n) {
   Dims shape;
   int64_t outer = 0;
@@ -123,7 +125,7 @@ Dims grid_shape(const Grid& grid, int64_t n) {
   return shape;
 }
 
-// Where `offset` lies in the grid; empty when the box crosses a boundary there.
+// Returns the position of `offset` in the grid, or nothing if the box crosses a boundary there.
 Dims start_in(const Grid& grid, const Dims& shape, int64_t offset) {
   Dims start;
   for (size_t i = 0; i < grid.strides.size(); ++i) {
@@ -141,7 +143,7 @@ Value over_grid(Emit& e, const Value& flat, const Dims& shape) {
   return e.reshape(whole, shape);
 }
 
-// The box at `start` of the grid, in steps, or whole; without a last, single coordinate.
+// Returns the box at `start` of the grid, in steps, or whole, without a last, single coordinate.
 Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start, bool whole = false) {
   Dims limit = start, steps(start.size(), 1), sizes;
   for (size_t i = 0; i < grid.sizes.size(); ++i) {
@@ -153,7 +155,7 @@ Value box(Emit& e, const Value& gridded, const Grid& grid, const Dims& start, bo
   return e.reshape(e.slice(gridded, start, limit, steps), sizes);
 }
 
-// The whole box, with `update` in its steps and `old` between them.
+// Returns the whole box, with `update` in its steps and `old` between them.
 Value in_steps(Emit& e, const Value& update, const Value& old, const Grid& grid) {
   Value chosen;
   Dims between(grid.steps.size());
@@ -169,7 +171,7 @@ Value in_steps(Emit& e, const Value& update, const Value& old, const Grid& grid)
   return e.select(chosen, e.pad(update, e.zeros({update.element(), {}}), none, none, between), old);
 }
 
-// From the axes in grid order to the view's own, with the broadcast ones put back.
+// Permutes the axes from grid order to the view's own, and restores the broadcast ones.
 Value to_view(Emit& e, const Value& boxed, const Grid& grid, const Dims& sizes) {
   Dims axes;
   for (const size_t axis : grid.axes) axes.push_back(static_cast<int64_t>(axis));
@@ -188,7 +190,7 @@ Value to_view(Emit& e, const Value& boxed, const Grid& grid, const Dims& sizes) 
   return e.broadcast_in_dim(ordered, sizes, axes);
 }
 
-// The inverse for an update, which has no broadcast axes of more than one element.
+// Inverts to_view for an update, which has no broadcast axes of more than one element.
 Value to_box(Emit& e, const Value& update, const Grid& grid) {
   Dims order, present;
   for (const size_t axis : grid.axes) order.push_back(static_cast<int64_t>(axis));
@@ -225,10 +227,10 @@ Access access_of(Emit& e, const Call& c) {
 
 // --- rules ------------------------------------------------------------------------------------------------------------
 
-// Memory that was never written.
+// Returns zeros for memory that was never written.
 Values empty(Emit& e, const Call& c) { return {e.zeros(e.type_of(c.result()))}; }
 
-// Another dtype, or other strides of the same values.
+// Returns the same values in another dtype, or with other strides.
 Values convert(Emit& e, const Call& c) { return {e.as(c.tensor("input"), c.result())}; }
 
 Values view(Emit& e, const Call& c) {
@@ -253,7 +255,7 @@ Values view(Emit& e, const Call& c) {
 
 graph::Sizes sizes_of(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
-// The base with `update` written over a box of it, whose offset may vary.
+// Returns the base with `update` written over a box of it, whose offset may vary.
 Value write_box(Emit& e, const Call& c) {
   const graph::TensorType& base = c.type("base");
   const Argument& offset = c.argument("offset");
@@ -280,7 +282,7 @@ Value write_box(Emit& e, const Call& c) {
   return e.dynamic_update_slice(c.tensor("base"), boxed, starts);
 }
 
-// The base with `update` written over the view's place.
+// Returns the base with `update` written over the view's elements.
 Values write(Emit& e, const Call& c) {
   if (c.has("box")) return {write_box(e, c)};
   const graph::TensorType& form = c.type("base");
@@ -305,7 +307,8 @@ Values write(Emit& e, const Call& c) {
   Value changed;
   const Dims shape = grid_shape(a.grid, n);
   const Dims start = a.varies || a.grid.off_grid ? Dims{} : start_in(a.grid, shape, a.known);
-  // A grid that doesn't end with the memory costs three copies of it, as a diagonal's does: few elements are written one by one.
+  // A grid that doesn't end with the memory costs three copies of it, as a diagonal's does. Few elements are written
+  // one by one instead.
   constexpr int64_t kFew = 64;
   const bool few = !start.empty() && count_of(shape) != n && update.type.elements() * kFew <= n;
   if (a.grid.off_grid || few) {

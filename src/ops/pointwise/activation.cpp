@@ -1,6 +1,6 @@
 // Activations and their derivatives, softmax among them.
 //
-// Comparisons are written so that NaN takes the branch it takes on the CPU.
+// Comparisons are written so that NaN takes the same branch as on the CPU.
 #include <cmath>
 #include <optional>
 
@@ -115,7 +115,7 @@ Values softshrink(Emit& e, const Call& c) {
   return k.give(where(x > lambda, x - lambda, where(x < -lambda, x + lambda, where(x == x, 0, x))));
 }
 
-// aten::hardshrink_backward and aten::softshrink_backward have one formula; `grad` is the gradient's name.
+// aten::hardshrink_backward and aten::softshrink_backward share one formula; `grad` is the gradient's name.
 Values shrink_backward(Emit& e, const Call& c, std::string_view grad) {
   Elementwise k(e, c);
   Expression x = k("self"), lambda = k.scalar("lambd");
@@ -124,7 +124,8 @@ Values shrink_backward(Emit& e, const Call& c, std::string_view grad) {
 Values hardshrink_backward(Emit& e, const Call& c) { return shrink_backward(e, c, "grad_out"); }
 Values softshrink_backward(Emit& e, const Call& c) { return shrink_backward(e, c, "grad_output"); }
 
-// --- sigmoid, tanh and what is made of them -------------------------------------------------------------------------
+// --- sigmoid, tanh and functions made of them
+// -----------------------------------------------------------------------
 
 // aten::sigmoid: integers give floats, complex is allowed.
 Values sigmoid(Emit& e, const Call& c) {
@@ -206,7 +207,7 @@ Values glu_backward(Emit& e, const Call& c) {
 
 // --- gelu, elu, softplus --------------------------------------------------------------------------------------------
 
-constexpr double kCubic = 0.044715;                        // of gelu's tanh approximation
+constexpr double kCubic = 0.044715;                        // in gelu's tanh approximation
 constexpr double kSqrtHalf = 0.70710678118654752440;       // sqrt(1/2)
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;  // sqrt(2/pi)
 constexpr double kInvSqrtTwoPi = 0.39894228040143267794;   // 1/sqrt(2 pi)
@@ -320,7 +321,7 @@ Expression softmax_of(const Rows& rows, const Expression& x) {
   return p / rows.sum(p);
 }
 
-// aten::_softmax: half_to_float shows in the result's dtype.
+// aten::_softmax: the result's dtype reflects half_to_float.
 Values softmax(Emit& e, const Call& c) {
   Elementwise k(e, c);
   return k.give(softmax_of(rows_of(e, c), k("self")));
@@ -359,7 +360,7 @@ Values log_softmax_backward_data(Emit& e, const Call& c) {
   return k.give(g - exp(k("output")) * rows.sum(g));
 }
 
-// By rows that go to PyTorch's kernels (Note [Whose rows]).
+// Softmax of rows that may call PyTorch's kernels (Note [Whose rows]).
 template <bool log>
 Values softmax_with_kernels(Emit& e, const Call& c) {
   const Value x = c.tensor("self");
@@ -380,7 +381,8 @@ Values softmax_backward_with_kernels(Emit& e, const Call& c) {
   return done ? Values{*done} : log ? log_softmax_backward_data(e, c) : softmax_backward_data(e, c);
 }
 
-// aten::_masked_softmax: mask is true where x is left out; by mask_type it is [L, L], [B, L] or of x's shape.
+// aten::_masked_softmax: mask is true where x is left out. mask_type says whether it is [L, L], [B, L] or has x's
+// shape.
 Values masked_softmax(Emit& e, const Call& c) {
   Elementwise k(e, c);
   Value mask = c.tensor("mask");

@@ -1,4 +1,4 @@
-// By parts: sin(a + ib) = sin a cosh b + i cos a sinh b, and so on.
+// Complex functions computed by parts: sin(a + ib) = sin a cosh b + i cos a sinh b, and so on.
 #include "ops/pointwise/complex_plane.h"
 
 #include <limits>
@@ -21,19 +21,19 @@ Expression joined(const Expression& real, const Expression& imag) {
 Expression sinh(const Expression& x) { return x.unary("chlo.sinh"); }
 Expression cosh(const Expression& x) { return x.unary("chlo.cosh"); }
 
-// factor * size, and 0 where the factor is 0 and the size infinite.
+// Returns factor * size, and 0 where the factor is 0 and the size infinite.
 Expression scaled(const Expression& factor, const Expression& size) {
   return factor * where(factor == 0, minimum(maximum(size, -1), 1), size);
 }
 
-// XLA's function of z, whose parts have the signs of z's own.
+// Returns XLA's function of z with the signs of z's parts.
 Expression with_signs(const Expression& z, std::string_view op) {
   const auto [a, b] = parts_of(z);
   const auto [real, imag] = parts_of(z.unary(op));
   return joined(copysign(real, a), copysign(imag, b));
 }
 
-// The same of the imaginary part alone.
+// Returns XLA's function of z with the sign of z's imaginary part.
 Expression with_imaginary_sign(const Expression& z, std::string_view op) {
   const auto [real, imag] = parts_of(z.unary(op));
   return joined(real, copysign(imag, z.unary("imag")));
@@ -41,7 +41,7 @@ Expression with_imaginary_sign(const Expression& z, std::string_view op) {
 
 }  // namespace
 
-// Of an infinite real part as C's cexp, whatever the imaginary part is.
+// Behaves like C's cexp for an infinite real part, whatever the imaginary part is.
 Expression exponential(const Expression& z) {
   const double infinity = std::numeric_limits<double>::infinity();
   const auto [a, b] = parts_of(z);
@@ -53,7 +53,7 @@ Expression exponential(const Expression& z) {
 
 Expression square_root(const Expression& z) { return with_imaginary_sign(z, "sqrt"); }
 
-// By size and angle. A power of 0 is 0, whatever its angle would be.
+// Computes by size and angle. A power of 0 is 0, whatever its angle would be.
 Expression power(const Expression& z, const Expression& exponent) {
   const auto [a, b] = parts_of(z);
   const auto [c, d] = parts_of(exponent);
@@ -89,7 +89,7 @@ Expression hyperbolic_arcsine(const Expression& z) { return with_signs(z, "chlo.
 Expression hyperbolic_arctangent(const Expression& z) { return with_signs(z, "chlo.atanh"); }
 Expression hyperbolic_arccosine(const Expression& z) { return with_imaginary_sign(z, "chlo.acosh"); }
 
-// On the other side of the real axis than z.
+// The result is on the other side of the real axis than z.
 Expression arccosine(const Expression& z) {
   const auto [real, imag] = parts_of(z.unary("chlo.acos"));
   return joined(real, copysign(imag, -z.unary("imag")));

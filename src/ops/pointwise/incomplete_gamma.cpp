@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-// Series and fraction take some multiple of sqrt(a) rounds where x is near a; from here on Temme's expansion is exact to
-// 1e-12.
+// Series and fraction take some multiple of sqrt(a) iterations where x is near a. From this a on, Temme's expansion
+// is exact to 1e-12.
 constexpr double kLarge = 20000;
 constexpr int64_t kMostRounds = 4000;
 
@@ -18,7 +18,7 @@ Expression lgamma(const Expression& x) { return x.unary("chlo.lgamma"); }
 Expression erfc(const Expression& x) { return x.unary("chlo.erfc"); }
 Expression sqrt(const Expression& x) { return x.unary("sqrt"); }
 
-// x^a exp(-x) / gamma(a + 1). Of large a the three are nearly each other's inverses, and go by Stirling's formula.
+// Returns x^a exp(-x) / gamma(a + 1). For large a the three factors nearly cancel, so Stirling's formula is used.
 Expression density(const Expression& a, const Expression& x) {
   const Expression plain = exp(a * log(x) - x - lgamma(a + 1));
   const Expression wide = where(a > 100, a, 100), excess = (x - wide) / wide, inverse = 1 / wide;
@@ -29,7 +29,7 @@ Expression density(const Expression& a, const Expression& x) {
 
 using Round = std::function<Values(const Expression& n, const std::vector<Expression>& state)>;
 
-// Rounds until the first of the state is false everywhere.
+// Iterates until the first value of the state is false everywhere.
 std::vector<Expression> rounds(const std::vector<Expression>& initial, const Round& round) {
   Emit& e = *initial[0].e;
   const Type counter{ElementType::kS32, {}};
@@ -58,7 +58,7 @@ std::vector<Expression> rounds(const std::vector<Expression>& initial, const Rou
 
 constexpr double kEpsilon = 1e-16;
 
-// The sum over n of x^n / ((a + 1) ... (a + n)); P is the density times it.
+// Returns the sum over n of x^n / ((a + 1) ... (a + n)); P is the density times it.
 Expression series(const Expression& open, const Expression& a, const Expression& x) {
   const Expression one = a.number(1);
   return rounds({open, one, one}, [&](const Expression& n, const std::vector<Expression>& now) -> Values {
@@ -67,7 +67,7 @@ Expression series(const Expression& open, const Expression& a, const Expression&
   })[2];
 }
 
-// Legendre's continued fraction of Q / (density * a / x), from the front (Lentz).
+// Returns Legendre's continued fraction of Q / (density * a / x), evaluated from the front (Lentz).
 Expression fraction(const Expression& open, const Expression& a, const Expression& x) {
   const Expression b = x + 1 - a, tiny = a.number(1e-300);
   const Expression start = 1 / where(b == 0, tiny, b);
@@ -81,7 +81,7 @@ Expression fraction(const Expression& open, const Expression& a, const Expressio
                 })[4];
 }
 
-// Temme's expansion of Q around x = a.
+// Returns Temme's expansion of Q around x = a.
 Expression expansion(const Expression& a, const Expression& x) {
   const Expression excess = (x - a) / a, half = where(excess > -1, excess - log1p(excess), kInfinity);
   const Expression size = sqrt(half * 2), eta = where(excess < 0, -size, size);
@@ -101,7 +101,7 @@ Values incomplete_gamma(Emit& e, const Call& c) {
   const Expression a = k("self"), x = k("other");
   const Expression usual = (a > 0) & (x > 0) & (a < kInfinity) & (x < kInfinity), is_large = usual & (a > kLarge);
   const Expression by_fraction = usual & !is_large & (x > 1) & (x > a), by_series = usual & !is_large & !by_fraction;
-  // Where another way is taken, harmless numbers.
+  // Replaces y by a harmless number where another branch is taken.
   const auto safe = [&](const Expression& taken, const Expression& y) { return where(taken, y, 1); };
   const Expression sa = safe(by_series, a), sx = safe(by_series, x);
   const Expression p = density(sa, sx) * series(by_series, sa, sx);
@@ -110,7 +110,7 @@ Values incomplete_gamma(Emit& e, const Call& c) {
   const Expression large = expansion(where(is_large, a, kLarge), where(is_large, x, kLarge));
   const Expression lower = minimum(where(is_large, 1 - large, where(by_fraction, 1 - q, p)), 1);
   const Expression above = maximum(where(is_large, large, where(by_fraction, q, 1 - p)), 0);
-  // At the ends, in the CPU's order.
+  // The limits are handled in the CPU's order.
   const Expression zero = a.number(upper ? 1 : 0), one = a.number(upper ? 0 : 1), nan = a.number(kNan);
   Expression value = where(usual, upper ? above : lower, nan);
   value = where(x == kInfinity, one, value);
@@ -120,7 +120,7 @@ Values incomplete_gamma(Emit& e, const Call& c) {
   return k.give(where((a < 0) | (x < 0), nan, value));
 }
 
-// aten::special_ndtri: the x below which a normal number lies with probability p. In the tails Newton's steps on the
+// aten::special_ndtri: the x below which a normal number is with probability p. The tails take Newton's steps on the
 // logarithm, which is nearly a parabola.
 Values ndtri(Emit& e, const Call& c) {
   Pointwise k(e, c, ElementType::kF64);
@@ -130,7 +130,7 @@ Values ndtri(Emit& e, const Call& c) {
   const Expression small = where((tail > 0) & (tail <= 0.02), tail, 0.01), wanted = log(small);
   Expression x = sqrt(wanted * -2 - log(wanted * (-4 * M_PI)));  // the distance of the quantile from 0
   for (int i = 0; i < 4; ++i) {
-    // Mills' ratio by its continued fraction, which from 2 on is exact.
+    // The continued fraction of Mills' ratio is exact from 2 on.
     Expression ratio = x;
     for (int n = 60; n >= 1; --n) ratio = x + static_cast<double>(n) / ratio;
     const Expression logarithm = -(x * x) * 0.5 - log(ratio) - 0.5 * std::log(2 * M_PI);

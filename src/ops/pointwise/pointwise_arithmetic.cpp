@@ -9,12 +9,12 @@ namespace tpjrt::ops {
 
 namespace {
 
-// x times the Scalar `name`, which most often is 1.
+// Returns x times the Scalar `name`, which most often is 1.
 Expression scaled(const Pointwise& k, const Call& c, const Expression& x, std::string_view name) {
   return is_now(c, name, 1) ? x : x * k.scalar(name);
 }
 
-// aten::add: self + alpha * other; of bools, or.
+// aten::add: self + alpha * other; for bools it is "or".
 Values add(Emit& e, const Call& c) {
   Pointwise k(e, c);
   return k.give(k("self") + scaled(k, c, k("other"), "alpha"));
@@ -43,7 +43,7 @@ Values rsub(Emit& e, const Call& c) {
   return k.give(k("other") - scaled(k, c, k("self"), "alpha"));
 }
 
-// x^n by squaring. Wraps as the product of n numbers does.
+// Returns x^n by squaring. It wraps as the product of n numbers does.
 Expression whole_power(const Expression& x, int64_t n) {
   Expression result = x.number(1), square = x;
   for (bool first = true; n > 0; n /= 2) {
@@ -54,8 +54,8 @@ Expression whole_power(const Expression& x, int64_t n) {
   return result;
 }
 
-// The same with a tensor of exponents, until the largest is used up: XLA's own integer power reads six bits of it.
-// A negative exponent gives 0, but for 1 and -1.
+// Returns x^n for a tensor of exponents, in a loop until the largest is used up: XLA's own integer power reads only
+// six bits of it. A negative exponent gives 0, except for 1 and -1.
 Expression integer_power(const Expression& x, const Expression& n) {
   Emit& e = *x.e;
   auto lift = [&](const Value& value) { return Expression{&e, value}; };
@@ -74,7 +74,7 @@ Expression integer_power(const Expression& x, const Expression& n) {
   return where(n < 0, inverse, power);
 }
 
-// aten::pow: exponents that are common numbers are multiplied out, as torch does.
+// aten::pow: common exponents are multiplied out, as in torch.
 Values pow(Emit& e, const Call& c) {
   Pointwise k(e, c);
   if (k.element == ElementType::kPred) throw Mistake("powers of bools");
@@ -88,7 +88,7 @@ Values pow(Emit& e, const Call& c) {
     if (is_now(c, "exponent", n)) return k.give(whole_power(x, n));
     if (n < 3 && is_now(c, "exponent", -n)) return k.give(1 / whole_power(x, n));
   }
-  // One half is a square root to torch, of -0.0 it is -0.0, and of -inf no number; but not in float16.
+  // torch computes the power one half as a square root, which is -0.0 for -0.0 and NaN for -inf; but not in float16.
   const bool has_roots = e.element(c.result()) != ElementType::kF16;
   if (has_roots && is_now(c, "exponent", 0.5)) return k.give(square_root(x));
   if (hlo::is_complex(k.element)) return k.give(complex_plane::power(x, k("exponent")));
@@ -98,7 +98,7 @@ Values pow(Emit& e, const Call& c) {
     const Expression n = k.scalar("exponent"), root = square_root(x);
     power = where(abs(n) == 0.5, where(n > 0, root, 1 / root), power);
   }
-  // Of log(pow(x, n)) XLA makes n log|x|, which is no NaN below 0. A choice that changes nothing keeps it from that.
+  // XLA rewrites log(pow(x, n)) to n log|x|, which isn't NaN below 0. A select that changes nothing prevents that.
   return k.give(where(power == power, power, std::numeric_limits<double>::quiet_NaN()));
 }
 
@@ -114,7 +114,7 @@ Values addcdiv(Emit& e, const Call& c) {
   return k.give(k("self") + scaled(k, c, k("tensor1"), "value") / k("tensor2"));
 }
 
-// aten::lerp: from the nearer end, so that weights 0 and 1 give the ends exactly.
+// aten::lerp: computed from the nearer end, so weights 0 and 1 give the ends exactly.
 Values lerp(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression start = k("self"), end = k("end"), weight = k("weight");
@@ -122,14 +122,14 @@ Values lerp(Emit& e, const Call& c) {
   return k.give(where(size < 0.5, start + weight * (end - start), end - (end - start) * (1 - weight)));
 }
 
-// aten::hypot: without overflow of the squares.
+// aten::hypot: the squares don't overflow.
 Values hypot(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression a = abs(k("self")), b = abs(k("other"));
   Expression high = maximum(a, b), low = minimum(a, b), ratio = low / high;
   Expression length = where(high == 0, high, high * (1 + ratio * ratio).unary("sqrt"));
   const double infinity = std::numeric_limits<double>::infinity();
-  // Said apart: NaN in one operand, that either is infinite even then.
+  // Infinities are handled separately: the result is infinite even if the other operand is NaN.
   return k.give(where((a == infinity) | (b == infinity), infinity, where(isnan(a) | isnan(b), a + b, length)));
 }
 
@@ -159,8 +159,9 @@ Values copysign_rule(Emit& e, const Call& c) {
   return k.give(copysign(k("self"), k("other")));
 }
 
-// aten::ldexp: self * 2^other. A power is of the dtype of floating exponents, in which it may be infinite. Of integers it is none:
-// the exponent is taken in thirds, so that the powers are finite wherever the result is.
+// aten::ldexp: self * 2^other. With floating exponents the power has their dtype, in which it may be infinite. With
+// integers there is no such dtype: the exponent is taken in thirds, so that the powers are finite wherever the result
+// is.
 Values ldexp(Emit& e, const Call& c) {
   Pointwise k(e, c);
   const auto power = [](const Expression& x) { return x.number(2).apply("power", x); };

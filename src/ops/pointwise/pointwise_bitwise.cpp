@@ -1,12 +1,12 @@
-// Bitwise ops and shifts, of integers and bools.
+// Bitwise ops and shifts of integers and bools.
 #include "ops/pointwise/pointwise.h"
 
 namespace tpjrt::ops {
 
 namespace {
 
-// Shifts by as many bits as the type has, or by a negative number, move all bits out, in torch as in StableHLO; of a
-// signed integer the sign remains.
+// Shifts by as many bits as the type has, or by a negative number, move all bits out, in torch as in StableHLO. A
+// signed integer keeps its sign.
 Values shift_right(Emit& e, const Call& c) {
   Pointwise k(e, c);
   const bool is_signed = hlo::is_signed_integer(k.element);

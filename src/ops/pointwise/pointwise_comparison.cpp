@@ -33,14 +33,14 @@ Values logical_not(Emit& e, const Call& c) {
   return k.give(!k("self"));
 }
 
-// aten::maximum and aten::minimum: NaN propagates; of zeros it is the second.
+// aten::maximum and aten::minimum: NaN propagates. Two zeros give the second.
 template <Expression (*extreme)(const Expression&, const Expression&)>
 Values extreme_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);
   return k.give(extreme(k("other"), k("self")));
 }
 
-// aten::fmax and aten::fmin: a number wins over NaN; of zeros it is the first, of bfloat16 the second.
+// aten::fmax and aten::fmin: a number wins over NaN. Two zeros give the first, in bfloat16 the second.
 template <Expression (*extreme)(const Expression&, const Expression&)>
 Values number_wins(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -50,8 +50,8 @@ Values number_wins(Emit& e, const Call& c) {
   return k.give(where(isnan(a), b, where(isnan(b), a, second ? extreme(b, a) : extreme(a, b))));
 }
 
-// aten::clamp: NaN in any operand propagates; where min is above max, max wins.
-// Of zeros it is x, and the bound where that is a tensor.
+// aten::clamp: NaN in any operand propagates; where min is above max, max wins. Two zeros give x, or the bound if
+// that is a tensor.
 template <bool by_tensors>
 Values clamp(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -62,7 +62,7 @@ Values clamp(Emit& e, const Call& c) {
   return k.give(x);
 }
 
-// aten::where: moves values, computes nothing, so in the result's own dtype.
+// aten::where: selects without computing, so it keeps the result's own dtype.
 Values where_rule(Emit& e, const Call& c) {
   Pointwise k(e, c, e.element(c.result()));
   Pointwise condition(e, c, ElementType::kPred);

@@ -1,4 +1,4 @@
-// Copies and conversions, and what makes or takes apart complex numbers.
+// Copies and conversions, and ops that make complex numbers or take them apart.
 #include <cmath>
 
 #include "ops/pointwise/pointwise.h"
@@ -7,13 +7,13 @@ namespace tpjrt::ops {
 
 namespace {
 
-// aten::clone, aten::_to_copy: the result's type says all; memory formats are the storage's business.
+// aten::clone, aten::_to_copy: the result's type says all; memory formats belong to the storage.
 Values converted(Emit& e, const Call& c) { return {e.as(c.tensor("self"), c.result())}; }
 
 // aten::copy: src in self's type.
 Values copy(Emit& e, const Call& c) { return {e.as(c.tensor("src"), c.result())}; }
 
-// What a complex number is made of.
+// Throws Mistake for parts that PyTorch makes no complex number of.
 void require_parts(const Value& a, const Value& b) {
   if (a.element() != b.element()) throw Mistake("the parts of a complex number differ in dtype");
   if (a.element() == ElementType::kBF16) throw Mistake("there are no complex numbers of bfloat16");
@@ -34,7 +34,7 @@ Values polar(Emit& e, const Call& c) {
   return {e.complex((size * cosine(angle)).value, (size * sine(angle)).value)};
 }
 
-// aten::angle: of a real number 0, pi where it is negative, or NaN.
+// aten::angle: for a real number 0, pi where it is negative, or NaN.
 Values angle(Emit& e, const Call& c) {
   Value z = c.tensor("self");
   if (hlo::is_complex(z.element())) {

@@ -1,5 +1,5 @@
-// The divisions: true, truncating and flooring, and their remainders. Integer division by zero is raised when results are
-// read, as an index out of range is.
+// Division (true, truncating and flooring) and its remainders. Integer division by zero is raised when results are
+// read, like an index out of range.
 #include "ops/pointwise/pointwise.h"
 #include "ops/rule/steps.h"
 
@@ -7,14 +7,16 @@ namespace tpjrt::ops {
 
 namespace {
 
-// Not by a divisor of one element, which they take in single precision.
+// Rounds x to the result's dtype as the CPU does, except by a divisor of one element, which the CPU takes in single
+// precision.
 Expression rounded_step(const Call& c, const Expression& x) {
   const Argument& other = c.argument("other");
   const bool one = other.kind == Argument::Kind::kScalar || c.tensor("other").type.elements() == 1;
   return one ? x : rounded(c, x);
 }
 
-// The argument "other", which must have no zeros where integers are divided. A Scalar that stands still is looked at here.
+// Returns the argument "other". If integers are divided it must have no zeros, which is checked here for a Scalar
+// that does not vary.
 Expression divisor(Emit& e, const Call& c, const Pointwise& k) {
   Expression b = k("other");
   const Argument& other = c.argument("other");
@@ -27,8 +29,8 @@ Expression divisor(Emit& e, const Call& c, const Pointwise& k) {
   return b;
 }
 
-// The remainder r of a / b has the sign of a; the flooring quotient and its remainder differ from it where that is not
-// the sign of b.
+// Returns whether the truncated quotient is above the floor. The remainder r of a / b has the sign of a; the flooring
+// quotient and its remainder differ where that is not the sign of b.
 Expression is_above_floor(const Expression& r, const Expression& b) {
   return (r != 0) & (r < 0).apply(hlo::Comparison::kNe, b < 0);
 }
@@ -38,7 +40,8 @@ Expression floor_remainder(const Expression& a, const Expression& b) {
   return where(is_above_floor(r, b), r + b, r);
 }
 
-// Exact for floats as in Python: a - r is a whole multiple of b, even where a / b rounds up to the next number.
+// The result is exact for floats, as in Python: a - r is a whole multiple of b, even where a / b rounds up to the
+// next number.
 Expression floor_quotient(const Call& c, const Expression& a, const Expression& b) {
   const auto step = [&](const Expression& x) { return rounded_step(c, x); };
   Expression r = remainder_of(a, b), above = is_above_floor(r, b);
@@ -72,7 +75,7 @@ Values floor_divide(Emit& e, const Call& c) {
   return k.give(floor_quotient(c, k("self"), divisor(e, c, k)));
 }
 
-// aten::fmod: of the sign of self.
+// aten::fmod: the result has the sign of self.
 Values fmod(Emit& e, const Call& c) {
   Pointwise k(e, c);
   return k.give(remainder_of(k("self"), rounded(c, divisor(e, c, k))));

@@ -21,7 +21,7 @@ Expression copysign(const Expression& x, const Expression& sign) {
   const int64_t width = hlo::byte_width(x.value.element());
   const ElementType element = width == 8 ? ElementType::kS64 : width == 4 ? ElementType::kS32 : ElementType::kS16;
   const Type type{element, x.value.dims()};
-  const Value least = e.constant(INT64_MIN >> (64 - 8 * width), type);  // the sign's bit alone
+  const Value least = e.constant(INT64_MIN >> (64 - 8 * width), type);  // the sign bit alone
   const Value size = e.binary("and", e.bitcast_convert(x.value, type), e.unary("not", least));
   const Value bit = e.binary("and", e.bitcast_convert(sign.value, type), least);
   return x.with(e.bitcast_convert(e.binary("or", size, bit), x.value.type));
@@ -39,7 +39,7 @@ Value any(const Expression& p) {
 
 namespace {
 
-// What looks at the sign alone, in the dtype itself.
+// Ops that look at the sign alone compute in the dtype itself.
 template <OpName op>
 Values sign_rule(Emit& e, const Call& c) {
   const ElementType element = e.element(c.result());
@@ -57,7 +57,7 @@ Value is_infinite(Emit& e, const Value& x) {
   return e.compare(Comparison::kEq, e.unary("abs", x), e.splat(infinity, x.type));
 }
 
-// aten::abs: complex numbers give their modulus, which is infinite where a part is, even beside a NaN.
+// aten::abs: complex numbers give their modulus, which is infinite if a part is, even beside a NaN.
 Values abs(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   if (hlo::is_complex(x.element())) {
@@ -69,7 +69,7 @@ Values abs(Emit& e, const Call& c) {
   return sign_rule<"abs">(e, c);
 }
 
-// aten::sign: NaN and -0.0 give 0. aten::sgn: the same, and z / |z| of complex numbers.
+// aten::sign: NaN and -0.0 give 0. aten::sgn: likewise, and z / |z| for complex numbers.
 Values sign(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
@@ -99,7 +99,7 @@ Values exp2(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self");
   if (!hlo::is_complex(k.element)) return k.give(x.number(2).apply("power", x));
-  // Part by part: a product of two complex numbers is NaN where one part is infinite.
+  // Multiplies the parts separately: a product of two complex numbers is NaN where one part is infinite.
   const Expression real = x.unary("real") * M_LN2, imag = x.unary("imag") * M_LN2;
   return k.give(complex_plane::exponential(x.with(e.complex(real.value, imag.value))));
 }
@@ -111,7 +111,7 @@ Values logarithm(Emit& e, const Call& c) {
   const double unit = std::log(static_cast<double>(base));
   Expression x = log(k("self"));
   if (!hlo::is_complex(k.element)) return k.give(x / unit);
-  // Part by part: the quotient of two complex numbers is NaN where one part is infinite.
+  // Divides the parts separately: the quotient of two complex numbers is NaN where one part is infinite.
   return k.give(x.with(e.complex((x.unary("real") / unit).value, (x.unary("imag") / unit).value)));
 }
 
@@ -126,7 +126,7 @@ Values rad2deg(Emit& e, const Call& c) {
   return k.give(k("self") * (180 / M_PI));
 }
 
-// aten::ceil and aten::floor: integers are whole already. So in trunc and round.
+// aten::ceil and aten::floor: integers are whole already, in trunc and round as well.
 template <OpName op>
 Values rounding(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -172,7 +172,7 @@ Values is_infinity(Emit& e, const Call& c) {
   return {e.compare(Comparison::kEq, x, e.splat(negative ? -infinity : infinity, x.type))};
 }
 
-// aten::nan_to_num: the two parts of a complex number one by one.
+// aten::nan_to_num: treats the two parts of a complex number separately.
 Values nan_to_num(Emit& e, const Call& c) {
   Value x = c.tensor("self");
   if (!hlo::is_float(x.element()) && !hlo::is_complex(x.element())) return {e.as(x, c.result())};
@@ -188,7 +188,7 @@ Values nan_to_num(Emit& e, const Call& c) {
   return {e.as(replace(x), c.result())};
 }
 
-// Functions that are more than an op of StableHLO: aten::sin and its like, aten::log1p.
+// Functions made of several StableHLO ops: aten::sin and its like, aten::log1p.
 template <Expression (*function)(const Expression&)>
 Values function_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -200,7 +200,7 @@ Expression xla(const Expression& x) {
   return x.unary(op);
 }
 
-// Functions that are others of complex numbers.
+// Functions with a separate formula for complex numbers.
 template <Expression (*function)(const Expression&), Expression (*of_complex)(const Expression&)>
 Values function_rule(Emit& e, const Call& c) {
   Pointwise k(e, c);

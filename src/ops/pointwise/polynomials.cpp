@@ -1,5 +1,5 @@
-// Orthogonal polynomials of torch.special, whose degree is a tensor: by their recurrences, and Chebyshev's of a high degree by
-// their angle.
+// Orthogonal polynomials of torch.special, whose degree is a tensor, by their recurrences. Chebyshev polynomials of a
+// high degree use the angle.
 #include <cmath>
 
 #include "ops/pointwise/pointwise.h"
@@ -10,17 +10,17 @@ namespace {
 using Next =
     std::function<Expression(const Expression& k, const Expression& y, const Expression& p, const Expression& q)>;
 
-// The degree: a whole number in x's dtype, -1 where it is none.
+// Returns the degree as a whole number in x's dtype, or -1 if it isn't finite.
 Expression degree(const Expression& n) {
   const Expression finite = n.with(n.e->unary("is_finite", n.value));
   return where(finite, trunc(n), -1);
 }
 
-// (-1)^n of whole numbers.
+// Returns (-1)^n for whole numbers.
 Expression sign_of_odd(const Expression& n) { return 1 - 2 * (n - 2 * (n / 2).unary("floor")); }
 
-// p_n(y), where p_0 = 1, p_1 = `first`, and p_k+1 = next(k, y, p_k-1, p_k); 0 for a negative n. As many rounds as the
-// largest n that is not `skipped`.
+// Returns p_n(y), where p_0 = 1, p_1 = `first`, and p_k+1 = next(k, y, p_k-1, p_k); 0 for a negative n. Takes as many
+// iterations as the largest n that is not `skipped`.
 Expression recurrence(const Expression& y, const Expression& n, const Expression& first, const Next& next,
                       const Expression& skipped) {
   Emit& e = *y.e;
@@ -41,7 +41,7 @@ Expression recurrence(const Expression& y, const Expression& n, const Expression
 
 enum class Kind : uint8_t { kT, kU, kV, kW };
 
-// What is at y = 1 and at y = -1 (without its sign), and the polynomial at the angle whose cosine is y.
+// Values at y = 1 and at y = -1 (without its sign), and the polynomial at the angle whose cosine is y.
 struct Ends {
   Expression high, low;
 };
@@ -66,7 +66,7 @@ Expression at_angle(Kind kind, const Expression& n, const Expression& angle) {
   return sine((n + 0.5) * angle) / sine(angle / 2);
 }
 
-// The degrees from which the CPU's kernels go by the angle are above these.
+// The CPU's kernels use the angle above these degrees.
 template <Kind kind, bool shifted, int last_by_recurrence>
 Values chebyshev_polynomial(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -85,7 +85,7 @@ Values chebyshev_polynomial(Emit& e, const Call& c) {
   return k.give(value);
 }
 
-// Hermite's: beyond this degree the CPU's kernels give NaN.
+// Hermite polynomials: the CPU's kernels give NaN beyond this degree.
 double last_hermite(const Pointwise& k) { return k.element == ElementType::kF64 ? 512 : 128; }
 
 template <bool physicists>

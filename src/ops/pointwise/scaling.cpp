@@ -1,4 +1,4 @@
-// torch.amp.GradScaler: unscaling gradients while looking for infinities, and moving the scale.
+// torch.amp.GradScaler: unscales gradients while looking for infinities, and updates the scale.
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
 

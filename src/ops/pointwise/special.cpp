@@ -1,5 +1,5 @@
-// Special functions: erf, gamma, zeta and Bessel families. What has no sound expansion here has no rule and runs on the
-// host.
+// Special functions: erf, gamma, zeta and Bessel families. Functions without a sound expansion have no rule and run
+// on the host.
 #include <ATen/native/Math.h>
 
 #include <cmath>
@@ -35,9 +35,9 @@ Values digamma_rule(Emit& e, const Call& c) {
   return k.give(digamma(k("self")));
 }
 
-// The Hurwitz zeta function, the sum of (q + i)^-s. chlo.zeta is for positive q: the terms before that are added one by
-// one. It makes NaN of an infinite s, as torch does where q > 1. The poles are +inf in torch: s = 1, and q zero or a
-// negative whole number.
+// Returns the Hurwitz zeta function, the sum of (q + i)^-s. chlo.zeta is for positive q, so the terms before that are
+// added one by one. It returns NaN for an infinite s, as torch does where q > 1. The poles are +inf in torch: s = 1,
+// and q zero or a negative whole number.
 Expression zeta(const Expression& s, const Expression& q) {
   constexpr double kFarthest = -1000;  // gives NaN below
   Emit& e = *q.e;
@@ -62,7 +62,7 @@ Values zeta_rule(Emit& e, const Call& c) {
   return k.give(zeta(k("self"), k("other")));
 }
 
-// The derivative of digamma. Arguments below 0.5 are reflected: pi^2 / sin(pi x)^2 - trigamma(1 - x).
+// Returns the derivative of digamma. Arguments below 0.5 are reflected: pi^2 / sin(pi x)^2 - trigamma(1 - x).
 Expression trigamma(const Expression& x) {
   const Expression reflected = x < 0.5;
   Expression y = where(reflected, 1 - x, x), sine = (x * M_PI).unary("sine");
@@ -91,7 +91,7 @@ Values mvlgamma(Emit& e, const Call& c) {
   return k.give(sum + static_cast<double>(p * (p - 1)) / 4 * std::log(M_PI));
 }
 
-// exp(x^2) erfc(x). Where erfc vanishes, its asymptotic series.
+// Returns exp(x^2) erfc(x), by its asymptotic series where erfc vanishes.
 Expression erfcx(const Expression& x) {
   Expression square = x * x, inverse = 0.5 / square, series = x.number(1);
   for (int n = 10; n >= 1; --n) series = 1 - series * inverse * (2 * n - 1);
@@ -99,7 +99,7 @@ Expression erfcx(const Expression& x) {
   return where(x > 10, far, exp(minimum(square, square.number(700))) * erfc(minimum(x, x.number(10))));
 }
 
-// erfcx amplifies the error of its argument's square: f32 goes by f64.
+// erfcx amplifies the error of its argument's square, so f32 is computed in f64.
 Values erfcx_rule(Emit& e, const Call& c) {
   Pointwise k(e, c, ElementType::kF64);
   Expression x = k("self");
@@ -135,12 +135,12 @@ Values logit(Emit& e, const Call& c) {
   Expression x = k("self");
   if (c.has("eps")) {
     const Expression low = rounded(c, x.number(c.real("eps"))), high = rounded(c, 1 - low);
-    x = where(x < low, low, where(x > high, high, x));  // which may be the wrong way round
+    x = where(x < low, low, where(x > high, high, x));  // the bounds may be crossed
   }
   return k.give(log(rounded(c, x / rounded(c, 1 - x))));
 }
 
-// aten::logit_backward: outside of [eps, 1 - eps] 0, or NaN where no eps is given.
+// aten::logit_backward: outside of [eps, 1 - eps] it is 0, or NaN without eps.
 Values logit_backward(Emit& e, const Call& c) {
   Pointwise k(e, c);
   Expression x = k("self"), slope = k("grad_output") / (x * (1 - x));
@@ -148,13 +148,13 @@ Values logit_backward(Emit& e, const Call& c) {
   return k.give(where((x < eps) | (x > 1 - eps), c.has("eps") ? 0 : kNan, slope));
 }
 
-// Clenshaw's sum of a Chebyshev series, as cephes' chbevl: coefficients from the highest order down.
+// Returns Clenshaw's sum of a Chebyshev series, like Cephes' chbevl: coefficients from the highest order down.
 Expression chebyshev(const Expression& x, const std::tuple<const double*, size_t>& series) {
   const auto [coefficients, count] = series;
   const bool single = x.value.element() == ElementType::kF32;
   Expression b0 = x.number(0), b1 = b0, b2 = b0;
   for (size_t i = 0; i < count; ++i) {
-    if (single && std::abs(coefficients[i]) < 1e-12) continue;  // beyond f32, and all at the beginning
+    if (single && std::abs(coefficients[i]) < 1e-12) continue;  // below f32's precision, and all at the beginning
     b2 = b1;
     b1 = b0;
     b0 = x * b1 - b2 + coefficients[i];
@@ -162,8 +162,8 @@ Expression chebyshev(const Expression& x, const std::tuple<const double*, size_t
   return (b0 - b2) * 0.5;
 }
 
-// aten::i0, special_i0e, special_i1, special_i1e: modified Bessel functions by two series, on [0, 8] and beyond. Those
-// with e are scaled by exp(-|x|).
+// aten::i0, special_i0e, special_i1, special_i1e: modified Bessel functions by two series, on [0, 8] and beyond. The
+// variants with e are scaled by exp(-|x|).
 template <int order, bool scaled>
 Values bessel_i(Emit& e, const Call& c) {
   Pointwise k(e, c);

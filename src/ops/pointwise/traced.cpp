@@ -1,4 +1,4 @@
-// Tracing scalar functions: the ways through them.
+// Traces scalar functions along each of their paths.
 #include "ops/pointwise/traced.h"
 
 #include <deque>
@@ -10,9 +10,9 @@
 namespace tpjrt::ops {
 namespace {
 
-constexpr int kRounds = 24;  // of a loop that ends by a tolerance: enough for f64 where such a function is used
+constexpr int kRounds = 24;  // iterations of a loop that ends by a tolerance: enough for these functions in f64
 
-// Of an expression and a number.
+// A comparison of an expression with a number.
 struct Question {
   hlo::Comparison comparison;
   int index;
@@ -25,11 +25,11 @@ struct Trace {
   Emit* e;
   Type type;
   std::deque<Expression> expressions;
-  std::vector<bool> answers;          // the way that is taken
-  std::vector<Expression> questions;  // what was asked on it
+  std::vector<bool> answers;          // the path that is taken
+  std::vector<Expression> questions;  // the questions asked on it
   int rounds = 0;
   std::vector<std::pair<Question, bool>> asked;
-  std::map<int, int> negatives;  // an expression -> what it is the negative of
+  std::map<int, int> negatives;  // an expression -> the one that it is the negative of
 };
 thread_local Trace* trace = nullptr;
 
@@ -45,7 +45,7 @@ bool of_numbers(hlo::Comparison comparison, double a, double b) {
   return a != b;
 }
 
-// With the first answers given: the ways that begin so.
+// Returns the result of the paths that begin with these answers.
 Expression from(const std::vector<bool>& answers, const std::function<Traced()>& function) {
   trace->answers = answers;
   trace->questions.clear();

@@ -1,12 +1,12 @@
-// Bessel and Airy functions, and gradients of random draws: ATen's own scalar functions, traced. They are compiled by
-// themselves: <ATen/native/Math.h> must not be there before traced.h.
+// Bessel and Airy functions, and gradients of random draws: ATen's own scalar functions, traced. They are a file of
+// their own because traced.h must come before <ATen/native/Math.h>.
 #include "ops/pointwise/traced.h"
 
 #include <ATen/native/Distributions.h>
 
 #include "ops/pointwise/pointwise.h"
 
-// Its loop goes by the argument.
+// ATen's loop depends on the argument, so XLA's function replaces it.
 namespace {
 template <>
 inline tpjrt::ops::Traced digamma_one<tpjrt::ops::Traced, tpjrt::ops::Traced>(tpjrt::ops::Traced x) {
@@ -18,7 +18,7 @@ inline tpjrt::ops::Traced digamma_one<tpjrt::ops::Traced, tpjrt::ops::Traced>(tp
 namespace tpjrt::ops {
 namespace {
 
-// A function of one number. f32 in f32, as the CPU's.
+// A function of one number. It computes f32 in f32, as the CPU does.
 template <Traced (*function)(Traced)>
 Values of_one(Emit& e, const Call& c) {
   Pointwise k(e, c);
@@ -26,7 +26,7 @@ Values of_one(Emit& e, const Call& c) {
   return k.give(traced(x, [&] { return function(Traced::of(x)); }));
 }
 
-// aten::_standard_gamma_grad: of the drawn numbers by alpha. In f64, as the CPU's.
+// aten::_standard_gamma_grad: the gradient of the drawn numbers by alpha, in f64 as on the CPU.
 Values standard_gamma_grad(Emit& e, const Call& c) {
   Pointwise k(e, c, ElementType::kF64);
   const Expression alpha = k("self"), drawn = k("output");

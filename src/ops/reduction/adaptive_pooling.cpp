@@ -1,7 +1,8 @@
-// Adaptive pools: the output's size is given, and window i of a dimension is [i * in / out, ceil((i + 1) * in / out)).
+// Adaptive pools: the output's size is given, and window i of a dimension is [i * in / out, ceil((i + 1) * in /
+// out)).
 //
-// Where in is a multiple of out these are plain pools. Else each dimension is gathered on its own: a window per output,
-// all as wide as the widest, with a mask over what is too much.
+// If in is a multiple of out these are plain pools. Otherwise each dimension is gathered separately, with one window
+// for each output. All are as wide as the widest, and a mask covers the excess.
 #include <algorithm>
 
 #include "ops/reduction/pooling.h"
@@ -9,7 +10,7 @@
 namespace tpjrt::ops {
 namespace {
 
-// For each window of one dimension the positions it holds.
+// The positions in each window of one dimension.
 using Members = std::vector<Dims>;
 
 Members windows(int64_t in, int64_t out) {
@@ -20,7 +21,7 @@ Members windows(int64_t in, int64_t out) {
   return all;
 }
 
-// For each position of one dimension the windows that hold it.
+// Returns, for each position of one dimension, the windows that contain it.
 Members holders(const Members& windows, int64_t in) {
   Members all(static_cast<size_t>(in));
   for (size_t o = 0; o < windows.size(); ++o) {
@@ -35,7 +36,7 @@ int64_t width(const Members& members) {
   return static_cast<int64_t>(n);
 }
 
-// The members' positions row by row, `filler` where a row is short of the width.
+// Returns the members' positions row by row, with `filler` where a row is shorter than the width.
 Dims padded_rows(const Members& members, int64_t filler) {
   Dims flat;
   for (Dims row : members) {
@@ -45,7 +46,7 @@ Dims padded_rows(const Members& members, int64_t filler) {
   return flat;
 }
 
-// x with dimension `dim` replaced by two, [members, width]; `fill` where there is no member.
+// Returns x with dimension `dim` replaced by two, [members, width], and `fill` where there is no member.
 Value gather_members(Emit& e, const Value& x, int64_t dim, const Members& members, const Value& fill) {
   const int64_t rows = static_cast<int64_t>(members.size()), columns = width(members);
   Dims dims = x.dims();
@@ -74,7 +75,7 @@ Value divide_by_width(Emit& e, const Value& x, int64_t dim, const Members& membe
   return e.div(x, e.broadcast_in_dim(w, x.dims(), {dim}));
 }
 
-// The plain pool that does the same over the last `spatial` dimensions, if there is one.
+// Returns the plain pool that computes the same over the last `spatial` dimensions, if there is one.
 std::optional<Pool> plain_pool(const Type& in, const Type& out, int64_t spatial) {
   Pool p;
   p.spatial = spatial;
@@ -119,7 +120,7 @@ Values adaptive_avg_pool_backward(Emit& e, const Call& c) {
   if (y.type.elements() == 0 || in.elements() == 0) return {e.zeros(in)};
   y = e.to(y, Emit::compute_element(y.element()));
   if (auto pool = plain_pool(in, y.type, spatial)) {
-    // Disjoint windows: each gradient is repeated over its window.
+    // The windows are disjoint, so each gradient is repeated over its window.
     y = e.div(y, e.constant(pool->taps(), y.type));
     Dims dims(y.dims().begin(), y.dims().end() - spatial), kept;
     for (size_t d = 0; d < dims.size(); ++d) kept.push_back(static_cast<int64_t>(d));
@@ -146,7 +147,7 @@ Values adaptive_max_pool(Emit& e, const Call& c) {
   if (out.elements() == 0) return {e.zeros(out), e.zeros(e.type_of(c.result(1)))};
   const int64_t first = x.rank() - spatial;
   Value lowest = e.lowest(x.element()), no_index = e.constant(kNoIndex, {ElementType::kS32, {}}), v = x;
-  Dims inner;                   // the dimensions of v that run within a window
+  Dims inner;                   // the dimensions of v within a window
   std::vector<Dims> positions;  // per dimension of the input: its part of the flat index
   int64_t stride = 1;
   for (int64_t dim = x.rank() - 1; dim >= first; --dim) {

@@ -1,4 +1,4 @@
-// Into which of ordered bins numbers fall: bucketize, searchsorted, histc.
+// Sorting numbers into ordered bins: bucketize, searchsorted, histc.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -10,12 +10,13 @@ namespace tpjrt::ops {
 
 namespace {
 
-// Above this many boundaries a search that reads one after another is cheaper than comparing with all of them.
+// Above this many boundaries, reading them one after another is cheaper than comparing with all of them.
 constexpr int64_t kCompareAll = 32;
 
-// The CPU's bisection of [0, n), to the letter, as it decides where a sequence has NaN or isn't sorted: `passed(middle)` says
-// whether the answer lies above `middle`, of which only what is below n counts. What is left is one number, as XLA:CPU computes
-// twice what two come from: twice the beginning of an interval of `longest` elements, and 1 where it has one less.
+// Repeats the CPU's bisection of [0, n) exactly, because it decides the result where a sequence has NaN or isn't
+// sorted. `passed(middle)` returns whether the answer is above `middle`; only values below n count. The state is one
+// number, because XLA:CPU computes twice what two numbers are made from: twice the beginning of an interval of
+// `longest` elements, plus 1 if it has one less.
 Value bisect(Emit& e, const Type& type, int64_t n, const std::function<Value(const Value& middle)>& passed) {
   const auto number = [&](int64_t value) { return e.constant(value, type); };
   Value left = e.zeros(type);
@@ -53,7 +54,7 @@ Value search(Emit& e, const Value& sequence, const Value& values, bool right) {
   }
   const int64_t batch = flat.dim(0), width = flat.dim(1);
   Value gap;
-  if (n <= kCompareAll) {  // a bit for each element that is passed
+  if (n <= kCompareAll) {  // one bit for each element that is passed
     const Dims all{batch, width, n};
     const Type words{ElementType::kU32, {batch, width}}, bits{ElementType::kU32, all};
     Value passed =
@@ -85,7 +86,7 @@ Values search_result(Emit& e, const Call& c, const Value& sequence, const Value&
   return {e.convert(e.reshape(gap, result.dims), result.element)};
 }
 
-// The argument "self", which may be a Scalar: then in the sequence's dtype, but a float keeps its fraction.
+// Returns the argument "self". A Scalar gets the sequence's dtype, but a float keeps its fraction.
 Value sought(Emit& e, const Call& c, ElementType sequence) {
   const Argument& self = c.argument("self");
   if (self.kind == Argument::Kind::kTensor) return c.tensor("self");
@@ -100,7 +101,7 @@ Values bucketize(Emit& e, const Call& c) {
   return search_result(e, c, boundaries, sought(e, c, boundaries.element()), c.boolean("right"));
 }
 
-// aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` says in which order the sequence is sorted.
+// aten::searchsorted.Tensor, aten::searchsorted.Scalar: `sorter` is the order in which the sequence is sorted.
 Values searchsorted(Emit& e, const Call& c) {
   Value sequence = c.tensor("sorted_sequence");
   const std::string side = c.string("side");
@@ -120,8 +121,8 @@ Values searchsorted(Emit& e, const Call& c) {
   return search_result(e, c, sequence, values, c.boolean("right") || side == "right");
 }
 
-// The ends of a histogram: min and max, or where these are equal the least and the greatest element; one more on each side
-// where those are equal too.
+// Returns the ends of a histogram: min and max, or if these are equal the least and the greatest element, moved apart
+// by one on each side if they are equal too.
 std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
   const double min = c.constant_scalar("min").toDouble(), max = c.constant_scalar("max").toDouble();
   const Type type{x.element(), {}};
@@ -137,8 +138,8 @@ std::pair<Value, Value> histogram_ends(Emit& e, const Call& c, const Value& x) {
   return {e.sub(low, margin), e.add(high, margin)};
 }
 
-// aten::histc: bins of one width from min to max, which is in the last one; what lies outside is left out. Integers, which
-// CUDA counts too, divide without rounding.
+// aten::histc: bins of one width from min to max, which is in the last one; numbers outside are ignored. Integers,
+// which CUDA counts too, divide without rounding.
 Values histc(Emit& e, const Call& c) {
   const Type result = e.type_of(c.result());
   const int64_t n = c.tensor("self").type.elements(), bins = result.dims[0];
@@ -153,8 +154,8 @@ Values histc(Emit& e, const Call& c) {
   const Type index{ElementType::kS64, {n}};
   Value bin = e.minimum(e.convert(position, index.element), e.constant(bins - 1, index));
   Value inside = e.binary("and", e.compare(hlo::Comparison::kGe, x, all(low)),
-                          e.compare(hlo::Comparison::kLe, x, all(high)));  // not of NaN
-  bin = e.select(inside, bin, e.constant(bins, index));                    // out of range: dropped
+                          e.compare(hlo::Comparison::kLe, x, all(high)));  // false for NaN
+  bin = e.select(inside, bin, e.constant(bins, index));                    // out of range, so the write is dropped
   const Type counts{integral ? ElementType::kS64 : result.element, {bins}};
   Value ones = e.ones({counts.element, {n}});
   return {e.convert(scatter_slices(e, e.zeros(counts), 0, bin, ones, Combine::kAdd), result.element)};

@@ -1,4 +1,4 @@
-// Losses and their backwards. Those that only chain other ops are left to PyTorch's decompositions.
+// Losses and their backwards. PyTorch's decompositions do losses that only chain other ops.
 #include "ops/rule/expression.h"
 #include "ops/rule/rules.h"
 #include "ops/rule/steps.h"
@@ -9,7 +9,7 @@ namespace {
 // at::Reduction.
 enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 
-// The dtype and shape in which two or three operands of a loss are combined.
+// Returns the dtype and shape in which the operands of a loss are combined.
 Type joint_type(Emit& e, const Call& c, std::initializer_list<std::string_view> names) {
   Type type{Emit::compute_element(e.element(c.result())), {}};
   for (std::string_view name : names) {
@@ -30,7 +30,7 @@ Dims all_dims(const Value& x) {
   return all;
 }
 
-// The reduced loss; the mean of nothing is NaN.
+// Returns the reduced loss; the mean of nothing is NaN.
 Values reduced(Emit& e, const Call& c, const Expression& loss) {
   Value x = loss.value;
   const int64_t reduction = c.integer("reduction");
@@ -39,12 +39,12 @@ Values reduced(Emit& e, const Call& c, const Expression& loss) {
   return {e.as(x, c.result())};
 }
 
-// The CPU writes the loss over an operand, whose shape it has.
+// Throws Mistake where an operand would broadcast: the CPU writes the loss over an operand with the result's shape.
 void require_dims(const Type& joint, const Value& x) {
   if (joint.dims != x.dims()) throw Mistake("operands that broadcast an operand");
 }
 
-// What a mean divides each element's gradient by.
+// Returns the factor by which a mean scales each element's gradient.
 double gradient_scale(const Call& c) {
   return c.integer("reduction") == kMean ? 1.0 / static_cast<double>(c.type("self").numel()) : 1.0;
 }
@@ -69,7 +69,7 @@ Values mse_loss_backward(Emit& e, const Call& c) {
 Values smooth_l1_loss(Emit& e, const Call& c) {
   Elementwise k(e, c, joint_type(e, c, {"self", "target"}));
   const Expression z = abs(k("self") - k("target")), beta = k.scalar("beta");
-  return reduced(e, c, where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));  // nothing is below 0
+  return reduced(e, c, where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));  // distances are never below 0
 }
 
 // aten::smooth_l1_loss_backward: with beta 0 the slope at 0 is -1, as on the CPU.
@@ -107,7 +107,7 @@ Values soft_margin_loss(Emit& e, const Call& c) {
 
 // --- binary cross entropy -------------------------------------------------------------------------------------------
 
-// aten::binary_cross_entropy: logarithms are cut at -100.
+// aten::binary_cross_entropy: logarithms are limited to -100.
 Values binary_cross_entropy(Emit& e, const Call& c) {
   if (c.type("target").dtype != c.type("self").dtype) throw Mistake("a target of another dtype");
   const Type joint = joint_type(e, c, {"self", "target", "weight"});
@@ -149,8 +149,8 @@ struct NegativeLogLikelihood {
   Emit& e;
   const Call& c;
   Type scores;      // self, in the dtype of the computation
-  int64_t classes;  // the dimension
-  Type targets;     // one number a target
+  int64_t classes;  // the dimension of classes
+  Type targets;     // one number for each target
 
   NegativeLogLikelihood(Emit& emit, const Call& call) : e(emit), c(call), scores(call.tensor("self").type) {
     scores.element = Emit::compute_element(scores.element);
@@ -169,7 +169,7 @@ struct NegativeLogLikelihood {
     return {&e, e.compare(hlo::Comparison::kNe, t, e.constant(c.integer("ignore_index"), t.type))};
   }
   Value with_classes(const Value& per_target) const { return e.unsqueeze(per_target, classes); }
-  // Class weights at the targets, 0 where ignored.
+  // Returns the class weights at the targets, and 0 where a target is ignored.
   Expression weights(const Value& safe_target, const Expression& kept) const {
     Expression one{&e, e.ones(targets)};
     if (auto weight = c.optional_tensor("weight")) {
@@ -180,7 +180,7 @@ struct NegativeLogLikelihood {
   }
 };
 
-// aten::nll_loss_forward, nll_loss2d_forward: without a reduction total_weight is 0, except that of a single target.
+// aten::nll_loss_forward, nll_loss2d_forward: without a reduction total_weight is 0, except for a single target.
 Values nll_loss_forward(Emit& e, const Call& c) {
   NegativeLogLikelihood n(e, c);
   Value x = e.to(c.tensor("self"), n.scores.element), target = n.target();
@@ -197,7 +197,7 @@ Values nll_loss_forward(Emit& e, const Call& c) {
   return {e.as(reduction == kMean ? e.div(total, weight) : total, c.result()), e.as(weight, c.result(1))};
 }
 
-// aten::nll_loss_backward, nll_loss2d_backward: the gradient goes where a class is the target, which is a comparison.
+// aten::nll_loss_backward, nll_loss2d_backward: comparing classes with the target selects where the gradient goes.
 Values nll_loss_backward(Emit& e, const Call& c) {
   NegativeLogLikelihood n(e, c);
   Value target = n.target();

@@ -1,7 +1,7 @@
 // Batch, layer and group normalization, and their backwards.
 //
-// Statistics of half types are computed in f32 from a mean that is subtracted first (two passes), as PyTorch's are.
-// Weights and statistics may have a wider dtype than the input.
+// Statistics of half types are computed in f32, in two passes that subtract the mean first, like PyTorch's. Weights
+// and statistics may have a wider dtype than the input.
 #include "ops/reduction/normalization.h"
 
 #include "ops/rule/by_aten.h"
@@ -13,7 +13,7 @@
 namespace tpjrt::ops {
 namespace {
 
-// A tensor seen as groups that share a mean: statistics have the dimensions that are not in `over`.
+// A tensor as groups that share a mean: statistics have the dimensions that are not in `over`.
 struct Groups {
   Emit& e;
   Dims dims, over;
@@ -28,7 +28,8 @@ struct Groups {
   Expression full(const Expression& s) const { return s.with(e.broadcast_reduced(s.value, over, dims)); }
 };
 
-// As PyTorch's kernels have it: parameters and running statistics are of the input's dtype, or all f32 where that is a half.
+// Throws Mistake for dtypes that PyTorch's kernels refuse: parameters and running statistics have the input's dtype,
+// or all are f32 if that is a half type.
 void check_dtypes(const Call& c) {
   const c10::ScalarType input = c.type("input").dtype;
   const bool half = input == c10::kHalf || input == c10::kBFloat16;
@@ -45,7 +46,7 @@ struct Statistics {
   Expression mean, variance;
 };
 
-// Who computes batch norms that use the images' own statistics.
+// The implementation of batch norms that use the images' own statistics.
 enum class By : uint8_t { kXla, kLibrary };
 
 Statistics statistics(const Groups& g, const Expression& x) {
@@ -55,14 +56,15 @@ Statistics statistics(const Groups& g, const Expression& x) {
 
 Expression inverse_deviation(const Expression& variance, double eps) { return (variance + eps).unary("rsqrt"); }
 
-// The gradient of (x - mean) * rstd with mean and rstd functions of x: `hat` is that result, `dy` its gradient.
+// Returns the gradient of (x - mean) * rstd, where mean and rstd are functions of x: `hat` is that result, `dy` its
+// gradient.
 Expression normalized_gradient(const Groups& g, const Expression& dy, const Expression& hat, const Expression& rstd) {
   return (dy - g.full(g.mean(dy)) - hat * g.full(g.mean(dy * hat))) * rstd;
 }
 
 // --- batch norm -----------------------------------------------------------------------------------------------------
 
-// The arguments of one batch norm call, in the dtype it is computed in; per-channel vectors stay 1-d.
+// The arguments of one batch norm call, in the dtype in which it is computed; per-channel vectors stay 1-d.
 struct BatchNorm {
   Emit& e;
   const Call& c;
@@ -83,7 +85,7 @@ struct BatchNorm {
     }
   }
   Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), element)}; }
-  // `missing` in every channel when the argument is not given.
+  // Returns the argument, or `missing` in every channel if it is not given.
   Expression vector(std::string_view name, double missing) const {
     if (c.has(name)) return tensor(name);
     return {&e, e.constant(missing, {element, {input.dim(1)}})};
@@ -91,8 +93,8 @@ struct BatchNorm {
   Value give(const Expression& x, size_t i) const { return e.as(x.value, c.result(i)); }
 };
 
-// All forward batch norms: output, mean, 1 / deviation, and with running statistics their new values, which PyTorch
-// writes in place. The running variance is the unbiased one.
+// Computes all forward batch norms: output, mean, 1 / deviation, and with running statistics their new values, which
+// PyTorch writes in place. The running variance is the unbiased one.
 template <By by>
 Values batch_norm(const BatchNorm& b, bool training) {
   const Call& c = b.c;
@@ -114,7 +116,7 @@ Values batch_norm(const BatchNorm& b, bool training) {
     y = (x - b.groups.full(m.mean)) * b.groups.full(rstd * weight) + b.groups.full(bias);
   }
   Values values{b.give(y, 0)};
-  // In evaluation nothing is saved: size 0.
+  // Evaluation saves nothing, so these results have size 0.
   for (size_t i : {1, 2}) {
     const bool saved = c.result(i).numel() != 0;
     values.push_back(saved ? b.give(i == 1 ? m.mean : rstd, i) : b.e.zeros(b.e.type_of(c.result(i))));
@@ -137,8 +139,8 @@ Values batch_norm(const BatchNorm& b, bool training) {
   return values;
 }
 
-// aten::native_batch_norm moves its running statistics without saying so in its schema: they are results 3 and 4 here.
-// aten::_native_batch_norm_legit_functional and .no_stats say what they do.
+// aten::native_batch_norm updates its running statistics, which its schema doesn't say: they are results 3 and 4
+// here. The schemas of aten::_native_batch_norm_legit_functional and .no_stats are complete.
 template <By by>
 Values native_batch_norm(Emit& e, const Call& c) {
   Values values = batch_norm<by>(BatchNorm(e, c), c.boolean("training"));
@@ -146,7 +148,8 @@ Values native_batch_norm(Emit& e, const Call& c) {
   return values;
 }
 
-// aten::_native_batch_norm_legit_no_training; _batch_norm_no_update, whose `reserve` is scratch for other backends.
+// aten::_native_batch_norm_legit_no_training, and _batch_norm_no_update, whose `reserve` is scratch for other
+// backends.
 Values native_batch_norm_no_training(Emit& e, const Call& c) {
   Values values = batch_norm<By::kXla>(BatchNorm(e, c), false);
   values.resize(3);
@@ -154,7 +157,7 @@ Values native_batch_norm_no_training(Emit& e, const Call& c) {
   return values;
 }
 
-// aten::_batch_norm_with_update_functional: `reserve` again.
+// aten::_batch_norm_with_update_functional, which has a `reserve` as well.
 template <By by>
 Values batch_norm_with_update(Emit& e, const Call& c) {
   Values values = batch_norm<by>(BatchNorm(e, c), true);
@@ -201,7 +204,7 @@ Values batch_norm_backward(Emit& e, const Call& c) {
 
 Value optional_tensor(const Call& c, std::string_view name) { return c.has(name) ? c.tensor(name) : Value(); }
 
-// The first dimension of a row.
+// Returns the first dimension of a row.
 int64_t axis_of(const Call& c) {
   return c.tensor("input").rank() - static_cast<int64_t>(c.ints("normalized_shape").size());
 }
@@ -243,7 +246,7 @@ Values native_layer_norm_backward(Emit& e, const Call& c) {
   Values grads(3);
   if (c.results[0]) {
     Expression weighted = c.has("weight") ? dy * k("weight") : dy;
-    // The norm before this one reads it for two sums and once more.
+    // The norm before this one reads the gradient for two sums and once more.
     grads[0] = e.computed_once(e.as(normalized_gradient(inner, weighted, hat, rstd).value, c.result(0)));
   }
   if (c.results[1]) grads[1] = e.as(rows.sum(dy * hat).value, c.result(1));
@@ -264,8 +267,8 @@ Values layer_norm_backward_with_kernels(Emit& e, const Call& c) {
 
 // --- group norm -----------------------------------------------------------------------------------------------------
 
-// A group norm's input [N, C, ...] and the same elements as [N, group, C / group, positions]: XLA:CPU sums over
-// two dimensions faster than over a long one.
+// A group norm's input [N, C, ...] and the same elements as [N, group, C / group, positions]: XLA:CPU sums over two
+// dimensions faster than over one long dimension.
 struct GroupNorm {
   Emit& e;
   const Call& c;
@@ -281,7 +284,7 @@ struct GroupNorm {
   Expression tensor(std::string_view name) const { return {&e, e.to(c.tensor(name), channels.element)}; }
   Expression grouped(const Expression& x) const { return x.with(e.reshape(x.value, groups.dims)); }
   Expression by_channel(const Expression& x) const { return x.with(e.reshape(x.value, channels.dims)); }
-  // A per-channel vector in every position.
+  // Returns a per-channel vector in every position.
   Expression vector(std::string_view name) const {
     Expression v = tensor(name);
     return v.with(e.broadcast_in_dim(v.value, channels.dims, {1}));

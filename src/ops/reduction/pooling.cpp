@@ -1,4 +1,4 @@
-// max_pool, avg_pool and their backwards, of two and three dimensions (those of one arrive as two).
+// max_pool, avg_pool and their backwards, in two and three dimensions (one dimension arrives as two).
 #include "ops/reduction/pooling.h"
 
 #include <algorithm>
@@ -41,14 +41,14 @@ Pool pool_of(const Call& c, int64_t spatial, const Type& in, const Type& out) {
   return p;
 }
 
-// `values` for the spatial dimensions, `other` for those before them.
+// Returns `values` for the spatial dimensions, and `other` for those before them.
 Dims extend(const Value& x, const Dims& values, int64_t other) {
   Dims all(x.dims().size() - values.size(), other);
   all.insert(all.end(), values.begin(), values.end());
   return all;
 }
 
-// x with all that its windows cover: padded below, and above padded or cut.
+// Returns x with all that its windows cover: padded below, and padded or cropped above.
 Value covered(Emit& e, const Value& x, const Value& fill, const Pool& p) {
   Dims high(p.in.size());
   for (size_t d = 0; d < high.size(); ++d) {
@@ -57,7 +57,7 @@ Value covered(Emit& e, const Value& x, const Value& fill, const Pool& p) {
   return e.pad(x, fill, extend(x, p.padding, 0), extend(x, high, 0), Dims(x.dims().size(), 0));
 }
 
-// The element at `tap` of every window of a covered tensor.
+// Returns the element at `tap` of every window of a covered tensor.
 Value slice_tap(Emit& e, const Value& x, const Pool& p, const Dims& tap) {
   Dims start(tap.size()), limit(tap.size());
   for (size_t d = 0; d < tap.size(); ++d) {
@@ -69,13 +69,14 @@ Value slice_tap(Emit& e, const Value& x, const Pool& p, const Dims& tap) {
   return e.slice(x, extend(x, start, 0), ends, extend(x, p.stride, 1));
 }
 
-// The transpose, summed over all taps: part(tap) [..., out...] put where that tap of every window lies in the input, zero
-// elsewhere. Positions of the same remainder by the stride are summed without gaps, and the remainders then interleaved:
-// XLA:CPU takes ten times as long for sums of parts with gaps between their elements.
+// Computes the transpose, summed over all taps: puts part(tap) [..., out...] at that tap of every window in the
+// input, and zero elsewhere. Positions with the same remainder by the stride are summed without gaps, and the
+// remainders are then interleaved: XLA:CPU takes ten times as long for sums of parts with gaps between their
+// elements.
 Value place_taps(Emit& e, const Pool& p, const Type& y, const std::function<Value(const Dims&)>& part) {
   const size_t spatial = p.kernel.size(), front = y.dims.size() - spatial;
   const Value zero = e.zeros({y.element, {}});
-  Dims rows(spatial);  // how many positions have each remainder, rounded up
+  Dims rows(spatial);  // the number of positions with each remainder, rounded up
   std::map<Dims, Value> sums;
   for (size_t d = 0; d < spatial; ++d) rows[d] = (p.in[d] + p.stride[d] - 1) / p.stride[d];
   for_each_position(p.kernel, [&](const Dims& tap) {
@@ -154,7 +155,7 @@ Value sum_windows(Emit& e, const Value& x, const Pool& p) {
 
 Value spread_windows(Emit& e, const Value& y, const Pool& p) {
   if (p.taps() > kUnrolledTaps) {
-    // A window reversed: each input position sums the strided outputs whose window holds it.
+    // The window is reversed: each input position sums the strided outputs whose windows contain it.
     Dims low(p.in.size()), high(p.in.size()), interior(p.in.size());
     for (size_t d = 0; d < p.in.size(); ++d) {
       int64_t reach = p.dilation[d] * (p.kernel[d] - 1);
@@ -218,7 +219,8 @@ Dims plane_strides(const Dims& sizes) {
   return strides;
 }
 
-// For each window the flat index in the plane of its tap 0, or with `inside` of its first tap that is not padding.
+// Returns for each window the flat index in the plane of its tap 0, or with `inside` of its first tap that is not
+// padding.
 Value window_starts(Emit& e, const Pool& p, bool inside) {
   Dims plane = plane_strides(p.in);
   std::vector<Dims> starts(p.in.size());
@@ -243,8 +245,8 @@ void check_plane(const Pool& p) {
   if (plane_strides(p.in)[0] * p.in[0] >= kNoIndex) throw Unsupported("a pooled plane of 2^31 elements or more");
 }
 
-// aten::max_pool2d_with_indices, max_pool3d_with_indices: indices are flat in the input's plane. As in PyTorch's loop a
-// tap replaces the best so far when it is greater or NaN, so a window of -inf has the index of its first element.
+// aten::max_pool2d_with_indices, max_pool3d_with_indices: indices are flat in the input's plane. A tap replaces the
+// best so far if it is greater or NaN, as in PyTorch's loop, so a window of -inf has the index of its first element.
 template <int64_t spatial>
 Values max_pool(Emit& e, const Call& c) {
   Value x = c.tensor("self");
@@ -282,8 +284,8 @@ Values max_pool(Emit& e, const Call& c) {
   return {e.as(best, c.result()), e.as(at, c.result(1))};
 }
 
-// aten::max_pool2d_with_indices_backward, max_pool3d_with_indices_backward: for small windows each tap takes the
-// gradient where the index names it, which needs no scatter.
+// aten::max_pool2d_with_indices_backward, max_pool3d_with_indices_backward: in small windows each tap takes the
+// gradient where the index names it, without a scatter.
 template <int64_t spatial>
 Values max_pool_backward(Emit& e, const Call& c) {
   Value dy = c.tensor("grad_output"), indices = c.tensor("indices");
@@ -304,7 +306,7 @@ Values max_pool_backward(Emit& e, const Call& c) {
 
 // --- avg_pool -------------------------------------------------------------------------------------------------------
 
-// x divided by how many elements its windows count.
+// Returns x divided by the number of elements that its windows count.
 Value divide_by_count(Emit& e, const Call& c, const Value& x, const Pool& p) {
   auto full = [&](int64_t n) { return e.constant(n, x.type); };
   if (auto divisor = c.optional_integer("divisor_override")) return e.div(x, full(*divisor));

@@ -1,5 +1,5 @@
-// Reductions to a number a slice: sum, mean, prod, max, var, norm, logsumexp, any, all. Scans are in scan.cpp, reductions
-// that give positions in reduction_arg.cpp.
+// Reductions to one number for each slice: sum, mean, prod, max, var, norm, logsumexp, any, all. Scans are in
+// scan.cpp, reductions that return positions in reduction_arg.cpp.
 //
 // All compute in compute_element (f32 for the 8- and 16-bit floats), as torch accumulates.
 #include <cmath>
@@ -13,7 +13,7 @@ void add_scan_rules(RuleTable& rules);           // scan.cpp
 
 namespace {
 
-// The reduced dimensions: those that the argument "dim" names; all when it is absent, None or empty.
+// Returns the reduced dimensions: those in the argument "dim", or all if it is absent, None or empty.
 Dims reduced_dims(const Call& c, int64_t rank) {
   if (rank == 0) return {};
   for (const Argument& argument : c.arguments) {
@@ -32,12 +32,12 @@ int64_t count(const Dims& dims, const Dims& reduced) {
   return n;
 }
 
-// Puts keepdim's dimensions back and converts to the result's dtype.
+// Restores keepdim's dimensions and converts to the result's dtype.
 Value finish(Emit& e, const Value& x, const graph::TensorType& result) {
   return e.to(e.reshape(x, Dims(result.sizes.begin(), result.sizes.end())), e.element(result));
 }
 
-// self in the dtype that torch computes in: cast to the result's dtype first, then widened.
+// Returns self in the dtype in which torch computes: cast to the result's dtype first, then widened.
 Value widened(Emit& e, const Call& c) {
   Value x = e.to(c.tensor("self"), e.element(c.result()));
   return e.to(x, Emit::compute_element(x.element()));
@@ -56,7 +56,7 @@ Values nansum(Emit& e, const Call& c) {
   return {finish(e, e.sum(x, reduced_dims(c, x.rank())), c.result())};
 }
 
-// aten::mean: of nothing, NaN.
+// aten::mean: the mean of nothing is NaN.
 Values mean(Emit& e, const Call& c) {
   Value x = widened(e, c);
   return {finish(e, e.mean(x, reduced_dims(c, x.rank())), c.result())};
@@ -68,7 +68,8 @@ Values prod(Emit& e, const Call& c) {
   return {finish(e, e.forms().product(e, x, reduced_dims(c, x.rank())), c.result())};
 }
 
-// The argument "self" of an op without an identity: of nothing, only over dimensions that have elements.
+// Returns the argument "self" of an op without an identity. Throws Mistake if a reduced dimension has no elements but
+// the result has some.
 Value extreme_of(const Call& c) {
   Value x = c.tensor("self");
   if (count(x.dims(), reduced_dims(c, x.rank())) == 0 && c.result().numel() > 0) throw Mistake("an extreme of nothing");
@@ -94,7 +95,7 @@ Values aminmax(Emit& e, const Call& c) {
   return {finish(e, e.min(x, dims), c.result(0)), finish(e, e.max(x, dims), c.result(1))};
 }
 
-// any and all over `op`. An empty list of dims is taken literally (nothing is reduced), unlike everywhere else.
+// Computes any and all with `op`. Unlike everywhere else, an empty list of dims means that nothing is reduced.
 Values truth(Emit& e, const Call& c, std::string_view op, bool identity) {
   Value x = e.to(c.tensor("self"), ElementType::kPred);
   Dims dims = reduced_dims(c, x.rank());
@@ -121,7 +122,8 @@ struct Moments {
   Value variance, mean;  // reduced dims dropped, in the compute dtype; the variance of complex numbers is real
 };
 
-// Two passes, for accuracy. With no more elements than the correction the variance is x/0: NaN or inf, as in torch.
+// Takes two passes, for accuracy. With no more elements than the correction the variance is x/0: NaN or inf, as in
+// torch.
 Moments moments(Emit& e, const Call& c, const Dims& dims) {
   Value x = c.tensor("self");
   if (!hlo::is_float(x.element()) && !hlo::is_complex(x.element())) throw Mistake("a variance of integers");
@@ -163,7 +165,7 @@ Values std_mean(Emit& e, const Call& c) {
   return {finish(e, e.sqrt(m.variance), c.result(0)), finish(e, m.mean, c.result(1))};
 }
 
-// The p-norm of x over dims. p is part of the program: each of 0, 1, 2 and ±inf has its own form.
+// Returns the p-norm of x over dims. p is part of the program: each of 0, 1, 2 and ±inf has its own formula.
 Value p_norm(Emit& e, const Value& self, double p, const Dims& dims) {
   Value x = self;
   if (p == 2 && !hlo::is_complex(x.element())) return e.sqrt(e.sum(e.mul(x, x), dims));
@@ -173,7 +175,7 @@ Value p_norm(Emit& e, const Value& self, double p, const Dims& dims) {
   if (p == 2) return e.sqrt(e.sum(e.mul(x, x), dims));
   if (p == INFINITY) {
     Value top = e.max(x, dims);
-    return e.maximum(top, e.zeros(top.type));  // of nothing: 0
+    return e.maximum(top, e.zeros(top.type));  // the norm of nothing is 0
   }
   if (p == -INFINITY) return e.min(x, dims);
   Value total = e.sum(e.binary("power", x, e.splat(p, x.type)), dims);

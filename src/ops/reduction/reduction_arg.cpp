@@ -1,4 +1,4 @@
-// Reductions that give positions: argmax, argmin, max.dim, min.dim. Order statistics are in sorting.cpp.
+// Reductions that return positions: argmax, argmin, max.dim, min.dim. Order statistics are in sorting.cpp.
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
@@ -9,8 +9,8 @@ struct Extreme {
   Value values, indices;  // `dim` dropped; the indices are s64
 };
 
-// Two plain reductions, which vectorize, in place of one over pairs: the extreme value, then the first position that has
-// it. NaN counts as the extreme of both kinds.
+// Takes two plain reductions, which vectorize, instead of one over pairs: the extreme value, then its first position.
+// NaN counts as the extreme of both kinds.
 Extreme first_extreme(Emit& e, const Value& self, int64_t dim, bool largest) {
   if (self.rank() == 0) return {self, e.zeros({ElementType::kS64, {}})};
   const Value x = e.to(self, Emit::compute_element(self.element()));

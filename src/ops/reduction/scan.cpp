@@ -33,7 +33,7 @@ Values running_extreme(Emit& e, const Call& c, bool largest) {
 Values cummax(Emit& e, const Call& c) { return running_extreme(e, c, true); }
 Values cummin(Emit& e, const Call& c) { return running_extreme(e, c, false); }
 
-// log(exp(a) + exp(b)) of scalars, exact for infinities; NaN propagates.
+// Returns log(exp(a) + exp(b)) of scalars, exact for infinities; NaN propagates.
 Value log_add_exp(Emit& e, const Value& a, const Value& b) {
   Value top = e.maximum(a, b);
   Value gap = e.neg(e.unary("abs", e.sub(a, b)));

@@ -1,4 +1,4 @@
-// Access to the arguments of a call, and the dtypes that StableHLO has.
+// Access to a call's arguments, and conversion between dtypes and StableHLO's element types.
 #include "ops/rule/call.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// torch's meanings on top of the builder: conversion, broadcasting, sums; indexing idioms.
+// PyTorch's semantics on top of the builder: conversion, broadcasting, sums, and indexing idioms.
 #include "ops/rule/emit.h"
 
 #include <c10/util/Float8_e4m3fn.h>
@@ -75,9 +75,11 @@ Value Emit::slice_dim(const Value& x, int64_t dim, int64_t begin, int64_t end) {
 }
 
 Value Emit::convert(const Value& x, ElementType element) {
-  // What is too large for float8_e4m3fn is NaN to XLA, and to torch before 2.13; since then the largest number.
+  // XLA converts numbers too large for float8_e4m3fn to NaN, as torch does before 2.13. Since then torch gives the
+  // largest number.
   static const bool saturates = !std::isnan(static_cast<float>(c10::Float8_e4m3fn(1e9F)));
-  // The exponents that are numbers: to XLA 0 and what is negative is NaN, to torch the least, and the magnitude.
+  // float8_e8m0fnu holds exponents alone: XLA converts 0 and negative numbers to NaN, torch to the least number and
+  // the magnitude.
   if (x.element() == ElementType::kF8E8M0FNU && element != x.element())
     return convert(Builder::convert(x, ElementType::kF32), element);
   if (element == ElementType::kF8E8M0FNU && x.element() != element) {
@@ -85,10 +87,10 @@ Value Emit::convert(const Value& x, ElementType element) {
     const Value zero = zeros({wide.element(), wide.dims()}), least = constant(0, {element, x.dims()});
     return select(compare(Comparison::kEq, wide, zero), least, Builder::convert(unary("abs", wide), element));
   }
-  // XLA makes a choice between y and 0 of a product of y with a predicate that was converted, and so loses y's NaN.
+  // XLA rewrites the product of y with a converted predicate as a select between y and 0, which loses y's NaN.
   if (x.element() == ElementType::kPred && !hlo::is_integer(element) && element != ElementType::kPred)
     return Builder::convert(Builder::convert(x, ElementType::kS32), element);
-  // By way of float32, as torch rounds it, twice; XLA:CPU has no quick way of its own.
+  // Converts by way of float32, rounding twice as torch does. XLA:CPU has no quick conversion of its own.
   if (x.element() == ElementType::kF64 && compute_element(element) == ElementType::kF32 && element != ElementType::kF32)
     return convert(Builder::convert(x, ElementType::kF32), element);
   const bool integer = hlo::is_integer(x.element());
@@ -126,14 +128,14 @@ Value Emit::isnan(const Value& a) {
 
 namespace {
 
-// The extreme value of `element`, 0-d. High: the largest.
+// Returns the extreme value of `element`, 0-d; the largest if `high`.
 Value extreme(Emit& e, ElementType element, bool high) {
   const Type type{element, {}};
   if (element == ElementType::kPred) return e.constant(high ? 1 : 0, type);
   if (element == ElementType::kF8E8M0FNU) return e.constant(high ? 0x1p127 : 0, type);
   if (hlo::is_complex(element)) throw Unsupported("complex numbers have no order");
   if (element == ElementType::kF8E4M3FN || element == ElementType::kF8E4M3FNUZ || element == ElementType::kF8E5M2FNUZ) {
-    // These have no infinity.
+    // These dtypes have no infinity.
     double largest = element == ElementType::kF8E4M3FN ? 448 : element == ElementType::kF8E4M3FNUZ ? 240 : 57344;
     return e.constant(high ? largest : -largest, type);
   }
@@ -183,7 +185,7 @@ Value Emit::cumulative(const Value& x, int64_t dim, std::string_view op, double 
   if (x.rank() == 0 || x.dim(dim) <= 1 || x.type.elements() == 0) return x;
   Value identity = std::isinf(initial) ? (initial < 0 ? lowest(x.element()) : highest(x.element()))
                                        : constant(initial, {x.element(), {}});
-  // A window that ends at each element and begins before the first.
+  // The window ends at each element and begins before the first.
   const Dims ones(x.dims().size(), 1);
   hlo::Window window{ones, ones, ones, ones, {}};
   window.padding.resize(ones.size());

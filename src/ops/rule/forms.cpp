@@ -1,4 +1,4 @@
-// The plain forms: StableHLO's op of that name, where there is one.
+// The default lowerings: StableHLO's op of that name, where there is one.
 #include "ops/rule/forms.h"
 
 #include <cmath>

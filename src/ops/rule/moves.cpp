@@ -1,4 +1,4 @@
-// Note [Moves of bits] (emit.h): elements that are moved as another type's.
+// Data movement on the bits of elements: Note [Moves of bits] (emit.h).
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
@@ -24,14 +24,14 @@ bool fits(const Value& x, const Value& among, const Dims& low) {
   return true;
 }
 
-// x among zeros, which every compiler takes for elementwise.
+// Returns x among zeros, which every compiler treats as elementwise.
 Value placed(Emit& e, const Value& x, const Value& among, const Dims& low) {
   Dims high = among.dims();
   for (size_t i = 0; i < high.size(); ++i) high[i] -= low[i] + x.dims()[i];
   return e.Builder::pad(x, e.zeros({x.element(), {}}), low, high, Dims(low.size(), 0));
 }
 
-// The bits of a bfloat16 that is this number exactly.
+// Returns the bits of a bfloat16 that is exactly this number, or nothing.
 std::optional<int64_t> bits_of_bfloat16(double number) {
   const c10::BFloat16 narrow(static_cast<float>(number));
   if (static_cast<double>(static_cast<float>(narrow)) != number) return {};
@@ -45,7 +45,8 @@ Value Emit::bits_of(const Value& x, ElementType carrier) {
   if (const auto number = number_of(x); number && x.element() == ElementType::kBF16) {
     if (const auto bits = bits_of_bfloat16(*number)) return constant(*bits, Type{carrier, x.dims()});
   }
-  // A reshape of bfloat16 is converted there and back, too, where more follows.
+  // XLA would convert a reshape of bfloat16 there and back as well if more moves follow, so it is repeated on the
+  // bits.
   if (const auto origin = reshaped_.find(x.id); origin != reshaped_.end()) {
     return Builder::reshape(bits_of(origin->second, carrier), x.dims());
   }
@@ -65,7 +66,7 @@ Value Emit::moved(const Values& xs, const std::function<Value(const Values&)>& m
 
 Value Emit::reshape(const Value& x, const Dims& dims) {
   if (x.dims() == dims) return x;
-  // It moves nothing, so that it is one of bits only where these are there already.
+  // A reshape moves nothing, so it is made of the bits only where these exist already.
   if (bits_.contains(x.id)) return moved({x}, [&](const Values& bits) { return reshape(bits[0], dims); });
   const auto reshaped = reshaped_.find(x.id);
   const Value origin = reshaped == reshaped_.end() ? x : reshaped->second;
@@ -96,7 +97,7 @@ Value Emit::reverse(const Value& x, const Dims& dimensions) {
 }
 
 Value Emit::concatenate(const Values& xs, int64_t dimension) {
-  if (xs.empty()) return Builder::concatenate(xs, dimension);  // which says so
+  if (xs.empty()) return Builder::concatenate(xs, dimension);  // which throws
   return moved(xs, [&](const Values& bits) { return Builder::concatenate(bits, dimension); });
 }
 
@@ -106,7 +107,7 @@ Value Emit::dynamic_slice(const Value& x, const Values& starts, const Dims& size
 
 namespace {
 
-// The numbers, where all are constants.
+// Returns the numbers if all are constants, else nothing.
 Dims known(const Emit& e, const Values& starts) {
   Dims numbers;
   for (const Value& start : starts) {
@@ -128,7 +129,7 @@ Value Emit::dynamic_update_slice(const Value& x, const Value& update, const Valu
     }
     if (overwrites_ != Overwrites::kReadAnywhere || starts.empty())
       return Builder::dynamic_update_slice(base, part, starts);
-    // Both as large as x, written into memory of their own.
+    // Both operands of the select are as large as x, and written into memory of their own.
     const auto among_zeros = [&](const Value& y) {
       return Builder::dynamic_update_slice(zeros({y.element(), base.dims()}), y, starts);
     };

@@ -1,4 +1,4 @@
-// The three classes of at::native::ResultTypeState, over a Call.
+// Type promotion over a Call, in the three classes of at::native::ResultTypeState.
 #include "ops/rule/promotion.h"
 
 #include <c10/core/DefaultDtype.h>
@@ -24,7 +24,7 @@ ScalarType combine_categories(ScalarType higher, ScalarType lower) {
   return higher == ScalarType::Undefined ? lower : higher;
 }
 
-// The dtype of a number: floats and complex numbers have the default dtype.
+// Returns the dtype of a scalar: floats and complex numbers have the default dtype.
 ScalarType of_number(ScalarType dtype) {
   const ScalarType floating = c10::get_default_dtype_as_scalartype();
   if (c10::isComplexType(dtype)) return c10::toComplexType(floating);

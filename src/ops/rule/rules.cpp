@@ -1,11 +1,12 @@
-// The table, and the list of families.
+// The table of lowering rules, and the list of families.
 #include "ops/rule/rules.h"
 
 namespace tpjrt::ops {
 
 namespace {
 
-// Ops that are one thing to a compiler or a kernel, and are decomposed: by PyTorch, or by python/torch_pjrt/decompositions.
+// Adds ops that a compiler or a kernel may know as one thing, and that PyTorch or python/torch_pjrt/decompositions
+// decomposes.
 void add_decomposed_composites(RuleTable& rules) {
   for (const char* name : {
            "aten::_fused_rms_norm",
@@ -37,7 +38,7 @@ void add_decomposed_composites(RuleTable& rules) {
   }
 }
 
-// What XLA:CPU does slowly also when it is decomposed.
+// Adds ops that XLA:CPU computes slowly even when they are decomposed.
 void add_decomposed_by_aten(RuleTable& rules) {
   for (const char* name : {"aten::segment_reduce", "aten::_segment_reduce_backward", "aten::grid_sampler_3d",
                            "aten::grid_sampler_3d_backward", "aten::fractional_max_pool2d_backward",
@@ -45,7 +46,7 @@ void add_decomposed_by_aten(RuleTable& rules) {
     rules.add_by_aten(name);
   }
   rules.add_by_aten("aten::repeat_interleave.Tensor", kPickedByAten);
-  // Its kernel reads bfloat16 16 at a time, beyond the end of rows of another length.
+  // The kernel reads 16 bfloat16 numbers at a time, beyond the end of rows of other lengths.
   rules.add_by_aten("aten::_weight_int8pack_mm", {.aten_from = 1, .aten_work = [](const auto& of) {
                                                     const bool reads_beyond =
                                                         of[0]->dtype == c10::kBFloat16 && of[0]->sizes[1] % 16 != 0;
@@ -53,8 +54,9 @@ void add_decomposed_by_aten(RuleTable& rules) {
                                                   }});
 }
 
-// Layers of recurrent networks: a step's product takes XLA:CPU ten times what MKL takes; where it is small, ATen's calls take longer
-// than XLA's loop does. By how much a step multiplies for each of its gates.
+// Adds layers of recurrent networks. XLA:CPU takes ten times as long as MKL for a step's product; where the product
+// is small, ATen's calls take longer than XLA's loop. The threshold counts a step's multiplications for each of its
+// gates.
 void add_recurrent_by_aten(RuleTable& rules) {
   constexpr int64_t kFromMultiplications = 1 << 15;
   rules.add_by_aten("torch_pjrt::recurrent_layer", {.aten_from = kFromMultiplications, .aten_work = [](const auto& of) {
