@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,11 +233,83 @@ def test_attributes_that_are_set_to_what_they_were() -> None:
             self.sizes = (tuple(x.shape), [len(x)], str(x.dtype))
             return x * self.scale
 
-    module, x = Scaled(), torch.ones(2, 3)
-    with pytest.raises(torch_pjrt.CaptureError, match=r"sets 'scale' of module .* or call the function once before"):
-        torch_pjrt.jit(module, (x,))
-    expected = module(x)
-    assert torch.equal(torch_pjrt.jit(module, (x,))(x), expected)
-    with pytest.raises(torch_pjrt.CaptureError, match="sets 'scale'"):
-        torch_pjrt.jit(module, (torch.ones(2, 4),))
-    assert module.scale == 3**-0.5
+    module, x, wider = Scaled(), torch.ones(2, 3), torch.ones(2, 4)
+    narrow, wide = torch_pjrt.jit(module, (x,)), torch_pjrt.jit(module, (wider,))
+    assert torch.equal(narrow(x), x * 3**-0.5)
+    assert (module.scale, module.sizes) == (3**-0.5, ((2, 3), [2], "torch.float32"))
+    assert torch.equal(wide(wider), wider * 0.5)
+    assert (module.scale, module.sizes[0]) == (0.5, (2, 4))
+    step = torch_pjrt.compile_step(module)
+    for given in (x, wider, x, wider):
+        assert torch.equal(step(given), given * given.shape[-1] ** -0.5)
+        assert module.scale == given.shape[-1] ** -0.5
+    assert step.captures == 2
+
+
+class Counter(nn.Module):
+    n = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        return x * self.n
+
+
+class Begun(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_begun = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was, self.is_begun = self.is_begun, True
+        return x + 1 if was else x + 2
+
+
+class Alternative(nn.Module):
+    """Takes another of two parameters that look alike once it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.ParameterList([torch.ones(2), torch.full((2,), 5.0)])
+        self.at = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        at, self.at = self.at, 1
+        return x * self.both[at]
+
+
+@pytest.mark.parametrize("kind", [Counter, Begun, Alternative])
+def test_attributes_that_decide_what_later_calls_do(kind: type[nn.Module]) -> None:
+    x = torch.ones(2)
+    for capture in (torch_pjrt.jit, torch_pjrt.export, lambda fn, args: torch_pjrt.compile_step(fn)(*args)):
+        module = kind()
+        with pytest.raises(torch_pjrt.CaptureError, match=r"sets '(n|is_begun|at)' of module '\w+' (to|and computes) "):
+            capture(module, (x,))
+        if kind is not Counter:
+            assert torch.equal(module(x), kind()(x))
+            assert torch.equal(torch_pjrt.jit(module, (x,))(x), module(x))
+
+
+class Chosen(nn.Module):
+    """Takes its slow way until it has seen a short input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.w = "slow", nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) < 3:
+            self.way = "fast"
+        return x * self.w + (1 if self.way == "fast" else 2)
+
+
+def test_attribute_that_calls_of_one_shape_set(tmp_path: Path) -> None:
+    eager, module = Chosen(), Chosen()
+    step = torch_pjrt.compile_step(module)
+    with torch.no_grad():
+        for rows in (4, 2, 4, 2, 4):
+            x = torch.randn(rows, 3)
+            assert torch.equal(step(x), eager(x))
+            assert module.way == eager.way
+    assert step.captures == 3
+    torch_pjrt.export(Chosen(), (torch.ones(2, 3),)).save(tmp_path / "chosen.pjrt")
+    assert torch.equal(torch_pjrt.load(tmp_path / "chosen.pjrt")(torch.ones(2, 3)), torch.full((2, 3), 2.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.capture.attributes import Assigned, Attributes, Text, check_same
 from torch_pjrt.capture.finding import Found
 from torch_pjrt.capture.gradients import Giving, Look, Plan, owners
 from torch_pjrt.capture.kept import mark
@@ -59,6 +60,7 @@ class Capture:
     templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
     giving: list[Giving]  # gradients that are the last results
     cleared: list[Compound]  # whose .grad is let go of
+    assigned: list[Assigned]  # attributes that each call sets
 
     def hand_over(self, results: list[Any]) -> Any:
         """Of a call whose results come as a list: gradients where they belong, the rest as the function gave it."""
@@ -247,8 +249,9 @@ def capture(
     """Runs ``fn`` on placeholders and compiles what it did.
 
     ``fn`` runs as often as it takes to see what it does: once more where it uses gradients that were there before, or
-    sets them to zero, and each time once more where an optimizer's step counts part. Modules and optimizers are as
-    before afterwards. Other effects of ``fn`` on Python objects stay, and happen in these runs only.
+    sets them to zero, and each time once more where an optimizer's step counts part, and again where it sets
+    attributes of modules. Modules and optimizers are as before afterwards, but for attributes that each call sets.
+    Other effects of ``fn`` on Python objects stay, and happen in these runs only.
 
     Raises:
         CaptureError: ``fn`` can't be one program.
@@ -274,6 +277,11 @@ class Recorded:
     gradients: list[torch.Tensor]  # the last results
     ties: Ties
     without_value: list[torch.Tensor]
+    assigned: list[Assigned] = field(default_factory=list)  # of modules' attributes
+
+    def text(self) -> Text:
+        state = [(piece.real, piece.container is not piece.real) for piece in self.pieces]
+        return Text(self.run.mode.trace, [*self.run.leaves, *self.gradients, *self.run.mode.asserted], state)
 
     def end(self) -> None:
         for owner in owners(self.run.mode):
@@ -299,6 +307,35 @@ def record(
 
 
 def _record(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: Found,
+    inputs: Sequence[Hyperparameter],
+    keep_grads: bool,
+    with_grads: bool,
+) -> Recorded:
+    """Runs ``fn`` again where it sets attributes of modules, for what it does when they are set (attributes.py)."""
+    before = Attributes(found.modules)
+    try:
+        first = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
+        assigned = before.assigned()
+        if not assigned:
+            return first
+        text = first.text()
+        first.end()
+        first.let_go()
+        after = Attributes(found.modules)
+        recorded = _record_once(fn, args, kwargs, found, inputs, keep_grads, with_grads)
+        check_same(text, recorded.text(), assigned, after.assigned())
+    except (CaptureError, NotImplementedError, StateMade):
+        before.restore()
+        raise
+    recorded.assigned = assigned
+    return recorded
+
+
+def _record_once(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -388,6 +425,7 @@ def _capture(
         templates=run.templates,
         giving=giving,
         cleared=cleared,
+        assigned=recorded.assigned,
         updates_arguments=any(index < len(arguments) for index in program.mutated),
     )
 

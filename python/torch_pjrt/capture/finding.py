@@ -89,6 +89,16 @@ class _Search:
             self.value(vars(value), depth)
 
 
+def names_of(modules: Iterable[nn.Module]) -> dict[int, str]:
+    """The name of each module (by id) within the first that it is a part of; '' of that one itself."""
+    names: dict[int, str] = {}
+    for module in modules:
+        if id(module) not in names:
+            for name, each in module.named_modules():
+                names.setdefault(id(each), name)
+    return names
+
+
 def as_written(fn: Any) -> Any:
     """What torch.compile was given, if it made ``fn``."""
     return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torch_pjrt import _C
+from torch_pjrt.capture.attributes import Assigned, assign
 from torch_pjrt.capture.beside import Beside
 from torch_pjrt.capture.binding import Positional
 from torch_pjrt.capture.capture import Capture, capture, capturing
@@ -123,8 +124,8 @@ def jit(
     call.program = captured.program
     if captured.ties:
         call = _tied(call, captured.ties, name)
-    if found.beside:
-        call = _begun(call, found.beside)
+    if found.beside or captured.assigned:
+        call = _begun(call, found.beside, captured.assigned)
     if captured.form == LIST:
         call = _handed_over(call, captured)
     if any(map(is_compound, examples)):
@@ -134,13 +135,14 @@ def jit(
     return call
 
 
-def _begun(call: Any, beside: Sequence[Beside]) -> Callable[..., Any]:
+def _begun(call: Any, beside: Sequence[Beside], assigned: Sequence[Assigned]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         for each in beside:
             each.begin()
         results = call(*args, **kwargs)
         for each in beside:
             each.end()
+        assign(assigned)
         return results
 
     run.program = call.program  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_pjrt import _C
+from torch_pjrt.capture.attributes import assign
 from torch_pjrt.capture.beside import Beside
 from torch_pjrt.capture.capture import Capture, StateMade, capture
 from torch_pjrt.capture.finding import Found, find
@@ -167,6 +168,7 @@ class CompiledStep:
         captured = entry.captured
         for each in entry.found.beside:
             each.end()
+        assign(captured.assigned)
         if captured.form != LIST:
             return results
         return captured.hand_over(results)
@@ -191,6 +193,7 @@ class CompiledStep:
             self.modules = found.modules
             self.entries.clear()
         self.beside = found.beside
+        self.drop_other_attributes(captured)
         key = self.key(structure)
         entries = self.entries.setdefault(key, [])
         entries[:] = [entry, *(e for e in entries if e.is_current())][:MOST_ENTRIES]
@@ -198,6 +201,12 @@ class CompiledStep:
         if results is NotImplemented:
             raise RuntimeError("a captured function does not fit the call that it was captured for")
         return self.hand_over(entry, results)
+
+    def drop_other_attributes(self, captured: Capture) -> None:
+        """Drops programs that don't set the attributes that ``captured`` sets: they were made for other values."""
+        if places := {each.place() for each in captured.assigned}:
+            for entries in self.entries.values():
+                entries[:] = [e for e in entries if places <= {each.place() for each in e.captured.assigned}]
 
     def afresh(self, *args: Any, **kwargs: Any) -> Any:
         """Runs a step by a program that is captured for it, to be traced.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.capture.finding import Found
+from torch_pjrt.capture.finding import Found, names_of
 from torch_pjrt.capture.recording import Recording, State
 from torch_pjrt.capture.scalars import Number
 from torch_pjrt.errors import CaptureError
@@ -44,19 +44,6 @@ def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
 
 # A recurrent module's own lists of its parameters, which it makes anew where it finds them replaced.
 KEPT_BY_RNNS = ("_flat_weights", "_flat_weight_refs")
-# What torch.compile, PyTorch's and Lightning's, notes down on the module it is given.
-NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
-
-
-def _is_as_before(now: Any, before: Any) -> bool:
-    """Whether a module's attribute holds what it held, or an equal plain value."""
-    if now is before:
-        return True
-    if type(now) is not type(before):
-        return False
-    if isinstance(now, (list, tuple)):
-        return len(now) == len(before) and all(map(_is_as_before, now, before))
-    return isinstance(now, (bool, int, float, complex, str, torch.dtype, torch.device)) and bool(now == before)
 
 
 class Substitution:
@@ -75,7 +62,7 @@ class Substitution:
 
     def __enter__(self) -> Substitution:
         try:
-            names = self._name_modules()
+            names = names_of(self.found.modules)
             for module in self.found.modules:
                 self._enter_module(module, names[id(module)])
             for index, optimizer in enumerate(self.found.optimizers):
@@ -95,14 +82,6 @@ class Substitution:
             optimizer.param_groups, optimizer.state = groups, state
         for each in self.found.beside:
             each.exit()
-
-    def _name_modules(self) -> dict[int, str]:
-        names: dict[int, str] = {}
-        for module in self.found.modules:
-            if id(module) not in names:
-                for name, each in module.named_modules():
-                    names.setdefault(id(each), name)
-        return names
 
     def _stand_in(self, parameter: torch.Tensor) -> torch.Tensor | None:
         known = self.recording.by_id.get(id(parameter))
@@ -184,16 +163,9 @@ class Substitution:
             if isinstance(module, torch.nn.RNNBase):
                 module.__dict__.update({key: before[key] for key in KEPT_BY_RNNS})
             for key, value in module.__dict__.items():
-                if key not in NOTES_OF_COMPILE and (key not in before or not _is_as_before(value, before[key])):
-                    changed = dict(before)
-                    now = dict(module.__dict__)
+                if isinstance(value, torch.Tensor) and value is not before.get(key):
                     module.__dict__.clear()
-                    module.__dict__.update(changed)
-                    if key == "training" or not isinstance(now[key], torch.Tensor):
-                        raise CaptureError(
-                            f"the captured function sets '{key}' of module '{name}': that would happen once, at the "
-                            "capture. Do it outside, or call the function once before, if it sets the same each time"
-                        )
+                    module.__dict__.update(before)
                     raise CaptureError(
                         f"the captured function sets attribute '{key}' of module '{name}' to a tensor: make it a "
                         "buffer (register_buffer) that is updated in place, or return the tensor"

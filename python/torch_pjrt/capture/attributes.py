@@ -1,0 +1,121 @@
+"""Attributes of modules that a function sets, other than to tensors: ``self.length = x.shape[1]``.
+
+A program sets nothing in Python. The effect is nevertheless that of each call where it is the same in each: a second
+run of the function, which finds the attributes as the first one left them, sets nothing else and records the same
+program. Attributes then stay as set, and each call of the program sets them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from torch_pjrt import _C
+from torch_pjrt.capture.finding import names_of
+from torch_pjrt.errors import CaptureError
+
+# What torch.compile, PyTorch's and Lightning's, notes down on the module it is given.
+NOTES_OF_COMPILE = ("_is_torch_compile", "_compile_kwargs")
+
+
+def is_as_before(now: Any, before: Any) -> bool:
+    """Whether a module's attribute holds what it held, or an equal plain value."""
+    if now is before:
+        return True
+    if type(now) is not type(before):
+        return False
+    if isinstance(now, (list, tuple)):
+        return len(now) == len(before) and all(map(is_as_before, now, before))
+    if isinstance(now, dict):
+        return list(now) == list(before) and all(map(is_as_before, now.values(), before.values()))
+    return isinstance(now, (bool, int, float, complex, str, torch.dtype, torch.device)) and bool(now == before)
+
+
+@dataclass
+class Assigned:
+    """An attribute that a captured function sets."""
+
+    entries: dict[str, Any]  # the module's __dict__
+    key: str
+    value: Any
+    name: str  # the module's
+
+    def assign(self) -> None:
+        self.entries[self.key] = pytree.tree_map(lambda leaf: leaf, self.value)  # containers are made anew
+
+    def place(self) -> tuple[int, str]:
+        return id(self.entries), self.key
+
+
+def assign(attributes: Iterable[Assigned]) -> None:
+    """Of a call, what the function sets."""
+    for each in attributes:
+        each.assign()
+
+
+class Attributes:
+    """The attributes of modules at one time."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        names = names_of(modules)
+        self.before = [(each, names[id(each)] or type(each).__name__, dict(each.__dict__)) for each in modules]
+
+    def restore(self) -> None:
+        """Attributes that are new stay: one may tell of hooks, say, that the function has installed."""
+        for module, _, before in self.before:
+            module.__dict__.update(before)
+
+    def assigned(self) -> list[Assigned]:
+        """What has another value since."""
+        return [
+            Assigned(module.__dict__, key, value, name)
+            for module, name, before in self.before
+            for key, value in module.__dict__.items()
+            if key not in NOTES_OF_COMPILE and (key not in before or not is_as_before(value, before[key]))
+        ]
+
+
+class Text:
+    """What a run recorded, to be compared with another run of the same function.
+
+    Args:
+        results: tensors, and what is there beside them.
+        state: the tensors that the program takes, and whether each is found anew in every call.
+    """
+
+    def __init__(self, trace: _C.Trace, results: Sequence[Any], state: Sequence[tuple[torch.Tensor, bool]]) -> None:
+        made = _C.export_trace(trace, [each for each in results if isinstance(each, torch.Tensor)])
+        self.program = [(each.platform, each.text) for each in made.texts], made.parameters, made.updated
+        self.beside = [each for each in results if not isinstance(each, torch.Tensor)]
+        self.constants, self.state = made.constants, state
+
+    def is_as(self, other: Text) -> bool:
+        if self.program != other.program or self.beside != other.beside or len(self.state) != len(other.state):
+            return False
+        constants = zip(self.constants, other.constants, strict=True)
+        state = zip(self.state, other.state, strict=True)
+        return all(equal(a, b) for a, b in constants) and all(
+            a is b if is_found or was_found else equal(a, b) for (a, is_found), (b, was_found) in state
+        )
+
+
+def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.cpu(), b.cpu())
+
+
+def check_same(first: Text, second: Text, assigned: Sequence[Assigned], again: Sequence[Assigned]) -> None:
+    """Raises CaptureError where a second run sets other attributes, or records another program."""
+    if again:
+        sets, why = again[0], "to something else in each call"
+    elif not second.is_as(first):
+        sets, why = assigned[0], "and computes something else once it is set: call it once before it is captured"
+    else:
+        return
+    raise CaptureError(
+        f"the captured function sets '{sets.key}' of module '{sets.name}' {why}. A program can't: keep a tensor in a "
+        "buffer (register_buffer) that is updated in place, or set the attribute outside of the function"
+    )
