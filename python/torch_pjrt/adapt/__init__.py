@@ -1,1 +1,1 @@
-"""What of PyTorch is adapted to the device: each file has one concern, and an ``install()``."""
+"""Patches of PyTorch for the device: each file has one concern, and an ``install()``."""

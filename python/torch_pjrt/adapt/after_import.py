@@ -1,4 +1,4 @@
-"""What is done when a module that nobody has imported yet is imported: ``import torch`` doesn't pay for it."""
+"""Hooks that run when a module is first imported, so that ``import torch`` doesn't have to import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _after: dict[str, list[Callable[[ModuleType], None]]] = {}
 
 
 class _Finder:
-    """Finds the modules that are waited for as the others do. Of all others it looks at the name and no more."""
+    """A meta path finder that finds the modules with hooks through the other finders, and ignores all others."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -37,7 +37,7 @@ class _Finder:
 
 
 class _InProgress(ModuleSpec):
-    """The spec of a module whose import has begun: the import system's last act is to say there that it is over."""
+    """The spec of a module whose import is in progress: the import system clears ``_initializing`` when it is done."""
 
     @property
     def _initializing(self) -> bool:
@@ -57,8 +57,8 @@ def _listen() -> None:
 
 
 def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Calls ``then`` with the module of that name: now, or at the end of its import, under its import lock and before
-    anybody takes a name from it."""
+    """Calls ``then`` with the module: now if it is imported, else at the end of its import, under its import lock and
+    before anybody takes a name from it."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is None:
@@ -72,7 +72,7 @@ def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
 
 
 def before_import(name: str, start: Callable[[], None]) -> None:
-    """Calls ``start`` once, when somebody begins to import that module; now, where that has been."""
+    """Calls ``start`` once: now if the module is imported, else when its import begins."""
     if name in sys.modules:
         start()
     else:

@@ -1,6 +1,7 @@
-"""What ``torch.nn.DataParallel`` copies between devices: PyTorch's own functions for it are CUDA's.
+"""The copies between devices of ``torch.nn.DataParallel``, which PyTorch implements for CUDA only.
 
-With this backend installed and no GPU, DataParallel chooses "pjrt" for any module, as it chooses CUDA where that is.
+With this backend installed and no GPU, DataParallel chooses "pjrt" for any module, as it chooses CUDA on machines with
+a GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Inductor, the backend of ``torch.compile`` without one, can't compile for this device. Graphs on it go to
-``"pjrt"``, by whatever way they came to Inductor."""
+"""Sends graphs on this device to the backend ``"pjrt"``, however they reach Inductor, the default backend of
+``torch.compile``, which can't compile for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def is_ours(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
-    """Does a tensor lie on the device, among what the graph is given or what it makes?"""
+    """Whether an input of the graph or a value in it is on the device."""
     made = (node.meta.get("example_value", node.meta.get("val")) for node in module.graph.nodes)
     return any(isinstance(value, torch.Tensor) and value.device.type == "pjrt" for value in (*inputs, *made))
 
@@ -34,7 +34,7 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence[Any], settings: Iter
 
 
 def _in_torch_compile() -> None:
-    """Where Inductor need not even be imported."""
+    """Patches ``torch.compile``, where Inductor need not be imported."""
     inductor = torch._TorchCompileInductorWrapper
     initialize, inner = inductor.__init__, inductor.__call__
 
@@ -54,7 +54,7 @@ def _in_torch_compile() -> None:
 
 
 def _in_inductor(module: ModuleType) -> None:
-    """``torch._dynamo.lookup_backend("inductor")``, ``torch._inductor.compile`` and whoever else calls it."""
+    """Patches Inductor for its other callers, such as ``lookup_backend`` and ``torch._inductor.compile``."""
     inner = module.compile_fx
 
     @functools.wraps(inner)
@@ -68,7 +68,7 @@ def _in_inductor(module: ModuleType) -> None:
                 "AOTInductor makes no code for device 'pjrt'; torch.compile and torch_pjrt.jit compile for it"
             )
         settings = options.get("config_patches") or ()
-        if not module.graph_returns_tuple(model_):  # not captured by Dynamo
+        if not module.graph_returns_tuple(model_):  # the graph was not captured by Dynamo
             compiled = functools.partial(_compile, settings=settings)
             return module.make_graph_return_tuple(model_, example_inputs_, compiled)
         return _compile(model_, example_inputs_, settings)
@@ -77,8 +77,10 @@ def _in_inductor(module: ModuleType) -> None:
 
 
 def _registered_once(module: ModuleType) -> None:
-    """PyTorch loads a backend when it is first named, and lets go of the GIL meanwhile: each thread that names it then
-    registers it, and PyTorch refuses the second."""
+    """Lets a backend be registered twice.
+
+    PyTorch loads a backend when it is first named, and releases the GIL while it does: each thread that names it then
+    registers it, and PyTorch would refuse the second."""
     inner, lock = module.register_backend, threading.Lock()
 
     @functools.wraps(inner)

@@ -1,5 +1,6 @@
-"""torchvision's losses of boxes (giou, diou, ciou) choose the pairs that overlap by an index with a mask, whose size
-only the data tells. The area that a pair shares is a plain expression: zero where the pair doesn't overlap."""
+"""torchvision's losses of boxes (giou, diou, ciou) without boolean masks, whose result sizes depend on data.
+
+The area that a pair of boxes shares is an expression instead: zero where the pair doesn't overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def _inter_union(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor]:
-    """The areas that pairs of boxes (..., 4), each x1, y1, x2, y2, share and cover together: two tensors (...)."""
+    """Returns the areas of the intersection and the union of pairs of boxes (..., 4) in x1, y1, x2, y2: two tensors
+    (...)."""
     low = torch.max(boxes1[..., :2], boxes2[..., :2])
     high = torch.min(boxes1[..., 2:], boxes2[..., 2:])
     overlap = (high > low).all(-1, keepdim=True)

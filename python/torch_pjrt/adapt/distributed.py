@@ -1,9 +1,10 @@
-"""The device among the backends of ``torch.distributed``.
+"""Registers the device with ``torch.distributed``.
 
-Where ranks are processes, ``"pjrt"`` is gloo by way of the host (``src/device/host/process_group.h``): a plugin for
-CPUs has no collectives between processes. One for GPUs has (``src/device/processes/backend.h``): its client is made
-when the first group is, as all processes have to begin together. A group of ``"pjrt"``, which is what no backend at all
-means, takes tensors on the CPU too, and one of ``"gloo"`` or ``"fake"`` takes the device's.
+For ranks that are processes, ``"pjrt"`` is gloo through the host's memory (``src/device/host/process_group.h``) if the
+plugin is for CPUs, which has no collectives between processes. A plugin for GPUs has them
+(``src/device/processes/backend.h``); its client is made together with the first group, because all processes have to
+start theirs together. A group of ``"pjrt"``, or of no named backend, also takes tensors on the CPU, and a group of
+``"gloo"`` or ``"fake"`` also takes the device's.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from torch_pjrt.adapt import meeting
 
 
 def _place_on_host(hosts: dict[int, str], rank: int, size: int) -> tuple[int, int]:
-    """Which of how many processes on this host it is: as torchrun tells, else as all have told each other.
+    """Returns this process's index on its host and the number of processes there, from torchrun or from the hostnames.
 
-    Raises RuntimeError where a host's processes have no ranks in a row.
+    Raises:
+        RuntimeError: the ranks of a host's processes are not consecutive.
     """
     if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:
         local, here = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
@@ -39,7 +41,7 @@ def _place_on_host(hosts: dict[int, str], rank: int, size: int) -> tuple[int, in
 
 
 def _begin_processes(store: Any, hosts: dict[int, str], rank: int, size: int) -> None:
-    """Where the plugin is for GPUs, all processes' clients are one. Raises RuntimeError where it can't start."""
+    """Makes the clients of all processes one if the plugin is for GPUs. Raises RuntimeError if it can't start."""
     places: list[tuple[int, int]] = []
 
     def place() -> tuple[int, int]:
@@ -47,7 +49,7 @@ def _begin_processes(store: Any, hosts: dict[int, str], rank: int, size: int) ->
         return places[0]
 
     if size > 1 and _C.begin_processes(store, rank, size, place):
-        _C.set_device(places[0][0])  # the only one that the process may use
+        _C.set_device(places[0][0])  # the only device that this process may use
     elif size > 1 and _C.is_initialized() and _C.platform_name() in ("cuda", "rocm"):
         warnings.warn(
             "init_process_group('pjrt'): the device was used before, and so its client knows no other processes: "
@@ -57,7 +59,7 @@ def _begin_processes(store: Any, hosts: dict[int, str], rank: int, size: int) ->
 
 
 def _of_processes(options: Any, _backend_options: Any) -> Any:
-    """The backend ``"pjrt"`` of a group whose ranks are processes."""
+    """Makes the backend ``"pjrt"`` of a group whose ranks are processes."""
     from torch.distributed import ProcessGroupGloo, get_rank, get_world_size, is_gloo_available, is_initialized
 
     store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
@@ -80,7 +82,7 @@ def _of_processes(options: Any, _backend_options: Any) -> Any:
 
 
 def _serve(group: Any, store: Any, ranks: list[int]) -> None:
-    """What a group's backend has for one of the CPU and this device, it has for the other."""
+    """Registers a group's backend for the CPU also for this device, and vice versa."""
     from torch.distributed import ProcessGroup
 
     if not isinstance(group, ProcessGroup):
@@ -89,14 +91,14 @@ def _serve(group: Any, store: Any, ranks: list[int]) -> None:
     there = group._device_types
     if ours in there:
         backend = group._get_backend(ours)
-        host = _C.host_of(getattr(backend, "wrapped_pg", backend))  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
+        host = _C.host_of(getattr(backend, "wrapped_pg", backend))  # wrapped if TORCH_DISTRIBUTED_DEBUG=DETAIL
         if host is not None and cpu not in there:
-            name, description = group.group_name, group.group_desc  # any of the backends is asked for them
+            name, description = group.group_name, group.group_desc  # PyTorch asks any backend for these
             group._register_backend(cpu, ProcessGroup.BackendType.GLOO, host)
             group._set_group_name(name)
             group._set_group_desc(description)
         if host is not None or backend.name() != "gloo":
-            return  # else "cpu:gloo,pjrt:gloo"
+            return  # the group is "cpu:gloo,pjrt:gloo"
     elif cpu in there:
         backend = group._get_backend(cpu)
     else:
@@ -108,11 +110,11 @@ def _serve(group: Any, store: Any, ranks: list[int]) -> None:
         group._register_backend(ours, ProcessGroup.BackendType.CUSTOM, served)
 
 
-_hosts: dict[int, str] = {}  # of the ranks of the group that is being made
+_hosts: dict[int, str] = {}  # hostname by rank, of the group that is being made
 
 
 def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any, timeout: Any, call: str) -> None:
-    """Before anything else waits for the group's ranks."""
+    """Waits for the group's ranks here, before PyTorch waits for them, and notes their hosts."""
     from torch.distributed.constants import default_pg_timeout
 
     words = str(backend).lower()
@@ -123,7 +125,7 @@ def _meet(backend: Any, store: Any, name: str, ranks: list[int], group_rank: Any
 
 
 def _serve_new_groups() -> None:
-    """PyTorch has its own table of the devices that its backends are for, and gloo refuses tensors of others."""
+    """Patches the creation of groups, because PyTorch's table of devices makes gloo refuse tensors of other devices."""
     from torch.distributed import GroupMember, distributed_c10d
 
     inner = distributed_c10d._new_process_group_helper
@@ -132,7 +134,7 @@ def _serve_new_groups() -> None:
     @functools.wraps(inner)
     def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
         if getattr(kwargs.get("device_id"), "type", None) == "pjrt":
-            del kwargs["device_id"]  # whose backend is asked for before it is there; there is nothing to bind early
+            del kwargs["device_id"]  # PyTorch would look for its backend before that is made; no early binding exists
         given = arguments.bind(*args, **kwargs).arguments
         listed = list(given["global_ranks_in_group"])
         ranks = listed or list(range(given["group_size"]))

@@ -1,7 +1,7 @@
-"""How DTensor may split the device's fused attention: by batch and by head, as it splits those of CUDA.
+"""DTensor's sharding rule for the device's fused attention: by batch and by head, as for CUDA's.
 
-It has no placements for the operator, and can't run what that is made of where the mask is causal: the mask is a plain
-tensor, which it refuses beside its own.
+DTensor has no rule for this operator. It can't run the operator's decomposition if the mask is causal, because the mask
+is a plain tensor, which DTensor refuses together with its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 
 from torch_pjrt.adapt.after_import import after_import
 
-Placements = tuple[list[Any], list[Any]]  # of the results, of the arguments
+Placements = tuple[list[Any], list[Any]]  # of results and of arguments
 BATCH, HEADS = 0, 1
 
 
 def _ways(query: Any, bias: Any) -> list[tuple[Any, Any]]:
-    """What queries, keys, values and most results have, beside what the mask has, which may be broadcast."""
+    """Returns pairs of placements: of queries, keys, values and most results; of the mask, which may be broadcast."""
     from torch.distributed.tensor import Replicate, Shard
 
     ways: list[tuple[Any, Any]] = [(Replicate(), Replicate())]

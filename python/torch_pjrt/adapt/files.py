@@ -1,4 +1,4 @@
-"""Files: what of ``torch.save``, ``pickle`` and safetensors doesn't find its way to the device by itself."""
+"""Patches for ``torch.save``, ``pickle`` and safetensors, which don't know the device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def _store_through_the_host() -> None:
-    """The legacy file format, which ``pickle`` uses, reads and writes a storage's memory by its address.
+    """Sends storages through the host in the legacy file format.
 
-    Here that is a number without memory behind it. The zip format, torch's default, goes through ``storage.cpu()`` by
-    itself.
+    That format, which ``pickle`` uses, reads and writes a storage's memory by its address, and addresses of this device
+    have no memory. The zip format, torch's default, uses ``storage.cpu()`` by itself.
     """
     storage = torch.UntypedStorage
     write_file, set_from_file = storage._write_file, storage._set_from_file
@@ -36,7 +36,7 @@ def _store_through_the_host() -> None:
 
 
 class _Opened:
-    """What safetensors has opened on the host, a file or a slice of one. The tensors that it gives go to the device."""
+    """A file, or a slice of one, that safetensors has opened on the host; its tensors are moved to the device."""
 
     def __init__(self, opened: Any, device: torch.device) -> None:
         self._opened, self._device = opened, device
@@ -63,7 +63,7 @@ class _Opened:
 
 
 def _name_the_device_to_safetensors(safetensors: ModuleType) -> None:
-    """``safetensors.safe_open`` has a list of device names."""
+    """Wraps ``safetensors.safe_open``, which has a list of device names."""
     safe_open = safetensors.safe_open
 
     def named(filename: Any, framework: str, device: Any = "cpu", **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def _name_the_device_to_safetensors(safetensors: ModuleType) -> None:
             return safe_open(filename, framework, device, **kwargs)
         return _Opened(safe_open(filename, framework, "cpu", **kwargs), torch.device(device))
 
-    # Where safetensors.torch came first, it holds the function by itself; else it takes this one.
+    # An imported safetensors.torch holds the function under its own name; a later import takes the new one.
     for module in (safetensors, sys.modules.get("safetensors.torch")):
         if hasattr(module, "safe_open"):
             setattr(module, "safe_open", named)  # noqa: B010

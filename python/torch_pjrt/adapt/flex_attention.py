@@ -12,15 +12,17 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def _accept_the_device(flex_attention: ModuleType) -> None:
-    """The list is a constant of a function's code. Another function in its place would cut the graphs of Dynamo, which
-    reads PyTorch's code and skips ours."""
+    """Adds the device to the list of supported ones, a constant in a function's code.
+
+    The constant is replaced, not the function: another function would break Dynamo's graphs, because Dynamo traces
+    PyTorch's code and skips this package's."""
     code = flex_attention._validate_device.__code__
     constants = (c | {"pjrt"} if isinstance(c, frozenset) and "cuda" in c else c for c in code.co_consts)
     flex_attention._validate_device.__code__ = code.replace(co_consts=tuple(constants))
 
 
 def _differentiate_the_formula(flex_attention: ModuleType) -> None:
-    """PyTorch's own backward of it gives wrong numbers where it is differentiated once more."""
+    """Differentiates the dense formula, because PyTorch's own backward has a wrong second derivative."""
     operator, dense = flex_attention.flex_attention, flex_attention.sdpa_dense
     traced = operator.py_kernels[DispatchKey.Autograd]
 

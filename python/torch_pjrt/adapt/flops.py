@@ -1,4 +1,4 @@
-"""What PyTorch's FlopCounterMode has to know of operators that only this device reaches."""
+"""Formulas for PyTorch's FlopCounterMode, for operators that only this device dispatches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 
 
 def linear_backward(self: Shape | None, grad_output: Shape, weight: Shape, mask: list[bool], **_: Any) -> int:
-    """Of the two products of ``aten::linear_backward``, those that are asked for."""
+    """Counts the products of ``aten::linear_backward`` that ``mask`` asks for."""
     return 2 * math.prod(grad_output) * weight[1] * (mask[0] + mask[1])
 
 

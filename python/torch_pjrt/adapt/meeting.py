@@ -1,8 +1,8 @@
-"""How ranks that are processes meet, before a group of theirs is made.
+"""A barrier of ranks that are processes, before a group of them is made.
 
-PyTorch's store and gloo wait for ranks that are missing in C++, for half an hour by default: Ctrl-C is not heard there,
-and nobody is told who is missing. So for this device's groups the ranks meet here first, and who waits then waits in
-Python; what PyTorch does after that finds all of them.
+PyTorch's store and gloo wait for missing ranks in C++, for half an hour by default. Ctrl-C has no effect there, and no
+message names the missing ranks. Ranks of this device's groups therefore wait for each other here, in Python, and
+PyTorch then finds all of them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import torch
 
 from torch_pjrt.told import warn
 
-_met: Counter[str] = Counter()  # how many groups of a name this process has made: a store outlives them
-_is_ours = False  # while init_process_group makes a store for this device's ranks
+_met: Counter[str] = Counter()  # by name, the number of groups that this process has made: a store outlives them
+_is_ours = False  # True while init_process_group makes a store for this device's ranks
 
 
 def patience() -> float:
-    """After how many seconds it is told who is late; 0: never."""
+    """Returns the seconds after which the late ranks are reported; 0 means never."""
     return float(os.environ.get("TORCH_PJRT_LATE") or 10)
 
 
 def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: str, cure: str) -> None:
-    """Until ``late()`` is empty."""
+    """Waits until ``late()`` is empty; raises DistStoreError after ``limit`` seconds."""
     start, pause, is_told = time.monotonic(), 0.001, False
     while missing := late():
         waited = time.monotonic() - start
@@ -49,10 +49,13 @@ def _wait(late: Callable[[], list[int]], of: Sequence[int], limit: float, what: 
 
 
 def meet(store: Any, name: str, ranks: Sequence[int], rank: int, limit: float, call: str) -> dict[int, str]:
-    """Waits for all of a group's ranks; the host of each. ``call``: PyTorch's function that makes the group.
+    """Waits for all of a group's ranks and returns the hostname of each.
+
+    Args:
+        call: PyTorch's function that makes the group, for messages.
 
     Raises:
-        torch.distributed.DistStoreError: some have not come in time.
+        torch.distributed.DistStoreError: some ranks have not arrived in time.
     """
     _met[name] += 1
     place = f"torch_pjrt/{name}/{_met[name]}"
@@ -89,7 +92,7 @@ def _make_store(rendezvous: Any) -> Callable[..., Any]:
     def _create_c10d_store(
         hostname: str, port: int, rank: int, world_size: int, timeout: timedelta, use_libuv: bool = True
     ) -> Any:
-        if not _is_ours or rendezvous._torchelastic_use_agent_store():  # the launcher's, which is there
+        if not _is_ours or rendezvous._torchelastic_use_agent_store():  # the launcher's store is already there
             return inner(hostname, port, rank, world_size, timeout, use_libuv)
         if rank != 0:
             _wait(
@@ -108,7 +111,7 @@ def _make_store(rendezvous: Any) -> Callable[..., Any]:
             timeout=timeout,
             multi_tenant=True,
             use_libuv=use_libuv,
-            wait_for_workers=False,  # they meet
+            wait_for_workers=False,  # `meet` waits
         )
 
     return _create_c10d_store
@@ -130,7 +133,7 @@ def _init(inner: Callable[..., Any]) -> Callable[..., Any]:
 def install() -> None:
     from torch.distributed import distributed_c10d
 
-    rendezvous = sys.modules["torch.distributed.rendezvous"]  # the package's attribute of that name is a function
+    rendezvous = sys.modules["torch.distributed.rendezvous"]  # torch.distributed has a function of that name
     rendezvous._create_c10d_store = _make_store(rendezvous)  # type: ignore[attr-defined]
     begin = _init(distributed_c10d.init_process_group)
     distributed_c10d.init_process_group = torch.distributed.init_process_group = begin

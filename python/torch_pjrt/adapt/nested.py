@@ -1,7 +1,7 @@
 """Attention of nested tensors.
 
-PyTorch has kernels for it on CUDA, and elsewhere goes by nested tensors of the strided layout, which only the CPU and
-CUDA have. Here the sequences are padded, and what pads the keys is masked.
+PyTorch has kernels for it on CUDA. On other devices it uses nested tensors of the strided layout, which exist only for
+CPU and CUDA. Here the sequences are padded, and a mask excludes the padding of the keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def _attention(query: Any, key: Any, value: Any, is_causal: bool, **options: Any) -> Any:
-    """Of (batch, heads, ragged, size)."""
+    """Computes attention of nested tensors (batch, heads, ragged, size)."""
     from torch.nested._internal.nested_tensor import nested_from_padded
 
     def padded(nested: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What is done before and after each step of an optimizer."""
+"""Hooks before and after each step of an optimizer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ def parameters(group: dict[str, Any]) -> list[torch.Tensor]:
 
 
 def plain_parameters(group: dict[str, Any]) -> list[torch.Tensor]:
-    """Those, and what the others are made of, as the local tensor of a DTensor."""
+    """Returns the plain tensors of the group's parameters that are on the device: a DTensor's is its local tensor."""
     return [leaf for leaf in leaves(group["params"]) if is_ours(leaf)]
 
 
 def make_momentum(optimizer: torch.optim.SGD) -> None:
-    """SGD's first momentum is a copy of the gradient. As a sum with zeros, which is the same, the first step is the
-    program of all that follow."""
+    """Makes SGD's momentum buffers as zeros.
+
+    SGD's first momentum is a copy of the gradient, which equals its sum with zeros. With zeros, the first step is the
+    same program as all others."""
     for group in optimizer.param_groups:
         if not group["momentum"] or group["dampening"]:
             continue
@@ -38,7 +40,7 @@ def make_momentum(optimizer: torch.optim.SGD) -> None:
 
 
 def begin(optimizer: torch.optim.Optimizer) -> None:
-    """The state begins with data, not with calls of the first step (``src/device/start/optimizer_step.cpp``)."""
+    """Begins a step; first state is data, not calls of the step (``src/device/start/optimizer_step.cpp``)."""
     first = not optimizer.state
     _C.begin_optimizer_step(first)
     if first and type(optimizer) is torch.optim.SGD:
@@ -46,7 +48,7 @@ def begin(optimizer: torch.optim.Optimizer) -> None:
 
 
 def apart(optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-    """The closure that a step is given: forward and backward, which are no part of the optimizer."""
+    """Wraps a step's closure, whose forward and backward are not part of the optimizer's step."""
 
     @functools.wraps(closure)
     def run() -> Any:
@@ -70,11 +72,12 @@ def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """A step of training ends here, so what is pending for its parameters is started, and then what is pending beside.
-    Each step is then the same graph, however seldom the loss is read."""
+    """Ends a step of training: starts the pending work of the optimizer's parameters, then all other pending work.
+
+    Each step is then the same graph, however rarely the loss is read."""
     if torch.compiler.is_compiling():
         return
-    groups = [] if _C.tracing() else optimizer.param_groups  # what is traced is not started
+    groups = [] if _C.tracing() else optimizer.param_groups  # traced calls are not started
     _C.end_optimizer_step([p for group in groups for p in plain_parameters(group)])
 
 

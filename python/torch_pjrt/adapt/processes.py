@@ -1,8 +1,7 @@
-"""Tensors between processes: sent by value, never shared.
+"""Sends tensors between processes by value; memory of a device belongs to one process and is never shared.
 
-A device's memory is one process's. A pjrt tensor that goes through a ``torch.multiprocessing`` queue or pipe, or is an
-argument of a process that is started with spawn or forkserver, arrives as a tensor of its own with the same values, on
-the device of the same index there.
+A pjrt tensor that goes through a ``torch.multiprocessing`` queue or pipe, or is an argument of a process that is
+started with spawn or forkserver, arrives as a new tensor with the same values, on the device of the same index there.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def _reduce(tensor: torch.Tensor) -> Any:
             "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor before "
             "serializing (e.g., putting it on the queue)."
         )
-    # By value, not through shared memory: that would have to outlive this call, until the process is started.
+    # Shared memory would have to outlive this call, until the process is started.
     return _rebuild, (type(tensor), pickle.dumps(tensor.detach().cpu()), str(tensor.device), tensor.requires_grad)
 
 
