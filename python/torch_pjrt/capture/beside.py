@@ -1,5 +1,5 @@
-"""What ``torch.distributed`` keeps of modules beside them: tensors that a capture has to see, and switches that decide
-what a call does."""
+"""State that ``torch.distributed`` keeps outside of modules: tensors that a capture must see, and switches on which a
+call depends."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import torch
 from torch_pjrt.capture.data_parallel import DataParallel
 from torch_pjrt.capture.fully_sharded import FullySharded
 
-StandIn = Callable[[torch.Tensor], torch.Tensor | None]  # None: of a parameter of no module of the function's
+StandIn = Callable[[torch.Tensor], torch.Tensor | None]  # None for parameters of modules that the function lacks
 
 
 class Beside(Protocol):
-    """Of a function's modules, what one way to train them on several ranks keeps."""
+    """State of one kind of multi-rank training, for the modules of a function."""
 
     def settings(self) -> tuple[Any, ...]:
-        """What decides beside ``training`` which program a call is."""
+        """Returns the settings, besides ``training``, on which a call's program depends."""
 
     def begin(self) -> None:
-        """Before a capture, and before each call of a program."""
+        """Called before a capture, and before each call of a program."""
 
     def enter(self, stand_in: StandIn) -> None:
-        """A run of the function begins; ``stand_in`` gives what stands for a parameter in it."""
+        """Called when a run of the function begins; ``stand_in`` returns a parameter's placeholder."""
 
     def settle(self) -> None:
-        """The function has returned, and what it records is recorded still. Raises CaptureError for what it left."""
+        """Called after the function has returned, while recording continues. Raises CaptureError for refused state."""
 
     def exit(self) -> None:
-        """All is as before the run, if it was entered."""
+        """Restores the state before the run, if it was entered."""
 
     def end(self) -> None:
-        """After each call of a program."""
+        """Called after each call of a program."""
 
 
 def beside(modules: Sequence[torch.nn.Module]) -> tuple[Beside, ...]:
-    """Nothing, of modules that run on one rank."""
+    """Returns the state of these modules; empty for modules that run on one rank."""
     kinds: tuple[Any, ...] = (FullySharded, DataParallel)
     return tuple(found for kind in kinds if (found := kind.of(modules)) is not None)

@@ -1,4 +1,4 @@
-"""Which parameter each argument of a call belongs to: one answer for all entry points that name arguments."""
+"""Matches the arguments of a call to parameters, in one way for all entry points that name arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIADIC = inspect.Signature([Parameter("args", Parameter.VAR_POSITIONAL), Param
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
-    """The parameters of a function or a module; ``(*args, **kwargs)`` where it doesn't say, as PyTorch's builtins."""
+    """Returns the signature of a function or a module; ``(*args, **kwargs)`` if it has none, as PyTorch's builtins."""
     fn = as_written(fn)
     try:
         signature = inspect.signature(fn)
@@ -31,8 +31,8 @@ def _is_variadic(parameter: inspect.Parameter) -> bool:
 
 
 def signature_of_exported(program: torch.export.ExportedProgram, module: torch.nn.Module) -> inspect.Signature:
-    """The parameters of an ExportedProgram, whose ``module()`` takes arguments by position and by keyword as the
-    examples were given, and doesn't say which."""
+    """Returns the signature of an ExportedProgram, whose ``module()`` takes arguments by position and by keyword as the
+    examples were given, but has no signature that says so."""
     positional, by_keyword = program.call_spec.in_spec.children()
     names = list(inspect.signature(module.forward).parameters)[: positional.num_children]
     if len(names) < positional.num_children:
@@ -42,10 +42,10 @@ def signature_of_exported(program: torch.export.ExportedProgram, module: torch.n
 
 
 def bind(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
-    """The arguments of a call by parameter, without defaults.
+    """Returns the arguments of a call by parameter, without defaults.
 
-    A function may take more than its signature says, by a decorator or a module's hook. A call that doesn't fit is
-    bound to ``(*args, **kwargs)``: the function itself raises what is wrong with it.
+    A decorator or a module's hook may make a function take more than its signature says. A call that doesn't match is
+    bound to ``(*args, **kwargs)``, and the function itself raises.
     """
     try:
         return signature.bind(*args, **kwargs)
@@ -54,7 +54,7 @@ def bind(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def takes_keyword(signature: inspect.Signature, args: Sequence[Any], name: str) -> bool:
-    """Whether a parameter of this name is left to be given by keyword beside these positional arguments."""
+    """Whether the parameter of this name can be given by keyword in addition to these positional arguments."""
     parameter = signature.parameters.get(name)
     if parameter is None or parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
         return False
@@ -66,7 +66,7 @@ def takes_keyword(signature: inspect.Signature, args: Sequence[Any], name: str) 
 
 
 def by_name(bound: inspect.BoundArguments) -> dict[tuple[Any, ...], Any]:
-    """The arguments of a bound call by parameter, and by place or keyword in a variadic one."""
+    """Returns the arguments of a bound call by parameter; variadic ones by parameter and index or keyword."""
     found: dict[tuple[Any, ...], Any] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
@@ -80,14 +80,14 @@ def by_name(bound: inspect.BoundArguments) -> dict[tuple[Any, ...], Any]:
 
 
 class Positional:
-    """The arguments of a call in the order of an example's, which were all given by position."""
+    """Puts the arguments of a call into the order of an example's, which were all given by position."""
 
     def __init__(self, fn: Callable[..., Any], examples: Sequence[Any], name: str) -> None:
         self.signature, self.name = signature_of(fn), name
         self.expected = list(by_name(bind(self.signature, examples, {})))
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Raises TypeError where they are not the example's."""
+        """Raises TypeError if the arguments are not those of the example."""
         if not kwargs:
             return args
         given = by_name(bind(self.signature, args, kwargs))

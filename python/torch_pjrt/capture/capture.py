@@ -1,4 +1,4 @@
-"""capture(): one call of a function as a program whose state is found where it lives."""
+"""capture(): compiles one call of a function into a program that reads state from where it is stored."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from torch_pjrt.program.residence import check_residence
 from torch_pjrt.program.shown import Watch, text_of, watch_of
 from torch_pjrt.program.subclasses import Template, Watched, is_closed, is_compound, leaves, leaves_of
 
-# While a function is captured, placeholders are in the place of its modules' parameters, which threads may share. Who
-# holds this finds no other thread's there.
+# Held while a function is captured, when placeholders replace the parameters of its modules: threads may share modules,
+# and must not find each other's placeholders.
 capturing = threading.RLock()
 
 
 @dataclass
 class Capture:
-    """What a capture gave. ``bound`` and ``call`` are what src/python/captured.cpp takes."""
+    """The result of a capture. ``bound`` and ``call`` are the arguments of src/python/captured.cpp."""
 
     program: Any
     call: Callable[..., Any]
@@ -54,16 +54,16 @@ class Capture:
     form: int
     numbers: torch.Tensor | None  # the values of `inputs`
     inputs: list[Hyperparameter]
-    pinned: list[Hyperparameter]  # whose values the program is made for
+    pinned: list[Hyperparameter]  # hyperparameters whose values are constants of the program
     arguments: list[Any]  # (shape, dtype, device, strides) of each
     updates_arguments: bool
     templates: list[Template | None] | None  # of each leaf of a result; None: all are plain
-    giving: list[Giving]  # gradients that are the last results
-    cleared: list[Compound]  # whose .grad is let go of
+    giving: list[Giving]  # gradients that are the last results of the program
+    cleared: list[Compound]  # state whose .grad becomes None
     assigned: list[Assigned]  # attributes that each call sets
 
     def hand_over(self, results: list[Any]) -> Any:
-        """Of a call whose results come as a list: gradients where they belong, the rest as the function gave it."""
+        """Stores the gradients among the results, and returns the others in the function's structure."""
         for each in reversed(self.giving):
             first = len(results) - each.count
             each.give(results[first:])
@@ -77,7 +77,7 @@ class Capture:
 
 
 class StateMade(Exception):
-    """An optimizer made its state: this was its first step, and the program of it would be another than the next."""
+    """Raised when an optimizer made its state in the run: later steps are another program than this first one."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class _Run:
 
 
 def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
-    """The device that everything is on. Numbers (tensors without dimensions) may be anywhere."""
+    """Returns the one device of all tensors. Tensors without dimensions may be on any device."""
     places: dict[torch.device, str] = {}
     for name, tensor in tensors:
         if tensor.dim() > 0:
@@ -110,7 +110,7 @@ def _home(tensors: Sequence[tuple[str, torch.Tensor]]) -> torch.device:
 
 
 def _computing(args: Any, kwargs: Any, found: Found) -> int | None:
-    """Which of the devices the first tensor of the function lies on, if one does."""
+    """Returns the index of the pjrt device of the function's first tensor there, or None."""
     given = (leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
     held = (parameter for module in found.modules for parameter in module.parameters(recurse=False))
     led = (p for optimizer in found.optimizers for group in optimizer.param_groups for p in group["params"])
@@ -124,7 +124,7 @@ def _run(
     device = _computing(args, kwargs, found)
     before = _C.current_device()
     try:
-        _C.set_device(before if device is None else device)  # what is made there is
+        _C.set_device(before if device is None else device)  # new tensors are made there
         run = _run_once(fn, args, kwargs, found, inputs, Recording(grads, follow=True, device=device))
         if run.mode.followers_follow():
             return run
@@ -183,7 +183,7 @@ def _run_once(
         inside.settle()
         mode.settle_compounds()
         for leaf in pytree.tree_leaves(result):
-            is_registered(type(leaf))  # from then on, where it is a cache
+            is_registered(type(leaf))  # a class of caches becomes a pytree node from here on
         given_back, spec = pytree.tree_flatten(result)
         given_back = [mode.lift(leaf) for leaf in given_back]
         for closed in filter(is_closed, given_back):
@@ -206,7 +206,7 @@ def _run_once(
 def _with_grads(
     fn: Callable[..., Any], args: Any, kwargs: Any, found: Found, inputs: Sequence[Hyperparameter], keep: bool
 ) -> tuple[_Run, Plan]:
-    """Runs ``fn`` as if every parameter had a .grad. If nothing depends on them, they are no state."""
+    """Runs ``fn`` as if every parameter had a .grad; if nothing depends on these, they are not state of the program."""
     run = _run(fn, args, kwargs, found, inputs, "all")
     if run.made:
         return run, Plan()
@@ -220,7 +220,7 @@ def _with_grads(
         return run, plan
     if not look.writes_gradients():
         return run, look.plan(keep)
-    # Some are set to zero before they are used, which is the same as not having them. Others may not be touched at all.
+    # Gradients that are set to zero before they are used are handled as absent; others may be untouched.
     untouched = look.untouched()
     run.mode.made.let_go()
     run = _run(fn, args, kwargs, found, inputs, "none")
@@ -246,12 +246,12 @@ def capture(
     keep_grads: bool = False,
     with_grads: bool = True,
 ) -> Capture:
-    """Runs ``fn`` on placeholders and compiles what it did.
+    """Runs ``fn`` on placeholders and compiles the calls that it made.
 
-    ``fn`` runs as often as it takes to see what it does: once more where it uses gradients that were there before, or
-    sets them to zero, and each time once more where an optimizer's step counts part, and again where it sets
-    attributes of modules. Modules and optimizers are as before afterwards, but for attributes that each call sets.
-    Other effects of ``fn`` on Python objects stay, and happen in these runs only.
+    ``fn`` runs again if it uses gradients that existed before or sets them to zero, each time once more if the step
+    counts of an optimizer differ, and again if it sets attributes of modules. Modules and optimizers are restored
+    afterwards, except for attributes that each call sets. Other side effects of ``fn`` on Python objects stay, and
+    happen in these runs only.
 
     Raises:
         CaptureError: ``fn`` can't be one program.
@@ -267,13 +267,13 @@ def capture(
 
 @dataclass
 class Recorded:
-    """What one run of a function recorded, and what becomes of its gradients. ``end()`` before it is compiled,
+    """The recording of one run of a function, with the plan for its gradients. Call ``end()`` before it is compiled and
     ``let_go()`` afterwards."""
 
     run: _Run
     plan: Plan
-    pieces: list[Piece]  # of state, that the program takes
-    position: dict[int, int]  # of a piece of the run -> its place among them
+    pieces: list[Piece]  # state that is an argument of the program
+    position: dict[int, int]  # from the index of a piece of the run to its index in `pieces`
     gradients: list[torch.Tensor]  # the last results
     ties: Ties
     without_value: list[torch.Tensor]
@@ -299,7 +299,7 @@ def record(
     inputs: Sequence[Hyperparameter] = (),
     with_grads: bool = True,
 ) -> Recorded:
-    """As ``capture``, without a program: its trace is the caller's."""
+    """Records a call as ``capture`` does, and returns the recording for the caller to compile."""
     with capturing:
         recorded = _record(fn, args, kwargs, found, inputs, False, with_grads)
         recorded.end()
@@ -431,7 +431,7 @@ def _capture(
 
 
 def _reading(call: Callable[..., Any], before: Sequence[Before]) -> Callable[..., Any]:
-    """With gradients read from where they lie, as arguments."""
+    """Wraps a call so that gradients that C++ can't read are read first and passed as arguments."""
 
     def run(bound: Any, *tensors: Any) -> Any:
         try:
@@ -459,7 +459,9 @@ def _tell(run: _Run, watch: Watch, plan: Plan, pieces: Sequence[Piece], gradient
 
 
 def _ties(run: _Run, with_grads: bool) -> Ties:
-    """Without gradients an optimizer does nothing with a parameter that does not change, so it may hold another."""
+    """Returns the places that must hold the same tensors as at the capture.
+
+    An optimizer that runs without gradients doesn't use parameters that don't change, so its place may hold another."""
     mode = run.mode
     changed = mode.trace.changed()
     indices = {id(piece): i for i, piece in enumerate(mode.pieces)}
@@ -477,7 +479,7 @@ def _ties(run: _Run, with_grads: bool) -> Ties:
 
 
 def _drop_unused(run: _Run, plan: Plan, results: Sequence[Any]) -> tuple[list[Piece], dict[int, int]]:
-    """The pieces of state that the program takes, and their positions among these."""
+    """Returns the pieces of state that the program uses, and their positions among these by index in the run."""
     mode = run.mode
     changed = mode.trace.changed()
     first = len(mode.arguments)

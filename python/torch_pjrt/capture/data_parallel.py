@@ -1,4 +1,4 @@
-"""DistributedDataParallel in captures: its switches. What its forward and backward do then is in
+"""DistributedDataParallel in captures: the switches of its modules. Its forward and backward are in
 ``distributed/data_parallel.py``."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def unknown(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
-    """What may be set of a module and isn't done here, with its name."""
+    """Yields the unsupported settings of a module, with their names; a true value means that it is set."""
     yield module._comm_hooks, "register_comm_hook"
     yield hasattr(module, "buffer_hook"), "a hook for buffers"
     yield module._join_config.enable, "join()"
@@ -21,11 +21,11 @@ def unknown(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
 
 
 class DataParallel:
-    """Those of a function's modules. A forward notes in each whether the next one sends its buffers to all ranks."""
+    """The DDP modules of a function. A forward records in each whether the next one broadcasts its buffers."""
 
     def __init__(self, modules: list[DistributedDataParallel]) -> None:
         self.modules = modules
-        self.before: list[bool] = []  # while a run is under way
+        self.before: list[bool] = []  # set during a run
         self.after = self._noted()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Which modules and optimizers a function uses: what it closes over, holds as defaults or names as globals."""
+"""Finds the modules and optimizers that a function uses: in its closure, its defaults and the globals that it names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import nn
 
 from torch_pjrt.capture.beside import Beside, beside
 
-# Objects of these packages are used, but hold no state of the user's.
+# Packages whose objects hold no state of the user's.
 FOREIGN = ("torch", "torch_pjrt", "numpy", "builtins")
-DEEPEST = 4  # containers and plain objects within each other
+DEEPEST = 4  # levels of containers and plain objects that are searched
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _Search:
         for cell in function.__closure__ or ():
             try:
                 self.value(cell.cell_contents, depth)
-            except ValueError:  # an empty cell: a name that is not bound yet
+            except ValueError:  # an empty cell of a name that is not bound yet
                 continue
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.value(default, depth)
@@ -100,12 +100,12 @@ def names_of(modules: Iterable[nn.Module]) -> dict[int, str]:
 
 
 def as_written(fn: Any) -> Any:
-    """What torch.compile was given, if it made ``fn``."""
+    """Returns the function or module that torch.compile made ``fn`` of, or ``fn`` itself."""
     return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", None) or fn
 
 
 def find(fn: Any, modules: Iterable[nn.Module] = (), optimizers: Iterable[torch.optim.Optimizer] = ()) -> Found:
-    """The modules (submodules too) and optimizers that calling ``fn`` may use, besides those that are named."""
+    """Returns the modules, with submodules, and optimizers that ``fn`` may use, in addition to the given ones."""
     search = _Search()
     for module in modules:
         search.module(module)

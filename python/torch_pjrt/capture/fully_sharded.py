@@ -1,8 +1,8 @@
 """Modules of ``fully_shard`` in captures.
 
-FSDP2 gathers a module's parameters before it runs, from memory that it holds itself beside ``Module._parameters``, into
-tensors that it makes once and keeps. While a function is captured it gathers from placeholders, into tensors of that
-run; afterwards all is as before. So each call of a program gathers anew, and a module is sharded before it and after.
+FSDP2 gathers a module's parameters before the module runs, from memory that it holds outside of ``Module._parameters``,
+into tensors that it makes once and keeps. A capture gathers from placeholders into tensors of its run, and restores
+the state afterwards. Each call of a program therefore gathers anew, and a module is sharded before and after it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from torch_pjrt.errors import CaptureError
 
-# What is set of a group of parameters by the methods of FSDPModule, and decides what is reduced.
+# Settings of a group of parameters, made by methods of FSDPModule, on which its reductions depend.
 SWITCHES = (
     "reduce_grads",
     "all_reduce_grads",
@@ -38,7 +38,7 @@ def _states(modules: Iterable[torch.nn.Module]) -> list[Any]:
 
 
 def _groups(states: Iterable[Any]) -> list[Any]:
-    """The groups of parameters that are gathered together."""
+    """Returns the groups of parameters that are gathered together."""
     found: list[Any] = []
     for state in states:
         several = getattr(state, "_fsdp_param_groups", None)  # not in torch 2.11
@@ -51,7 +51,7 @@ def _within(state: Any) -> list[Any]:
 
 
 def _set_up(states: list[Any]) -> None:
-    """As the first forward does, of the outermost module and for good."""
+    """Initializes the outermost modules for good, as their first forward would."""
     within = {id(inner) for state in states for inner in _within(state)}
     for state in states:
         if state._is_root is None and id(state) not in within and len(state._modules) == 1:
@@ -63,7 +63,7 @@ def _contents(value: Any) -> Any:
 
 
 class _Kept:
-    """What an object has as attributes, with what is in their lists and dicts."""
+    """A snapshot of an object's attributes, and of the contents of lists, dicts and sets among them."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -82,14 +82,14 @@ class _Kept:
 
 
 class FullySharded:
-    """FSDP2's parameters of a function's modules."""
+    """The parameters of a function's modules that FSDP2 shards."""
 
     def __init__(self, states: list[Any]) -> None:
         _set_up(states)
         self.states, self.groups = states, _groups(states)
         self.parameters = [parameter for group in self.groups for parameter in group.fsdp_params]
-        self.kept: list[_Kept] = []  # while a run is under way
-        self.copy_in: Any = None  # likewise: PyTorch's
+        self.kept: list[_Kept] = []  # set during a run
+        self.copy_in: Any = None  # PyTorch's function, set during a run
 
     @classmethod
     def of(cls, modules: Iterable[torch.nn.Module]) -> FullySharded | None:
@@ -100,7 +100,7 @@ class FullySharded:
         return tuple(getattr(group, name, None) for group in self.groups for name in SWITCHES)
 
     def begin(self) -> None:
-        """A forward alone leaves the outermost module's parameters gathered."""
+        """Shards all groups: a forward without a backward leaves the outermost module's parameters gathered."""
         for group in self.groups:
             if not group.is_sharded:
                 group.reshard()
@@ -125,8 +125,8 @@ class FullySharded:
         self.copy_in = copy_in = torch.ops.fsdp.all_gather_copy_in
 
         def copy_in_first(inputs: Any, output: torch.Tensor, sizes: Any, numel: int, _rank: int) -> Any:
-            """What a rank gives lies in its own place of what is gathered, until that is written: a program of all
-            processes has one place for it."""
+            """Copies a rank's shard to the first place of the gathered memory, whatever its rank: the program is one
+            for all processes, and the collective overwrites that place."""
             return copy_in(inputs, output, sizes, numel, 0)
 
         torch.ops.fsdp.all_gather_copy_in = copy_in_first

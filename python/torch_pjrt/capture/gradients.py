@@ -1,5 +1,5 @@
-"""What becomes of the ``.grad`` of each tensor of a function's state: whether it counts what was there before, and
-whether it is there after a call."""
+"""Decides, for the ``.grad`` of each tensor of a function's state, whether its old value is an input of the program and
+whether it is set after a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_pjrt.program.subclasses import Template, is_compound, leaves
 
 @dataclass
 class Plan:
-    """Whose ``.grad`` is let go of after a call, given back by it, and must not be there before it."""
+    """State whose ``.grad`` is cleared after a call, is a result of the call, or must be absent before the call."""
 
     cleared: list[State] = field(default_factory=list)
     kept: list[State] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Plan:
         return leaves(owner.placeholder.grad for owner in self.kept)
 
     def readers(self, mode: Recording, used: Callable[[torch.Tensor], bool]) -> list[Before]:
-        """Of what C++ can't read from a place."""
+        """Returns the gradients that Python must read before a call, because C++ can't read them from a place."""
         found = [before for before in mode.before if any(map(used, parts(before)))]
         return [*found, *(Before(owner, "", None) for owner in self.absent if isinstance(owner, Compound))]
 
@@ -38,7 +38,7 @@ class Plan:
 
 @dataclass
 class Giving:
-    """A ``.grad`` that is among the results of each call: how many of them it is made of, and how."""
+    """A ``.grad`` among the results of each call: its owner, its structure, and the number of its tensors."""
 
     owner: State
     template: Template | None
@@ -58,7 +58,7 @@ def owners(mode: Recording) -> Iterator[State]:
 
 
 class Look:
-    """At what one run of the function did."""
+    """Analyzes the gradients after one run of the function."""
 
     def __init__(self, mode: Recording) -> None:
         self.mode = mode
@@ -74,13 +74,13 @@ class Look:
         return self.is_written(parts(owner) if isinstance(owner, Compound) else [owner.placeholder])
 
     def is_touched(self, owner: State) -> bool:
-        """Of one that had a ``.grad``: is it another now, or written to?"""
+        """Whether the ``.grad`` that the owner had was replaced or written to."""
         if owner.gradient is None or owner.placeholder.grad is not owner.gradient:
             return True
         return self.is_written(parts(self.before[owner]) if owner in self.before else [owner.gradient])
 
     def depends(self, results: Sequence[Any]) -> bool:
-        """Does anything that stays after a call depend on what a ``.grad`` was before it?"""
+        """Whether state, arguments or results after a call depend on a ``.grad`` before it."""
         mode = self.mode
         targets = [piece.placeholder for piece in mode.pieces if piece.of is None] + mode.arguments
         targets += [x for x in results if isinstance(x, torch.Tensor)]
@@ -92,7 +92,7 @@ class Look:
         return any(reached[mode.position(i)] for i, piece in enumerate(mode.pieces) if piece.of is not None)
 
     def plan(self, keep: bool) -> Plan:
-        """For a run whose gradients were there or not as they are now."""
+        """Returns the plan for a run that began with the gradients that exist now, or without any."""
         plan = Plan()
         for owner in owners(self.mode):
             if not owner.real.requires_grad:
@@ -101,7 +101,7 @@ class Look:
             if grad is None:
                 plan.cleared.append(owner)
             elif grad is not owner.gradient:
-                # Where the function did not update the parameter itself, its gradient is what it was called for.
+                # A gradient is a result of the function if the function didn't update the parameter itself.
                 (plan.kept if keep or not self.is_updated(owner) else plan.cleared).append(owner)
         return plan
 
@@ -109,7 +109,7 @@ class Look:
         return [owner for owner in owners(self.mode) if owner.real.requires_grad and owner.gradient is None]
 
     def untouched(self) -> set[int]:
-        """The ids of tensors whose ``.grad`` is what it was."""
+        """Returns the ids of the tensors whose ``.grad`` the run left unchanged."""
         had = [owner for owner in owners(self.mode) if owner.gradient is not None]
         return {id(owner.real) for owner in had if not self.is_touched(owner)}
 

@@ -1,4 +1,4 @@
-"""jit: a function for arguments of known shapes, called from C++."""
+"""jit: compiles a function for arguments of known shapes, to be called from C++."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Otherwise:
                 fitting.append(torch.empty_strided(shape, strides, dtype=dtype, device=device).copy_(given))
         result = self.captured.call((None, *self.captured.places), *fitting)
         if result is NotImplemented:
-            with capturing:  # another thread may have captured the module then
+            with capturing:  # another thread may have been capturing the module
                 result = self.captured.call((None, *self.captured.places), *fitting)
         if result is NotImplemented:
             raise RuntimeError(

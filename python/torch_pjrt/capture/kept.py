@@ -1,8 +1,8 @@
 """Tensors that outlive the capture they were made in: the function put them into a list, an attribute, a cache.
 
-What depends on the function's arguments or state never had a value. Its class is changed to one that says so wherever a
-value is asked for: what the engine could tell is only that data is not there. Other tensors (a mask in a cache) have a
-value.
+A tensor that depends on the function's arguments or state never had a value. Its class is changed to one that raises a
+clear error wherever a value is needed; the engine could only report that there is no data. Other tensors, such as a
+mask in a cache, have a value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch_pjrt.errors import CaptureError
 
 
 class Kept(torch.Tensor):
-    """Has a shape, a dtype and a device, and nothing else."""
+    """A tensor with a shape, a dtype and a device, but no value."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,7 +34,7 @@ class Made:
     """The tensors that calls made during one run of a function.
 
     Args:
-        reached: of tensors, which placeholders they depend on.
+        reached: returns for a list of tensors on which placeholders they depend.
     """
 
     def __init__(self, reached: Callable[[list[torch.Tensor]], Sequence[bool]]) -> None:
@@ -45,12 +45,12 @@ class Made:
         self.tensors += [weakref.ref(tensor) for tensor in tensors]
 
     def without_value(self) -> list[torch.Tensor]:
-        """Those that are alive and depend on placeholders. Some may be of use until the program is made."""
+        """Returns the living tensors that depend on placeholders; the compilation may still use some of them."""
         alive = (ref() for ref in self.tensors)
         return [tensor for tensor in alive if tensor is not None and any(self.reached([tensor]))]
 
     def let_go(self) -> None:
-        """The run is over, and no program is made of it."""
+        """Called when the run is over and no program is made of it."""
         mark(self.without_value())
 
 

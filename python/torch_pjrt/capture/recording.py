@@ -1,7 +1,7 @@
-"""Runs a function on placeholders: what PyTorch records then is the program.
+"""Runs a function on placeholders; the calls that PyTorch records become the program.
 
-Every tensor that was there before stands for itself: its placeholder is an argument of the program, found again in each
-call at its *place*. Places are looked up by ``src/python/captured.cpp``.
+Every tensor that existed before the run is replaced by a placeholder, an argument of the program that each call reads
+from the tensor's *place*. ``src/python/captured.cpp`` looks up places.
 """
 
 from __future__ import annotations
@@ -60,34 +60,34 @@ class State:
 
     real: torch.Tensor
     name: str
-    container: Any  # with `key`: its place
+    container: Any  # with `key`, the tensor's place
     key: Any
     placeholder: torch.Tensor
-    gradient: torch.Tensor | None = None  # what stands for its .grad
+    gradient: torch.Tensor | None = None  # the placeholder of its .grad
 
     def now(self) -> torch.Tensor:
-        """What lies at its place."""
+        """Returns the tensor that is at its place now."""
         found: torch.Tensor = self.container if self.key is None else self.container[self.key]
         return found
 
 
 @dataclass(eq=False)
 class Piece(State):
-    """A plain tensor, which is an argument of the program."""
+    """A plain tensor that is an argument of the program."""
 
-    of: State | None = None  # whose .grad it is (a part of)
+    of: State | None = None  # set for (a part of) a .grad: the state that it belongs to
 
 
 @dataclass(eq=False)
 class Compound(State):
-    """One that is made of others: a subclass, or sparse. Its leaves are pieces, found where they lie."""
+    """A tensor that consists of others: a subclass or a sparse tensor. Its leaves are pieces, read from the tensor."""
 
     inside: list[tuple[tuple[str, ...], torch.Tensor]] = field(default_factory=list)  # the placeholders of its leaves
 
 
 class Before:
-    """The .grad that a piece of state had before, where one of both is a subclass. Each call reads its leaves, which
-    are the program's arguments, into ``cells``."""
+    """The .grad that a piece of state had before, if one of the two is a subclass. Each call reads its leaves into
+    ``cells``: they are arguments of the program."""
 
     def __init__(self, owner: State, name: str, grad: torch.Tensor | None) -> None:
         self.owner, self.name, self.there = owner, name, grad is not None
@@ -97,7 +97,7 @@ class Before:
         self.inside: list[tuple[tuple[str, ...], torch.Tensor]] = []
 
     def read(self) -> bool:
-        """Whether it is as it was."""
+        """Reads the gradient; returns False if it is no longer as it was at the capture."""
         grad = self.owner.now().grad
         if grad is None or not self.there:
             return grad is None and not self.there
@@ -112,14 +112,14 @@ class Before:
 
 @dataclass
 class Follower:
-    """A number that equals a piece of state before each call and after it: one of an optimizer's step counts."""
+    """A scalar that equals a piece of state before and after each call, such as an optimizer's step count."""
 
     piece: Piece
-    leader: int  # the piece's index
+    leader: int  # the index of that piece
 
 
 def check_call(func: Any, kwargs: dict[str, Any]) -> None:
-    """Raises for what has no meaning in a program that its error would tell of."""
+    """Raises CaptureError for calls that a program can't represent."""
     overload = getattr(func, func.overloads()[0]) if isinstance(func, torch._ops.OpOverloadPacket) else func
     if has_effects(overload) and not is_custom(overload) and not is_of_all_processes(overload):
         raise CaptureError(
@@ -169,16 +169,16 @@ class Recording(TorchFunctionMode):
     """Sees each PyTorch function that is called while a function is captured.
 
     Args:
-        grads: which parameters have a ``.grad`` at the start: ``"all"``, ``"none"``, or ``"actual"``, those that do.
-        follow: equal numbers in an optimizer's state are one input of the program.
-        device: which one computes what is on the CPU.
+        grads: the parameters with a ``.grad`` at the start: ``"all"``, ``"none"``, or ``"actual"``, as they are now.
+        follow: makes equal scalars of an optimizer's state one input of the program.
+        device: the device that computes tensors of the CPU.
     """
 
     def __init__(self, grads: str, follow: bool, device: int | None = None) -> None:
         super().__init__()
         self.trace = _C.Trace(device)
         self.grads = grads
-        self.home = CPU  # where the function computes: what it asks of this device is asked of the program's
+        self.home = CPU  # the function's device, which the program's device replaces
         self.arguments: list[torch.Tensor] = []
         self.follow = follow
         self.pieces: list[Piece] = []
@@ -186,21 +186,21 @@ class Recording(TorchFunctionMode):
         self.leaders: dict[Any, int] = {}
         self.compounds: list[Compound] = []
         self.before: list[Before] = []
-        self.given: list[Compound] = []  # the arguments that are subclasses
+        self.given: list[Compound] = []  # the subclasses among the arguments
         self.by_id: dict[int, State] = {}
-        self.ties: list[tuple[State, Place]] = []  # where else a piece was found
-        self.held: set[int] = set()  # those of them that the function holds itself, too
+        self.ties: list[tuple[State, Place]] = []  # other places at which a piece was found
+        self.held: set[int] = set()  # ids of pieces that the function holds itself as well
         self.memory: list[tuple[str, torch.Tensor, tuple[Any, ...]]] = []
-        self.partial: dict[int, str] = {}  # views of wider memory: their names, by their placeholders' memory
+        self.partial: dict[int, str] = {}  # views of wider memory, from their placeholders' memory to their names
         self.on_cpu: set[int] = set()  # the memory of placeholders for tensors of the CPU
-        self.constants: dict[int, torch.UntypedStorage] = {}  # what calls made of values, anew in each call
+        self.constants: dict[int, torch.UntypedStorage] = {}  # tensors that calls make of values, anew in each call
         self.made = Made(self.trace.reached)
-        _C.end_optimizer_step([])  # of one whose step raised: what it began is data, which was there before
-        self.asserted: list[torch.Tensor] = []  # what depends on all checks of values
+        _C.end_optimizer_step([])  # ends a step that raised: its state is data from before the capture
+        self.asserted: list[torch.Tensor] = []  # tensors that depend on all runtime assertions
         self.start = _C.newest_node_id()
 
     def argument(self, real: torch.Tensor, name: str) -> torch.Tensor:
-        """The arguments of the call come first, before any piece of state."""
+        """Adds an argument of the call and returns its placeholder. Arguments come before all pieces of state."""
         if is_compound(real):
             check_leaf(real, name)
             check_sparse(real, name)
@@ -212,7 +212,7 @@ class Recording(TorchFunctionMode):
         return self.arguments[-1]
 
     def stand_in(self, real: torch.Tensor, name: str) -> torch.Tensor:
-        """A placeholder whose memory the function must keep."""
+        """Returns a placeholder whose memory the function must not replace."""
         result = like(self.trace, real, name)
         self.memory.append((name, result, _memory(result)))
         if real.device.type == "cpu":
@@ -251,7 +251,7 @@ class Recording(TorchFunctionMode):
         check_sparse(real, name)
 
         def part(leaf: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
-            place = ([leaf], 0) if is_sparse(real) else (leaf, None)  # a sparse tensor's parts are held by nobody else
+            place = ([leaf], 0) if is_sparse(real) else (leaf, None)  # nothing else holds the parts of a sparse tensor
             return self.piece(leaf, ".".join((name, *path)), *place)
 
         placeholder = with_leaves(real, part)
@@ -284,7 +284,7 @@ class Recording(TorchFunctionMode):
         self.before.append(before)
 
     def settle_compounds(self) -> None:
-        """What a subclass now holds, where an operation in place gave it another tensor, is written where it was."""
+        """Copies the inner tensors that an in-place operation gave a subclass into the ones that it had before."""
         kept: list[Compound | Before] = [*self.given, *self.compounds, *self.before]
         for each in kept:
             for (path, before), (_, now) in zip(each.inside, leaves_of(each.placeholder), strict=True):
@@ -299,20 +299,20 @@ class Recording(TorchFunctionMode):
                     before.copy_(now)
 
     def count(self, real: torch.Tensor, name: str, container: Any, key: Any) -> None:
-        """Takes a number of an optimizer's state as a follower of an equal one, if there was one."""
+        """Makes a scalar of an optimizer's state a follower of an equal one, if there is one."""
         if not self.follow or real.device.type != "cpu" or real.dim() > 0 or not real.is_floating_point():
             return
         if id(real) in self.by_id or real.requires_grad:
             return
         leader = self.leaders.setdefault((name, real.dtype, real.item()), len(self.pieces))
         if leader == len(self.pieces):
-            return  # the first of them; it is a piece
+            return  # the first of equal scalars is a piece
         piece = Piece(real, name, container, key, self.trace.alias(self.position(leader)))
         self.by_id[id(real)] = piece
         self.followers.append(Follower(piece, leader))
 
     def check_memory(self) -> None:
-        """A program writes into the memory that it is given, and can't put another tensor in its place."""
+        """Raises if the function replaced a tensor's memory: a program writes to the memory that it is given."""
         for name, placeholder, before in self.memory:
             if _memory(placeholder) != before:
                 raise CaptureError(
@@ -321,7 +321,8 @@ class Recording(TorchFunctionMode):
                 )
 
     def check_borrowed(self) -> None:
-        """What nothing but this recording holds was made in the function, where no recorder saw it: a constant."""
+        """Raises if a piece is written to that only this recording holds: the function made it, unseen by the recorder,
+        and it would be a constant."""
         changed = self.trace.changed()
         for index, piece in enumerate(self.pieces):
             if piece.container is piece.real and changed[self.position(index)] and sys.getrefcount(piece.real) <= 3:
@@ -332,7 +333,7 @@ class Recording(TorchFunctionMode):
                 )
 
     def followers_follow(self) -> bool:
-        """Did the function do to each follower what it did to its leader?"""
+        """Whether the function did the same to each follower as to its leader."""
         return all(_C.Trace.same(f.piece.placeholder, self.pieces[f.leader].placeholder) for f in self.followers)
 
     def was_there_before(self, tensor: torch.Tensor) -> bool:
@@ -346,7 +347,7 @@ class Recording(TorchFunctionMode):
         return len(self.arguments) + piece_index
 
     def lift(self, value: Any) -> Any:
-        """The same with placeholders for tensors that the function did not make itself."""
+        """Returns ``value`` with placeholders instead of tensors that the function didn't make itself."""
         if isinstance(value, torch.Tensor):
             if is_stand_in(value):
                 return value
@@ -371,9 +372,9 @@ class Recording(TorchFunctionMode):
         return value
 
     def moved(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """A function on the CPU says 'cpu', and one on CUDA 'cuda', where the program says its device."""
+        """Replaces the function's device in a call's arguments, 'cpu' or 'cuda', by the program's."""
 
-        makes = func in _device_constructors()  # on 'cpu' too: an optimizer's step count, which may be anywhere
+        makes = func in _device_constructors()  # may make tensors on 'cpu', such as step counts, which may be anywhere
 
         def means(device: torch.device) -> torch.device:
             if device.type == self.home.type or (makes and device.type == "cpu"):
@@ -393,7 +394,7 @@ class Recording(TorchFunctionMode):
         return args, kwargs
 
     def arrived(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """What was moved from the CPU to where the function computes is a copy, which the function may write."""
+        """Copies a result that was moved from the CPU to the function's device: it is a copy that may be written to."""
         if self.home.type == "cpu" or not isinstance(result, torch.Tensor) or is_compound(result):
             return result
         if result.untyped_storage().data_ptr() not in self.on_cpu:
@@ -402,7 +403,7 @@ class Recording(TorchFunctionMode):
         return result if func is T.to and not named else result.clone()
 
     def mirror_autocast(self) -> None:
-        """``torch.autocast("cpu")``, or of CUDA, means the device that stands for it."""
+        """Applies ``torch.autocast`` of the function's device, "cpu" or "cuda", to the device of the program."""
         if self.home.type == "pjrt":
             return
         for get, put in (
@@ -414,7 +415,7 @@ class Recording(TorchFunctionMode):
                 put("pjrt", value)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _C.has_no_values(()):  # a subclass asks PyTorch what a result looks like
+        if _C.has_no_values(()):  # a subclass runs PyTorch's functions for the shape of a result
             return func(*args, **(kwargs or {}))
         self.mirror_autocast()
         check_call(func, kwargs or {})
@@ -460,7 +461,7 @@ class Recording(TorchFunctionMode):
         results = leaves(leaf for leaf in found if isinstance(leaf, torch.Tensor) and not is_wrapped(leaf))
         results = [leaf for leaf in results if leaf.device.type == "pjrt"]
         for leaf in results:
-            if _C.node_id(leaf) == 0:  # data, as of torch.tensor([...]) and of its clones
+            if _C.node_id(leaf) == 0:  # data, such as the result of torch.tensor([...]) and its clones
                 memory = leaf.untyped_storage()
                 self.constants.setdefault(memory.data_ptr(), memory)
         self.made.add(results)
@@ -469,7 +470,7 @@ class Recording(TorchFunctionMode):
 
 @contextmanager
 def recording(mode: Recording | None = None) -> Iterator[None]:
-    """Backward runs in this thread, as part of the capture, and what torch.compile made runs as it was written."""
+    """Records calls: backward runs in this thread, as part of the capture, and compiled functions run uncompiled."""
     backward = in_backward.set(mode)
     autocast = torch.is_autocast_enabled("pjrt"), torch.get_autocast_dtype("pjrt")
     uncompiled = torch.compiler.set_stance("force_eager")

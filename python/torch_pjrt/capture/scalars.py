@@ -1,8 +1,8 @@
-"""Numbers that are inputs of a program: a learning rate, a step count, anything that ``Tensor.item()`` gives.
+"""Scalars that are inputs of a program: a learning rate, a step count, a result of ``Tensor.item()``.
 
-Python code computes with a ``Number`` as with a float, and hands it to PyTorch where PyTorch takes a number. What it
-does is recorded on a float64 tensor of no dimensions, so the program computes it anew in every call, as precisely as
-Python would.
+Python code computes with a ``Number`` as with a float, and passes it to PyTorch where PyTorch takes a scalar. Its
+arithmetic is recorded on a float64 tensor without dimensions, so every call of the program repeats it in Python's
+precision.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch_pjrt.program.subclasses import is_subclass
 class Number(torch.SymFloat):
     """A float whose value is an input of the program, or depends on one.
 
-    Being a ``torch.SymFloat`` it passes where PyTorch's operators take a number; ``recording.Recording`` then sees it.
+    It is a ``torch.SymFloat``, so that PyTorch's operators accept it as a scalar; ``recording.Recording`` then sees it.
 
     Args:
-        tensor: its value, float64, no dimensions, a placeholder or computed from ones.
-        value: the value in the call that the capture is made for; None where only a run has it.
-        pin: called when the value itself is needed, as by a comparison: the capture then holds for this value only.
+        tensor: its value, float64 without dimensions: a placeholder, or computed from placeholders.
+        value: the value in the captured call; None if only a run has it.
+        pin: called when Python needs the value itself, as in a comparison: the program is then valid for it only.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def holds_number(value: Any) -> bool:
 
 
 def concrete(value: Any) -> Any:
-    """The same with numbers in place of Numbers."""
+    """Returns ``value`` with floats in place of Numbers."""
     if isinstance(value, Number):
         return value.concrete()
     if isinstance(value, (list, tuple)):
@@ -154,7 +154,7 @@ def concrete(value: Any) -> Any:
     return {k: concrete(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-# What an operator means with tensors in place of its numbers; `n` makes a tensor of a number.
+# The operators with tensors in place of their scalars; `n` makes a tensor of a scalar.
 MEANING: dict[str, Callable[..., torch.Tensor]] = {
     "add": lambda n, self, other, alpha=None: self + (n(other) if alpha is None else n(alpha) * n(other)),
     "sub": lambda n, self, other, alpha=None: self - (n(other) if alpha is None else n(alpha) * n(other)),
@@ -181,8 +181,8 @@ MEANING["__rtruediv__"] = MEANING["__rdiv__"] = lambda n, self, other: n(other) 
 MEANING["__rpow__"] = lambda n, self, other: n(other) ** self
 IN_PLACE = {"__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__itruediv__": "div", "__idiv__": "div"}
 
-# Arguments that are numbers in every overload, by name and position (None: by name only). Of a tensor that is given for
-# one, as by an optimizer whose learning rate is a tensor, PyTorch reads the value.
+# Arguments that are scalars in every overload, by name and position (None: by name only). PyTorch reads the value of a
+# tensor that is passed for one, such as an optimizer's learning rate.
 NUMBERS: dict[str, tuple[str, int | None]] = {
     "add": ("alpha", None),
     "sub": ("alpha", None),
@@ -193,7 +193,7 @@ NUMBERS: dict[str, tuple[str, int | None]] = {
 
 
 def _base(name: str) -> tuple[str, bool]:
-    """The functional operator of one tensor that ``name`` does, and whether it does it in place."""
+    """Returns the functional operator on one tensor that ``name`` stands for, and whether it works in place."""
     name = name.removeprefix("_foreach_")
     if name in IN_PLACE:
         return IN_PLACE[name], True
@@ -209,7 +209,7 @@ def _number(value: Any) -> Any:
 
 
 def read_numbers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the operator ``name`` with Numbers where PyTorch would read the value of a tensor."""
+    """Returns the arguments of the operator ``name`` with Numbers where PyTorch would read the value of a tensor."""
     first = args[0][0] if args and isinstance(args[0], (list, tuple)) and args[0] else next(iter(args), None)
     if not isinstance(first, torch.Tensor) or not first.is_floating_point():
         return args, kwargs
@@ -221,7 +221,7 @@ def read_numbers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 def _one(meaning: Callable[..., torch.Tensor], in_place: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor = next(a for a in args if isinstance(a, torch.Tensor))
     dtype = torch.result_type(tensor, 1.0)
-    exact = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # what PyTorch's kernels compute in
+    exact = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype  # PyTorch's kernels compute in it
 
     def n(value: Any) -> Any:
         value = value.tensor if isinstance(value, Number) else value
@@ -236,9 +236,9 @@ def _is_subclass(values: Any) -> bool:
 
 
 def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operator ``name`` (as a torch function is called) on arguments with Numbers.
+    """Calls the operator ``name`` (of a torch function) on arguments with Numbers.
 
-    NotImplemented where it is not known how."""
+    Returns NotImplemented for operators and arguments that it doesn't know."""
     out = kwargs.get("out")
     kwargs = {k: v for k, v in kwargs.items() if k != "out"}
     each = name.startswith("_foreach_")
@@ -247,7 +247,7 @@ def apply(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if meaning is None or out is not None or not kwargs.keys().isdisjoint(("rounding_mode", "dtype")):
         return NotImplemented
     if in_place and _is_subclass(args[1:]) and not _is_subclass(args[:1]):
-        return NotImplemented  # how a subclass writes to another tensor is its own
+        return NotImplemented  # a subclass defines itself how it writes to another tensor
     if not each:
         return _one(meaning, in_place, args, kwargs)
     if "scalars" in kwargs:

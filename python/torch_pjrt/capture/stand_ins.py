@@ -1,4 +1,4 @@
-"""What stands for a tensor while a function is captured, and what a traced tensor is known to be."""
+"""Placeholders for tensors while a function is captured, and the values of traced tensors that are constant."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch_pjrt.program.placeholders import DEVICE, make_placeholder
 from torch_pjrt.program.subclasses import is_closed, is_compound
 
 CPU = torch.device("cpu")
-SINGLE, TUPLE, LIST = range(3)  # how a program hands over its results
+SINGLE, TUPLE, LIST = range(3)  # forms of a program's results
 
 
 def like(trace: _C.Trace, real: torch.Tensor, name: str) -> torch.Tensor:
-    """A placeholder for ``real``."""
+    """Returns a placeholder for ``real``."""
     if isinstance(real, Kept):
         raise CaptureError(
             f"{name} was made while a function was captured, and has no value: it was kept somewhere (a list, an "
@@ -41,7 +41,7 @@ def like(trace: _C.Trace, real: torch.Tensor, name: str) -> torch.Tensor:
     with (
         torch.no_grad(),
         torch.utils._python_dispatch._disable_current_modes(),
-    ):  # who watches sees the function's calls
+    ):  # modes see only the function's own calls
         result = make_placeholder(trace, real)
         if isinstance(real, torch.nn.Parameter):
             return torch.Tensor._make_subclass(type(real), result, real.requires_grad)
@@ -57,7 +57,9 @@ def check_leaf(real: torch.Tensor, name: str) -> None:
 
 
 def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What a traced tensor is in every call, on the CPU, where it rests on no argument, no state and no random draw."""
+    """Returns the value of a traced tensor on the CPU if it is the same in every call, else None.
+
+    It is if the tensor depends on no argument, no state and no random draw."""
     if (
         not isinstance(tensor, torch.Tensor)
         or is_compound(tensor)

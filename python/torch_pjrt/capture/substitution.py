@@ -1,4 +1,4 @@
-"""Placeholders in the place of the tensors of modules and optimizers, for the time of one capture."""
+"""Replaces the tensors of modules and optimizers by placeholders during a capture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_pjrt.errors import CaptureError
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number in ``optimizer.param_groups[group][key]``, or an element of a tuple there."""
+    """A scalar in ``optimizer.param_groups[group][key]``, or an element of a tuple there."""
 
     optimizer: int
     group: int
@@ -29,7 +29,7 @@ class Hyperparameter:
 
 
 def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
-    """Those that are inputs of the program: floats under one of ``names``."""
+    """Returns the hyperparameters that are inputs of the program: floats under one of ``names``."""
     result = []
     for o, optimizer in enumerate(found.optimizers):
         for g, group in enumerate(optimizer.param_groups):
@@ -42,18 +42,18 @@ def varying(found: Found, names: set[str]) -> list[Hyperparameter]:
     return result
 
 
-# A recurrent module's own lists of its parameters, which it makes anew where it finds them replaced.
+# Lists of parameters of a recurrent module, which it rebuilds when it finds them replaced.
 KEPT_BY_RNNS = ("_flat_weights", "_flat_weight_refs")
 
 
 class Substitution:
-    """Puts placeholders in and takes them out again, whatever happens in between."""
+    """A context manager that puts placeholders in, and restores the tensors even if an error occurs."""
 
     def __init__(self, found: Found, recording: Recording, numbers: dict[Hyperparameter, Number]) -> None:
         self.found, self.recording, self.numbers = found, recording, numbers
-        self.entries: list[tuple[dict[str, Any], dict[str, Any]]] = []  # a module's dict, what it held
+        self.entries: list[tuple[dict[str, Any], dict[str, Any]]] = []  # a module's dict, with a copy of it
         self.attributes: list[tuple[torch.nn.Module, str, dict[str, Any]]] = []
-        self.pieces_of: list[tuple[dict[Any, Any], Any, State, str]] = []  # where a placeholder was put
+        self.pieces_of: list[tuple[dict[Any, Any], Any, State, str]] = []  # the places of placeholders
         self.optimizers: list[tuple[torch.optim.Optimizer, list[Any], Any]] = []
         self.states: list[tuple[torch.optim.Optimizer, dict[Any, Any], dict[Any, Any]]] = []
         self.groups: list[tuple[torch.optim.Optimizer, list[dict[str, Any]], list[dict[str, Any]]]] = []
@@ -124,12 +124,12 @@ class Substitution:
                 if isinstance(value, torch.Tensor):
                     described = f"{name}.param_groups[{g}]['{key}']"
                     self._place(group, key, value, described, original)
-                    if key != "initial_lr":  # a scheduler's own
+                    if key != "initial_lr":  # only a scheduler uses it
                         self.tensors_in_groups.append(described)
                 elif key == "fused" and value:
-                    group[key] = False  # the same numbers: a program needs no fused kernel
+                    group[key] = False  # results are equal, and a program needs no fused kernel
                 elif key == "foreach" and value is None:
-                    group[key] = False  # the same numbers: step counts are then seen to go on together
+                    group[key] = False  # results are equal, and step counts can be seen to advance together
                 elif isinstance(value, tuple):
                     elements = (self.numbers.get(Hyperparameter(index, g, key, e), v) for e, v in enumerate(value))
                     group[key] = tuple(elements)
@@ -155,8 +155,8 @@ class Substitution:
             self.states.append((optimizer, entries, dict(entries)))
 
     def settle(self) -> None:
-        """After the function ran, still recording: what it put elsewhere goes where it was; what can't be kept is
-        refused. ``state_made`` says whether an optimizer made its state now, as it does in its first step."""
+        """Called after the function ran, while recording continues: copies its new tensors to the old places, and
+        raises for changes that can't be kept. Sets ``state_made`` if an optimizer made its state in this step."""
         for each in self.found.beside:
             each.settle()
         for module, name, before in self.attributes:

@@ -1,6 +1,6 @@
 """Places that held one tensor when a function was captured: tied weights, a module's parameter in an optimizer's group.
 
-The program has one argument for them. It holds as long as they hold one tensor, whichever it is.
+The program has one argument for them, and is valid as long as they hold one tensor, whichever it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Place:
-    """Where a tensor is found: ``container[key]``."""
+    """A place of a tensor: ``container[key]``."""
 
     name: str
     container: Any
@@ -28,10 +28,10 @@ class Place:
 
 
 class Ties:
-    """Pairs of places, compared in each call: loops in C, as 100 parameters are the rule.
+    """Pairs of places, compared in each call by loops in C, because hundreds of parameters are common.
 
-    An optimizer's group whose parameters are all tied is walked as it is, which is faster than looking each up. That
-    its length is still the same is for others to see.
+    An optimizer's group whose parameters are all tied is iterated, which is faster than to index each. Other code
+    checks that its length is unchanged.
     """
 
     def __init__(self, pairs: Iterable[tuple[Place, Place]]) -> None:
@@ -61,10 +61,10 @@ class Ties:
         others = chain(*self.walked, map(getitem, self.other_containers, self.other_keys))
         try:
             return all(map(is_, map(getitem, self.containers, self.keys), others))
-        except LookupError:  # an entry is gone
+        except LookupError:  # an entry was removed
             return False
 
     def broken(self) -> str:
-        """The names of two places that hold different tensors."""
+        """Returns the names of two places that hold different tensors."""
         pair = next((pair for pair in self.pairs if pair[0].read() is not pair[1].read()), self.pairs[0])
         return " and ".join(f"'{place.name}'" for place in pair)

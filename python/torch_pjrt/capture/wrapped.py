@@ -1,4 +1,4 @@
-"""Tensors that ``torch.func``'s transforms have wrapped: examples of a batch, and what is differentiated."""
+"""Tensors that transforms of ``torch.func`` have wrapped: batched ones, and those to differentiate."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ is_wrapped: Callable[[torch.Tensor], bool] = _functorch.is_functorch_wrapped_ten
 
 
 def rewrapped(value: torch.Tensor, lift: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The same around what ``lift`` gives for the tensor within.
+    """Returns ``value``'s wrapper around the result of ``lift`` for the tensor within.
 
     Raises:
-        CaptureError: that is another tensor, and gradients with respect to the given one are asked for.
+        CaptureError: the result is another tensor, and ``torch.func`` differentiates with respect to the given one.
     """
     inner = _functorch.get_unwrapped(value)
     lifted = lift(inner)
