@@ -1,6 +1,6 @@
-"""Decompositions that PyTorch lacks, or has wrong. They come before its own.
+"""Decompositions that PyTorch lacks, or has wrong. They take precedence over PyTorch's own.
 
-Those imported here have kernels that the dispatcher knows from the start.
+The modules imported here register kernels with the dispatcher at start.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from torch_pjrt.decompositions.undecomposed import histogram, outlines, synchron
 
 
 def every() -> dict[str, Callable[..., Any]]:
-    """By the op's name. Those that the dispatcher need not know of are imported at the first call."""
+    """Returns the decompositions by the op's name. Modules without kernels are imported at the first call."""
     from torch_pjrt.decompositions import (  # noqa: F401
         deformable,
         indexing,

@@ -1,4 +1,4 @@
-"""Assertions: calls whose only result is a token."""
+"""Runtime assertions, calls whose only result is a token."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from torch_pjrt.decompositions.table import meta
 
 @meta("_functional_assert_async.msg")
 def functional_assert_async(condition: Tensor, assert_msg: str, dep_token: Tensor) -> Tensor:
-    """A token of its own. PyTorch's Meta kernel gives the one that it is given: then nobody would need the call."""
+    """Returns a new token. PyTorch's Meta kernel returns the given one, so that no value would depend on the call."""
     return torch.empty_like(dep_token)

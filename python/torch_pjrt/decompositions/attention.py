@@ -1,6 +1,6 @@
 """Fused attention layers, by the formulas of ``torch.nn.MultiheadAttention`` and ``TransformerEncoderLayer``.
 
-Besides them what torch 2.11 lacks to record scaled_dot_product_attention as one op.
+It also has the Meta kernels that torch 2.11 lacks to record scaled_dot_product_attention as one op.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Tensors are (batch, tokens, embed_dim). Gives those, and the probabilities (averaged over heads) if so wanted."""
+    """Tensors are (batch, tokens, embed_dim). Returns such a tensor and, if wanted, the probabilities, averaged over
+    heads if that is wanted."""
 
     def heads(x: Tensor, part: int) -> Tensor:
         rows = slice(part * embed_dim, (part + 1) * embed_dim)
@@ -83,7 +84,7 @@ def transformer_encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """The formulas of ``torch.nn.TransformerEncoderLayer``, without dropout."""
+    """Computes ``torch.nn.TransformerEncoderLayer`` by its formulas, without dropout."""
     functional = torch.nn.functional
     activation = functional.gelu if use_gelu else functional.relu
 
@@ -109,9 +110,9 @@ def transformer_encoder_layer(
 
 
 def _fused_attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> tuple[Any, ...]:
-    """Shapes: (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed, offset, debug mask)."""
+    """Returns (output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, seed, offset, debug mask) on Meta."""
     output = torch.empty_like(query)
-    if value.size(-1) != query.size(-1):  # of that width, with the dimensions in the query's order
+    if value.size(-1) != query.size(-1):  # the output has the value's width and the query's order of dimensions
         order = sorted(range(query.dim()), key=query.stride, reverse=True)
         shape = (*query.shape[:-1], value.size(-1))
         output = torch.empty_permuted(shape, order, dtype=query.dtype, device=query.device)
@@ -128,7 +129,7 @@ def _fused_attention_backward(
 
 
 _FUSED = "_scaled_dot_product_fused_attention_overrideable"
-# torch 2.11 has no Meta kernel for the backward, and one for the forward that takes four dimensions alone.
+# torch 2.11 lacks a Meta kernel for the backward, and has one for the forward that takes four dimensions only.
 if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_FUSED}_backward", "Meta"):
     meta(_FUSED)(_fused_attention)
     meta(f"{_FUSED}_backward")(_fused_attention_backward)

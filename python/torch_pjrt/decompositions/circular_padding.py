@@ -1,7 +1,7 @@
 """Circular padding as concatenations, a dimension at a time.
 
-PyTorch makes an empty tensor and writes into it, twice for each dimension, which XLA:CPU takes up to 40 times as long
-for as eager does, after seconds of folding constants.
+PyTorch makes an empty tensor and writes to it twice per dimension. XLA:CPU takes up to 40 times as long for these
+writes as eager PyTorch, and seconds to fold their constants.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ _operator = torch.ops.aten._pad_circular.default
 
 
 def _cut(size: int, low: int, high: int) -> int:
-    """What negative pads leave of a dimension."""
+    """Returns the size that remains of a dimension after negative pads."""
     return size + min(low, 0) + min(high, 0)
 
 
 def _is_wrapped_once(x: Tensor, pads: Sequence[tuple[int, int]]) -> bool:
-    """Is in each dimension what is wrapped around? Others, mistakes among them, go PyTorch's own way."""
+    """Whether the padding repeats at most one whole input per dimension; PyTorch handles other calls, and errors."""
     return x.dim() - len(pads) in (1, 2) and all(
         max(low, high, 1) <= _cut(size, low, high) for (low, high), size in zip(pads, reversed(x.shape), strict=False)
     )
 
 
 def pad_circular(x: Tensor, pad: Sequence[int]) -> Tensor:
-    """``pad``: of the last dimension, how much is put before and after it, then of the one before. As
-    ``aten::_pad_circular`` gives it, the result is row-major and never the input itself."""
+    """Pads as ``aten::_pad_circular`` does: the result is row-major and never the input itself.
+
+    Args:
+        pad: the sizes before and after the last dimension, then those of the dimension before it, and so on.
+    """
     pads = list(zip(pad[::2], pad[1::2], strict=False))
     if len(pad) % 2 or not _is_wrapped_once(x, pads):
         padded: Tensor = _operator._op_dk(DispatchKey.CompositeImplicitAutograd, x, pad)
@@ -47,7 +50,7 @@ def pad_circular(x: Tensor, pad: Sequence[int]) -> Tensor:
             parts.append(result.narrow(dim, 0, high))
         if len(parts) > 1:
             result, is_new = torch.cat(parts, dim), True
-    # cat takes a single channel for channels last
+    # cat's result is channels last where the tensors have a single channel.
     is_row_major = result.stride() == make_contiguous_strides_for(result.shape)
     return result if is_new and is_row_major else result.clone(memory_format=torch.contiguous_format)
 

@@ -1,4 +1,4 @@
-"""``torchvision.ops.deform_conv2d``: a convolution each of whose taps reads where an offset says, between pixels."""
+"""``torchvision.ops.deform_conv2d``: a convolution whose taps read at offsets from the grid, between pixels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch_pjrt.decompositions.table import computed_once, foreign
 
 
 class Corner(NamedTuple):
-    """One of the four pixels around each point (points): its row among those of all images, and how much it counts."""
+    """One of the four pixels around each point (points): its row among those of all images, and its weight."""
 
     row: Tensor
     inside: Tensor
     weight: Tensor
-    along_y: Tensor  # how the weight moves with the point
+    along_y: Tensor  # the weight's derivative by the point's y
     along_x: Tensor
 
 
@@ -43,22 +43,22 @@ class Sizes(NamedTuple):
 
     @property
     def apart(self) -> tuple[int, ...]:
-        """What is read, by offset groups."""
+        """The shape of the values that are read, by offset groups."""
         return self.batch, self.offset_groups, self.taps, self.pixels, self.channels // self.offset_groups
 
     def columns(self, values: Tensor) -> Tensor:
-        """``apart`` as what the weights are multiplied with: (N, groups, pixels, taps * channels of a group)."""
+        """Reshapes ``apart`` to the operand of the weights: (N, groups, pixels, taps * channels of a group)."""
         values = values.permute(0, 3, 2, 1, 4).reshape(self.batch, self.pixels, self.taps, self.groups, -1)
         return values.permute(0, 3, 1, 2, 4).reshape(self.batch, self.groups, self.pixels, -1)
 
     def values(self, columns: Tensor) -> Tensor:
-        """The reverse of ``columns``."""
+        """Inverts ``columns``."""
         columns = columns.reshape(self.batch, self.groups, self.pixels, self.taps, -1).permute(0, 2, 3, 1, 4)
         by_offset = columns.reshape(self.batch, self.pixels, self.taps, self.offset_groups, -1)
         return by_offset.permute(0, 3, 2, 1, 4)
 
     def weights(self, weight: Tensor) -> Tensor:
-        """(groups, taps * channels of a group, outputs of a group)"""
+        """Reshapes weights to (groups, taps * channels of a group, outputs of a group)."""
         weight = weight.flatten(2).reshape(self.groups, -1, self.channels // self.groups, self.taps)
         return weight.permute(0, 3, 2, 1).reshape(self.groups, -1, weight.shape[1])
 
@@ -71,7 +71,7 @@ def _sizes(input: Tensor, weight: Tensor, offset: Tensor, groups: int, offset_gr
 
 
 def _places(offset: Tensor, kernel: Tensor, out: int, stride: int, padding: int, dilation: int, dim: int) -> Tensor:
-    """Along one dimension, of points (..., taps, out, out); ``kernel`` (taps) are the taps' places in the kernel."""
+    """Returns the coordinates of points (..., taps, out, out) in one dimension; ``kernel`` (taps) has the taps'."""
     shape = (-1, 1) if dim == 0 else (1, -1)
     start = (torch.arange(out, device=offset.device) * stride - padding).reshape(shape)
     return (start + (kernel * dilation).reshape(-1, 1, 1)).to(offset.dtype) + offset
@@ -107,7 +107,7 @@ def _pixels(rows: Tensor, corner: Corner) -> Tensor:
 
 
 def _read(rows: Tensor, corners: list[Corner], s: Sizes) -> Tensor:
-    """``Sizes.apart``, without the mask."""
+    """Returns the values at all points, of shape ``Sizes.apart``, without the mask."""
     total = torch.zeros_like(rows[:1])
     for corner in corners:
         total = total + _pixels(rows, corner) * corner.weight.unsqueeze(1)
@@ -136,7 +136,7 @@ def deform_conv2d(
     use_mask: bool,
 ) -> Tensor:
     """``input``: (N, C, H, W), ``weight``: (outputs, C / groups, kh, kw), ``offset``: (N, 2 * offset_groups * kh * kw,
-    Ho, Wo), a tap's y and x, ``mask``: half as many channels. Gives (N, outputs, Ho, Wo)."""
+    Ho, Wo), a tap's y and x, ``mask``: half as many channels. Returns (N, outputs, Ho, Wo)."""
     s = _sizes(input, weight, offset, groups, offset_groups)
     x, w, offsets, masks, b = _wide(input, weight, offset, mask, bias)
     corners = _corners(offsets, s, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w))
@@ -166,7 +166,7 @@ def deform_conv2d_backward(
     offset_groups: int,
     use_mask: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of ``input``, ``weight``, ``offset``, ``mask`` (zeros where it is not used) and ``bias``."""
+    """Returns the gradients of ``input``, ``weight``, ``offset``, ``mask`` (zeros if it is not used) and ``bias``."""
     s = _sizes(input, weight, offset, groups, offset_groups)
     dy, x, w, offsets, masks, _ = _wide(grad, input, weight, offset, mask, bias)
     corners = _corners(offsets, s, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w))

@@ -1,5 +1,5 @@
-"""Products of the experts of a mixture in transformers, whose own ops, for what PyTorch's kernel may not take, read how
-many rows each expert has."""
+"""Products of the experts of a mixture in transformers. For operands that PyTorch's kernel doesn't support,
+transformers' own ops read the number of rows of each expert."""
 
 from __future__ import annotations
 

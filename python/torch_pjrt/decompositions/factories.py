@@ -1,4 +1,4 @@
-"""Tensors from numbers alone whose kernels PyTorch has for some devices only."""
+"""Factory functions whose kernels PyTorch has for some devices only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_pjrt.decompositions.table import composition
 def kaiser_window(
     window_length: int, periodic: bool = True, beta: float = 12.0, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
-    """(window_length): i0(beta sqrt(1 - x²)) / i0(beta), x from -1 to 1, the last point left out where ``periodic``."""
+    """(window_length): i0(beta sqrt(1 - x²)) / i0(beta), x from -1 to 1, without the last point if ``periodic``."""
     dtype = dtype or torch.get_default_dtype()
     torch._check(dtype.is_floating_point, lambda: f"kaiser_window expects floating point dtypes, got: {dtype}")
     torch._check(
@@ -34,8 +34,9 @@ def kaiser_window(
 
 
 def _triangle(name: str, row: int, col: int, offset: int = 0, *, device: Any = None, **options: Any) -> Tensor:
-    """(2, n): the rows and columns of a triangle of a (row, col) matrix, in row-major order, by PyTorch's reference."""
-    import torch._refs  # not everyone's
+    """Returns (2, n), the rows and columns of a triangle of a (row, col) matrix in row-major order, by PyTorch's
+    reference."""
+    import torch._refs  # few programs need it
 
     options = {key: value for key, value in options.items() if value is not None}
     return getattr(torch._refs, name)(row, col, offset, device=device or torch.device("pjrt"), **options)
@@ -46,8 +47,8 @@ triu_indices = composition("triu_indices")(functools.partial(_triangle, "triu_in
 
 
 def _spaced(name: str, start: Any, end: Any, steps: int, dtype: torch.dtype, options: Any) -> Tensor | None:
-    """(steps): from start to end, in the dtype that the CPU's kernel counts in. None where a tensor, or the result, is
-    elsewhere: then values are read."""
+    """Returns (steps) from start to end, in the dtype in which the CPU's kernel computes. Returns None if a tensor or
+    the result is on another device; values must then be read."""
     tensors = [x for x in (start, end) if isinstance(x, Tensor)]
     for each, x in (("start", start), ("end", end)):
         torch._check(
@@ -85,7 +86,7 @@ def _read(x: Any) -> Any:
 
 @composition("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
 def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """From tensors of no dimensions, which PyTorch's own reads."""
+    """Computes linspace from tensors without dimensions, whose values PyTorch's own kernel would read."""
     dtype = dtype or _default_dtype(start, end)
     made = _spaced("linspace", start, end, steps, dtype, options)
     return torch.linspace(_read(start), _read(end), steps, dtype=dtype, **options) if made is None else made.to(dtype)

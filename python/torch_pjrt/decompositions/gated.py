@@ -1,4 +1,4 @@
-"""``torch.nn.functional.glu``'s derivatives of forward mode. PyTorch has them for the CPU and CUDA alone."""
+"""Forward-mode derivatives of ``torch.nn.functional.glu``, which PyTorch has for the CPU and CUDA only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch_pjrt.decompositions.table import decomposition
 
 @decomposition("glu_jvp", meta=True)
 def glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
-    """``glu``: a s(b), where ``x`` is a and b beside each other."""
+    """``glu``: a s(b), where ``x`` is the concatenation of a and b."""
     gate = x.chunk(2, dim)[1].sigmoid()
     da, db = dx.chunk(2, dim)
     return da * gate + glu * (1 - gate) * db
@@ -18,7 +18,7 @@ def glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
 
 @decomposition("glu_backward_jvp", meta=True)
 def glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Tensor, dx: Tensor, dim: int) -> Tensor:
-    """``grad_x``: grad s(b) and grad a s'(b) beside each other."""
+    """``grad_x``: the concatenation of grad s(b) and grad a s'(b)."""
     a, b = x.chunk(2, dim)
     da, db = dx.chunk(2, dim)
     gate = b.sigmoid()

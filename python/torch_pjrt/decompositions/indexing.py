@@ -1,4 +1,4 @@
-"""``torch.repeat_interleave`` by a tensor, where the size of its result is given and does not depend on data."""
+"""``torch.repeat_interleave`` by a tensor, for calls that state the size of the result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch_pjrt.decompositions.table import decomposition
 
 @decomposition("repeat_interleave")
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    """(output_size): i as often as ``repeats[i]`` says, for each i of the (n) integers ``repeats``.
+    """Returns (output_size): each index i repeated ``repeats[i]`` times, for the (n) integers ``repeats``.
 
     Raises:
-        NotImplementedError: ``output_size`` is not given, or the host's kernel does not take the dtype either.
+        NotImplementedError: ``output_size`` is not given, or the dtype is one that the host's kernel refuses, too.
         RuntimeError: ``repeats`` do not add up to ``output_size`` or one is negative; raised when results are read.
     """
     if output_size is None or repeats.dtype not in (torch.int64, torch.int32):

@@ -1,7 +1,7 @@
 """``torch.nn.MultiMarginLoss`` and ``MultiLabelMarginLoss``, by their formulas, forward and backward.
 
-PyTorch's own decompositions give one row another shape than its kernels do, and that of MultiLabelMarginLoss counts the
-places after the first -1.
+PyTorch's own decompositions differ from its kernels: the result of a single row has another shape, and
+MultiLabelMarginLoss counts targets after the first -1.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ def _check_scores(self: Tensor) -> None:
 
 
 def _reduced(loss: Tensor, is_one: bool, reduction: int) -> Tensor:
-    """``loss``: one number a row. ``is_one``: the only one is a scalar. ``reduction``: that of ``at::Reduction``."""
+    """``loss``: one scalar a row. ``is_one``: a single row's has no dimensions. ``reduction``: ``at::Reduction``."""
     if reduction:
         return loss.mean() if reduction == 1 else loss.sum()
     return loss.reshape(()) if is_one else loss
 
 
 def _weighted(grad: Tensor, grad_output: Tensor, self: Tensor, reduction: int) -> Tensor:
-    """``grad``: (N, C), of rows whose loss is a sum over classes instead of their mean."""
+    """``grad``: (N, C), for rows whose loss is a sum over classes instead of their mean."""
     scale = 1 / (grad.numel() if reduction == 1 else grad.shape[1])
     return (grad * scale * grad_output.reshape(-1, 1)).reshape(self.shape)
 
 
 def _other_margins(self: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, 1) targets; (N, C): which classes are others; margin - x[target] + x."""
+    """Returns (N, 1) targets; (N, C) a mask of the other classes; margin - x[target] + x."""
     x, t = torch.atleast_2d(self), target.reshape(-1, 1)
     others = torch.arange(x.shape[1], device=x.device) != t
     return t, others, margin - x.gather(1, t) + x
@@ -78,7 +78,8 @@ def multi_margin_loss_backward(
 
 
 def _margins(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, C) targets, 0 from the first negative one on; which are before it; 1 - x[target] + x, (N, targets, C)."""
+    """Returns (N, C) targets, 0 from the first negative one on; a mask of those before it; 1 - x[target] + x, (N,
+    targets, C)."""
     x, t = torch.atleast_2d(self), torch.atleast_2d(target)
     places = torch.arange(x.shape[1], device=x.device)
     counts = places < torch.where(t < 0, places, x.shape[1]).amin(-1, keepdim=True)
@@ -88,7 +89,7 @@ def _margins(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @decomposition("multilabel_margin_loss_forward", meta=True)
 def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """``self``, ``target``: (N, C) or (C). Gives the loss and what is a target, 0 or 1, in target's shape."""
+    """``self``, ``target``: (N, C) or (C). Returns the loss and, in target's shape, 1 for target classes, else 0."""
     _check_scores(self)
     torch._check(target.shape == self.shape, lambda: f"inconsistent target size: {list(target.shape)} for input of "
                  f"size: {list(self.shape)}")  # fmt: skip

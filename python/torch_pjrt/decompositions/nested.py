@@ -1,4 +1,4 @@
-"""Jagged rows as padded ones and back: what nested tensors are made of."""
+"""Conversions between jagged and padded rows, which nested tensors use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _one(offsets: Sequence[Tensor]) -> Tensor:
 
 
 def _beside(mask: Tensor, like: Tensor) -> Tensor:
-    """With as many dimensions as ``like``."""
+    """Appends dimensions of size 1 to ``mask``, up to the number of ``like``'s."""
     return mask.reshape(*mask.shape, *[1] * (like.dim() - mask.dim()))
 
 
@@ -25,7 +25,8 @@ def _beside(mask: Tensor, like: Tensor) -> Tensor:
 def jagged_to_padded_dense(
     values: Tensor, offsets: Sequence[Tensor], max_lengths: Sequence[int], padding_value: float = 0.0
 ) -> Tensor:
-    """(batch, max_length, …) of ``values`` (total, …); row i begins at ``offsets[0][i]`` of the (batch + 1)."""
+    """Returns (batch, max_length, …) for ``values`` (total, …), whose row i begins at ``offsets[0][i]`` of the
+    (batch + 1) offsets."""
     begins = _one(offsets)
     place = begins[:-1, None] + torch.arange(max_lengths[0], device=begins.device)
     if values.shape[0] == 0:
@@ -36,7 +37,7 @@ def jagged_to_padded_dense(
 
 @decomposition("_padded_dense_to_jagged_forward", meta=True)
 def padded_dense_to_jagged(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = None) -> Tensor:
-    """(total_L, …) of ``dense`` (batch, max_length, …): the inverse.
+    """Returns (total_L, …) for ``dense`` (batch, max_length, …): the inverse of ``jagged_to_padded_dense``.
 
     Raises:
         NotImplementedError: ``total_L`` is not given.

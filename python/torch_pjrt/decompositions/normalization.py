@@ -1,4 +1,4 @@
-"""The backward of ``torch.nn.utils.weight_norm``: PyTorch has a decomposition of its forward alone."""
+"""The backward of ``torch.nn.utils.weight_norm``: PyTorch has a decomposition of its forward only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch_pjrt.decompositions.table import decomposition
 def weight_norm_backward(
     grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of v and g in w = v * g / norm(v), its norm over all other dimensions (Salimans and Kingma, 2016)."""
+    """Returns the gradients of v and g in w = v * g / norm(v), normed over all other dimensions (Salimans and Kingma,
+    2016)."""
     others = [d for d in range(saved_v.dim()) if d != dim % saved_v.dim()]
     dtype = saved_norms.dtype
     grad, v, g = grad_w.to(dtype), saved_v.to(dtype), saved_g.to(dtype)

@@ -1,8 +1,8 @@
-"""The steps of optimizers with ``fused=True``: one node each (``device/override/fused_optimizers.cpp``), which is this.
+"""Steps of optimizers with ``fused=True``, each one node (``device/override/fused_optimizers.cpp``), decomposed here.
 
-They compute as the CPU's fused kernels do: 8- and 16-bit numbers in float32, nothing at all where ``found_inf`` is 1.
-The device takes the scale from gradients that have one. Hyperparameters are float64 tensors without dimensions, so that
-whatever a schedule changes compiles nothing; whether weights decay at all is part of the program.
+They compute as the CPU's fused kernels do: 8- and 16-bit floats in float32, and no update where ``found_inf`` is 1.
+Gradients are divided by the scale if there is one. Hyperparameters are float64 tensors without dimensions, so that a
+schedule compiles nothing; whether weights decay at all is part of the program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _write(old: list[Tensor], new: list[Tensor] | tuple[Tensor, ...], found_inf:
 
 
 def _plus(tensors: list[Tensor] | tuple[Tensor, ...], number: Tensor) -> list[Tensor]:
-    return [tensor + number for tensor in tensors]  # _foreach_add would read the number
+    return [tensor + number for tensor in tensors]  # _foreach_add would read the scalar
 
 
 def _operands(
@@ -50,7 +50,7 @@ def _operands(
     maximize: bool,
     grad_scale: Tensor | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Both as they count in the step."""
+    """Returns parameters and gradients in the dtype of the computation, with scale, sign and decay applied."""
     p, g = _wide(params), _wide(grads)
     if grad_scale is not None:
         g = torch._foreach_div(g, grad_scale)

@@ -1,5 +1,5 @@
-"""Fake quantization: rounding to what a quantized tensor would hold, with the mask that its gradient needs. Products of
-quantized matrices, and of those with a wider result."""
+"""Fake quantization, which rounds to values of a quantized tensor and returns the mask of its gradient; products of
+quantized matrices, and products with a wider result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_pjrt.decompositions.table import composition, decomposition, meta
 
 
 def _single(x: float) -> float:
-    """The number as the CPU's kernels hold it, in single precision."""
+    """Rounds a scalar to single precision, as the CPU's kernels do."""
     return struct.unpack("f", struct.pack("f", x))[0]
 
 
@@ -58,7 +58,7 @@ def per_channel(
 
 @decomposition("_weight_int8pack_mm")
 def weight_int8pack_mm(a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
-    """``a`` (m, k) times the int8 matrix ``b`` (n, k), each row of which has a scale."""
+    """Multiplies ``a`` (m, k) by the int8 matrix ``b`` (n, k), each of whose rows has a scale."""
     return ((a.float() @ b.float().t()) * scales.float()).to(a.dtype)
 
 
@@ -66,7 +66,7 @@ def weight_int8pack_mm(a: Tensor, b: Tensor, scales: Tensor) -> Tensor:
 def baddbmm_meta(
     self: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: torch.dtype, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """PyTorch's own takes the dtype for ``beta``."""
+    """Checks as PyTorch's kernels do; its own Meta kernel passes the dtype as ``beta``."""
     result = torch.bmm(batch1, batch2, out_dtype=out_dtype)
     torch._check(
         self.dtype in (out_dtype, batch1.dtype),
@@ -87,30 +87,30 @@ def baddbmm_out_meta(*args: Tensor, out: Tensor, **options: float) -> Tensor:
 
 @meta("_scaled_mm.out")
 def scaled_mm_out_meta(*args: Any, out: Tensor, **options: Any) -> Tensor:
-    """PyTorch has none."""
+    """The Meta kernel of the out variant, which PyTorch lacks."""
     result: Tensor = torch.ops.aten._scaled_mm.default(*args, **options)
-    if out.dtype != result.dtype:  # the CPU's kernel takes any where no out_dtype is asked for
+    if out.dtype != result.dtype:  # without out_dtype, the CPU's kernel computes in out's dtype
         raise NotImplementedError("without out_dtype the product is of out's dtype")
     return out.resize_(result.shape) if out.shape != result.shape else out
 
 
 def _of_groups(offs: Tensor, n: int) -> list[Tensor]:
-    """Of each group, which of n positions are in it."""
+    """Returns for each group a mask of the n positions that are in it."""
     at = torch.arange(n, dtype=offs.dtype, device=offs.device)
     group = at.unsqueeze(1).ge(offs).sum(1)
     return [group.eq(i) for i in range(offs.size(0))]
 
 
-# MX scales (float8_e8m0fnu, one for 32 elements along the inner dimension) come in tiles: 128 rows by 4 blocks, padded,
-# in which 4 rows lie side by side (SwizzleType.SWIZZLE_32_4_4). Of groups, the tiles of each follow those of the one
-# before.
+# MX scales (float8_e8m0fnu, one per 32 elements along the inner dimension) are in tiles of 128 rows by 4 blocks,
+# padded, in which 4 rows are interleaved (SwizzleType.SWIZZLE_32_4_4). The tiles of a group follow those of the group
+# before it.
 MX = torch.float8_e8m0fnu
 BLOCK, ROWS, ACROSS = 32, 128, 4
-ONE = 127  # as bits
+ONE = 127  # the bits of 1
 
 
 def _in_tiles(scales: Tensor) -> Tensor:
-    """Of a matrix (rows, blocks) of bits."""
+    """Returns the tiles of the bits of a matrix (rows, blocks)."""
     rows, blocks = scales.shape
     scales = pad(scales, (0, -blocks % ACROSS, 0, -rows % ROWS))
     tiles = scales.view(-1, 4, 32, scales.size(1) // ACROSS, ACROSS).permute(0, 3, 2, 1, 4)
@@ -122,14 +122,14 @@ def _group_starts(ends: Tensor) -> Tensor:
 
 
 def _group_of(ends: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Of n positions: their groups (behind the last, that one), and their places within these."""
+    """Returns for n positions their groups (the last group for positions after it) and their places in these."""
     at = torch.arange(n, dtype=ends.dtype, device=ends.device)
     group = at.unsqueeze(1).ge(ends).sum(1).clamp(max=ends.size(0) - 1)
     return group, at - _group_starts(ends)[group]
 
 
 def _read_tiles(scales: Tensor, first: Tensor, across: Tensor | int, row: Tensor, block: Tensor) -> Tensor:
-    """The bits at these rows and blocks of tiles that begin with the tile ``first``, ``across`` in a row of tiles."""
+    """Returns the bits at these rows and blocks of tiles that begin at tile ``first``, with ``across`` tiles a row."""
     tile = first + row // ROWS * across + block // ACROSS
     inside = row % 32 * 16 + row % ROWS // 32 * ACROSS + block % ACROSS
     flat = scales.view(torch.uint8).reshape(-1)
@@ -137,7 +137,7 @@ def _read_tiles(scales: Tensor, first: Tensor, across: Tensor | int, row: Tensor
 
 
 def _tiles_of_rows(scales: Tensor, ends: Tensor, rows: int, k: int) -> Tensor:
-    """The scales of a matrix (rows, k) whose groups of rows end at ``ends``, in tiles as of one matrix."""
+    """Returns the scales of a matrix (rows, k) in tiles of one matrix, from groups of rows that end at ``ends``."""
     blocks = -(-k // BLOCK)
     across = -(-blocks // ACROSS)
     group, row = _group_of(ends, rows)
@@ -148,8 +148,8 @@ def _tiles_of_rows(scales: Tensor, ends: Tensor, rows: int, k: int) -> Tensor:
 
 
 def _tiles_of_inner(scales: Tensor, ends: Tensor, rows: int, k: int) -> list[Tensor]:
-    """The scales of a matrix (rows, k) whose inner dimension is in groups of whole blocks, for each of these: 1 outside
-    of it."""
+    """Returns for each group the scales of a matrix (rows, k) whose inner dimension is in groups of whole blocks; they
+    are 1 outside of the group."""
     ends = ends // BLOCK
     group, block = _group_of(ends, -(-k // BLOCK))
     across = (ends - _group_starts(ends) + ACROSS - 1) // ACROSS
@@ -172,7 +172,7 @@ def scaled_grouped_mm_meta(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """PyTorch's own gives the operands' dtype where none is asked for, and its kernels bfloat16."""
+    """Checks as PyTorch's Meta kernel does, but for results in bfloat16, as kernels return without ``out_dtype``."""
     checked: Tensor = meta_scaled_grouped_mm(
         mat_a, mat_b, scale_a, scale_b, offs, bias, scale_result, out_dtype or torch.bfloat16, use_fast_accum
     )
@@ -191,8 +191,8 @@ def scaled_grouped_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """A float8 product a group, with scales of rows, or MX. How long a group is, is data: each is multiplied with
-    everything, and what is another group's is left out, as for ``_grouped_mm``."""
+    """Computes a float8 product for each group, with scales of rows, or MX. The lengths of groups are data: each group
+    is multiplied with all columns, and masked, as for ``_grouped_mm``."""
     of_blocks = scale_a.dtype is MX
 
     def product(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ def scaled_grouped_mm(
 
     if offs is None:
         return torch.stack([product(*each) for each in zip(mat_a, mat_b, scale_a, scale_b, strict=True)])
-    if mat_a.dim() == mat_b.dim() == 2:  # groups of the inner dimension; each with scales of its own
+    if mat_a.dim() == mat_b.dim() == 2:  # groups of the inner dimension, each with its own scales
         chosen = _of_groups(offs, mat_a.size(1))
         rows: Sequence[Tensor] | Tensor = scale_a.view(len(chosen), -1) if not of_blocks else ()
         columns: Sequence[Tensor] | Tensor = scale_b.view(len(chosen), -1) if not of_blocks else ()
@@ -248,7 +248,7 @@ def scaled_grouped_mm_v2(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Tensor:
-    forms = [((1,), (0,)), ((3,), (1,))]  # of ScalingType and SwizzleType: RowWise; BlockWise1x32 in SWIZZLE_32_4_4
+    forms = [((1,), (0,)), ((3,), (1,))]  # ScalingType and SwizzleType: RowWise; BlockWise1x32 in SWIZZLE_32_4_4
     given = {(tuple(recipe_a), tuple(swizzle_a) or (0,)), (tuple(recipe_b), tuple(swizzle_b) or (0,))}
     if not any(given == {form} for form in forms) or list(contraction_dim) not in ([], [1, 0], [-1, -2]):
         raise ValueError(

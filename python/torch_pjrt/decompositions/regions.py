@@ -1,7 +1,7 @@
 """``torchvision.ops.roi_align`` and ``roi_pool``: regions of images, read as rows of channels.
 
-How many pixels a bin of a region reads is data where the region's size decides it. Regions are then sorted by that
-number, and taken some at a time, with as many steps as the largest of them needs.
+If a region's size decides how many pixels each of its bins reads, the number is data. Regions are then sorted by it
+and processed in chunks, with as many steps as the largest region of a chunk needs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CHUNK = 16  # regions
 
 
 def _exactly(x: Tensor) -> Tensor:
-    """x, rounded as it is: what follows can't be contracted with what it is made of."""
+    """Returns x rounded to its dtype: later operations are not fused with those that compute it."""
     return computed_once(x)
 
 
 def _divided(x: Tensor, divisor: int) -> Tensor:
-    """x / divisor, which XLA makes a product where it knows the divisor: ``ceil`` and ``floor`` see the difference."""
+    """Returns x / divisor. XLA would multiply by the reciprocal of a constant, which ``ceil`` and ``floor`` expose."""
     return x / torch.where(x.isnan(), x, divisor)
 
 
@@ -34,7 +34,7 @@ def _compute(x: Tensor) -> Tensor:
 
 
 class Axis(NamedTuple):
-    """Along one dimension, of each region (regions, 1): where it begins, a bin's size, and the samples of a bin."""
+    """One dimension of all regions (regions, 1): the start, the size of a bin, and the number of samples of a bin."""
 
     start: Tensor
     bin: Tensor
@@ -43,7 +43,7 @@ class Axis(NamedTuple):
     size: int  # of the image
 
     def taps(self, sample: Tensor | int) -> list[tuple[Tensor, Tensor]]:
-        """Two pixels of each bin (regions, bins) and their weights: for one sample of each bin, a number or (1)."""
+        """Returns two pixels of each bin (regions, bins) and their weights for one sample, a scalar or (1)."""
         bins = torch.arange(self.bins, device=self.start.device, dtype=self.start.dtype)
         x = self.start + bins * self.bin + (sample + 0.5) * self.bin / self.samples.clamp(min=1)
         counts = (x >= -1) & (x <= self.size)
@@ -70,7 +70,7 @@ def _axis(low: Tensor, high: Tensor, scale: float, bins: int, size: int, ratio: 
 
 
 def _points(first: Tensor, y: Tensor, x: Tensor, width: int) -> Tensor:
-    """Rows (regions, bins, bins) of pixels: ``first`` (regions) are their images' first rows."""
+    """Returns rows (regions, bins, bins) of pixels; ``first`` (regions) has the first rows of the regions' images."""
     return first.reshape(-1, 1, 1) + y.unsqueeze(2) * width + x.unsqueeze(1)
 
 
@@ -78,7 +78,7 @@ Axes = tuple[Axis, Axis]
 
 
 def _taps(first: Tensor, axes: Axes, iy: Tensor | int, ix: Tensor | int) -> list[tuple[Tensor, Tensor]]:
-    """The rows that one sample of each bin reads, and their weights, each (regions * bins * bins)."""
+    """Returns the rows that one sample of each bin reads, and their weights, each (regions * bins * bins)."""
     rows, columns = axes[0].taps(iy), axes[1].taps(ix)
     return [
         (_points(first, y, x, axes[1].size).flatten(), (wy.unsqueeze(2) * wx.unsqueeze(1)).flatten())
@@ -88,7 +88,7 @@ def _taps(first: Tensor, axes: Axes, iy: Tensor | int, ix: Tensor | int) -> list
 
 
 def _is_sample(axes: Axes, iy: Tensor | int, ix: Tensor | int) -> Tensor:
-    """Which bins (regions * bins * bins, 1) have the sample: what others would read, infinite perhaps, is nothing."""
+    """Returns a mask of the bins (regions * bins * bins, 1) that have the sample; others may read infinite values."""
     has = (iy < axes[0].samples) & (ix < axes[1].samples)
     return has.expand(-1, axes[0].bins * axes[1].bins).reshape(-1, 1)
 
@@ -97,12 +97,12 @@ def _first_rows(rois: Tensor, n: int, height: int, width: int) -> Tensor:
     return rois[:, 0].to(torch.int32).clamp(0, n - 1) * (height * width)
 
 
-Step = Callable[[Tensor, Tensor, Axes, Tensor, Tensor, list[Tensor]], Tensor]  # see _sampled
+Step = Callable[[Tensor, Tensor, Axes, Tensor, Tensor, list[Tensor]], Tensor]  # the argument of _sampled
 
 
 def _regions(axes: Axes, more: Sequence[Tensor]) -> tuple[Axes, list[Tensor], Tensor]:
-    """The axes and what else (regions, ...) there is of regions, with some of no sample that fill the last chunk; and
-    their places (chunks, CHUNK), ordered by their numbers of samples."""
+    """Returns the axes and the other tensors (regions, ...), padded to whole chunks by regions without samples, and the
+    regions' indices (chunks, CHUNK), ordered by their numbers of samples."""
     missing = -len(more[0]) % CHUNK
 
     def filled(x: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def _axes_of(flat: Sequence[Tensor], like: Axes) -> Axes:
 
 
 def _sampled(step: Step, value: Tensor, first: Tensor, axes: Axes, given: list[Tensor]) -> Tensor:
-    """``value = step(value, first, axes, iy, ix, given)`` as often as the region with most samples has any."""
+    """Repeats ``value = step(value, first, axes, iy, ix, given)`` for the largest number of samples of a region."""
     rows, columns = (axis.samples.amax().clamp(min=0).to(torch.int32).reshape(1) for axis in axes)
 
     def goes_on(at: Tensor, _: Tensor, steps: Tensor, *__: Tensor) -> list[Tensor]:
@@ -156,16 +156,16 @@ def _write_step(value: Tensor, first: Tensor, axes: Axes, iy: Tensor, ix: Tensor
 
 
 def _count(axes: Axes) -> Tensor:
-    """(regions, 1, 1)"""
+    """Returns the number of samples, (regions, 1, 1)."""
     return (axes[0].samples * axes[1].samples).clamp(min=1).unsqueeze(2)
 
 
-# See _in_chunks: state, chunk, the regions' places, their first rows, their axes, what else there is; the next state.
+# The argument of _in_chunks: takes state, chunk, regions' indices, first rows, axes and others; returns the next state.
 Turn = Callable[[Tensor, Tensor, Tensor, Tensor, Axes, Sequence[Tensor]], Tensor]
 
 
 def _in_chunks(turn: Turn, state: Tensor, first: Tensor, order: Tensor, axes: Axes, more: Sequence[Tensor]) -> Tensor:
-    """``state = turn(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
+    """Repeats ``state = turn(state, chunk, here, firsts, own axes, more)`` for each chunk of regions."""
 
     def goes_on(chunk: Tensor, *_: Tensor) -> list[Tensor]:
         return [chunk < len(order)]
@@ -181,7 +181,7 @@ def _in_chunks(turn: Turn, state: Tensor, first: Tensor, order: Tensor, axes: Ax
 
 
 def _read(rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
-    """(regions, bins, bins, C): the mean of each bin's samples."""
+    """Returns (regions, bins, bins, C): the mean of each bin's samples."""
     bins = (axes[0].bins, axes[1].bins)
     regions, channels = len(first), rows.shape[1]
     padded, (firsts,), order = _regions(axes, [first])
@@ -198,7 +198,7 @@ def _read(rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
 
 
 def _write(grad: Tensor, rows: Tensor, first: Tensor, axes: Axes) -> Tensor:
-    """The transpose of ``_read``: adds ``grad`` (regions, bins, bins, C) to ``rows``."""
+    """Adds ``grad`` (regions, bins, bins, C) to ``rows``: the transpose of ``_read``."""
     channels = rows.shape[1]
     grad = (grad / _count(axes).unsqueeze(3)).reshape(len(first), -1, channels)
     padded, (firsts, grads), order = _regions(axes, [first, grad])
@@ -229,7 +229,7 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """``input``: (N, C, H, W), ``rois``: (K, 5), an image's place and two corners. Gives (K, C, height, width)."""
+    """``input``: (N, C, H, W), ``rois``: (K, 5), the image's index and two corners. Returns (K, C, height, width)."""
     if not input.is_floating_point() or input.dtype != rois.dtype or rois.dim() != 2 or rois.shape[1] != 5:
         raise NotImplementedError("rois of another shape or dtype, or an input that is not of floats")
     n, channels, *size = input.shape
@@ -255,7 +255,7 @@ def roi_align_backward(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """``grad``: (K, C, pooled_height, pooled_width). Gives (N, C, H, W)."""
+    """``grad``: (K, C, pooled_height, pooled_width). Returns (N, C, H, W)."""
     shape = (batch_size, channels, height, width)
     if not grad.numel():
         return grad.new_zeros(shape)
@@ -268,7 +268,7 @@ def roi_align_backward(
 
 
 def _pool_axis(low: Tensor, high: Tensor, scale: float, bins: int, size: int) -> tuple[Tensor, Tensor]:
-    """Where the window of each bin begins and ends: (K, bins), each."""
+    """Returns the beginning and the end of each bin's window: (K, bins), each."""
 
     def rounded(x: Tensor) -> Tensor:  # half away from zero
         x = _exactly(x * scale)
@@ -286,8 +286,8 @@ def _pool_axis(low: Tensor, high: Tensor, scale: float, bins: int, size: int) ->
 def roi_pool(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Tensor, Tensor]:
-    """``input``: (N, C, H, W), ``rois``: (K, 5). Gives maxima and their places in an image's plane, int32, -1 where a
-    bin has no pixel: (K, C, height, width), each."""
+    """``input``: (N, C, H, W), ``rois``: (K, 5). Returns maxima and their int32 indices in an image's plane, -1 for
+    bins without a pixel: (K, C, height, width), each."""
     if not input.is_floating_point() or input.dtype != rois.dtype or rois.dim() != 2 or rois.shape[1] != 5:
         raise NotImplementedError("rois of another shape or dtype, or an input that is not of floats")
     n, channels, *size = input.shape
@@ -364,12 +364,12 @@ def roi_pool_backward(
     height: int,
     width: int,
 ) -> Tensor:
-    """``grad``, ``argmax``: (K, C, pooled_height, pooled_width). Gives (N, C, H, W)."""
+    """``grad``, ``argmax``: (K, C, pooled_height, pooled_width). Returns (N, C, H, W)."""
     pixels = batch_size * channels * height * width
     if not grad.numel():
         return grad.new_zeros(batch_size, channels, height, width)
     plane = rois[:, 0].to(torch.int64).clamp(0, batch_size - 1).unsqueeze(1) * channels
     plane = (plane + torch.arange(channels, device=grad.device)).reshape(-1, channels, 1, 1) * (height * width)
-    index = torch.where(argmax < 0, pixels, plane + argmax)  # one more element takes what belongs nowhere
+    index = torch.where(argmax < 0, pixels, plane + argmax)  # an extra element takes gradients of bins without pixels
     total = _compute(grad).new_zeros(pixels + 1).index_add(0, index.flatten(), _compute(grad).flatten())
     return total[:pixels].reshape(batch_size, channels, height, width).to(grad.dtype)

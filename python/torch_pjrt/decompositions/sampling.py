@@ -14,18 +14,19 @@ from torch_pjrt.decompositions.table import computed_once, decomposition
 
 BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
-CUBIC = -0.75  # the free coefficient of the cubic convolution, as in the kernels
+CUBIC = -0.75  # the free coefficient of the cubic convolution in PyTorch's kernels
 
 Tap = tuple[Tensor, Tensor, Tensor]  # a place in pixels, its weight, and the weight's slope
 
 
 def _clipped(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """A place within the image, and how it moves with x: not at all beyond the border."""
+    """Returns x clamped to the image, and its derivative, which is zero beyond the border."""
     return x.clamp(0, size - 1), ((x > 0) & (x < size - 1)).to(x.dtype)
 
 
 def _reflected(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]:
-    """x reflected at the centers of the border's pixels, or at their edges, until it is within them."""
+    """Returns x reflected at the border pixels' centers, or at their edges, until it is in the image, and its
+    derivative."""
     low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     if span == 0:
         return torch.zeros_like(x), torch.zeros_like(x)
@@ -46,9 +47,9 @@ def _padded(x: Tensor, size: int, padding: int, align_corners: bool) -> tuple[Te
 
 
 def _cubic(t: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weights and slopes of the pixels at -1, 0, 1 and 2, of a place t after 0."""
+    """Returns weights and slopes of the pixels at -1, 0, 1 and 2, for a place t after 0."""
 
-    def near(d: Tensor) -> tuple[Tensor, Tensor]:  # at most 1 away
+    def near(d: Tensor) -> tuple[Tensor, Tensor]:  # for pixels at most 1 away
         return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1, (3 * (CUBIC + 2) * d - 2 * (CUBIC + 3)) * d
 
     def far(d: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +60,7 @@ def _cubic(t: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _taps(grid: Tensor, size: int, mode: int, padding: int, align_corners: bool) -> tuple[list[Tap], Tensor]:
-    """The pixels that one coordinate of the grid reads, and how a place in pixels moves with the coordinate."""
+    """Returns the pixels that one coordinate of the grid reads, and the derivative of the place by the coordinate."""
     scale = (size - 1) / 2 if align_corners else size / 2
     x = (grid + 1) * scale - (0.0 if align_corners else 0.5)
     if mode == BICUBIC:
@@ -79,15 +80,15 @@ Axes = list[tuple[list[Tap], Tensor]]
 
 
 def _axes(grid: Tensor, sizes: Sequence[int], mode: int, padding: int, align_corners: bool) -> Axes:
-    """The taps along each dimension of the image, in their order; the grid's coordinates are x, y, z: backwards."""
+    """Returns the taps along each dimension of the image; the grid's coordinates are in reverse order: x, y, z."""
     points = grid.reshape(grid.shape[0], 1, -1, len(sizes))
     return [_taps(points[..., -1 - d], size, mode, padding, align_corners) for d, size in enumerate(sizes)]
 
 
 class Pixels(NamedTuple):
-    """What each point reads, of all points of all images: (taps, N * points)."""
+    """The pixels that each point reads, for all points of all images: (taps, N * points)."""
 
-    taps: list[tuple[Tap, ...]]  # one for each dimension
+    taps: list[tuple[Tap, ...]]  # one per dimension
     index: Tensor  # among the pixels of all images
     inside: Tensor
     weight: Tensor
@@ -111,12 +112,12 @@ def _pixels(axes: Axes, sizes: Sequence[int]) -> Pixels:
 
 
 def rows_of(image: Tensor) -> Tensor:
-    """(N, C, ...) as (N * pixels, C): all that is read of a pixel lies together."""
+    """Reshapes (N, C, ...) to (N * pixels, C), so that the channels of a pixel are contiguous."""
     return image.flatten(2).transpose(1, 2).reshape(-1, image.shape[1])
 
 
 def image_of(rows: Tensor, like: Sequence[int]) -> Tensor:
-    """The reverse of ``rows_of``, of the shape ``like``."""
+    """Inverts ``rows_of``, with the shape ``like``."""
     return rows.reshape(like[0], -1, like[1]).transpose(1, 2).reshape(like)
 
 
@@ -129,10 +130,10 @@ def _product(factors: Iterable[Tensor]) -> Tensor:
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Gives (N, C, Ho, Wo).
+    """``input``: (N, C, H, W), ``grid``: (N, Ho, Wo, 2), or in three dimensions. Returns (N, C, Ho, Wo).
 
     Raises:
-        NotImplementedError: ``input`` is not of floats, or ``grid`` is of another dtype. The host's kernel raises, too.
+        NotImplementedError: ``input`` has no floats or ``grid`` has another dtype. The host's kernel raises, too.
     """
     if not input.is_floating_point() or grid.dtype != input.dtype:
         raise NotImplementedError("a grid of another dtype, or an input that is not of floats")

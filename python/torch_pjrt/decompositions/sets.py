@@ -1,4 +1,4 @@
-"""``torch.isin``: PyTorch's own decomposition sorts out duplicates first, whose number depends on data."""
+"""``torch.isin``: PyTorch's own decomposition removes duplicates first, whose number is data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch_pjrt.decompositions.table import decomposition
 def isin(
     elements: Tensor | float, test_elements: Tensor | float, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    """Which of ``elements`` (any shape) equal one of ``test_elements``; NaN equals nothing. One may be a number."""
+    """Returns a mask of ``elements`` (any shape) that equal one of ``test_elements``; NaN equals nothing. One of both
+    may be a scalar."""
     dtype = torch.result_type(elements, test_elements)
     device = elements.device if isinstance(elements, Tensor) else test_elements.device  # type: ignore[union-attr]
     sought, given = (

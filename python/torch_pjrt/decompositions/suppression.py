@@ -1,8 +1,8 @@
-"""``torchvision.ops.nms``: boxes that overlap a better one are suppressed; block by block, best first.
+"""``torchvision.ops.nms``: boxes that overlap a better one are suppressed, in blocks, best first.
 
-Whether a box of a block is kept depends on the better ones of the block alone, once what the blocks before it keep has
-suppressed what it overlaps. Within a block, that is asked of all boxes at once until nothing changes: after as many
-times as boxes hang on each other in a row. The number of kept boxes is data, so they are read.
+After earlier blocks have suppressed the boxes that they overlap, a box of a block depends on the better boxes of the
+block only. Within a block, all boxes are updated together until nothing changes, which takes as many iterations as the
+longest chain of overlapping boxes. The number of kept boxes is data, so it is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _library.impl("nms", lambda dets, scores, _: scores.new_empty(len(scores) + 1, d
 
 
 def _above(x: Tensor, threshold: float) -> Tensor:
-    """``x > threshold`` as the CPU's kernel has it: in float64."""
+    """Returns ``x > threshold`` in float64, as the CPU's kernel computes it."""
     rounded = torch.tensor(threshold, dtype=x.dtype, device="cpu")
     if rounded.item() > threshold:
         rounded = torch.nextafter(rounded, torch.tensor(-torch.inf, dtype=x.dtype, device="cpu"))
@@ -29,9 +29,10 @@ def _above(x: Tensor, threshold: float) -> Tensor:
 
 
 def _overlaps(a: Tensor, b: Tensor, threshold: float) -> Tensor:
-    """(n, m): which of the (n) boxes ``a`` suppress which of the (m) boxes ``b``; both (5, ...), with areas."""
+    """Returns (n, m), a mask of the pairs in which a box of ``a`` (n) suppresses one of ``b`` (m); both (5, ...), with
+    areas."""
     x1, y1, x2, y2, area = a.unsqueeze(-1)
-    # Not max and min, whose NaN is another than that of the kernel's comparisons.
+    # max and min would treat NaN in another way than the kernel's comparisons.
     left, top = torch.where(x1 < b[0], b[0], x1), torch.where(y1 < b[1], b[1], y1)
     right, bottom = torch.where(b[2] < x2, b[2], x2), torch.where(b[3] < y2, b[3], y2)
     width, height = right - left, bottom - top
@@ -41,7 +42,7 @@ def _overlaps(a: Tensor, b: Tensor, threshold: float) -> Tensor:
 
 @foreign("torch_pjrt::nms")
 def kept_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """(n + 1): how many of the (n, 4) boxes are kept, and their places, best first; the rest has no meaning."""
+    """Returns (n + 1): the number of the (n, 4) boxes that are kept, then their indices, best first, then padding."""
     n = len(dets)
     order = scores.sort(stable=True, descending=True).indices
     blocks = -(-n // BLOCK)
@@ -79,7 +80,7 @@ def kept_boxes(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """(kept): the places of the boxes that are kept, best first. ``dets``: (n, 4), ``scores``: (n)."""
+    """Returns (kept): the indices of the boxes that are kept, best first. ``dets``: (n, 4), ``scores``: (n)."""
     if dets.dim() != 2:
         raise RuntimeError(f"boxes should be a 2d tensor, got {dets.dim()}D")
     if dets.shape[1] != 4:

@@ -17,13 +17,15 @@ _own.impl("computed_once", torch.empty_like, "Meta")
 
 
 def computed_once(x: Tensor) -> Tensor:
-    """x, which is read often. XLA:CPU would compute it again for each read (``Emit::computed_once``)."""
+    """Returns x, computed once: XLA:CPU would compute it again for each read (``Emit::computed_once``)."""
     result: Tensor = torch.ops.torch_pjrt.computed_once(x)
     return result
 
 
 def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For all overloads of an op. ``meta``: PyTorch has no Meta kernel either, or a wrong one; this serves as one."""
+    """Registers a decomposition for all overloads of an op.
+
+    With ``meta``, it is the Meta kernel, too, for ops whose Meta kernel PyTorch lacks or has wrong."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         DECOMPOSITIONS[f"aten::{name}"] = function
@@ -35,7 +37,7 @@ def decomposition(name: str, meta: bool = False) -> Callable[[Callable[..., Any]
 
 
 def foreign(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """For an op of another library, ``"library::op"``, whether that is ever imported or not."""
+    """Registers a decomposition of another library's op, ``"library::op"``, which need not be imported."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         DECOMPOSITIONS[name] = function
@@ -45,8 +47,8 @@ def foreign(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def own_op(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An operator of this package that writes to its arguments and returns nothing: one node, of which this is the
-    decomposition."""
+    """Defines an operator of this package that writes to its arguments and returns nothing: it is recorded as one node,
+    and the function is its decomposition."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         name = schema.partition("(")[0]
@@ -59,7 +61,7 @@ def own_op(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def meta(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The Meta kernel of an overload whose own says something else than its kernels do."""
+    """Registers the Meta kernel of an overload whose own Meta kernel differs from its other kernels."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         _aten.impl(name, function, "Meta", allow_override=True)
@@ -69,7 +71,7 @@ def meta(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def composition(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The device's kernel for overloads that have a kernel for every backend, which only some backends can run."""
+    """Registers the device's kernel for overloads with a kernel for every backend that only some backends can run."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

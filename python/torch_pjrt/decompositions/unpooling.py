@@ -1,4 +1,4 @@
-"""``max_unpool2d`` and ``max_unpool3d``: PyTorch's decompositions, with the check of the indices that the CPU makes."""
+"""``max_unpool2d`` and ``max_unpool3d``: PyTorch's decompositions, with the CPU's check of the indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _checked(indices: Tensor, output_size: Sequence[int]) -> Tensor:
 
 @decomposition("max_unpool2d")
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Raises RuntimeError, when results are read, where an index is in none of the result's places."""
+    """Raises RuntimeError, when results are read, if an index is outside of the result."""
     from torch._decomp.decompositions import max_unpool2d
 
     result: Tensor = max_unpool2d(self, _checked(indices, output_size), list(output_size))

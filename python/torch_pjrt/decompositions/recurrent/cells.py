@@ -1,6 +1,6 @@
-"""Fused recurrent cells, which PyTorch picks for other devices: the formulas of ``torch.nn.LSTMCell`` and ``GRUCell``.
+"""Fused recurrent cells, which PyTorch calls on other devices: the formulas of ``torch.nn.LSTMCell`` and ``GRUCell``.
 
-What a cell keeps for the backward (``workspace``) has the layout that the CUDA kernels give it.
+``workspace``, which a cell stores for its backward, has the layout of the CUDA kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def lstm_cell(
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gates: (batch, 4 * hidden) in the order input, forget, cell, output. Gives hy, cy and the activated gates."""
+    """Gates: (batch, 4 * hidden) in the order input, forget, cell, output. Returns hy, cy and the activated gates."""
     i, f, g, o = (_with_bias(input_gates, input_bias) + _with_bias(hidden_gates, hidden_bias)).chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     cy = f * cx + i * g
@@ -34,7 +34,7 @@ def lstm_cell(
 def lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gives the gradients of the gates, of cx and of the biases."""
+    """Returns the gradients of the gates, of cx and of the biases."""
     i, f, g, o = workspace.chunk(4, 1)
     activated = cy.tanh()
     grad_o = torch.zeros_like(cy) if grad_hy is None else grad_hy * activated
@@ -54,7 +54,7 @@ def gru_cell(
     input_bias: Tensor | None = None,
     hidden_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Gates: (batch, 3 * hidden) in the order reset, input, new. Gives hy and what the backward needs."""
+    """Gates: (batch, 3 * hidden) in the order reset, input, new. Returns hy and the workspace of the backward."""
     ir, ii, new = _with_bias(input_gates, input_bias).chunk(3, 1)
     hr, hi, hn = _with_bias(hidden_gates, hidden_bias).chunk(3, 1)
     r, i = (ir + hr).sigmoid(), (ii + hi).sigmoid()
@@ -66,7 +66,7 @@ def gru_cell(
 def gru_cell_backward(
     grad_hy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gives the gradients of the input gates, the hidden gates, hx and the two biases."""
+    """Returns the gradients of the input gates, the hidden gates, hx and the two biases."""
     r, i, n, hx, hn = workspace.chunk(5, 1)
     grad_n = grad_hy * (1 - i) * (1 - n * n)
     grad_i = grad_hy * (hx - n) * (1 - i) * i

@@ -1,8 +1,8 @@
 """One direction of one layer of ``torch.nn.LSTM``, ``GRU`` or ``RNN`` on sequences, as a loop.
 
-It is an operator of the project's own, ``torch_pjrt::recurrent_layer``. What goes into it, x times the input weights,
-is one matrix product for the whole sequence. Its kernel on the CPU (src/kernels/cpu/recurrent.cpp) is what programs
-there call; elsewhere it is a loop.
+It is an operator of this project, ``torch_pjrt::recurrent_layer``. Its first operand, x times the input weights, is one
+matrix product for the whole sequence. Programs on the CPU call its kernel (src/kernels/cpu/recurrent.cpp); elsewhere it
+is a loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch_pjrt.decompositions.table import DECOMPOSITIONS
 from torch_pjrt.program.loops import apply, looped, unrolled
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # what a cell keeps for its backward, in hidden sizes
+WORKSPACE = {"lstm": 4, "gru": 5, "rnn_tanh": 0, "rnn_relu": 0}  # size of a cell's workspace, in hidden sizes
 
-# gates: (length, batch, gates * hidden), x times the input weights, with all biases but a GRU's hidden one; hx and, of
-# an LSTM, cx: (batch, hidden). Gives each step's hidden state, cell state (LSTM) and workspace. The backward gives the
-# gradients of gates, of what weight and bias added to them, of hx and cx.
+# gates: (length, batch, gates * hidden), x times the input weights, with all biases but a GRU's hidden one; hx and, for
+# an LSTM, cx: (batch, hidden). Returns each step's hidden state, cell state (LSTM) and workspace. The backward returns
+# the gradients of gates, of the terms that weight and bias added to them, and of hx and cx.
 _library = torch.library.Library("torch_pjrt", "FRAGMENT")
 
 Scan = Callable[..., Sequence[Tensor]]
@@ -59,7 +59,7 @@ def _forward(
 
 
 def _before(states: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """The state that each step began with."""
+    """Returns the state at the beginning of each step."""
     return torch.cat([states[1:], first[None]] if reverse else [first[None], states[:-1]])
 
 
@@ -147,7 +147,7 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
     gates, hx, cx, weight, bias, outputs, cells, workspace = ctx.saved_tensors
     grad_outputs = torch.zeros_like(outputs) if grad_outputs is None else grad_outputs
     grad_cells = torch.zeros_like(cells) if grad_cells is None else grad_cells
-    if torch.is_grad_enabled():  # these gradients will be differentiated
+    if torch.is_grad_enabled():  # for a double backward
         inputs = [x for x in (gates, hx, cx, weight, bias) if x is not None and x.requires_grad]
         outputs, cells, _ = _forward(_unrolled, gates, hx, cx, weight, bias, ctx.cell, ctx.reverse)
         count = 1 if cx is None else 2
@@ -158,7 +158,7 @@ def _gradients(ctx: Any, grad_outputs: Tensor | None, grad_cells: Tensor | None,
         grad_outputs, grad_cells, outputs, cells, workspace, hx, cx, weight, ctx.cell, ctx.reverse
     )
     before = _before(outputs, hx, ctx.reverse)
-    # flatten has no batching rule (is_grads_batched)
+    # flatten has no batching rule, which is_grads_batched needs.
     grad_weight = grad_hidden.reshape(-1, grad_hidden.shape[2]).t() @ before.reshape(-1, before.shape[2])
     grad_bias = None if bias is None else grad_hidden.sum((0, 1))
     return grad_gates, grad_hx, None if cx is None else grad_cx, grad_weight, grad_bias, None, None

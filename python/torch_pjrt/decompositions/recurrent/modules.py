@@ -1,7 +1,7 @@
 """``torch.nn.LSTM``, ``GRU`` and ``RNN`` on sequences: a loop for each layer and direction.
 
-PyTorch runs such a module cell by cell. Recorded so, a sequence of 100 elements is a program of 2,000 calls, which XLA
-takes minutes to compile; as a loop it is compiled as fast as one cell.
+PyTorch runs such a module cell by cell. Recorded in that way, a sequence of 100 elements is a program of 2,000 calls,
+which XLA compiles for minutes; a loop compiles as fast as one cell.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch._C import DispatchKey
 
 from torch_pjrt.decompositions.recurrent.layer import GATES
 
-FEW = 4  # a sequence this short is recorded cell by cell
+FEW = 4  # sequences up to this length are recorded cell by cell
 
 
 class Plain:
@@ -26,11 +26,11 @@ class Plain:
         self.batch: int = x.shape[1] if x.dim() == 3 else 0
 
     def reverses(self, direction: int) -> bool:
-        """Does the loop itself go backwards?"""
+        """Whether the loop runs backwards for this direction."""
         return direction == 1
 
     def padded(self, gates: Tensor, direction: int) -> Tensor:
-        """As the loop takes it: (length, batch, features)."""
+        """Returns the gates as operands of the loop: (length, batch, features)."""
         return gates
 
     def outputs(self, states: Tensor, direction: int) -> Tensor:
@@ -41,10 +41,10 @@ class Plain:
 
 
 class Packed:
-    """A ``PackedSequence``, longest first: (elements, features), of each step those that are left.
+    """A ``PackedSequence``, longest first: (elements, features), step by step, of the sequences that are that long.
 
-    The loop runs all sequences to the length of the longest; what comes after an end is not looked at. Backwards it is
-    given each sequence reversed, so that they begin together.
+    The loop runs all sequences to the length of the longest, and results after a sequence's end are discarded. For the
+    backward direction each sequence is reversed first, so that all begin together.
     """
 
     def __init__(self, x: Tensor, batch_sizes: Tensor) -> None:
@@ -80,7 +80,7 @@ class Packed:
 def _fits(
     cell: str, tensors: Sequence[Tensor], states: Sequence[Tensor], params: Sequence[Tensor], batch: int, runs: int
 ) -> bool:
-    """Is it a call that a loop is for? Others, mistakes among them, go PyTorch's own way."""
+    """Whether loops can run the call. Other calls, errors included, are PyTorch's own."""
     x = tensors[0]
     if not x.dtype.is_floating_point or any(t.dtype != x.dtype or t.device != x.device for t in tensors):
         return False
@@ -106,7 +106,7 @@ def _layers(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Tensor, ...] | None:
-    """All layers and directions. None where this is not for loops."""
+    """Runs all layers and directions; returns None if loops can't run the call."""
     directions, each = 2 if bidirectional else 1, 4 if biases else 2
     runs = layers * directions
     if not isinstance(sequences.length, int) or sequences.length <= FEW or len(params) != runs * each:
@@ -145,7 +145,7 @@ def _layers(
 def _in_precision(
     cell: str, x: Tensor, sequences: Plain | Packed, states: Sequence[Tensor], params: Sequence[Tensor], *rest: Any
 ) -> tuple[Tensor, ...] | None:
-    """Under autocast the whole module is in the lower precision, as CUDA's is. On the CPU a GRU is not."""
+    """Runs the layers under autocast, in the lower precision as on CUDA; a GRU on the CPU is not autocast."""
     kind = x.device.type
     if not torch.is_autocast_enabled(kind):
         return _layers(cell, x, sequences, states, params, *rest)
@@ -159,7 +159,7 @@ def _in_precision(
 
 
 def _of_plain(cell: str, op: Any) -> Callable[..., Any]:
-    """What the operator does: loops, or what PyTorch does for any backend."""
+    """Returns the operator's kernel: loops, or PyTorch's composite kernel."""
 
     def run(x: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
         *others, batch_first = rest

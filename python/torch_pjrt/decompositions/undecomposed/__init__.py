@@ -1,1 +1,1 @@
-"""Ops that PyTorch has kernels of, and no decomposition; of some no Meta kernel either."""
+"""Ops for which PyTorch has kernels but no decomposition, and in some cases no Meta kernel either."""

@@ -9,7 +9,7 @@ from torch_pjrt.decompositions.table import decomposition
 
 
 def _pairs(count: int, device: torch.device) -> Tensor:
-    """The places of a square's upper triangle, row by row."""
+    """Returns the flat indices of a square's upper triangle, row by row."""
     places = torch.arange(count * count, device=device).reshape(count, count)
     row, column = torch.triu_indices(count, count, 1, device=device)
     return places[row, column]
@@ -17,7 +17,7 @@ def _pairs(count: int, device: torch.device) -> Tensor:
 
 @decomposition("_pdist_forward")
 def pdist_forward(self: Tensor, p: float = 2.0) -> Tensor:
-    """``self``: (N, M), gives (N * (N - 1) / 2)."""
+    """``self``: (N, M). Returns (N * (N - 1) / 2)."""
     count = len(self)
     if count < 2:
         return self.new_empty(0)

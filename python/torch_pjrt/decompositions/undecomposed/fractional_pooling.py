@@ -1,4 +1,4 @@
-"""``torch.nn.functional.fractional_max_pool2d`` and ``3d``: windows whose places come from given random numbers."""
+"""``torch.nn.functional.fractional_max_pool2d`` and ``3d``: windows at random places, drawn by the caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch_pjrt.decompositions.table import decomposition
 
 
 def _starts(sample: Tensor, size: int, count: int, window: int) -> Tensor:
-    """(..., count) of the windows' first places, for each ``sample`` (...); the last window ends at the border."""
+    """Returns (..., count), the first index of each window, for each ``sample`` (...); the last window ends at the
+    border."""
     last = size - window
     if count == 1:
         return torch.full((*sample.shape, 1), last, dtype=torch.int64, device=sample.device)
@@ -36,7 +37,7 @@ def _forward(
     if samples.dim() != 3 or samples.shape[0] < x.shape[0] or samples.shape[1:] != (x.shape[1], dims):
         raise NotImplementedError("the kernel says what is wrong")
     samples = samples[: x.shape[0]].to(self.dtype)
-    # Random numbers are for the last dimension first in 2d, and in the order of the dimensions in 3d.
+    # Samples belong to the dimensions from the last to the first in 2d, and from the first to the last in 3d.
     order = (1, 0) if dims == 2 else (0, 1, 2)
     place = torch.zeros((), dtype=torch.int64, device=self.device)
     for d, (size, count, window) in enumerate(zip(sizes, output_size, kernel_size, strict=True)):
@@ -65,7 +66,7 @@ def fractional_max_pool(
     self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Raises:
-    NotImplementedError: the arguments are wrong, which the host's kernel says.
+    NotImplementedError: the arguments are wrong; the host's kernel then raises the error.
     """
     return _forward(self, kernel_size, output_size, random_samples)
 

@@ -1,4 +1,4 @@
-"""``torch.histogram`` and ``histogramdd``: each element's bin is looked up among the edges, and its weight added."""
+"""``torch.histogram`` and ``histogramdd``: searches each element's bin among the edges, and adds its weight."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch_pjrt.decompositions.table import decomposition, meta
 
 
 def _edges(low: Tensor, high: Tensor, bins: int) -> Tensor:
-    """(bins + 1) of them, as ``torch.linspace`` has them: from both ends."""
+    """Returns (bins + 1) edges, computed from both ends as ``torch.linspace`` does."""
     i = torch.arange(bins + 1, device=low.device).to(low.dtype)
     step = (high - low) / bins
     return torch.where(i < (bins + 1) // 2, low + step * i, high - step * (bins - i))
 
 
 def _edges_of(x: Tensor, bins: Sequence[int], bounds: Sequence[float] | None) -> list[Tensor]:
-    """For each dimension of the points ``x`` (N, D)."""
+    """Returns the edges for each dimension of the points ``x`` (N, D)."""
     edges = []
     for d, count in enumerate(bins):
         if bounds is not None:
@@ -36,7 +36,7 @@ def _edges_of(x: Tensor, bins: Sequence[int], bounds: Sequence[float] | None) ->
 
 
 def _counted(x: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
-    """The weights of the points ``x`` (N, D) in each bin; the last edge belongs to the last bin."""
+    """Returns the sum of the weights of the points ``x`` (N, D) in each bin; the last bin includes its upper edge."""
     sizes = [len(edge) - 1 for edge in edges]
     place = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
     inside = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
@@ -59,7 +59,7 @@ def _counted(x: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density:
 
 
 def _check(x: Tensor, weight: Tensor | None) -> None:
-    """What the kernels refuse is theirs to word."""
+    """Raises for arguments that the kernels refuse, so that their own error is raised."""
     if not x.is_floating_point() or (weight is not None and (weight.dtype != x.dtype or weight.shape != x.shape)):
         raise NotImplementedError("the kernel says what is wrong")
 
@@ -81,8 +81,8 @@ def histogram(
     density: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Raises:
-    NotImplementedError: the arguments are wrong, which the host's kernel says.
-    RuntimeError: the elements, whose least and largest are the range, are not finite; raised when results are read.
+    NotImplementedError: the arguments are wrong; the host's kernel then raises the error.
+    RuntimeError: the range is that of the elements, which are not all finite; raised when results are read.
     """
     _check(self, weight)
     points = self.reshape(-1, 1)

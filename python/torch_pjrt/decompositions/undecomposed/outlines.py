@@ -1,4 +1,4 @@
-"""What results look like of ops whose kernels PyTorch has, and no Meta kernel: with it they are part of a program."""
+"""Meta kernels of ops that have kernels in PyTorch, but no Meta kernel: they make the ops part of a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torch_pjrt.decompositions.table import meta
 
-# The drivers of ``linalg.lstsq`` that find the rank and then decide by it whether there are residuals.
+# Drivers of ``linalg.lstsq`` that determine the rank, and return residuals only if it is full.
 DECIDES_BY_RANK = ("gelsd", "gelss")
 
 
@@ -23,7 +23,7 @@ def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Raises:
-    NotImplementedError: residuals are given or not as data says; or the kernel is to say what is wrong.
+    NotImplementedError: whether there are residuals depends on data, or the kernel is to raise the error.
     """
     is_vector = self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape
     known = driver in (None, "gels", "gelsy", *DECIDES_BY_RANK)

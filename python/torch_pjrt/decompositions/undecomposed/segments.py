@@ -1,4 +1,4 @@
-"""``torch.segment_reduce``: rows that lie one after the other are reduced to one, some for each segment."""
+"""``torch.segment_reduce``: reduces consecutive rows to one for each segment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ALIKE = {"sum": "sum", "mean": "sum", "max": "amax", "min": "amin", "prod": "pro
 
 
 class Segments(NamedTuple):
-    """The data as (batch * rows, rest), and for each row the segment, of (batch * (count + 1)): the last of each batch
-    is no segment."""
+    """The data as (batch * rows, rest), and each row's segment among (batch * (count + 1)); the last one of each batch
+    has the rows outside of segments."""
 
     rows: Tensor
     segment: Tensor
@@ -24,12 +24,12 @@ class Segments(NamedTuple):
     many: int
 
     def wide(self, x: Tensor) -> Tensor:
-        """What there is for each segment, for each row; of a row without one, anything."""
+        """Returns for each row its segment's element of ``x``; the value for rows outside of segments is arbitrary."""
         padded = torch.nn.functional.pad(x.reshape(self.batch, self.many, -1), (0, 0, 0, 1))
         return padded.flatten(0, 1)[self.segment]
 
     def reduced(self, x: Tensor, how: str, initial: float) -> Tensor:
-        """(batch, count, rest) of ``x`` like the rows."""
+        """Returns (batch, count, rest) for ``x`` of the rows' shape."""
         start = x.new_full((self.batch * (self.many + 1), x.shape[1]), initial)
         index = self.segment[:, None].expand_as(x)
         result = start.scatter_reduce(0, index, x, how, include_self=True)
@@ -55,7 +55,7 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
         raise NotImplementedError("there is nothing to reduce")
     places = torch.arange(rows, device=data.device).expand(batch, rows).contiguous()
     segment = torch.searchsorted(ends.reshape(batch, count).contiguous().to(torch.int64), places, right=True)
-    if offsets is not None:  # rows before the first are in none
+    if offsets is not None:  # rows before the first offset are in no segment
         segment = torch.where(places < starts.reshape(batch, count)[:, :1], count, segment)
     segment = segment + torch.arange(batch, device=data.device)[:, None] * (count + 1)
     return Segments(data.reshape(batch * rows, -1), segment.flatten(), lengths.reshape(batch, count), batch, count)
@@ -74,7 +74,7 @@ def segment_reduce(
     initial: float | None = None,
 ) -> Tensor:
     """Raises:
-    NotImplementedError: the arguments are wrong, which the host's kernel says.
+    NotImplementedError: the arguments are wrong; the host's kernel then raises the error.
     RuntimeError: lengths are negative or don't add up; raised when results are read.
     """
     if reduce not in EMPTY or indices is not None or not data.is_floating_point():
@@ -118,7 +118,7 @@ def segment_reduce_backward(
         slope = dy / s.wide(s.lengths[..., None].clamp_min(1).to(x.dtype))
     elif reduce == "prod":
         slope = dy * _product_of_others(s, y, 1.0 if initial is None else float(initial))
-    else:  # shared by those that are the largest or the least
+    else:  # equal extreme elements share the gradient
         chosen = (x == y) | x.isnan()
         ties = s.wide(s.reduced(chosen.to(x.dtype), "sum", 0))
         slope = torch.where(chosen, dy / ties.clamp_min(1), 0)
@@ -126,7 +126,7 @@ def segment_reduce_backward(
 
 
 def _product_of_others(s: Segments, y: Tensor, initial: float) -> Tensor:
-    """For each row the product of its segment without it, also where it is zero or NaN."""
+    """Returns for each row the product of the other rows of its segment, also where the row is zero or NaN."""
     x = s.rows
     zero, nan = x == 0, x.isnan()
     ordinary = s.wide(s.reduced(torch.where(zero | nan, 1, x), "prod", initial))

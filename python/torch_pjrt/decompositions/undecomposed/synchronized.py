@@ -1,5 +1,6 @@
-"""What ``torch.nn.SyncBatchNorm`` is made of. PyTorch has kernels for GPUs alone, and no decompositions; one of them
-writes running statistics that its schema doesn't name. Statistics are float32 where the input is smaller."""
+"""The ops of ``torch.nn.SyncBatchNorm``, for which PyTorch has kernels for GPUs only, and no decompositions.
+
+One of them writes running statistics that its schema doesn't name. Statistics of 16-bit inputs are float32."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ def _computed(x: Tensor) -> Tensor:
 
 
 def _by_channel(statistic: Tensor, x: Tensor) -> Tensor:
-    """[C] -> [1, C, 1, …], of the rank of x: [N, C, …]."""
+    """Reshapes [C] to [1, C, 1, …], of the rank of x: [N, C, …]."""
     return statistic.reshape(1, -1, *[1] * (x.dim() - 2))
 
 
@@ -24,7 +25,7 @@ def _but_channels(x: Tensor) -> list[int]:
 
 @composition("batch_norm_stats")
 def batch_norm_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Of this rank's part: the mean and 1 / sqrt(variance + eps) of each channel."""
+    """Returns this rank's mean and 1 / sqrt(variance + eps) of each channel."""
     variance, mean = torch.var_mean(_computed(input), _but_channels(input), correction=0)
     return mean, (variance + eps).rsqrt()
 
@@ -40,7 +41,8 @@ def batch_norm_gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Of all ranks' parts, from each one's mean and invstd [ranks, C] and its number of elements a channel [ranks]."""
+    """Returns the statistics of all ranks, from the mean and invstd [ranks, C] and the number of elements per channel
+    [ranks] of each."""
     count = counts.to(mean.dtype)[:, None]
     total = count.sum()
     center = (count * mean).sum(0) / total
@@ -75,7 +77,8 @@ def batch_norm_backward_reduce(
     weight_g: bool,
     bias_g: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """This rank's sums of the gradient and of its product with the distance from the mean; what weight and bias get."""
+    """Returns this rank's sums of the gradient and of its product with the distance from the mean, and the gradients of
+    weight and bias."""
     grad = _computed(grad_out)
     sum_dy = grad.sum(_but_channels(input))
     sum_dy_xmu = (grad * (_computed(input) - _by_channel(mean, input))).sum(_but_channels(input))
@@ -94,7 +97,7 @@ def batch_norm_backward_elemt(
     sum_dy_xmu: Tensor,
     count: Tensor,
 ) -> Tensor:
-    """The input's gradient; the sums are all ranks'."""
+    """Returns the input's gradient; the sums are over all ranks."""
     total = count.sum().to(mean.dtype)
     scale = invstd if weight is None else invstd * weight
     slope = sum_dy_xmu / total * invstd.square()
