@@ -1,1 +1,1 @@
-"""``torch.pjrt``, the device's own module, and how tensors come to the device and leave it."""
+"""``torch.pjrt``, the device module, and moves of tensors to and from the device."""

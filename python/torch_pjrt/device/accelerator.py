@@ -1,4 +1,4 @@
-"""PyTorch's accelerator, where it has one of its own beside this device (Note [Two accelerators])."""
+"""Keeps PyTorch's accelerator if PyTorch has another one besides this device (Note [Two accelerators])."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch_pjrt import _C
 
 
 def keep() -> None:
-    """To be called before this device has a name.
+    """Keeps PyTorch's accelerator if it has a device. Must be called before this device is named.
 
-    A PyTorch with CUDA may run where there is no GPU. Its device_count() doesn't start the driver if it need not.
+    A PyTorch with CUDA may run without a GPU; its device_count() starts the driver only if necessary.
     """
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and torch.get_device_module(accelerator).device_count() > 0:
@@ -22,7 +22,7 @@ def keep() -> None:
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """``torch.accelerator`` speaks of this device."""
+    """Makes ``torch.accelerator`` refer to this device in the block."""
     before = _C.set_accelerator_here(True)
     try:
         yield

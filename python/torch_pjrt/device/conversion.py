@@ -1,4 +1,4 @@
-"""Onto the device and back."""
+"""``to_lazy`` and ``to_eager``: moves to the device and back."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def install() -> None:
         if torch.overrides.has_torch_function_unary(self) or not _is_ours(self) or not _C.is_host_memory():
             return to_array(self, dtype, **options)
         if self.requires_grad or self.is_conj() or self.is_neg() or is_subclass(self):
-            return to_array(self.cpu(), dtype, **options)  # says why not
+            return to_array(self.cpu(), dtype, **options)  # raises PyTorch's own error, if any
         array = _C.host_view(self).numpy()
         array.flags.writeable = False
         if options.get("copy"):

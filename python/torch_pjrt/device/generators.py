@@ -22,7 +22,7 @@ def _check_not_captured() -> None:
 
 
 def default_generator(device: Any = "pjrt") -> torch.Generator:
-    """The generator that random ops on ``device`` draw from when none is given."""
+    """Returns the generator from which random ops on ``device`` draw by default."""
     return _C.default_generator(_device(device).index)
 
 
@@ -33,33 +33,33 @@ def manual_seed(seed: int) -> None:
         seed: an int from -2**63 to 2**64 - 1; a negative one is taken modulo 2**64.
 
     Raises:
-        ValueError: ``seed`` is beyond.
-        torch_pjrt.CaptureError: in a function that is being captured.
+        ValueError: ``seed`` is out of this range.
+        torch_pjrt.CaptureError: the call is in a function that is being captured.
     """
     _check_not_captured()
     default_generator().manual_seed(int(seed))
 
 
 def _generators() -> list[torch.Generator]:
-    """Every device's. Devices that no client has counted yet are one."""
+    """Returns the generators of all devices, or of the first one before a client has been started."""
     return [default_generator(index) for index in range(_C.device_count() if _C.is_initialized() else 1)]
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds every device with one seed, as ``manual_seed`` does the current one."""
+    """Seeds the generators of all devices with one seed, as ``manual_seed`` does for the current device."""
     _check_not_captured()
     for generator in _generators():
         generator.manual_seed(int(seed))
 
 
 def seed() -> int:
-    """Seeds the current device's generator from the system; gives the seed."""
+    """Seeds the current device's generator from the system and returns the seed."""
     _check_not_captured()
     return default_generator().seed()
 
 
 def seed_all() -> None:
-    """Seeds every device from the system, with one seed."""
+    """Seeds the generators of all devices with one seed from the system."""
     _check_not_captured()
     first, *others = _generators()
     chosen = first.seed()
@@ -68,21 +68,21 @@ def seed_all() -> None:
 
 
 def initial_seed() -> int:
-    """The current device's seed."""
+    """Returns the seed of the current device's generator."""
     return default_generator().initial_seed()
 
 
 def get_rng_state(device: Any = "pjrt") -> torch.Tensor:
-    """The generator's state: a CPU uint8 tensor of 16 elements."""
+    """Returns the generator's state: a CPU uint8 tensor of 16 elements."""
     return default_generator(device).get_state()
 
 
 def set_rng_state(state: torch.Tensor, device: Any = "pjrt") -> None:
-    """Sets what ``get_rng_state`` gave.
+    """Sets a state that ``get_rng_state`` returned.
 
     Args:
         state: a CPU uint8 tensor of 16 elements.
-        device: the device whose generator gets it.
+        device: the device of the generator.
 
     Raises:
         RuntimeError: ``state`` is another tensor.
@@ -91,11 +91,11 @@ def set_rng_state(state: torch.Tensor, device: Any = "pjrt") -> None:
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Every device's ``get_rng_state``, by index."""
+    """Returns the states of all devices, by index, as ``get_rng_state`` does."""
     return [generator.get_state() for generator in _generators()]
 
 
 def set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
-    """Sets what ``get_rng_state_all`` gave, a state a device. Raises what ``set_rng_state`` does."""
+    """Sets the states that ``get_rng_state_all`` returned, one per device. Raises as ``set_rng_state`` does."""
     for index, state in enumerate(states):
         set_rng_state(state, index)

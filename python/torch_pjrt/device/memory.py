@@ -1,8 +1,8 @@
 """Memory of the devices, as in ``torch.cuda.memory``.
 
-What is counted are the buffers that hold values, in bytes of dense arrays. Calls that are recorded and not run yet hold
-none, and what a program needs while it runs is not seen here: where the plugin keeps statistics of its own,
-``memory_stats`` has them under ``plugin.``.
+The counters are of buffers that hold values, in bytes of dense arrays. Calls that are recorded and have not run yet
+have no buffers, and temporary memory of a running program is not counted. If the plugin keeps its own statistics,
+``memory_stats`` returns them under ``plugin.``.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from torch_pjrt.device.streams import _device
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes in the device's buffers now."""
+    """Returns the bytes in the device's buffers."""
     return int(memory_stats(device).get("allocated_bytes.all.current", 0))
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that the device's buffers have held since the start or ``reset_peak_memory_stats``."""
+    """Returns the peak of ``memory_allocated``, in bytes, since the start or ``reset_peak_memory_stats``."""
     return int(memory_stats(device).get("allocated_bytes.all.peak", 0))
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes that the plugin holds for the device, where it tells; else the same as ``memory_allocated``."""
+    """Returns the bytes that the plugin holds for the device if it reports them, else ``memory_allocated``."""
     return int(memory_stats(device).get("reserved_bytes.all.current", 0))
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    """The most of ``memory_reserved``; ``reset_peak_memory_stats`` does not reach the plugin's own peak."""
+    """Returns the peak of ``memory_reserved``; ``reset_peak_memory_stats`` does not reset the plugin's own peak."""
     return int(memory_stats(device).get("reserved_bytes.all.peak", 0))
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Statistics by the names that ``torch.cuda.memory_stats`` has for them (``"allocated_bytes.all.current"``, …).
+    """Returns statistics under the names of ``torch.cuda.memory_stats`` (``"allocated_bytes.all.current"``, …).
 
-    There are no pools, so only ``all`` is counted. What the plugin tells is added as ``"plugin.bytes_in_use"``,
-    ``"plugin.peak_bytes_in_use"``, ``"plugin.bytes_limit"`` and so on, after ``PJRT_Device_MemoryStats``. Empty before
-    the client is started.
+    Only ``all`` is counted, because there are no pools. The plugin's own statistics are added as
+    ``"plugin.bytes_in_use"``, ``"plugin.peak_bytes_in_use"``, ``"plugin.bytes_limit"`` and so on, after
+    ``PJRT_Device_MemoryStats``. Before the client is started, the dict is empty.
     """
     index = _device(device).index
     with ours():
@@ -51,22 +51,22 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """``max_memory_allocated`` starts anew from what is allocated now."""
+    """Sets the peak of ``max_memory_allocated`` to the bytes that are allocated now."""
     with ours():
         torch.accelerator.reset_peak_memory_stats(_device(device).index)
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """The numbers of allocated and freed bytes and buffers start anew from 0."""
+    """Sets the totals of allocated and freed bytes and buffers to 0."""
     with ours():
         torch.accelerator.reset_accumulated_memory_stats(_device(device).index)
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Bytes that are free and bytes in all. Of a device that computes in the host's memory, they are the host's.
+    """Returns the free bytes and the total bytes; for a device that computes in the host's memory, those of the host.
 
     Raises:
-        NotImplementedError: the plugin doesn't tell.
+        NotImplementedError: the plugin doesn't report them.
     """
     with ours():
         free, total = torch.accelerator.get_memory_info(_device(device).index)
@@ -74,11 +74,11 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of ``memory_stats``, to be printed: the device's buffers now, at most, and all that came and went.
+    """Returns a table of ``memory_stats`` for print: current, peak, allocated and freed bytes and buffers.
 
     Args:
-        device: the device; the current one by default.
-        abbreviated: leave the plugin's own statistics out.
+        device: an index, ``"pjrt:1"`` or a ``torch.device``. Default: the current device.
+        abbreviated: if True, without the plugin's own statistics.
     """
     device, stats = _device(device), memory_stats(device)
     rows = [f"PJRT memory, device {device}", f"{'':<18}{'now':>14}{'peak':>14}{'allocated':>14}{'freed':>14}"]
@@ -91,7 +91,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 
 def _bytes(count: int) -> str:
-    """In the unit in which it has at most four digits, as torch.cuda.memory_summary has it."""
+    """Formats bytes in the unit in which they have at most four digits, as torch.cuda.memory_summary does."""
     size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while size >= 10_000 and len(units) > 1:
         size /= 1024
@@ -100,4 +100,4 @@ def _bytes(count: int) -> str:
 
 
 def empty_cache() -> None:
-    """Does nothing: a buffer's memory is the plugin's again as soon as nothing refers to it."""
+    """Does nothing: the plugin reuses a buffer's memory as soon as nothing refers to it."""

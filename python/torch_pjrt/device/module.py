@@ -45,7 +45,7 @@ from torch_pjrt.device.streams import (
 )
 from torch_pjrt.program.metrics import Metrics as _Metrics
 
-random = generators  # torch.cuda.random's names
+random = generators  # the counterpart of torch.cuda.random
 OutOfMemoryError = torch.OutOfMemoryError
 
 # torch.utils.checkpoint saves the state of generators only if the device module has this attribute; these generators
