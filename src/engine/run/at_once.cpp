@@ -1,4 +1,4 @@
-// Running single calls while they are recorded (Note [At once], device/start/at_once.h).
+// Runs single calls while they are recorded (Note [At once], device/start/at_once.h).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
@@ -22,7 +22,7 @@ using graph::Value;
 
 namespace {
 
-// The call's way on the host, which is looked for once.
+// Returns the call's execution on the host, which is found once.
 KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
   if (!signature.on_host) signature.on_host = &KernelCall::of(&signature, c10::kCPU, numbers);
   return *static_cast<KernelCall*>(const_cast<void*>(signature.on_host));
@@ -30,7 +30,8 @@ KernelCall& call_of(const graph::Signature& signature, c10::ArrayRef<graph::Numb
 
 }  // namespace
 
-// Whatever the call is. Who is told of each run, or of each call in its place, is told of graphs.
+// Returns true unless a setting forbids it for all calls. Listeners that get each run, or each call in its place,
+// expect graphs.
 bool LazyEngine::may_run_at_once() {
   const CompilePolicy policy = compile_policy();
   const bool compiles_first = policy == CompilePolicy::kEvery || policy == CompilePolicy::kFirst || device::strict();
@@ -57,7 +58,7 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     if (data.checks && !data.checks->are_met()) return false;
   }
   AtOnce& work = at_once_;
-  if (work.busy) return false;  // a kernel in Python records calls of its own
+  if (work.busy) return false;  // a Python kernel records calls of its own
   work.busy = true;
   if (!work.node) work.node = c10::make_intrusive<graph::Node>(&signature, 0);
   work.node->signature = &signature;
@@ -74,8 +75,8 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     at::Tensor host = kept_tensor(leaf);
     if (call.writes(i)) {
       auto& data = static_cast<DeviceData&>(*leaf.data);
-      if (data.buffer->is_handed_over()) session_.await_all();  // who reads it may not be done
-      data.host.reset();                                        // nobody but the call has it
+      if (data.buffer->is_handed_over()) session_.await_all();  // a reader may still be running
+      data.host.reset();                                        // only the call holds it now
       written.emplace_back(host.const_data_ptr(), &data);
     }
     work.operands.push_back(std::move(host));
@@ -86,7 +87,7 @@ bool LazyEngine::run_at_once(const OneCall& one) {
     call.run(*work.node, work.operands, work.stack, work.results);
   } catch (const std::exception&) {
     device::let_interrupts_pass();
-    return false;  // it is recorded, and fails where it is run
+    return false;  // it is recorded instead, and fails when it runs
   }
   for (size_t i = 0; i < work.results.size(); ++i) {
     at::Tensor& result = work.results[i];

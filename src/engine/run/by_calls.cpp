@@ -1,4 +1,4 @@
-// Running a graph call by call, and when that is done (Note [Tiers]).
+// Interprets graphs, and decides when (Note [Tiers]).
 #include <ATen/Context.h>
 #include <ATen/record_function.h>
 
@@ -37,7 +37,7 @@ bool LazyEngine::needs_other_processes(const graph::Walk& walk) {
 
 namespace {
 
-// Kernels multiply as PyTorch's settings say when they run, programs as they said when a call was recorded.
+// Kernels use the current precision settings of PyTorch, programs the settings when a call was recorded.
 bool asked_for_another_precision(const graph::Walk& walk) {
   const graph::Precisions now = device::asked_precisions(graph::PrecisionSettings::kCuda);
   return std::ranges::any_of(walk.nodes, [&](const Node* node) {
@@ -47,8 +47,8 @@ bool asked_for_another_precision(const graph::Walk& walk) {
   });
 }
 
-// What is to be done by a program of its own, by node: a call, what the host does in a row, and memory with what is first done
-// with it.
+// Assigns a part to each node, for single-op programs: a call, consecutive calls of the host, or new memory with the
+// first ops on it.
 graph::PartOfNode parts_of_calls(const graph::Walk& walk, const std::vector<bool>& is_on_host,
                                  std::vector<bool>& on_host) {
   graph::PartOfNode part(walk.nodes.size());
@@ -112,7 +112,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
     if (!plan || !plan->serves(walk)) {
       plan = std::make_shared<const CallsPlan>(walk, kernels_of(walk.nodes.back()->signature->device));
     }
-    if (graph.met > 1) graph.plan = plan;  // of the many that are met once, none is kept
+    if (graph.met > 1) graph.plan = plan;  // most graphs occur once, and keep none
     plan->program->serial = graph.number;
     if (session_.run_log.is_on()) plan->program->by_calls = met_.told(graph);
     return {plan->program, plan, std::move(graph.on_host)};
@@ -130,7 +130,7 @@ LazyEngine::Chosen LazyEngine::by_calls_or_compiled(const graph::Walk& walk, Cal
 }
 
 std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Chosen& chosen, Sync& sync) {
-  ++session_.metrics.graphs_run_by_calls;  // one that is interrupted, too
+  ++session_.metrics.graphs_run_by_calls;  // counts interrupted runs, too
   if (!are_programs(calls_by())) {
     const Interpreted done = interpret(walk, *chosen.calls);
     if (!done.lacks_memory) return done.copied;
@@ -163,18 +163,18 @@ std::optional<uint64_t> LazyEngine::run_calls(const graph::Walk& walk, const Cho
 
 namespace {
 
-// The leaves that a run writes, with the memory that they had.
+// The leaves that a run overwrites, with their former memory.
 class Taken {
  public:
-  // The leaf has no value from now on.
+  // Takes the leaf's memory. The leaf has no value from now on.
   void add(const graph::NodePtr& leaf) {
     auto& data = static_cast<DeviceData&>(*leaf->data);
-    data.host.reset();  // nobody but the run has it
+    data.host.reset();  // only the run holds it now
     const void* address = data.buffer->host_pointer();
     all_.push_back({leaf, std::move(data.buffer), address});
   }
   bool empty() const { return all_.empty(); }
-  // The buffer of this memory, if it is one of these. They come in the order in which they were written, mostly.
+  // Returns the buffer of this memory if it was taken, otherwise null. Lookups mostly come in the order of the writes.
   struct One {
     graph::NodePtr leaf;
     std::shared_ptr<pjrt::Buffer> buffer;
@@ -199,7 +199,7 @@ class Taken {
 LazyEngine::Interpreted LazyEngine::interpret(const graph::Walk& walk, const CallsPlan& plan) {
   RECORD_FUNCTION("pjrt::interpret", {});
   const Plain plain;
-  const device::BelowEverything below;  // a mode of the user's has seen these calls when they were recorded
+  const device::BelowEverything below;  // the user's modes saw these calls at recording
   const int64_t start = now_ns();
   const Interpreted done = plan.device.is_cuda() ? interpret_on_cuda(walk, plan) : interpret_on_host(walk, plan);
   if (done.lacks_memory) return done;
@@ -221,7 +221,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_host(const graph::Walk& walk, c
                           },
                           [&](const graph::NodePtr& leaf) {
                             if (!is_host_memory || !is_last(leaf)) return false;
-                            if (taken.empty()) session_.await_all();  // who reads it may not be done
+                            if (taken.empty()) session_.await_all();  // a reader may still be running
                             taken.add(leaf);
                             return true;
                           },

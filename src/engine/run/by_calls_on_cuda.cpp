@@ -1,4 +1,4 @@
-// Running a graph call by call by PyTorch's kernels for CUDA (Note [Calls on CUDA]).
+// Interprets graphs with PyTorch's CUDA kernels (Note [Calls on CUDA]).
 #include <ATen/Context.h>
 
 #include <utility>
@@ -22,7 +22,7 @@ LazyEngine::Interpreted LazyEngine::interpret_on_cuda(const graph::Walk& walk, c
     try {
       return tensor();
     } catch (const pjrt::Error&) {
-      session_.await(buffer);  // which says what its program failed with
+      session_.await(buffer);  // throws the error of its program
       throw;
     }
   };

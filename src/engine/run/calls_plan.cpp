@@ -1,4 +1,4 @@
-// Planning a run by calls.
+// Plans interpreted runs.
 #include "engine/run/calls_plan.h"
 
 #include <atomic>
@@ -12,7 +12,7 @@ using graph::Value;
 
 namespace {
 
-// Elements that take some 10 µs: between two looks for signals.
+// Elements that take about 10 µs: the interval between two checks for signals.
 constexpr int64_t kElementsBetweenLooks = 1 << 15, kElementsOfCall = 1 << 11;
 
 int64_t elements(const Node& node) {
@@ -31,7 +31,7 @@ uint64_t CallsPlan::made() { return all_made; }
 CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
     : device(device), program(Program::of_calls(walk)), hash_(walk.hash), refused_(KernelCall::refused()) {
   ++all_made;
-  std::vector<uint32_t> first(walk.nodes.size());  // result of each call
+  std::vector<uint32_t> first(walk.nodes.size());  // first result of each call
   auto values = static_cast<uint32_t>(walk.leaves.size());
   int64_t since_look = kElementsBetweenLooks;
   for (const Node* node : walk.nodes) {
@@ -76,7 +76,7 @@ CallsPlan::CallsPlan(const graph::Walk& walk, c10::Device device)
 }
 
 void CallsPlan::mark_overwritten() {
-  std::vector<Call*> empty(read.size());  // by value, before anybody reads it
+  std::vector<Call*> empty(read.size());  // by value, until somebody reads it
   uint32_t next = static_cast<uint32_t>(read.size());
   for (const Call& call : calls) next -= call.results;
   const Operand* operand = operands.data();

@@ -1,4 +1,4 @@
-// Between leaves and CUDA tensors, in the order of streams.
+// Converts between leaves and CUDA tensors, in the order of streams.
 #include "engine/run/cuda_run.h"
 
 #include <ATen/Context.h>
@@ -83,7 +83,7 @@ at::Tensor CudaRun::result(graph::TypePtr form, std::shared_ptr<pjrt::Buffer> bu
 std::shared_ptr<DeviceData> CudaRun::keep(at::Tensor result, const std::shared_ptr<const pjrt::BufferType>& type) {
   if (!order_) order_ = cuda::after_current_stream(client_, device_, cuda_);
   auto data = std::make_shared<DeviceData>(view(result, type, *order_), /*borrowed=*/true);
-  data->buffer->set_counted(true);  // it is the device's memory, whoever gave it out
+  data->buffer->set_counted(true);  // device memory, whoever allocated it
   data->lender = stream_;
   data->host = std::move(result);
   return data;

@@ -1,4 +1,4 @@
-// Running nodes by dispatching their calls on tensors of PyTorch's own devices.
+// Runs nodes by dispatching their calls on tensors of PyTorch's own devices.
 #include "engine/run/interpret.h"
 
 #include <c10/util/Exception.h>
@@ -55,7 +55,7 @@ class Interpreter {
   }
 
  private:
-  // What nobody reads any more goes at once; of a leaf, if it is written.
+  // Releases values at their last read; leaves only if they are written.
   at::Tensor take(const CallsPlan::Operand& operand) {
     at::Tensor& held = values_[operand.value];
     if (!operand.last) return held;
@@ -66,7 +66,7 @@ class Interpreter {
     return std::move(held);
   }
 
-  // Of its own: a view node may give its base, and a leaf's memory is the leaf's.
+  // Returns a result in memory of its own: a view node may share its base's, and a leaf's memory belongs to the leaf.
   at::Tensor own(uint32_t number, const Value& value) {
     at::Tensor& held = values_[number];
     const graph::TensorType& type = *graph::dense(value.type());
@@ -87,7 +87,7 @@ class Interpreter {
       try {
         return call.run(node, operands, stack_, results);
       } catch (
-          const c10::OutOfMemoryError&) {  // of a GPU, whose plugin may have what PyTorch hasn't; later it may be there
+          const c10::OutOfMemoryError&) {  // a GPU's plugin may have memory left, and PyTorch may have some again later
         stack_.clear();
         results.clear();
         results = with_.alone(node, static_cast<uint32_t>(at_), operands);
@@ -101,7 +101,7 @@ class Interpreter {
       }
     }
     run_otherwise(node, call, operands, results);
-    // A kernel that threw for what its operands hold takes others.
+    // A kernel that threw because of its operands' data works for others.
     if (threw && !with_.found_mistake()) call.refuse();
   }
 
@@ -119,7 +119,7 @@ class Interpreter {
 
   Tensors run(const Subgraph& graph, const Tensors& operands) {
     std::unordered_map<const Node*, Tensors> done;
-    for (size_t i = 0; i < operands.size(); ++i) {  // views of them are taken as a placeholder lies
+    for (size_t i = 0; i < operands.size(); ++i) {  // placeholders' layout, because views of them are taken
       done[graph.placeholders[i].get()] = {laid_out(operands[i], *graph.placeholders[i]->leaf_type)};
     }
     const auto value_of = [&](const Value& value) { return done.at(value.node.get())[value.index]; };
@@ -137,11 +137,11 @@ class Interpreter {
   const graph::Walk& walk_;
   const CallsPlan& plan_;
   const Interpreting& with_;
-  size_t at_ = 0;       // the call
+  size_t at_ = 0;       // index of the call
   bool wrote_ = false;  // to a leaf
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
-  Tensors values_;           // by number; those that are still to be read
-  torch::jit::Stack stack_;  // between calls, empty
+  Tensors values_;           // by number; released after the last read
+  torch::jit::Stack stack_;  // empty between calls
 };
 
 }  // namespace

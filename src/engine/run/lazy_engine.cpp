@@ -1,4 +1,4 @@
-// What the device asks of its engine besides syncs and transfers.
+// The parts of the engine's interface other than syncs and transfers.
 #include "engine/run/lazy_engine.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ LazyEngine::LazyEngine(Session& session)
       met_(/*processors=*/0, [](graph::SignaturePtr s) { return KernelCall::of(s).way() != KernelCall::Way::kNone; }) {}
 
 LazyEngine& LazyEngine::instance() {
-  static auto* engine = new LazyEngine(Session::instance());  // leaked, as the session is
+  static auto* engine = new LazyEngine(Session::instance());  // leaked, like the session
   return *engine;
 }
 

@@ -1,4 +1,4 @@
-// Running what is pending: walk, find or compile the program, bind, launch, settle.
+// Runs pending work: walk, find or compile the program, bind, launch, settle.
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 
@@ -35,7 +35,7 @@ bool any_pending(c10::ArrayRef<Cell*> cells) {
   return any;
 }
 
-// The pending ones of each device, as a program runs on one. None, if all are of one device.
+// Groups pending storage slots by device, because a program runs on one. Empty if all are on one device.
 std::map<int, std::vector<Cell*>> by_device(c10::ArrayRef<Cell*> cells) {
   std::map<int, std::vector<Cell*>> found;
   const std::lock_guard graph_guard(graph::graph_lock());
@@ -55,12 +55,12 @@ std::map<int, std::vector<Cell*>> by_device(c10::ArrayRef<Cell*> cells) {
   return found;
 }
 
-// A cell of our own, which holds a value for as long as it is needed: a tensor's may go at any time.
+// A storage slot that keeps a value alive during a sync: the tensor that owns it may be freed at any time.
 class Held {
  public:
-  explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // under graph_lock()
+  explicit Held(graph::Value value) { cell_.bind(std::move(value)); }  // call under graph_lock()
   ~Held() {
-    graph::Value released;  // freed after the lock
+    graph::Value released;  // freed after the lock is released
     std::lock_guard lock(graph::graph_lock());
     released = cell_.value();
     cell_.bind({});
@@ -81,7 +81,8 @@ void LazyEngine::sync(c10::ArrayRef<Cell*> cells, const char* cause) try {
   const device::Location where = session_.logged_location();
   session_.exclusively([&] {
     run(cause, cells, where);
-    // A loop that reads something in each round, though not what it computes, must not grow a graph of all rounds.
+    // A loop that reads a value in each iteration, but not the value it computes, must not grow a graph of all
+    // iterations.
     if (running_ == 0) start("a large graph beside what was read", graph::kEver, graph::kLarge, where);
   });
 } catch (const graph::DependsOnData& error) {
@@ -96,19 +97,19 @@ void LazyEngine::start(const char* cause, uint64_t since, const graph::Least& le
   const auto choose = [&] {
     cells.clear();
     held.clear();
-    std::vector<graph::Value> chosen;  // dropped after the lock
+    std::vector<graph::Value> chosen;  // freed after the lock is released
     std::lock_guard graph_guard(graph::graph_lock());
     chosen = graph::pending(since, least);
     for (const graph::Value& value : chosen) cells.push_back(held.emplace_back(value).cell());
     return !cells.empty();
   };
   if (!choose()) {
-    if (since == graph::kEver) check_process();  // asked for by the user
+    if (since == graph::kEver) check_process();  // requested by the user
     return;
   }
   session_.exclusively([&] {
     if (since != graph::kEver) return run(cause, cells, where);
-    do {  // a graph that is run in turns leaves a rest
+    do {  // a graph that is cut leaves a rest
       for (Cell* cell : cells) run(cause, cell, where);
     } while (choose());
   });
@@ -175,12 +176,12 @@ void LazyEngine::run(const graph::Walk& walk, std::shared_ptr<Program> program, 
 
 bool LazyEngine::run_parts(const device::Location& where, Sync& sync) {
   if (graph::in_world()) return false;
-  // Each process would cut them by what its own caches know.
+  // Each process would cut by its own caches, and their programs would differ.
   if (needs_other_processes(sync.walk)) return false;
   const Cut cut = cuts_.find(sync.walk);
   if (cut.part.empty()) return false;
   graph::Parts parts(sync.walk, cut.part);
-  for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last one is what is left
+  for (uint32_t i = 0; i + 1 < parts.count(); ++i) {  // the last part is the rest
     graph::Walk walk;
     {
       std::lock_guard graph_guard(graph::graph_lock());
@@ -233,10 +234,10 @@ void LazyEngine::bind(const graph::Walk& walk, const Program& program, Sync& syn
 
 namespace {
 
-// Cells that held what has a leaf now hold that, and the nodes are let go. `leaf(i)`: of the walk's result i.
+// Binds slots of computed values to their leaves, and releases the nodes. `leaf(i)`: the leaf of the walk's result i.
 template <class LeafOf>
 void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
-  std::vector<graph::Value> released;  // freed after the lock
+  std::vector<graph::Value> released;  // freed after the lock is released
   std::lock_guard graph_guard(graph::graph_lock());
   for (size_t i = 0; i < walk.results.size(); ++i) {
     Node& node = *walk.results[i].node;
@@ -256,8 +257,8 @@ void bind_leaves(const graph::Walk& walk, const LeafOf& leaf) {
   }
 }
 
-// What each result of the walk rests on (Note [Requirements]); empty: none on anything. `sources`: null where the walk has no
-// program of its own, whose requirements are then those of these calls.
+// Returns the assertions that each result of the walk depends on (Note [Requirements]); empty: none for all. `sources`:
+// null if the walk has no program, whose assertions are then those of `calls`.
 std::vector<ChecksPtr> checks_of(const graph::Walk& walk, const Sources* sources, const std::shared_ptr<RunChecks>& run,
                                  const std::vector<uint32_t>& calls = {}) {
   std::vector<ChecksPtr> leaves;

@@ -1,4 +1,4 @@
-// Between host memory and device buffers.
+// Transfers between host memory and device buffers.
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
@@ -35,7 +35,7 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   c10::Storage storage = source.storage();
   owned &= source.storage_offset() == 0 && storage.use_count() <= 2;
   if (session_.client().is_host_memory() && (!owned || !is_aligned(source.const_data_ptr()))) {
-    // A copy of our own, which the runtime then uses in place.
+    // Makes a copy that the runtime then uses in place.
     try {
       source = at::empty_strided(dense.sizes(), dense.strides(), at::TensorOptions(c10::kCPU).dtype(dense.dtype()));
     } catch (const c10::Error& error) {
@@ -56,7 +56,7 @@ std::shared_ptr<pjrt::Buffer> LazyEngine::to_device(const at::Tensor& dense, c10
   }
 }
 
-// Only the memory itself is handed over: a Python object must not be let go of by a runtime thread.
+// Hands over the memory alone: a runtime thread must not release a Python object.
 std::shared_ptr<pjrt::Buffer> LazyEngine::buffer_over(const c10::Storage& storage, c10::DataPtr left,
                                                       const std::shared_ptr<const pjrt::BufferType>& type,
                                                       c10::DeviceIndex device) {
@@ -96,7 +96,7 @@ at::Tensor LazyEngine::kept_tensor(const graph::Node& leaf) {
 graph::Value LazyEngine::borrow(const at::Tensor& dense, c10::DeviceIndex device) {
   TORCH_INTERNAL_ASSERT(dense.is_non_overlapping_and_dense(), "borrow needs a dense tensor");
   if (!is_host_memory() || dense.nbytes() == 0 || !is_aligned(dense.const_data_ptr())) return {};
-  if (graph::in_world()) return {};  // the ranks' values part
+  if (graph::in_world()) return {};  // the ranks' values differ
   const graph::TypePtr form = form_of(dense);
   const void* data = dense.const_data_ptr();
   auto memory = std::make_shared<c10::DataPtr>(dense.storage().set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)));

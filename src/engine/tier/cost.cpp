@@ -43,7 +43,14 @@ constexpr Run kCudaCalls{8000, 0.004, 4e-5}, kCudaProgram{2000, 0.002, 4e-5};
 constexpr double kCudaListed = 300, kCudaCompile = 2;
 constexpr double kRecord = 5000, kRecordTensor = 2000, kList = 5000;
 
-enum : uint8_t { kMemory, kLists, kRecurrent, kAttention, kConvolution, kRandom };  // kinds with their own formulas
+enum : uint8_t {
+  kMemory,
+  kLists,
+  kRecurrent,
+  kAttention,
+  kConvolution,
+  kRandom
+};  // kinds whose costs are computed by formulas of their own
 
 const std::vector<Kind>& kinds() {
   static const auto* table = new std::vector<Kind>{

@@ -1,4 +1,4 @@
-// The backwards of embeddings and of negative log likelihoods.
+// Checks indices of the backwards of embeddings and negative log likelihoods.
 #include "engine/run/kernel/index_guard.h"
 
 #include <ATen/ops/aminmax.h>
@@ -31,7 +31,7 @@ void of_weights_of_bags(const HostArguments& call) {
   check(call.tensor("offset2bag"), call.tensor("grad").size(0));
 }
 
-// The forward names the target in its error, and so does this.
+// The forward's error names the target, and so does this one.
 void of_targets(const HostArguments& call) {
   const at::Tensor scores = call.tensor("self"), all = call.tensor("target");
   const at::Tensor targets = at::masked_select(all, at::ne(all, call.integer("ignore_index")));

@@ -1,4 +1,4 @@
-// Running single calls on tensors of the CPU and of CUDA.
+// Runs single calls on tensors of the CPU and of CUDA.
 #include "engine/run/kernel/kernel_call.h"
 
 #include <ATen/EmptyTensor.h>
@@ -34,13 +34,15 @@ using Way = KernelCall::Way;
 
 std::atomic<uint64_t> all_refused = 0;
 
-// A kernel may leave what conjugates its result, or negates it, to whoever reads it (lu_solve from the right): memory alone doesn't tell.
+// A kernel may set the conjugate or negative bit of its result instead of its values (lu_solve from the right), so
+// memory alone doesn't tell.
 bool lies_as(const at::Tensor& tensor, const graph::TensorType& form) {
   return !tensor.is_conj() && !tensor.is_neg() && tensor.scalar_type() == form.dtype &&
          tensor.strides() == c10::IntArrayRef(form.strides) && tensor.storage_offset() == 0;
 }
 
-// Can its kernel fail for what its operands hold, when it has written some of the result already? Indices do that.
+// Returns true if the kernel can fail because of its operands' data after it has written part of the result, as with
+// indices.
 bool is_of_integers(const Signature& s) {
   return std::any_of(s.operands.begin(), s.operands.end(),
                      [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/false); });
@@ -48,26 +50,26 @@ bool is_of_integers(const Signature& s) {
 
 bool is_a_fill(const Signature& s) { return s.name == "aten::fill_.Scalar" || s.name == "aten::zero_"; }
 
-// Runs by the host's kernel. Null for draws of PyTorch's kernels where programs draw other numbers.
+// Returns the host's kernel; null for draws of PyTorch's kernels if programs draw other numbers.
 kernels::HostKernel host_kernel_of(const Signature& s, c10::Device device) {
   if (!device.is_cpu()) return kernels::any_device_kernel(s);
   const bool draws_otherwise = s.random && kernels::pytorch_draw(s) && way_of(s) != std::string_view("kernel");
   return draws_otherwise ? nullptr : kernels::host_kernel(s);
 }
 
-// Is a convolution's, or its backward's, last dimension strided into one or two elements, or out of them?
+// Returns true if a convolution's (or its backward's) last dimension is strided to one or two elements, or from them.
 bool ends_in_few(const Signature& s) {
   const auto stride = std::find_if(s.parameters.begin(), s.parameters.end(),
                                    [](const Parameter& parameter) { return parameter.name == "stride"; });
-  if (stride == s.parameters.end() || !stride->constant.isIntList()) return true;  // it isn't known
+  if (stride == s.parameters.end() || !stride->constant.isIntList()) return true;  // unknown
   const std::vector<int64_t> strides = stride->constant.toIntVector();
   const graph::TypePtr other = s.name.find("backward") == std::string::npos ? s.results[0] : s.operands[1];
   const int64_t size = std::min(s.operands[0]->sizes.back(), other->sizes.back());
   return !strides.empty() && ops::is_strided_to_few(strides.back(), size);
 }
 
-// Does PyTorch's kernel sum in 16 bits, and add a bias after they are rounded? The program sums in 32, and so does oneDNN by
-// instructions of its own, where it is right (Note [Whose convolutions]).
+// Returns true if PyTorch's kernel sums in 16 bits and rounds before it adds a bias. The program sums in 32 bits, and
+// so does oneDNN with native instructions, where it is correct (Note [Whose convolutions]).
 bool sums_in_16_bits(const Signature& s) {
   if (s.name.find("convolution") == std::string::npos || !s.mutated.empty() || s.operands.empty()) return false;
   const c10::ScalarType dtype = s.operands[0]->dtype;
@@ -75,8 +77,8 @@ bool sums_in_16_bits(const Signature& s) {
   return dtype != c10::kBFloat16 || !ops::Machine::here().bf16_dots || ends_in_few(s);
 }
 
-// Does its program look at what its operands hold, and say what is wrong with it? CUDA's kernels assert that, or believe it: an
-// index out of range would end all work of this process on the GPU.
+// Returns true if the call's program has runtime assertions about its data. CUDA's kernels assert on the GPU or check
+// nothing: an index out of range would end all GPU work of this process.
 bool is_checked(const Signature& s, c10::ArrayRef<graph::Number> numbers) {
   const bool may_be = std::ranges::any_of(
       s.operands, [](graph::TypePtr type) { return c10::isIntegralType(type->dtype, /*includeBool=*/true); });
@@ -84,7 +86,7 @@ bool is_checked(const Signature& s, c10::ArrayRef<graph::Number> numbers) {
 }
 
 bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
-  // jax_call is given to the engine again, which must not be asked while it runs this.
+  // The engine would have to run jax_call itself, and must not be entered while it runs this.
   if (!s.op || s.random || s.name == "torch_pjrt::jax_call") return false;
   if (device.is_cpu()) {
     return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
@@ -92,8 +94,8 @@ bool has_kernel(const Signature& s, c10::Device device, c10::ArrayRef<graph::Num
   return s.op->hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA) && !is_checked(s, numbers);
 }
 
-// The dtype of all operands of a pointwise call, where it computes in it: its kernel converts Python's numbers to that first,
-// which takes longer than a number of this dtype. Kernels for 16 bits take numbers as they are.
+// Returns the dtype of all operands of a pointwise call if it computes in that dtype. Its kernel first converts Python
+// scalars to it, which takes longer than passing a tensor of this dtype. Kernels for 16 bits take scalars as they are.
 std::optional<c10::ScalarType> dtype_of_numbers(const Signature& s) {
   if (!s.op || !s.op->hasTag(at::Tag::pointwise) || s.operands.empty()) return std::nullopt;
   const c10::ScalarType dtype = s.operands[0]->dtype;
@@ -101,7 +103,8 @@ std::optional<c10::ScalarType> dtype_of_numbers(const Signature& s) {
   return is_one && (dtype == c10::kFloat || dtype == c10::kDouble) ? std::optional(dtype) : std::nullopt;
 }
 
-// One of Python's numbers in the dtype, rounded as a kernel rounds it: to infinity where it is too large, which Scalar refuses.
+// Returns a Python scalar in the dtype, rounded as kernels do: values that are too large, which Scalar refuses, become
+// infinite.
 at::Tensor number_of(const c10::Scalar& number, c10::ScalarType dtype) {
   c10::Scalar rounded = number;
   if (dtype == c10::kFloat) {
@@ -110,7 +113,7 @@ at::Tensor number_of(const c10::Scalar& number, c10::ScalarType dtype) {
   return at::detail::scalar_tensor_static(rounded, dtype, c10::kCPU);
 }
 
-// Few enough elements for its program to save nothing worth telling.
+// Returns true if there are so few elements that a program would save nothing notable.
 bool is_of_few_elements(const Signature& s) {
   constexpr int64_t kMost = 1 << 12;
   int64_t elements = 0;
@@ -151,7 +154,7 @@ at::Tensor empty_of(const graph::TensorType& type, c10::Device device) {
 
 at::Tensor laid_out(const at::Tensor& tensor, const graph::TensorType& type) {
   if (lies_as(tensor, type)) return tensor;
-  const graph::TensorType& form = *graph::dense(&type);  // of what was expanded, each element by itself
+  const graph::TensorType& form = *graph::dense(&type);  // expanded elements become separate ones
   return lies_as(tensor, form) ? tensor : empty_of(form, tensor.device()).copy_(tensor);
 }
 
@@ -159,7 +162,7 @@ bool is_alone(const at::Tensor& tensor) { return tensor.use_count() == 1 && tens
 
 KernelCall& KernelCall::of(graph::SignaturePtr signature, c10::Device device, c10::ArrayRef<graph::Number> numbers) {
   using Calls = std::unordered_map<graph::SignaturePtr, std::unique_ptr<KernelCall>>;
-  static auto* lock = new std::recursive_mutex;  // asking for what is checked may look for others
+  static auto* lock = new std::recursive_mutex;  // is_checked() may look up others
   static auto* on_cpu = new Calls;
   static auto* on_cuda = new Calls;  // a signature is of one device
   const std::lock_guard guard(*lock);
@@ -212,7 +215,7 @@ void KernelCall::lay_out(Tensors& results, size_t first) const {
   }
 }
 
-// A tensor of another type over the memory of a dense one.
+// Returns a tensor of another type over the memory of a dense one.
 at::Tensor KernelCall::over(const at::Tensor& base, c10::ScalarType dtype, int64_t offset) const {
   return tensor_over(base.storage(), dtype, sizes_, strides_, offset);
 }
@@ -226,7 +229,7 @@ at::Tensor KernelCall::run_write(const Node& node, Tensors& operands) const {
       is_alone(operands[0]) ? std::move(operands[0]) : empty_of(*signature_.results[0], device_).copy_(operands[0]);
   const at::Tensor& update = operands[1];
   const at::Tensor place = over(base, update.scalar_type(), node.numbers.at(0).as_int());
-  const std::vector<int64_t> shared = device::shared_dims(place);  // whose elements are written the same value
+  const std::vector<int64_t> shared = device::shared_dims(place);  // all of whose elements get the same value
   device::one_of(place, shared).copy_(device::one_of(update, shared));
   return base;
 }
@@ -239,7 +242,7 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
       if (c10::isReducedFloatingType(operand.scalar_type())) operand = operand.to(c10::kFloat);
     }
   }
-  // What it writes and somebody else has, it writes a copy of.
+  // Written operands that somebody else holds are copied first.
   Tensors written;
   written.reserve(s.mutated.size());
   for (const uint32_t operand : s.mutated) {
@@ -265,7 +268,7 @@ void KernelCall::run_kernel(const Node& node, Tensors& operands, torch::jit::Sta
     s.op->callBoxed(stack);
   }
   device::take_tensors(stack, results);
-  // Without what is returned and written.
+  // Drops results that are returned as well as written.
   const size_t fresh = s.results.size() - s.mutated.size();
   if (results.size() > first + fresh) results.resize(first + fresh);
   for (at::Tensor& tensor : written) results.push_back(std::move(tensor));
