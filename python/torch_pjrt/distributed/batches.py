@@ -1,4 +1,4 @@
-"""Each rank's part of a batch that is no DTensor."""
+"""Each rank's part of a batch that isn't a DTensor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 
 
 def split(batch: torch.Tensor, mesh: DeviceMesh, dim: int = 0) -> torch.Tensor:
-    """The part of `batch` that a rank has by its coordinate in the one dimension of `mesh`.
+    """Returns the part of ``batch`` that belongs to each rank by its coordinate in a mesh of one dimension.
 
-    `batch` is the whole batch, on the CPU or on the device, the same on all ranks; its dimension `dim` divides by the
-    mesh's size n, and the result has 1/n of it, on the device. With a process for each rank (torchrun) it is the part
-    of this process's rank. Raises ValueError for a mesh of several dimensions, and where `dim` doesn't divide, and
-    TypeError for what is no tensor.
+    Args:
+        batch: the whole batch, on the CPU or on the device, equal on all ranks.
+        mesh: a mesh of one dimension, of size n.
+        dim: the dimension of ``batch`` to split, which n must divide.
+
+    Returns:
+        A tensor on the device with 1/n of ``dim``. With a process for each rank (torchrun), it is the part of this
+        process's rank.
+
+    Raises:
+        ValueError: ``mesh`` has several dimensions, or n doesn't divide ``dim``.
+        TypeError: ``batch`` is not a tensor, or has no dimensions.
     """
     if mesh.ndim != 1:
         raise ValueError(f"split: a mesh of {mesh.ndim} dimensions; take one of them, such as mesh['dp']")
@@ -42,19 +50,21 @@ def split(batch: torch.Tensor, mesh: DeviceMesh, dim: int = 0) -> torch.Tensor:
         return batch.narrow(dim, rank * (size // parts), size // parts).to(mesh.device_type)
     dim %= batch.dim()
     part = select(batch.to(mesh.device_type).unflatten(dim, (parts, size // parts)), dim, rank)
-    return part.clone()  # else of memory of another shape, which each call of a compiled function would copy
+    return part.clone()  # a view of larger memory would be copied by each call of a compiled function
 
 
 class load_by_rank:
-    """The batches of loaders that each rank makes of its own data, one loader a rank.
+    """Iterates over the batches of loaders that load each rank's own data, one loader per rank.
 
-    ``for batch in load_by_rank(make, mesh["dp"])`` is the loop of a program whose ranks are processes:
-    ``make(rank, size)`` gives the loader of the rank at that place of the mesh's one dimension, such as a
-    ``DataLoader`` over ``split_dataset_by_node(dataset, rank, size)``. In a world it is called for each rank, with a
-    process for each rank (torchrun) for this process's. A batch is what the loaders give, with tensors on the device.
+    ``for batch in load_by_rank(make, mesh["dp"])`` is the counterpart of the loop of a program whose ranks are
+    processes. ``make(rank, size)`` returns the loader of the rank at that coordinate of the mesh's one dimension, such
+    as a ``DataLoader`` over ``split_dataset_by_node(dataset, rank, size)``. In a world it is called for each rank, and
+    with a process for each rank (torchrun) for this process's. A batch has the structure of the loaders' batches, with
+    tensors on the device.
 
-    Raises ValueError for a mesh of several dimensions, and where ranks' batches differ in more than the values of
-    tensors: in how many there are, in their shapes, or in Python's own values.
+    Raises:
+        ValueError: the mesh has several dimensions, or the ranks' batches differ in their number, in shapes or in
+            Python values. Only the values of tensors may differ.
     """
 
     def __init__(self, make: Callable[[int, int], Iterable[Any]], mesh: DeviceMesh) -> None:
@@ -84,7 +94,7 @@ class load_by_rank:
             yield pytree.tree_unflatten(values, leaves[0][1])
 
     def _joined(self, values: tuple[Any, ...]) -> Any:
-        """One leaf of a batch, of all ranks."""
+        """Joins the ranks' values of one leaf of a batch."""
         first = values[0]
         if not isinstance(first, torch.Tensor):
             if any(value != first for value in values):

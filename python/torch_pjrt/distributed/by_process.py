@@ -1,4 +1,4 @@
-"""Classes that give each process work of its own, and would give all ranks of a world the first one's."""
+"""Adapts or refuses classes that assign work by process, because all ranks of a world would do the work of rank 0."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _sample_whole_batches() -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     _sample_whole_batches()
     after_import(
         "torch.distributed.fsdp.fully_sharded_data_parallel",

@@ -1,7 +1,7 @@
 """Ranks that are processes with one client (``src/device/processes/backend.h``), in a captured step.
 
-A step that is captured is one program of all processes, so a group's collectives in it are those of all groups of its
-kind, as in a world in one process. Every process is asked for every group, its own or not.
+A captured step is one program of all processes, so a collective of a group in it is a collective of all groups of that
+kind, as in a world in one process. PyTorch asks every process for every group, also for those that it is not part of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.distributed.groups import Groups
 
-_groups: list[Groups] = []  # of the process group that is there
+_groups: list[Groups] = []  # for the current process group
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def _install_once() -> None:
 
 
 def install() -> None:
-    """Where PyTorch makes groups."""
+    """Patches the creation of groups."""
     if not torch.distributed.is_available():
         return
     from torch.distributed import GroupMember, distributed_c10d
@@ -45,8 +45,8 @@ def install() -> None:
         _groups[-1].ask(listed)
         if made[0] is not GroupMember.NON_GROUP_MEMBER:
             backend = made[0]._get_backend(torch.device("pjrt"))
-            backend = getattr(backend, "wrapped_pg", backend)  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
-            if backend.name() == "pjrt":  # else by way of the host
+            backend = getattr(backend, "wrapped_pg", backend)  # wrapped if TORCH_DISTRIBUTED_DEBUG=DETAIL
+            if backend.name() == "pjrt":  # other backends go through the host
                 _groups[-1].add(listed, backend)
         return made
 

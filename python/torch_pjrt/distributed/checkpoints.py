@@ -1,4 +1,4 @@
-"""``torch.distributed.checkpoint`` and ``torch.save``: a process writes its rank's shards, and here it is all ranks."""
+"""``torch.distributed.checkpoint`` and ``torch.save`` in a world: this process writes the shards of all ranks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch_pjrt.distributed.rank import PerRank, per_rank, select
 
 
 class _Load:
-    """One load: the tensors that it reads shards of, and what it has read of them, by offsets.
+    """One load: the tensors to load, and the shards of them that have been read, by offsets.
 
-    Loads may run in several threads, and a reader may have threads of its own: a tensor's load is found by the tensor,
-    and by the thread only if a planner made the tensor itself.
+    Loads may run in several threads, and a reader may have its own threads. A tensor's load is therefore found by the
+    tensor, and by the thread only for tensors that a planner made itself.
     """
 
-    of_tensors: ClassVar[dict[int, _Load]] = {}  # by the id of a tensor, which its load holds
+    of_tensors: ClassVar[dict[int, _Load]] = {}  # by the id of a tensor, which the load keeps alive
     under_way: ClassVar[ContextVar[_Load | None]] = ContextVar("load", default=None)
 
     def __init__(self, state: Any) -> None:
@@ -42,12 +42,12 @@ class _Load:
 
     @classmethod
     def reading(cls, tensor: Any) -> dict[Shard, torch.Tensor] | None:
-        """Where the shards of a tensor go that is being loaded."""
+        """Returns the dict to which the shards of a tensor are added that is being loaded, or None."""
         load = cls.of_tensors.get(id(tensor)) or cls.under_way.get()
         return None if load is None else load.read.setdefault(id(tensor), (tensor, {}))[1]
 
     def write(self) -> None:
-        """Gives the tensors what was read."""
+        """Writes the shards that were read to their tensors."""
         for tensor, shards in self.read.values():
             if shards:
                 _write(tensor, shards)
@@ -64,11 +64,11 @@ def _refuse(tensor: Any, what: str) -> None:
         )
 
 
-Shard = tuple[torch.Size, torch.Size]  # where in the whole tensor it begins, and its size
+Shard = tuple[torch.Size, torch.Size]  # its offsets in the whole tensor, and its sizes
 
 
 def shards_of(tensor: Any) -> list[Shard]:
-    """Each rank's of a DTensor, without padding (Note [Ragged])."""
+    """Returns each rank's shard of a DTensor, without padding (Note [Ragged])."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if tensor._local_tensor.device.type != "pjrt":
@@ -83,13 +83,13 @@ def shards_of(tensor: Any) -> list[Shard]:
 
 
 def _values(tensor: Any, rank: int, size: torch.Size) -> torch.Tensor:
-    """On the CPU, what a rank has without padding."""
+    """Returns a rank's values without padding, on the CPU."""
     values = _C.values_of_rank(tensor._local_tensor.detach(), rank)
     return values[tuple(map(slice, size))]
 
 
 def _write(tensor: Any, read: dict[Shard, torch.Tensor]) -> None:
-    """Gives each rank its shard, of those that were read."""
+    """Writes the shards that were read to the ranks that have them."""
     of_ranks = shards_of(tensor)
     local = tensor._local_tensor.detach()
     places = list(dict.fromkeys(of_ranks))
@@ -172,7 +172,7 @@ def _write_what_was_read(loader: Any) -> None:
 
 
 def _write_alone(of_checkpoints: Any) -> None:
-    """Plans are balanced among the ranks, which one process is here: what others were to write would be lost."""
+    """Makes one process plan alone: plans are balanced among ranks, and the parts of other ranks would be lost."""
     inner = of_checkpoints._DistWrapper.__init__
 
     @functools.wraps(inner)
@@ -183,7 +183,7 @@ def _write_alone(of_checkpoints: Any) -> None:
 
 
 def _distribute_wholes(of_states: Any) -> None:
-    """``StateDictOptions(broadcast_from_rank0=True)``: each rank takes its part of a whole tensor that was sent."""
+    """Patches ``StateDictOptions(broadcast_from_rank0=True)``: each rank takes its part of a broadcast tensor."""
     inner = of_states._distribute_tensors
 
     @functools.wraps(inner)
@@ -204,8 +204,8 @@ def _distribute_wholes(of_states: Any) -> None:
 
 
 def _promise_wholes(of_states: Any) -> None:
-    """``StateDictOptions(full_state_dict=True)`` gathers shards into replicas, which DTensor says are equal (Note
-    [Agreement]), and then copies them to the host."""
+    """Patches ``StateDictOptions(full_state_dict=True)``, which gathers shards into replicas and copies these to the
+    host. DTensor states that the replicas are equal (Note [Agreement])."""
     inner = of_states._iterate_state_dict
 
     class Promised:
@@ -257,7 +257,7 @@ def _pickle_no_shards(of_tensors: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     after_import("torch.distributed.checkpoint.utils", _write_alone)
     after_import("torch.distributed.checkpoint.state_dict_loader", _write_what_was_read)
     after_import("torch.distributed._state_dict_utils", _distribute_wholes)

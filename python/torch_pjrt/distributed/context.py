@@ -1,7 +1,7 @@
-"""Context parallelism: attention whose sequence lies on the ranks of a mesh (``context_parallel``).
+"""Context parallelism: attention whose sequence is sharded over the ranks of a mesh (``context_parallel``).
 
-PyTorch's ring asks in Python which rank it is, to leave out what a causal mask hides. All ranks of a world run one
-program, so here each has the keys and values of all gathered, and masks by the places that its queries have.
+PyTorch's ring branches in Python on the rank, to leave out blocks that a causal mask hides. All ranks of a world run
+one program, so here each rank gathers the keys and values of all, and masks by the positions of its queries.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch_pjrt.distributed.rank import PerRank, select
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-# Its name in torch 2.13, and the one before.
+# The function's name in torch 2.13, and its name before.
 _all_gather: Any = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
 
 
 def _places(attention: Any, mesh: DeviceMesh, length: int) -> torch.Tensor:
-    """Where in the sequence the gathered keys are, of shape (length,): ranks have a part of its head and one of its
-    tail, where its ends balance the work of a causal mask."""
+    """Returns the positions of the gathered keys in the sequence, of shape (length,). If PyTorch balances the work of a
+    causal mask, a rank has one part from the sequence's head and one from its tail."""
     balancer = attention._create_default_load_balancer(length, mesh.size(), torch.device("pjrt"))
     if balancer is None:
         return torch.arange(length, device="pjrt")
@@ -33,7 +33,7 @@ def _places(attention: Any, mesh: DeviceMesh, length: int) -> torch.Tensor:
 
 
 def _of_shards(attention: Any, mesh: DeviceMesh, inner: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """``scaled_dot_product_attention`` of tensors of shape (batch, heads, sequence / ranks, width)."""
+    """Returns ``scaled_dot_product_attention`` for shards of shape (batch, heads, sequence / ranks, width)."""
 
     @functools.wraps(inner)
     def scaled_dot_product_attention(
@@ -64,7 +64,7 @@ def _of_shards(attention: Any, mesh: DeviceMesh, inner: Callable[..., torch.Tens
 
 
 class _Placed:
-    """What a mask is made of a mesh by, whose rank is a tensor: Dynamo, which reads masks, knows no PerRank."""
+    """A mesh for making masks, whose rank is a tensor: Dynamo traces mask functions, and doesn't know PerRank."""
 
     device_type = "pjrt"
 
@@ -80,7 +80,7 @@ class _Placed:
 
 
 def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., Any]:
-    """FlexAttention's mask of the queries that a rank has."""
+    """Patches FlexAttention's mask for the queries of a rank."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     @functools.wraps(inner)
@@ -90,7 +90,7 @@ def _mask_by_rank(attention: Any, inner: Callable[..., Any]) -> Callable[..., An
         if device_mesh.device_type != "pjrt":
             return inner(mask_mod, B, H, Q_LEN, KV_LEN, device_mesh, load_balancer)
         compiled = attention._compiled_create_block_mask
-        attention._compiled_create_block_mask = create_block_mask  # recorded, it is one program already
+        attention._compiled_create_block_mask = create_block_mask  # the recorded calls are one program already
         try:
             return inner(mask_mod, B, H, Q_LEN, KV_LEN, _Placed(device_mesh), load_balancer)
         finally:
@@ -132,5 +132,5 @@ def _gather(attention: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     after_import("torch.distributed.tensor.experimental._context_parallel._attention", _gather)

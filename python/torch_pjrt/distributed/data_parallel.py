@@ -1,6 +1,6 @@
-"""DistributedDataParallel in a captured step: what its reducer does by hooks that placeholders have not.
+"""DistributedDataParallel in a captured step, whose reducer's hooks placeholders lack.
 
-Gradients that a backward gave are reduced when it ends, all of a dtype together, as a reducer's bucket is.
+Gradients are reduced at the end of backward, those of one dtype together, like a bucket of the reducer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_pjrt import _C
 from torch_pjrt.capture.data_parallel import unknown
 
-REDUCER = "_torch_pjrt_reducer"  # of a placeholder: whom its hook tells
+REDUCER = "_torch_pjrt_reducer"  # attribute of a placeholder: the reducer that its hook notifies
 
 
 def _refused(module: DistributedDataParallel) -> Iterator[tuple[Any, str]]:
@@ -36,7 +36,7 @@ def _check(module: DistributedDataParallel) -> None:
 
 
 class _Reducer:
-    """Of one module, in one run of a captured function."""
+    """Reduces the gradients of one module in one run of a captured function."""
 
     def __init__(self, module: DistributedDataParallel) -> None:
         self.module, self.group = module, module.process_group
@@ -44,11 +44,11 @@ class _Reducer:
         self.is_on = False
 
     def prepare(self, is_on: bool) -> None:
-        """For the next backward: until then the forwards of ``no_sync()`` change nothing."""
+        """Sets whether the next backward reduces; forwards under ``no_sync()`` don't reset it."""
         self.is_on |= is_on
 
     def note(self, parameter: torch.Tensor) -> None:
-        """A parameter's gradient is there."""
+        """Called when a parameter's gradient has been computed."""
         if not self.is_on:
             return
         if not self.ready:
@@ -103,7 +103,7 @@ def _send_buffers(module: DistributedDataParallel) -> None:
 
 
 def refuse_sparse_gradients() -> None:
-    """Once a world in one process has begun: a rank's sparse gradient has rows of its own."""
+    """Refuses sparse gradients in a world in one process, where each rank's gradient has rows of its own."""
     inner = DistributedDataParallel._build_params_for_reducer
 
     @functools.wraps(inner)
@@ -120,7 +120,7 @@ def refuse_sparse_gradients() -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     kind = DistributedDataParallel
     inner_pre, inner_post = kind._pre_forward, kind._post_forward
 

@@ -1,6 +1,6 @@
-"""Random numbers of a sharded DTensor: each shard's own, and those of its replicas the same.
+"""Random numbers of a sharded DTensor: each shard has its own, and replicas of a shard have equal ones.
 
-A program draws with one key for all ranks. So the numbers of all shards are drawn, and each rank takes its shard's.
+A program draws with one key for all ranks. The numbers of all shards are drawn, and each rank takes those of its shard.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch_pjrt.distributed.rank import PerRank, select
 
 
 class _OfAllShards(TorchDispatchMode):
-    """Random ops are called once for each of the `shards`, by the generator of the user's call if there is one, and a
-    rank takes what its `index` says."""
+    """Calls random ops once for each of ``shards``, with the generator of the user's call if it has one, and selects
+    the result for each rank by its ``index``."""
 
     def __init__(self, shards: int, index: PerRank, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _OfAllShards(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
-        if self._generator is not None:  # DTensor has taken it out of the call
+        if self._generator is not None:  # DTensor has removed it from the call
             kwargs = {**kwargs, "generator": self._generator}
 
         def own(*of_shards: Any) -> Any:
@@ -54,7 +54,7 @@ class _OfAllShards(TorchDispatchMode):
 
 
 def _shard_index(random: Any, spec: Any) -> tuple[Any, int]:
-    """Which shard each rank has, and of how many."""
+    """Returns the index of each rank's shard, and the number of shards."""
     places = [spec.mesh._sym_get_coordinate(dim) for dim in range(spec.mesh.ndim)]
     indices, counts = random._calc_shard_info(places, spec)
     index, stride = 0, 1
@@ -82,8 +82,8 @@ def _draw(random: Any) -> None:
 
 
 def _unknown(dispatcher: Any) -> Iterator[Any]:
-    """ATen's random ops that DTensor doesn't take for such. It runs them where it has placements for them, or finds
-    some in what they are made of."""
+    """Yields ATen's random ops that DTensor doesn't know as random. DTensor runs them if it has placements for them or
+    for the ops of their decomposition."""
     implicit = torch._C.DispatchKey.CompositeImplicitAutograd
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, of = name.partition("::")
@@ -98,7 +98,7 @@ def _unknown(dispatcher: Any) -> Iterator[Any]:
 
 
 def _draws(op: Any, args: Any, kwargs: Any) -> bool:
-    """Does this call? Attention drops nothing by default, and `rrelu` does so in training alone."""
+    """Whether this call draws: attention has no dropout by default, and ``rrelu`` draws in training only."""
     names = [argument.name for argument in op._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if "dropout_p" in names:
@@ -107,7 +107,7 @@ def _draws(op: Any, args: Any, kwargs: Any) -> bool:
 
 
 def _check_written(op: Any, args: Any, redistributed: Any) -> None:
-    """What is written in place is no copy of other placements."""
+    """Raises if an argument that is written in place would be replaced by a copy with other placements."""
     for argument, given, taken in zip(op._schema.arguments, args, redistributed.args_schema, strict=False):
         is_written = argument.alias_info is not None and argument.alias_info.is_write
         if is_written and taken.placements != given.placements:
@@ -141,6 +141,6 @@ def _draw_of_unknown(of_tensors: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     after_import("torch.distributed.tensor._random", _draw)
     after_import("torch.distributed.tensor", _draw_of_unknown)

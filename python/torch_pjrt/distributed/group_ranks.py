@@ -1,8 +1,8 @@
-"""Which rank of a group this is: ``get_rank(group)``, ``group.rank()``, and which ranks a group has.
+"""The rank of this process in a group: ``get_rank(group)``, ``group.rank()``, and the ranks of a group.
 
-The one process of a world is rank 0, and PyTorch answers for that rank alone. Code that computes with the answer would
-do on all ranks what rank 0 is to do, so it gets each rank's own number (``PerRank``). ``get_rank()`` without a group
-stays 0: it asks which process this is. So do PyTorch's own functions, which ask who prints, writes or sends.
+The one process of a world is rank 0, and PyTorch answers for rank 0. Code that computes with the answer would do the
+work of rank 0 on all ranks, so it gets each rank's own number (``PerRank``). ``get_rank()`` without a group is 0: it
+identifies the process. PyTorch's own functions, which ask which process prints, writes or sends, get 0 as well.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch_pjrt.distributed.objects import has_world
 from torch_pjrt.distributed.rank import PerRank, per_rank
 
 _ASK_WHO = ("torch.distributed.", "torch.nn.parallel.")
-_COMPUTE = ("torch.distributed.nn.", "torch.distributed.algorithms.ddp_comm_hooks.")  # but these
+_COMPUTE = ("torch.distributed.nn.", "torch.distributed.algorithms.ddp_comm_hooks.")  # exceptions to _ASK_WHO
 
 
 def _caller() -> str:
-    """The module of the caller's caller."""
+    """Returns the module of the caller's caller."""
     name: str = sys._getframe(2).f_globals.get("__name__", "")
     return name
 
 
 def _asks_who(module: str) -> bool:
-    """Whether it is one of PyTorch's that ask who prints, writes or sends."""
+    """Whether it is a module of PyTorch that asks which process prints, writes or sends."""
     return module.startswith(_ASK_WHO) and not module.startswith(_COMPUTE)
 
 
 def _groups(group: Any) -> list[tuple[int, ...]]:
-    """By rank, the ranks of its group."""
+    """Returns for each rank the ranks of its group."""
     ranks, size = _C.groups_of(group)
     found: list[tuple[int, ...]] = [()] * len(ranks)
     for first in range(0, len(ranks), size):
@@ -47,7 +47,7 @@ def _places(group: Any) -> Any:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     import torch
     from torch.distributed import GroupMember, ProcessGroup, distributed_c10d
 
@@ -95,7 +95,7 @@ def install() -> None:
 
         @functools.wraps(inner)
         def between_two(self: Any, tensors: Any, peer: Any, tag: int) -> Any:
-            return inner(self, tensors, 0 if isinstance(peer, PerRank) else peer, tag)  # refused by the backend
+            return inner(self, tensors, 0 if isinstance(peer, PerRank) else peer, tag)  # the backend refuses the call
 
         return between_two
 

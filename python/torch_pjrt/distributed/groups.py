@@ -1,8 +1,8 @@
-"""Which ranks of a world take part in a collective together.
+"""The groups of a world's ranks that take part in a collective together.
 
-A process group has the ranks that its process is one of. In a world in one process that process is rank 0, and the
-program that is recorded runs on all ranks: so each group stands for as many groups as the world has of its kind, those
-that ``new_group`` was asked for beside it, as every ``DeviceMesh`` does for each of its dimensions.
+A process group has the ranks of one group, which includes its process. In a world in one process that process is rank
+0, and the recorded program runs on all ranks. Each group therefore stands for all groups of its kind, those that
+``new_group`` made next to it, as every ``DeviceMesh`` does for each of its dimensions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Ranks = tuple[int, ...]
 
 
 def translated(ranks: Ranks, size: int, known: set[Ranks]) -> list[Ranks] | None:
-    """The world in groups that lie as this one, if all of them are known."""
+    """Partitions the world into translations of this group, if all of them are known; otherwise returns None."""
     groups: list[Ranks] = []
     covered: set[int] = set()
     for first in range(size):
@@ -31,7 +31,7 @@ def translated(ranks: Ranks, size: int, known: set[Ranks]) -> list[Ranks] | None
 
 
 def in_a_row(ranks: Ranks, size: int, asked: list[Ranks]) -> list[Ranks] | None:
-    """The world in the groups that were asked for last, if this one is among them."""
+    """Partitions the world into the groups that were made last, if this one is among them; otherwise returns None."""
     last = asked[-(size // len(ranks)) :]
     if ranks not in last or sorted(rank for group in last for rank in group) != list(range(size)):
         return None
@@ -39,16 +39,16 @@ def in_a_row(ranks: Ranks, size: int, asked: list[Ranks]) -> list[Ranks] | None:
 
 
 class Groups:
-    """Of one world: the groups that were asked for, and the backends that don't know yet whom they are beside."""
+    """The groups of one world that were made, and the backends whose other groups aren't known yet."""
 
     def __init__(self, size: int, complete: Callable[[Any, list[list[int]]], None] | None = None) -> None:
-        """``complete`` tells a backend of a world's, which others are given to ``add``, whom it is beside."""
+        """``complete`` passes the groups next to its own to a backend that was added by ``add``."""
         self.size, self.complete = size, complete
         self._asked: list[Ranks] = []
         self._waiting: list[tuple[Ranks, Any]] = []
 
     def ask(self, ranks: Ranks) -> None:
-        """Takes down that there is a group of these ranks, in the order of its own."""
+        """Records that a group of these ranks is made; the order of ``ranks`` is the group's."""
         self._asked.append(ranks)
         self._complete()
 

@@ -1,7 +1,7 @@
-"""Gradients of means over sharded DTensors.
+"""Gradients of mean losses over sharded DTensors.
 
-DTensor takes the backward of a pointwise loss for pointwise. So with ``reduction="mean"`` each rank would divide by the
-elements of its shard: a gradient that is as many times too large as there are shards (in processes, too).
+DTensor treats the backward of a pointwise loss as pointwise. With ``reduction="mean"`` each rank would divide by the
+number of elements of its shard, and the gradient would be too large by the number of shards (in processes, too).
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def _divide_by_all(of_tensors: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     after_import("torch.distributed.tensor", _divide_by_all)

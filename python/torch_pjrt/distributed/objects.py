@@ -1,7 +1,7 @@
-"""Objects of Python that ``torch.distributed`` sends from rank to rank.
+"""Python objects that ``torch.distributed`` sends between ranks.
 
-In a world in one process there is one of each, which all ranks have: what a rank would send to all of them they have,
-and what each rank would have of its own there is not.
+A world in one process has one copy of each object, shared by all ranks. Broadcasts are thus no-ops, and objects that
+differ between ranks don't exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch_pjrt.adapt.after_import import after_import
 
 
 def has_world(group: Any) -> bool:
-    """Is the group a world's, of this device?"""
+    """Whether the group belongs to a world of this device."""
     from torch.distributed import distributed_c10d
 
     group = group or distributed_c10d._get_default_group()
@@ -25,7 +25,7 @@ def has_world(group: Any) -> bool:
 
 
 def _broadcast_by_any(utilities: Any) -> None:
-    """Of a function's result: whichever rank calls it, here it is the one process."""
+    """Patches the broadcast of a function's result: every rank that calls it is this one process."""
     inner = utilities.broadcast
 
     @functools.wraps(inner)
@@ -36,7 +36,7 @@ def _broadcast_by_any(utilities: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     from torch.distributed import distributed_c10d
 
     broadcast, scatter = distributed_c10d.broadcast_object_list, distributed_c10d.scatter_object_list

@@ -1,4 +1,4 @@
-"""An operator of DTensors, up to where DTensor would run it on each rank's shards."""
+"""Runs an operator on DTensors up to the point where DTensor would run it on each rank's shards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 
 
 def of_shards(dispatcher: Any, op: Any, args: Any, kwargs: Any, check: Callable[[Any], None]) -> tuple[Any, list[Any]]:
-    """DTensor's own account of the call, and its positional arguments as each rank has them, redistributed as the
-    operator needs them. ``check`` sees the schema that they are redistributed for, if they are."""
+    """Returns DTensor's description of the call, and its positional arguments as each rank's shards, redistributed as
+    the operator needs them. ``check`` is called with the schema of a redistribution, if there is one."""
     called = dispatcher.unwrap_to_op_info(op, args, kwargs)
     dispatcher.sharding_propagator.propagate(called)
     output = called.output_sharding

@@ -1,10 +1,10 @@
 """Shards of a dimension that doesn't divide.
 
-Note [Ragged]: a tensor of a world has one shape for all ranks. So of a dimension of n among N ranks each rank has
-ceil(n / N) rows, as torch.chunk gives the first ones; those behind the n-th, on the last ranks, are *padding*, whose
-values mean nothing. Redistributing cuts it off, as PyTorch does of what its collectives pad. An operator may run on
-shards with padding where it takes rows to rows. Where DTensor would have it add them up, padding is taken for zeros;
-where it would reduce or reorder them otherwise, the rows are gathered first. What looks at shards past DTensor's
+Note [Ragged]: a tensor of a world has one shape for all ranks. A dimension of n on N ranks therefore has ceil(n / N)
+rows on each, the size of torch.chunk's first chunks. Rows behind the n-th, on the last ranks, are *padding* with
+arbitrary values. Redistribution removes the padding, as PyTorch removes the padding of its collectives. An operator
+that maps rows to rows runs on shards with padding. Where DTensor would add rows up, padding is set to zero first; where
+it would reduce or reorder them in other ways, the rows are gathered first. Code that reads shards outside of DTensor's
 operators is refused.
 """
 
@@ -24,18 +24,18 @@ from torch_pjrt.adapt.after_import import after_import
 from torch_pjrt.distributed.rank import PerRank, per_rank
 
 aten = torch.ops.aten
-# Of these a padded row is never looked at: indices are of the n rows.
+# Operators that select among the n rows by index, and never read padding.
 BY_INDEX = (aten.embedding.default,)
-# To what these add up, rows of zeros add nothing.
+# Sums, to which rows of zeros add nothing.
 SUMS = (
     aten.sum.default, aten.sum.dim_IntList, aten.mm.default, aten.bmm.default, aten.addmm.default,
     aten.native_layer_norm_backward.default, aten.embedding_dense_backward.default,
 )  # fmt: skip
-NORMS = (aten.linalg_vector_norm.default, aten._foreach_norm.Scalar)  # but those of orders up to 0
+NORMS = (aten.linalg_vector_norm.default, aten._foreach_norm.Scalar)  # sums as well, for positive orders
 
 
 def refuse(size: int, chunks: int, what: str) -> NoReturn:
-    """Of shards with padding: `what` can't take them."""
+    """Raises NotImplementedError: ``what`` can't take shards with padding."""
     raise NotImplementedError(
         f"{what}: a dimension of {size} among {chunks} ranks, whose shards have rows of padding, as in a world in one "
         f"process all ranks run one program. Take a multiple of {chunks}, pad it, or redistribute to Replicate() first"
@@ -43,13 +43,13 @@ def refuse(size: int, chunks: int, what: str) -> NoReturn:
 
 
 def ragged(spec: Any) -> dict[int, tuple[int, int]]:
-    """The mesh's dimensions whose shards have padding, with the tensor's dimension that they share, and its size."""
+    """Returns the mesh dimensions whose shards have padding, with the tensor dimension that they shard and its size."""
     if spec.tensor_meta is None or spec.mesh.device_type != "pjrt":
         return {}
     found: dict[int, tuple[int, int]] = {}
     by_dim: dict[int, list[int]] = {}
     for mesh_dim, placement in enumerate(spec.placements):
-        dim = getattr(placement, "dim", None)  # of Shard and _StridedShard
+        dim = getattr(placement, "dim", None)  # set for Shard and _StridedShard
         if dim is not None:
             by_dim.setdefault(dim, []).append(mesh_dim)
     for dim, mesh_dims in by_dim.items():
@@ -60,13 +60,13 @@ def ragged(spec: Any) -> dict[int, tuple[int, int]]:
 
 
 def chunks_of(spec: Any, dim: int) -> int:
-    """How many ranks share a dimension."""
+    """Returns the number of ranks that share a dimension."""
     sizes = (spec.mesh.size(i) for i, placement in enumerate(spec.placements) if getattr(placement, "dim", None) == dim)
     return math.prod(sizes)
 
 
 def is_plain(placement: Any) -> bool:
-    """Is it a Shard, and no _StridedShard?"""
+    """Whether it is a Shard, and not a _StridedShard."""
     from torch.distributed.tensor import Shard
 
     return type(placement) is Shard
@@ -78,11 +78,11 @@ def _specs(values: Any) -> list[Any]:
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, DTensorSpec)]
 
 
-Call = tuple[list[Any], list[Any]]  # the specs that it takes, and that it gives
+Call = tuple[list[Any], list[Any]]  # the specs of its arguments and of its results
 
 
 def _calls(schema: Any, args: Any, given: Any) -> list[Call]:
-    """An operator of lists does the same with each of their elements."""
+    """Returns the calls on single tensors that an operator makes: an operator of lists makes one for each element."""
     if schema.op in BY_INDEX:
         args = args[1:]
     if not schema.op._schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
@@ -98,13 +98,13 @@ def _is_list(values: Any) -> bool:
 
 
 def _like(args: Any, whole: Any) -> Any:
-    """Arguments that PyTorch may have made flat, as ``whole`` has them."""
+    """Returns the arguments, which PyTorch may have flattened, in the structure of ``whole``."""
     leaves, form = pytree.tree_leaves(args), pytree.tree_structure(whole)
     return pytree.tree_unflatten(leaves, form) if len(leaves) == form.num_leaves else args
 
 
 def _mixed(schema: Any, args: Any, given: Any) -> set[int]:
-    """The mesh's dimensions along which padding would get among the rows of a result."""
+    """Returns the mesh dimensions along which the operator would mix padding with the rows of a result."""
     mixed: set[int] = set()
     for takes, gives in _calls(schema, args, given):
         padded: dict[int, set[int]] = {}
@@ -113,7 +113,7 @@ def _mixed(schema: Any, args: Any, given: Any) -> set[int]:
                 padded.setdefault(mesh_dim, set()).add(size)
         mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if len(sizes) > 1}
         if not gives and not schema.is_inplace_op() and not schema.is_out_variant_op():
-            mixed |= padded.keys()  # a bool or a number of all elements
+            mixed |= padded.keys()  # the result is a bool or a scalar of all elements
         for spec in gives:
             kept = {mesh_dim: size for mesh_dim, (_, size) in ragged(spec).items()}
             mixed |= {mesh_dim for mesh_dim, sizes in padded.items() if kept.get(mesh_dim) not in sizes}
@@ -189,7 +189,7 @@ def _is_plain_everywhere(spec: Any) -> bool:
 
 
 def _padding(spec: Any) -> Iterator[torch.Tensor]:
-    """Masks of a local tensor's padding, which each rank has of its own."""
+    """Yields masks of a local tensor's padding, which differ between ranks."""
     for dim in {dim for dim, _ in ragged(spec).values()}:
         of_ranks = [rows_of(spec, rank)[dim] for rank in range(_C.world_size())]
         counts = per_rank(rows.count for rows in of_ranks)
@@ -219,7 +219,7 @@ def _clear_arguments(of_dispatch: Any) -> None:
 
 
 def _cleared(tensor: Any) -> Any:
-    """The tensor, whose padding is zeros now."""
+    """Sets the tensor's padding to zero, and returns the tensor."""
     for dim, size in ragged(tensor._spec).values():
         if not _is_plain_everywhere(tensor._spec):
             refuse(size, chunks_of(tensor._spec, dim), "shards of a mesh of FSDP2 and tensor parallel")
@@ -230,7 +230,7 @@ def _cleared(tensor: Any) -> Any:
 
 
 def _gather_for(handler: Any) -> Any:
-    """One of DTensor's own ways for an operator, which looks at shards: it is given none with padding."""
+    """Wraps DTensor's handler of an operator, which reads shards, so that it gets none with padding."""
     from torch.distributed.tensor import DTensor
 
     @functools.wraps(handler)
@@ -251,7 +251,7 @@ def _gather_for(handler: Any) -> Any:
 
 def _check_handlers(of_tensors: Any) -> None:
     handlers = of_tensors.DTensor._op_dispatcher._custom_op_handlers
-    looking = (aten.is_same_size, aten.is_pinned, aten.as_strided)  # at sizes alone
+    looking = (aten.is_same_size, aten.is_pinned, aten.as_strided)  # handlers that read sizes only
     for op, handler in list(handlers.items()):
         if op.overloadpacket not in looking:
             handlers[op] = _gather_for(handler)
@@ -286,7 +286,7 @@ def _refuse_local(of_tensors: Any) -> None:
 
 @dataclasses.dataclass
 class Rows:
-    """Where the rows of one rank begin in a dimension of the whole tensor, how many there are, and with padding."""
+    """The rows of one rank in a dimension of the whole tensor: the first, their number, and the number with padding."""
 
     first: int
     count: int
@@ -294,7 +294,7 @@ class Rows:
 
 
 def rows_of(spec: Any, rank: int) -> list[Rows]:
-    """What a rank has of each dimension."""
+    """Returns a rank's rows in each dimension."""
     found = [Rows(0, size, size) for size in spec.tensor_meta.shape]
     for mesh_dim, placement in enumerate(spec.placements):
         if not hasattr(placement, "dim"):
@@ -313,7 +313,7 @@ _NONE = type("NoSpec", (), {"tensor_meta": None})()
 
 
 def install() -> None:
-    """Once a world has begun; before the handlers of others, which take shards as they are."""
+    """Installs the patches, once a world has begun and before the handlers that take shards without a check."""
     after_import("torch.distributed.tensor", _check_operators)
     after_import("torch.distributed.tensor._dispatch", _clear_arguments)
     after_import("torch.distributed.tensor", _check_handlers)

@@ -1,8 +1,8 @@
-"""A number that each rank of a world has of its own, such as its coordinate in a mesh.
+"""A number that differs between the ranks of a world, such as a rank's coordinate in a mesh.
 
-Python runs once for all ranks of a world in one process, so a rank is no ``int``: code that asked which one it is would
-decide for all of them. Arithmetic gives another such number, tensors take it as a 0-d tensor that every rank looks up
-in a table, and who needs one number of it gets an error at that line.
+Python runs once for all ranks of a world in one process, so a rank can't be an ``int``: a branch on it would decide for
+all ranks. Arithmetic on such a number returns another one. Tensors take it as a 0-d tensor that every rank looks up in
+a table. Code that needs a single number gets an error at its line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch_pjrt import _C
 
 
 class PerRank:
-    """One integer (or truth value) a rank, ``values[rank]``. It stands in the places of integers and of 0-d tensors."""
+    """One integer or bool per rank, ``values[rank]``; it can be used like an integer or a 0-d tensor."""
 
     __slots__ = ("_values",)
     __hash__ = None  # type: ignore[assignment]  # numbers that are equal have equal hashes
@@ -30,7 +30,7 @@ class PerRank:
         return self._values
 
     def tensor(self) -> torch.Tensor:
-        """A 0-d tensor of dtype int64, or bool, that has each rank's number."""
+        """Returns a 0-d tensor of dtype int64, or bool, with each rank's number."""
         table = _C.per_rank([int(value) for value in self._values])
         return table.bool() if isinstance(self._values[0], bool) else table
 
@@ -65,7 +65,7 @@ class PerRank:
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Where a tensor may stand it is one; sizes and the like are integers, which are refused."""
+        """Replaces it by a tensor in arguments that take tensors, and refuses it as an integer, such as a size."""
 
         def of(value: Any) -> Any:
             if isinstance(value, PerRank):
@@ -93,7 +93,7 @@ def _chosen(choose: Callable[[int, int], int], one: Any, other: Any) -> Any:
 
 
 def per_rank(values: Iterable[int]) -> Any:
-    """These numbers, one a rank; the number itself where they are all the same."""
+    """Returns these numbers as a PerRank, or as one number if all are equal."""
     values = tuple(values)
     return values[0] if len(set(values)) == 1 else PerRank(values)
 
@@ -103,7 +103,7 @@ def _elementwise(name: str) -> Callable[..., Any]:
 
     def both(self: PerRank, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return NotImplemented  # the tensor's turn, which hands both to __torch_function__
+            return NotImplemented  # the tensor's own operator then calls __torch_function__
         if isinstance(other, PerRank):
             return per_rank(map(function, self.values, other.values))
         if not isinstance(other, int):
@@ -130,7 +130,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 def select(tensor: torch.Tensor, dim: int, index: Any) -> torch.Tensor:
-    """``tensor.select(dim, index)``, of each rank's own index."""
+    """Returns ``tensor.select(dim, index)``, with each rank's own index."""
     if not isinstance(index, PerRank):
         return tensor.select(dim, index)
     return tensor.index_select(dim, index.tensor().reshape(1)).squeeze(dim)

@@ -1,4 +1,4 @@
-"""Looking at what each rank has."""
+"""Reads the values of single ranks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from torch_pjrt import _C
 
 
 def rank_values(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Copies on the CPU of what each rank of a world has of a tensor on the device, in the order of the ranks.
+    """Returns copies on the CPU of each rank's values of a tensor on the device, in the order of the ranks.
 
-    Of a DTensor these are the ranks' shards. Without a world there is one copy: with a process for each rank (torchrun)
-    it is the process's own.
+    For a DTensor these are the ranks' shards. Without a world there is one copy; with a process for each rank
+    (torchrun), it is this process's.
+
+    Raises:
+        ValueError: the tensor is not on the device.
     """
     local = getattr(tensor, "_local_tensor", tensor).detach()
     if local.device.type != "pjrt":

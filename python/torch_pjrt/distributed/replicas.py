@@ -1,5 +1,7 @@
-"""What DTensor says of replicas: that they are equal. So are wholes of a mesh that is one of several dimensions, of
-which the others have their own. Whoever reads them as one value compares them."""
+"""Replicas of DTensors, which DTensor states to be equal.
+
+They are equal within a mesh; a mesh that is one of several dimensions has other values for other coordinates. A read of
+them as one value compares them."""
 
 from __future__ import annotations
 
@@ -25,8 +27,10 @@ class _Promised(torch.autograd.Function):
 
 
 def _promise(of_tensors: Any) -> None:
-    """A parameter's replicas were updated alike, but FSDP2 sends their gradients in one buffer with those of shards,
-    which all ranks have of their own: whether they are equal isn't known of the buffer's parts."""
+    """Patches ``full_tensor``, whose result is equal on all ranks for replicas.
+
+    Parameters that are replicas have equal updates, but FSDP2 sends their gradients in one buffer with those of shards,
+    which differ between ranks. That the buffer's parts for replicas are equal can't be derived."""
     inner = of_tensors.DTensor.full_tensor
 
     @functools.wraps(inner)
@@ -41,8 +45,8 @@ def _promise(of_tensors: Any) -> None:
 
 
 def _read_wholes(of_tensors: Any) -> None:
-    """PyTorch reads each rank's own part of a partial sum, and compares each rank's shards, as its ranks each have a
-    Python of their own."""
+    """Patches reads and comparisons of whole tensors: PyTorch reads each rank's own part of a partial sum, and compares
+    each rank's shards, because its ranks are Python processes."""
     aten = torch.ops.aten
     dispatcher = of_tensors.DTensor._op_dispatcher
 
@@ -56,6 +60,6 @@ def _read_wholes(of_tensors: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     after_import("torch.distributed.tensor", _promise)
     after_import("torch.distributed.tensor", _read_wholes)

@@ -1,6 +1,6 @@
-"""Where DTensor and FSDP2 ask which rank they are: a mesh's coordinates, and a rank's part of a tensor.
+"""The uses of a rank in DTensor and FSDP2: a mesh's coordinates, and a rank's part of a tensor.
 
-Everything else of them asks sizes and placements, which all ranks share.
+The rest of their code uses sizes and placements, which all ranks share.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch_pjrt.distributed.rank import PerRank, per_rank, select
 
 
 def coordinates(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Each rank's place in each dimension of its mesh. A mesh of a dimension (``mesh["dp"]``) has one for each of the
-    other dimensions' places, and all ranks are in one of them."""
+    """Returns each rank's coordinate in each dimension of its mesh. A mesh of one dimension (``mesh["dp"]``) exists for
+    each coordinate of the other dimensions, and every rank is in one of them."""
     size = _C.world_size()
-    meshes = mesh._layout.remap_to_tensor(mesh._rank_map.cpu())  # which of them, then the places in it
+    meshes = mesh._layout.remap_to_tensor(mesh._rank_map.cpu())  # (mesh, coordinates...) -> rank
     places: list[list[int]] = [[-1] * size for _ in range(mesh.ndim)]
     for *place, rank in ((*index.tolist(), int(meshes[tuple(index)])) for index in torch.ones_like(meshes).nonzero()):
         for dim in range(mesh.ndim):
@@ -70,7 +70,7 @@ def _take_coordinates() -> None:
 
 
 def _chunk_size(size: int, chunks: int) -> int:
-    """Of the first chunk; the last ones are padded (Note [Ragged])."""
+    """Returns the size of the first chunk; the last ones are padded to it (Note [Ragged])."""
     return -(-size // chunks)
 
 
@@ -107,14 +107,14 @@ def _adapt_placements(types: Any) -> None:
 
 
 class _PerRankOffsets:
-    """Of a dimension of `size` that is sharded, where in the whole tensor each rank's rows lie: one tensor a rank."""
+    """The offsets of each rank's rows in a sharded dimension of ``size`` of the whole tensor: one tensor per rank."""
 
     def __init__(self, of_ranks: list[torch.Tensor], size: int) -> None:
         self.of_ranks, self.size = of_ranks, size
 
 
 def _adapt_offsets(shapes: Any) -> None:
-    """Where a rank's shard begins, which argmax of DTensor, checkpoints and others ask."""
+    """Patches the offsets of a rank's shard, which DTensor's argmax, checkpoints and others use."""
     inner, inner_first = shapes._get_shard_size_and_offsets, shapes._get_first_offset
 
     @functools.wraps(inner)
@@ -127,7 +127,7 @@ def _adapt_offsets(shapes: Any) -> None:
             return _chunk_size(size, chunks), None
         ranks = rank.values if isinstance(rank, PerRank) else (rank,) * _C.world_size()
         before = previous.of_ranks if isinstance(previous, _PerRankOffsets) else [previous] * len(ranks)
-        with _disable_current_modes():  # offsets are read, and a trace's tensors have no values
+        with _disable_current_modes():  # offsets are read, and tensors in a trace have no values
             if is_plain(placement):
                 chunk = _chunk_size(size, chunks)
                 rows = (torch.arange(size) if offsets is None else offsets for offsets in before)
@@ -152,7 +152,7 @@ def _adapt_offsets(shapes: Any) -> None:
 
 
 class _Chunks(list[torch.Tensor]):
-    """A parameter's chunks along `dim`, of which a rank takes its own: as long as the first, the last ones padded."""
+    """A parameter's chunks along ``dim``, selected by each rank; the last ones are padded to the size of the first."""
 
     dim: int
 
@@ -161,7 +161,7 @@ class _Chunks(list[torch.Tensor]):
             return super().__getitem__(index)
         first, padded = super().__getitem__(0), []
         for chunk in self:
-            if chunk.dim() != first.dim():  # one without rows
+            if chunk.dim() != first.dim():  # a chunk without rows
                 chunk = chunk.new_empty([*first.shape[: self.dim], 0, *first.shape[self.dim + 1 :]])
             short = first.shape[self.dim] - chunk.shape[self.dim]
             rest = chunk.new_zeros([*first.shape[: self.dim], short, *first.shape[self.dim + 1 :]])
@@ -210,7 +210,7 @@ def _adapt_meshes(meshes: Any) -> None:
 
 
 def install() -> None:
-    """Once a world has begun."""
+    """Installs the patches; called once a world has begun."""
     _take_coordinates()
     after_import("torch.distributed.tensor.placement_types", _adapt_placements)
     after_import("torch.distributed.tensor._utils", _adapt_offsets)

@@ -1,4 +1,4 @@
-"""Where a model's parameters lie, as a table."""
+"""A table of the placements of a model's parameters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from torch import nn
 
 
 def describe(model: nn.Module) -> str:
-    """A table of the model's parameters: name, shape, placements ("-" of a tensor that is no DTensor), and bytes that
-    each device has of it. The last line sums them up."""
+    """Returns a table of the model's parameters: name, shape, placements ("-" for a tensor that isn't a DTensor), and
+    bytes per device. The last line has their sums."""
     from torch.distributed.tensor import DTensor
 
     rows, total, whole = [("parameter", "shape", "placements", "bytes a device")], 0, 0

@@ -1,7 +1,7 @@
 """A world in one process: ``init_process_group("pjrt", rank=0, world_size=N)`` over the plugin's devices.
 
-``pjrt:0`` then is the world (Note [World], src/graph/world/world.h). What torch.distributed is asked for is what it
-does for processes; what differs is that no store is needed to meet, and that a group is all groups of its kind.
+``pjrt:0`` then is the world (Note [World], src/graph/world/world.h). torch.distributed works as it does for processes,
+with two differences: no store is needed for a rendezvous, and a group stands for all groups of its kind.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.distributed.groups import Groups
 
-_groups: list[Groups] = []  # of the process group that is there; none otherwise
+_groups: list[Groups] = []  # for the current process group; otherwise empty
 
 
 def size() -> int:
-    """How many ranks this process has: 1 without a world."""
+    """Returns the number of ranks of this process: 1 without a world."""
     return _C.world_size()
 
 
 def is_asked_for(backend: Any, init_method: Any, world_size: int, rank: int, store: Any) -> bool:
-    """One process is to be all ranks: nothing says where others could be met, nor that this is one of them."""
+    """Whether one process is to be all ranks: the call and the environment name no other process."""
     alone = init_method is None and store is None and not {"MASTER_ADDR", "RANK"} & set(os.environ)
     return isinstance(backend, str) and backend.lower() == "pjrt" and alone and rank in (-1, 0) and world_size > 1
 
 
 def _told_size(world_size: int) -> int:
-    """As torchrun's programs have it: where none is passed, it is in the environment."""
+    """Returns the size of the world, from the environment if none is passed, as for programs of torchrun."""
     told = os.environ.get("WORLD_SIZE", "")
     return int(told) if world_size == -1 and told.isdecimal() else world_size
 
