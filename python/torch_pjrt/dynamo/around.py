@@ -1,8 +1,8 @@
-"""Arguments that no program takes: they go around it, from the arguments to the results.
+"""Arguments that no program takes, and that are passed around it to the results.
 
-AOTAutograd hands a subclass to the compiler as its parts, and gives back what its results are put together of. Two
-kinds of parts are nothing to compute with: the ragged size of a jagged nested tensor, which comes as a symbol that is
-no number, and opaque objects, such as the mesh of a DTensor. Where a call takes an opaque object, the graph is cut.
+AOTAutograd passes the parts of a subclass to the compiler, and rebuilds subclasses from results. Two kinds of parts
+can't be computed with: the ragged size of a jagged nested tensor, which is a symbol without a value, and opaque
+objects, such as the mesh of a DTensor. The graph is cut around calls that take an opaque object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_opaque(value: Any) -> bool:
 
 
 def calls_with_opaque(graph: fx.Graph, example_inputs: Sequence[Any]) -> dict[fx.Node, str]:
-    """The calls that take an argument which is no tensor and no number, with what is to be said of each."""
+    """Returns the calls that take an argument that is neither a tensor nor a number, each with the reason to cut."""
     given = zip(graph.find_nodes(op="placeholder"), example_inputs, strict=True)
     return {
         user: "it takes an object that is neither a tensor nor a number"

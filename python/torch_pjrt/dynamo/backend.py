@@ -1,4 +1,4 @@
-"""The backend that ``torch.compile(backend="pjrt")`` finds by its entry point."""
+"""The backend ``"pjrt"`` of ``torch.compile``, found by its entry point."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ OPTIONS = {
     "trace": "what torch_pjrt.last_traces(compiled) shows is taken down",
     "composites": 'the composites that its programs have: what torch_pjrt.composites takes, such as "all"',
 }
-# LSTM and GRU are captured too; Dynamo's default leaves them to the libraries that run them eagerly.
+# LSTM and GRU are captured; by default Dynamo leaves them to libraries that run them in eager mode.
 torch._dynamo.config.allow_rnn = True
-# What a compiled function calls of torch.pjrt (synchronize, set_rng_state, …) is not traced, as with torch.cuda.
+# Calls of torch.pjrt (synchronize, set_rng_state, …) in a compiled function are not traced, as for torch.cuda.
 skip("torch_pjrt")
 register_interface_for_device("pjrt", PjrtInterface)
 layouts.install()
@@ -80,7 +80,7 @@ def check_devices(values: Sequence[Any]) -> None:
 
 
 def check_subclasses(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-    """AOTAutograd takes subclasses apart and puts them together, and trusts them."""
+    """Raises for ill-formed subclasses, which AOTAutograd flattens and rebuilds without a check."""
     for name, value in zip(input_names(module), example_inputs, strict=True):
         check_subclass(value, f"argument {name}")
     for node in pytree.tree_leaves(outputs_of(module)):
@@ -90,8 +90,9 @@ def check_subclasses(module: fx.GraphModule, example_inputs: Sequence[Any]) -> N
 
 
 def forget_current_stream(module: fx.GraphModule) -> None:
-    """Where there is an accelerator, Dynamo looks its current stream up before each call of a graph, in Python, for
-    graphs that name streams. In others it need not."""
+    """Removes the look-up of the current stream before each call, for graphs that don't name streams.
+
+    With an accelerator, Dynamo does it in Python for every graph."""
     import torch._dynamo.graph_bytecode_inputs as registry
 
     looked_up = getattr(registry, "index_to_bytecode_constructor", {})
@@ -100,20 +101,21 @@ def forget_current_stream(module: fx.GraphModule) -> None:
         looked_up.clear()
 
 
-# What is an argument or a result as it stands; a subclass of Tensor is taken apart, and put together again.
+# Types of values that are arguments or results themselves; other subclasses of Tensor are flattened and rebuilt.
 PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter, int)
 
 
 def gives_plain_results(module: fx.GraphModule) -> bool:
-    """Of a captured graph. What AOTAutograd makes of it only knows the parts that subclasses are put together of."""
+    """Whether the captured graph returns plain tensors; AOTAutograd's graphs have only the parts of subclasses."""
     results = pytree.tree_leaves(outputs_of(module))
     values = [node.meta.get("example_value", node.meta.get("val")) for node in results if isinstance(node, fx.Node)]
     return all(type(value) in (*PLAIN, torch.SymInt) for value in values)
 
 
 def needs_no_wrapper(module: fx.GraphModule, example_inputs: Sequence[Any], graph_inputs: Sequence[Any]) -> bool:
-    """Is the graph that AOTAutograd has made of ``module`` for inference just what is to be called, with the arguments
-    as they come? Asked while it has the graph compiled. What its wrapper does to arguments and results, and restores,
+    """Whether AOTAutograd's inference graph of ``module`` can be called with the arguments as they are.
+
+    Called while AOTAutograd compiles that graph. Its wrapper, which adapts arguments and results and restores state,
     costs more than a small program."""
     context = torch._guards.TracingContext.try_get()
     about = context.fw_metadata if context is not None else None
@@ -129,7 +131,7 @@ def needs_no_wrapper(module: fx.GraphModule, example_inputs: Sequence[Any], grap
 def collector_of(
     asked: Any, module: fx.GraphModule, example_inputs: Sequence[Any], inputs: Sequence[str]
 ) -> Collector | None:
-    """Where a trace is asked for, or rules are to be followed."""
+    """Returns a collector if a trace is asked for or rules are registered, else None."""
     rules = sys.modules.get("torch_pjrt.traces.rules")
     if asked in (None, False) and (rules is None or not rules.are_there()):
         return None
@@ -144,7 +146,7 @@ def collector_of(
 
 
 def being_compiled() -> Any:
-    """What the user gave to torch.compile. Its frames, those after a graph break too, are run by this function."""
+    """Returns the function that the user passed to torch.compile, whose frames this Dynamo frame runs; or None."""
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code.co_name != "compile_wrapper":
         frame = frame.f_back
@@ -152,8 +154,9 @@ def being_compiled() -> Any:
 
 
 def keep_what_was_saved() -> None:
-    """Says to AOTAutograd, while it has a backward compiled, that this may run again (``retain_graph=True``): it takes
-    for granted that a compiled backward writes over what the forward has saved for it, which programs don't."""
+    """Tells AOTAutograd, while it compiles a backward, that the backward may run again (``retain_graph=True``).
+
+    AOTAutograd assumes that a compiled backward overwrites the tensors that the forward saved; programs don't."""
     context = torch._guards.TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []
@@ -166,19 +169,19 @@ def pjrt(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a graph that Dynamo captured, forward and (where something requires grad) backward.
+    """Compiles a graph that Dynamo captured: forward and, if something requires grad, backward.
 
-    Tensors may be on the CPU and, with a plugin for it, on CUDA, used where they lie; and on ``"pjrt"``.
+    Tensors may be on the CPU or, with a plugin for it, on CUDA, where they are used in place; and on ``"pjrt"``.
 
     Args:
         module: the captured graph.
         example_inputs: fake tensors and symbolic sizes.
-        mode: ``"default"`` or ``"reduce-overhead"``, which are the same here.
+        mode: ``"default"`` or ``"reduce-overhead"``, which have the same effect.
         options: ``{"retrace": True}``, ``{"verify": True}``, ``{"composites": "all"}``; see ``OPTIONS``.
 
     Raises:
-        ValueError: an unknown mode or option.
-        NotImplementedError: a tensor on another device.
+        ValueError: the mode or an option is unknown.
+        NotImplementedError: a tensor is on another device.
     """
     from torch._dynamo.backends.common import aot_autograd
 
@@ -197,7 +200,7 @@ def pjrt(
         graph: fx.GraphModule, inputs: Sequence[Any], which: str = "forward"
     ) -> Callable[[list[Any]], Sequence[Any]]:
         with asking(asked), collector.compiling(which) if collector else nullcontext():
-            return compile_asked(graph, inputs)  # a backward is compiled when it is first called
+            return compile_asked(graph, inputs)  # for a backward, at its first call
 
     def compile_asked(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         if settings.get("retrace"):

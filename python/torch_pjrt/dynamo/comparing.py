@@ -1,4 +1,4 @@
-"""The options that compare: eager beside a compiled graph, and the lazy device instead of it."""
+"""The options ``verify``, which runs eager PyTorch next to a program, and ``retrace``, which runs the lazy device."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _compare(what: str, compiled: Any, eager: Any) -> None:
 
 
 def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) -> Function:
-    """``function``, with the graph run in eager beside each call.
+    """Wraps ``function`` so that each call runs the graph in eager mode as well and compares the results.
 
-    ``names``: what the user calls each argument. A graph that draws random numbers has nothing to be compared with,
-    and is refused.
+    ``names`` are the user's names of the arguments. A graph that draws random numbers can't be compared, and is
+    refused.
 
     Raises (when called):
         RuntimeError: a result or a mutated argument differs, by the tolerances of ``torch.testing.assert_close``.
@@ -70,7 +70,7 @@ def verified(graph: fx.GraphModule, function: Function, names: Sequence[str]) ->
 
 @contextmanager
 def drawing_from(device: torch.device) -> Iterator[None]:
-    """What is recorded draws random numbers that the generator of ``device`` decides."""
+    """Seeds the device's generator in the block from the generator of ``device``."""
     if device.type == "pjrt":
         yield
         return
@@ -83,7 +83,7 @@ def drawing_from(device: torch.device) -> Iterator[None]:
 
 
 def _moved(tensor: torch.Tensor, memory: bool) -> torch.Tensor:
-    """A copy on the device, with the ``memory`` around its elements if that may be reached."""
+    """Returns a copy on the device; with ``memory``, it has the memory around the tensor's elements as well."""
     tensor = tensor.detach()
     if tensor.device.type == "pjrt" or not memory:
         return on_device(tensor)
@@ -92,7 +92,7 @@ def _moved(tensor: torch.Tensor, memory: bool) -> torch.Tensor:
 
 
 def retraced(graph: fx.GraphModule) -> Function:
-    """The graph, recorded anew in each call on copies of the arguments on the device."""
+    """Returns a function that records the graph in each call, on copies of the arguments on the device."""
     memory = any(reaches(node.target) for node in graph.graph.nodes)
     mutated = {node.args[0] for node in graph.graph.nodes if writes(node)}
     targets = [i for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if node in mutated]

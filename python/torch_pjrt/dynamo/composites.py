@@ -1,4 +1,4 @@
-"""Composites of a compiled function: asked for while it is compiled, and made of the groups in a captured graph."""
+"""Composites of a compiled function: the setting while it is compiled, and the groups in a captured graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch_pjrt.program.loops import Call, without_numbers
 
 
 def leave_to_tracing(function: Callable[..., Any]) -> None:
-    """Dynamo puts a call of the function into its graph as it is; AOTAutograd traces it."""
+    """Makes Dynamo put calls of the function into its graph, untraced; AOTAutograd traces them."""
     trace_rules._allowed_callable_ids.add(id(function))
     trace_rules._nonstrict_trace_callable_ids.add(id(function))
 
@@ -35,7 +35,7 @@ def asking(composites: Any) -> Iterator[None]:
 
 
 def pjrt_composite(call: Call, graph: Any, *operands: Any, name: str, attributes: str) -> list[Any]:
-    """The group as a node."""
+    """Records the group as one node."""
     called, tensors = without_numbers(call, operands)
     group = _C.Group(tensors)
     try:

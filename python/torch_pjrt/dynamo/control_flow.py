@@ -1,4 +1,4 @@
-"""Control flow and other calls of graphs in a captured graph (``cond``, ``scan``, …), as StableHLO has them."""
+"""Control flow and other higher-order calls of a captured graph (``cond``, ``scan``, …), lowered to StableHLO's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch_pjrt import _C
 from torch_pjrt.program.assertions import own_assertions
 from torch_pjrt.program.loops import Call, looped, region, unrolled, while_loop, without_numbers
 
-MOST_CALLS = 64  # of a loop that is unrolled: XLA compiles so many about as long as a loop, which runs a little slower
-MOST_TURNS = 256  # of one that has to be
+MOST_CALLS = 64  # in an unrolled loop: it compiles in about the time of a loop, and runs a little faster
+MOST_TURNS = 256  # in a loop that must be unrolled
 
 
 def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequence[Any] = ()) -> list[Any]:
-    """A branch; where it can't be one (it draws random numbers, say), both branches and a choice for each result."""
+    """Records a branch or, if it can't be one (it draws random numbers, say), both branches and a selection."""
     if not isinstance(predicate, torch.Tensor):
         return list(call(if_true if predicate else if_false, *operands))
     try:
@@ -33,7 +33,7 @@ def cond(call: Call, predicate: Any, if_true: Any, if_false: Any, operands: Sequ
 
 
 def both(call: Call, predicate: torch.Tensor, if_true: Any, if_false: Any, operands: Sequence[Any]) -> list[Any]:
-    """They have no effects, so nobody can tell. A check in one would fail where it isn't chosen."""
+    """Records both branches, which have no effects, and a selection. Runtime assertions apply to their own branch."""
     with own_assertions():
         results = call(if_true, *operands), call(if_false, *operands)
     chosen = []
@@ -50,8 +50,9 @@ def both(call: Call, predicate: torch.Tensor, if_true: Any, if_false: Any, opera
 def scan(
     call: Call, combine: fx.GraphModule, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any] = ()
 ) -> list[Any]:
-    """The loop, a short one unrolled, and one that can't be a loop (it draws random numbers, say): carries, then what
-    each turn gave, stacked."""
+    """Records a loop; short ones, and those that can't be loops (they draw random numbers, say), are unrolled.
+
+    Returns the carries, then the stacked results of each iteration."""
     turns = xs[0].shape[0] if xs else 0
     if turns == 0:
         raise NotImplementedError("a scan of no turns")
@@ -70,17 +71,17 @@ def calls_in(module: fx.GraphModule) -> int:
 
 
 def map_impl(call: Call, function: fx.GraphModule, xs: Sequence[Any], additional: Sequence[Any] = ()) -> list[Any]:
-    """A scan that carries nothing."""
+    """Records a scan without carries."""
     return scan(call, function, (), xs, additional)
 
 
 def invoke_subgraph(call: Call, region: Any, name: str, *operands: Any) -> list[Any]:
-    """Of what ``rewrites.py`` doesn't see: the backward of a branch."""
+    """Records a region that ``rewrites.py`` doesn't see: the backward of a branch."""
     return list(call(region, *operands))
 
 
 def hints_wrapper(call: Call, body: Any, operands: Sequence[Any], *_: Any, **hints: Any) -> list[Any]:
-    """The hints are for other compilers."""
+    """Records the body; the hints are for other compilers."""
     return list(call(body, *operands))
 
 
@@ -94,7 +95,7 @@ def out_dtype(_: Call, operator: Any, dtype: torch.dtype, *operands: Any) -> tor
 
 
 def with_effects(_: Call, token: torch.Tensor, operator: Any, *operands: Any, **named: Any) -> list[Any]:
-    """A check of values, which a program makes an assertion. Tokens are the order of effects, and nothing else."""
+    """Records a check of values as a runtime assertion. Tokens represent only the order of effects."""
     if operator is not torch.ops.aten._linalg_check_errors.default:
         raise NotImplementedError(f"{operator} has effects, and runs in each call")
     operator(*operands, **named)

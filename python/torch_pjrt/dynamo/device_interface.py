@@ -1,4 +1,4 @@
-"""What Dynamo knows of the device, and whoever asks ``torch._dynamo.device_interface.get_interface_for_device``."""
+"""The device's interface for Dynamo and other callers of ``torch._dynamo.device_interface``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch_pjrt.device.accelerator import ours
 
 
 class PjrtInterface(DeviceInterface):
-    """``torch.pjrt``; without its streams, which Dynamo would take into graphs, where they mean nothing to XLA."""
+    """``torch.pjrt`` without streams: Dynamo would capture them in graphs, where they mean nothing to XLA."""
 
     device = device_module.device
     current_device = staticmethod(device_module.current_device)

@@ -1,4 +1,4 @@
-"""``flex_attention`` in a captured graph: PyTorch's dense formula, whose scores XLA fuses what it can of."""
+"""``flex_attention`` in a captured graph: PyTorch's dense formula, whose scores XLA fuses as far as it can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_pjrt.program.loops import Call
 
 
 def as_function(call: Call, graph: Any) -> Callable[..., Any]:
-    """A graph within the graph, for vmap. One result is given as it is, several as a list."""
+    """Makes a function for vmap of a graph within the graph. It returns one result bare, and several as a list."""
 
     def function(*operands: Any) -> Any:
         results = call(graph, *operands)
@@ -28,16 +28,16 @@ def with_function(call: Call, block_mask: tuple[Any, ...]) -> tuple[Any, ...]:
 def forward(
     call: Call, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: Any, block_mask: Any, *rest: Any
 ) -> Any:
-    """The output, the logarithms (base 2) of the rows' sums, and the rows' largest scores."""
+    """Returns the output, the base-2 logarithms of the rows' sums, and the rows' largest scores."""
     mask = with_function(call, block_mask)
     return sdpa_dense(query, key, value, as_function(call, score_mod), mask, *rest)
 
 
 def backward(call: Call, *args: Any) -> Any:
-    """The gradients of query, key, value and of what score_mod has captured."""
+    """Returns the gradients of query, key, value and of the tensors that score_mod captures."""
     *tensors, score_mod, joint, block_mask = args[:10]
     *options, captured, masks = args[10:]
-    # What gradients are wanted of can't be seen of placeholders; a gradient that nobody takes is not computed.
+    # Placeholders don't show which gradients are wanted; unused gradients are not computed.
     captured = tuple(
         x.requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in captured
     )

@@ -1,12 +1,12 @@
-"""Inference whose parameters are taken into what is compiled (``options={"freeze": True}``).
+"""Inference with parameters that are constants of the compiled graph (``options={"freeze": True}``).
 
-What is computed of parameters and buffers alone is computed once: casts, a batch norm's factors. A convolution's weight
-is multiplied by those of the batch norm after it, and is kept as oneDNN has it (Note [Frozen weights]); what is added
-to its result and cuts that off is part of the call.
+Values computed from parameters and buffers only are computed once: casts, the factors of a batch norm. A convolution's
+weight is multiplied by the factors of the batch norm after it and stored in oneDNN's layout (Note [Frozen weights]);
+an addition to its result and an activation after it become part of the call.
 
-Each call reads the parameters and compares a digest of their content. No other sign is sure: a batch norm in training,
-fused optimizers, ``p.data``, NumPy and other processes write to a parameter without counting a version. What was
-computed of one that has changed is computed anew, and the program stays the same.
+Each call reads the parameters and compares a digest of their content. No cheaper check is safe: a batch norm in
+training, fused optimizers, ``p.data``, NumPy and other processes write to a parameter without a new version. If a
+parameter has changed, the values that depend on it are computed again, and the program stays the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Compiler = Callable[[fx.GraphModule, Sequence[Any], Sequence[str]], Function]
 
 
 class Window(NamedTuple):
-    """How a convolution's weight moves over images."""
+    """The window of a convolution."""
 
     stride: list[int]
     padding: list[int]
@@ -48,21 +48,21 @@ class Norm(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """What a convolution's is made of, and where it is put."""
+    """A convolution's weight: the parameters that it is computed from, and the place where it is stored."""
 
     place: _C.FrozenWeight
     window: Window
-    images: list[int]  # their sizes
+    images: list[int]  # their shape
     weight: fx.Node
     bias: fx.Node | None
-    norm: Norm | None  # that comes after
+    norm: Norm | None  # the batch norm after the convolution
 
     @property
     def parameters(self) -> list[fx.Node]:
         return [node for node in (self.weight, self.bias, *(self.norm or ())) if isinstance(node, fx.Node)]
 
     def put(self, values: Iterator[torch.Tensor]) -> None:
-        """``values``: first those of the parameters."""
+        """Stores the weight; ``values`` begins with the parameters' values."""
         weight = next(values)
         bias = next(values) if self.bias is not None else None
         norm = [next(values) if isinstance(x, fx.Node) else x for x in self.norm] if self.norm else None
@@ -70,12 +70,12 @@ class Weight(NamedTuple):
 
 
 def static_inputs(graph: fx.Graph, inputs: Sequence[Any]) -> set[int]:
-    """Which inputs of the graph that AOTAutograd has compiled now are parameters and buffers that it doesn't write."""
+    """Returns the indices of inputs that are parameters and buffers which AOTAutograd's current graph doesn't write."""
     context = torch._guards.TracingContext.try_get()
     about = context.fw_metadata if context is not None else None
     if about is None or len(about.input_info) != len(inputs):
         return set()
-    # Where inputs share memory that is written, they come as another, and the numbers are of those before.
+    # If inputs share memory that is written, AOTAutograd merges them, and its indices are those before the merge.
     numbers = [getattr(place.meta.get("desc"), "idx", i) for i, place in enumerate(graph.find_nodes(op="placeholder"))]
     if numbers != list(range(len(inputs))):
         return set()
@@ -94,7 +94,7 @@ def only_user(node: fx.Node) -> fx.Node | None:
 
 
 def constants_of(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
-    """What is computed of static inputs alone."""
+    """Returns the nodes that are computed from static inputs only."""
     found = set(static)
     for node in graph.nodes:
         operands = node.all_input_nodes
@@ -115,7 +115,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def returned_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
-    """The constants whose memory the caller gets, and may write to: results, and what they are views of."""
+    """Returns the constants whose memory the caller gets and may write to: results, and tensors that they view."""
     found: set[fx.Node] = set()
     left = list(graph.output_node().all_input_nodes)
     while left:
@@ -142,7 +142,7 @@ def norm_after(node: fx.Node, constants: set[fx.Node]) -> tuple[Norm, fx.Node] |
 
 
 def added_after(node: fx.Node, constants: set[fx.Node]) -> tuple[fx.Node, fx.Node] | None:
-    """Images that are added, and the sum."""
+    """Returns the images that are added to the node's result, and the sum."""
     user = only_user(node)
     if user is None or user.target is not aten.add.Tensor or user.kwargs or len(user.args) != 2:
         return None
@@ -164,12 +164,12 @@ def activation_after(node: fx.Node) -> tuple[str, fx.Node] | None:
 
 
 class Behind(NamedTuple):
-    """What is done to a convolution's result, as far as one call does it too."""
+    """The operations on a convolution's result that are fused into its call."""
 
     norm: Norm | None
     added: fx.Node | None
     activation: str
-    last: fx.Node  # whose result is the call's
+    last: fx.Node  # the node whose result is the call's
 
 
 def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
@@ -184,7 +184,7 @@ def behind(node: fx.Node, constants: set[fx.Node]) -> Behind:
 
 
 def is_worth_a_call(convolution: fx.Node) -> bool:
-    """Does the CPU's library do it right, and save more than a call costs?"""
+    """Whether oneDNN computes the convolution correctly and saves more than a call costs."""
     arguments: Any = convolution.args
     value, weight, stride = convolution.meta["val"], arguments[1].meta["val"], arguments[3]
     if 0 in value.shape:
@@ -194,7 +194,7 @@ def is_worth_a_call(convolution: fx.Node) -> bool:
 
 
 def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
-    """In the place of a convolution, and of what is done to its result until another call needs it."""
+    """Replaces a convolution, and the fused operations on its result, by a call; returns its weight, or None."""
     if node.target is not aten.convolution.default:
         return None
     arguments: Any = node.args
@@ -220,7 +220,7 @@ def put_call(node: fx.Node, constants: set[fx.Node]) -> Weight | None:
 
 
 def folded(weight: torch.Tensor, bias: torch.Tensor | None, norm: Sequence[Any] | None) -> tuple[Any, Any]:
-    """Weight and bias of the convolution that gives what the batch norm after this one does."""
+    """Returns weight and bias of a convolution that includes the batch norm after it."""
     if norm is None:
         return weight, bias
     factor, shift, mean, variance, eps = norm
@@ -234,7 +234,7 @@ def folded(weight: torch.Tensor, bias: torch.Tensor | None, norm: Sequence[Any] 
 
 
 class Frozen:
-    """A graph whose static inputs are taken once."""
+    """A graph whose static inputs are constants."""
 
     def __init__(
         self,
@@ -253,8 +253,8 @@ class Frozen:
         constants = constants_of(graph, {places[i] for i in static})
         self.weights = [weight for node in list(graph.nodes) if (weight := put_call(node, constants))]
         constants -= returned_of(graph, constants)
-        remaining = all_before([node for node in graph.nodes if node.is_impure()])  # by whose results or effects
-        # What the rest needs of the constants that isn't a view: that needs what it is a view of.
+        remaining = all_before([node for node in graph.nodes if node.is_impure()])  # nodes with an effect or a result
+        # Constants that the rest of the graph uses. It uses a view's base instead of the view.
         needed = [
             node
             for node in graph.nodes
@@ -284,11 +284,11 @@ class Frozen:
         values, called = zip(*given, *rest, strict=True) if given or rest else ((), ())
         self.function = compiler(fx.GraphModule(module, graph), list(values), list(called))
         self.number_of_constants = len(needed)
-        self.seen: bytes | None = None  # the digest of what they were computed of
+        self.seen: bytes | None = None  # the digest of the parameters that the constants were computed from
         self.lock = threading.RLock()
 
     def take(self, given: Sequence[Any]) -> list[torch.Tensor]:
-        """What is computed of the parameters as they are."""
+        """Returns the constants, computed again if the parameters have changed."""
         tensors = [given[i] for i in self.watched]
         seen = _C.digest(tensors)
         if seen != self.seen:
@@ -303,17 +303,17 @@ class Frozen:
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         given = list(arguments)
         arguments.clear()
-        if any(isinstance(given[i], FakeTensor) for i in self.watched):  # which has no values
+        if any(isinstance(given[i], FakeTensor) for i in self.watched):  # it has no values to digest
             if self.plain is None:
                 self.plain = self.make_plain()
             return self.plain(given)
-        with self.lock:  # until the program has run: it looks weights up by number
+        with self.lock:  # until the program has run, because it looks weights up by index
             constants = self.take(given)
             return self.function([*constants, *(given[i] for i in self.kept)])
 
 
 def all_before(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes, and those that they are computed of."""
+    """Returns the nodes and all nodes that they depend on."""
     found: set[fx.Node] = set()
     left = list(nodes)
     while left:
@@ -325,7 +325,7 @@ def all_before(nodes: Sequence[fx.Node]) -> set[fx.Node]:
 
 
 def computing(places: Sequence[fx.Node], watched: Sequence[int], wanted: Sequence[fx.Node]) -> fx.Graph:
-    """From the watched inputs to what is wanted."""
+    """Returns a graph from the watched inputs to the wanted nodes."""
     graph = fx.Graph()
     made = {places[i]: graph.placeholder(f"input_{i}") for i in watched}
     before = all_before(wanted)
@@ -337,7 +337,7 @@ def computing(places: Sequence[fx.Node], watched: Sequence[int], wanted: Sequenc
 
 
 def freeze(module: fx.GraphModule, inputs: Sequence[Any], names: Sequence[str], compiler: Compiler) -> Function:
-    """The graph for inference that AOTAutograd has compiled now, its parameters frozen where that is possible."""
+    """Compiles AOTAutograd's inference graph, with frozen parameters if that is possible."""
     static = static_inputs(module.graph, inputs)
     numbers = [n for x in inputs for n in (x.shape if isinstance(x, torch.Tensor) else [x])]
     if not static or not all(isinstance(n, int) for n in numbers):

@@ -1,9 +1,9 @@
 """Strides that PyTorch's fake tensors have wrong, for tensors on the CPU and the device.
 
-Dynamo and AOTAutograd take the strides of what they capture from decompositions and Meta kernels. Some of these lay a
-result out otherwise than the CPU's kernel does. A view, ``stride()`` or ``is_contiguous()`` in a compiled function
-would then be another than in eager. Fake tensors on other devices are left as they are. A call of what was compiled
-does nothing of this.
+Dynamo and AOTAutograd take the strides of captured values from decompositions and Meta kernels, some of which have
+other strides than the CPU's kernels. A view, ``stride()`` or ``is_contiguous()`` in a compiled function would then
+differ from eager mode. Fake tensors on other devices are left unchanged, and calls of compiled functions run none of
+this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torch_pjrt.dynamo.own_kernels import onednn_as_in_eager
 
 aten = torch.ops.aten
 DEVICES = ("cpu", "pjrt")
-# Composite, with a view in it that some layouts don't allow; this one is the CPU's.
+# Composites with a view that some layouts don't allow, and decompositions like the CPU's kernels.
 PLAIN = {aten.native_channel_shuffle.default: decomposition_table[aten.channel_shuffle.default]}
 
-# Of a call's (first) result and its arguments, the result as the CPU lays it out.
+# Takes a call's (first) result and its arguments, and returns the result in the CPU's layout.
 Layout = Callable[..., torch.Tensor]
 
 
@@ -43,7 +43,7 @@ def _gradient_as_input(result: torch.Tensor, _grad: torch.Tensor, x: torch.Tenso
 
 
 def _roll(result: torch.Tensor, x: torch.Tensor, _shifts: Any, dims: Any = (), *_args: Any) -> torch.Tensor:
-    """Over no dimensions it is that of the flat tensor, else of pieces that are put together."""
+    """Without dimensions the result is that of the flat tensor; otherwise it is concatenated from pieces."""
     return _as_suggested(result, x) if dims else _contiguous(result)
 
 
@@ -110,13 +110,13 @@ def _lay_out(op: torch._ops.OpOverload, layout: Layout) -> None:
                 first = layout(first, *args)
         return (first, *others) if isinstance(given, (tuple, list)) else first
 
-    # An op in this table is not decomposed before implementations for fake tensors are looked up.
+    # An op in this table is not decomposed before the implementations for fake tensors are looked up.
     meta_table[op] = fake
     register_op_impl(op)(fake)
 
 
 def _lay_out_as_the_cpus_libraries(op: torch._ops.OpOverload) -> None:
-    """PyTorch asks which library eager calls on a tensor's device, and knows none of this device."""
+    """Patches an implementation that asks which library eager mode calls on a device, for which this device is new."""
     plain = op_implementations_dict[op]
 
     def fake(mode: FakeTensorMode, called: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Optimizers that Dynamo captures; once this is imported, with the counts of their steps on the device, and with a step
-of ``torch._foreach_*`` calls as one composite where the backend is asked for it."""
+"""Makes Dynamo capture steps of optimizers, once it is imported, with step counts on the device. A step of
+``torch._foreach_*`` calls is one composite if the backend is asked for it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torch_pjrt.meanings.steps import keep_steps
 
 
 def make_capturable(optimizer: torch.optim.Optimizer) -> None:
-    """A step count of parameters on this device will lie there, too.
+    """Makes optimizers of parameters on this device capturable, so that their step counts are on the device.
 
-    Dynamo traces a step as if all groups were capturable, and sees to it before the state is made, of CUDA and XPU
-    only. Counts that are on the CPU are moved when the second group of parameters is come to: the graph would go on
-    counting in those that the first group had before."""
+    Dynamo traces a step as if all groups were capturable, and makes only those on CUDA and XPU so before their state is
+    made. It would move step counts on the CPU when it traces the second group of parameters, and the graph would
+    continue to count in the old tensors of the first group."""
     for group in optimizer.param_groups:
         parameters = group["params"]
         if "capturable" in group and all(p.device.type == "pjrt" and p not in optimizer.state for p in parameters):
@@ -41,7 +41,7 @@ OptimizerVariable._set_capturable = _set_capturable
 
 @torch._dynamo.assume_constant_result
 def captured_whole(name: str) -> bool:
-    """Is the backend that Dynamo captures for asked for this composite?"""
+    """Whether the backend that Dynamo captures for is asked for this composite."""
     backend: Any = innermost_backend(InstructionTranslator.current_tx().output.compiler_fn)
     options = getattr(backend, "kwargs", {}).get("options", {})
     if getattr(backend, "compiler_name", "") != "pjrt":

@@ -1,7 +1,8 @@
-"""Ops that reach the backend in another form than AOTAutograd would give them.
+"""Changes the form in which AOTAutograd passes some ops to the backend.
 
-While it traces, PyTorch's dispatcher looks for kernels in Python first. There PyTorch has kernels that take an op
-apart. In their places are others here, or none: where the device has a rule for the op, a captured graph holds the op.
+While AOTAutograd traces, PyTorch's dispatcher looks for kernels in Python first, and PyTorch has kernels there that
+decompose ops. They are replaced by the kernels here, or removed if the device has a rule for the op, so that a captured
+graph has the op itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch._decomp  # has PyTorch's own entries
+import torch._decomp  # registers PyTorch's own entries
 from torch._C import DispatchKey
 
 from torch_pjrt import _C
@@ -25,14 +26,14 @@ _dropout = torch.ops.aten.dropout.default.py_kernels[DispatchKey.CompositeImplic
 
 
 def dropout(input: torch.Tensor, p: float, train: bool) -> Any:
-    """Where nothing is dropped it is the input itself, as in eager, so a write to it is one to the input. PyTorch's own
-    gives a copy."""
+    """Returns the input itself if nothing is dropped, as in eager mode, where a write to the result is one to the
+    input. PyTorch's kernel returns a copy."""
     return _dropout(input, p, train) if train and p != 0 else input
 
 
-# In place of PyTorch's, at each of KEYS; None: the dispatcher goes on to the op's own derivative.
+# Replacements at each of KEYS; with None the dispatcher continues to the op's own derivative.
 KERNELS: dict[Any, Kernel | None] = {
-    **RECURRENT,  # on the CPU, too, they are captured as loops, and none as a call of oneDNN
+    **RECURRENT,  # captured as loops on the CPU as well, and never as a call of oneDNN
     **CIRCULAR,
     torch.ops.aten.dropout.default: dropout,
     torch.ops.aten.hardshrink.default: None,
@@ -40,13 +41,13 @@ KERNELS: dict[Any, Kernel | None] = {
     torch.ops.aten.multi_margin_loss.default: None,
     torch.ops.aten.multilabel_margin_loss_forward.default: None,
 }
-# They are put into the ops' own tables, for a while: no thread may do so while another does.
+# Held while kernels are in the ops' own tables: only one thread may change these at a time.
 _lock = threading.RLock()
-_onednn_of_user: list[bool] = []  # is it enabled, around each scope of own_kernels
+_onednn_of_user: list[bool] = []  # for each scope of own_kernels, whether oneDNN was enabled around it
 
 
 def _put(op: Any, kernels: dict[DispatchKey, Kernel]) -> dict[DispatchKey, Kernel]:
-    """The op has these kernels at KEYS, and no others. Gives those that it had."""
+    """Replaces the op's kernels at KEYS and returns the old ones."""
     before = {key: op.py_kernels.pop(key) for key in KEYS if key in op.py_kernels}
     op.py_kernels.update(kernels)
     op._dispatch_cache.clear()
@@ -54,7 +55,7 @@ def _put(op: Any, kernels: dict[DispatchKey, Kernel]) -> dict[DispatchKey, Kerne
 
 
 def _kept_whole() -> dict[Any, Kernel]:
-    """The composites asked for that PyTorch would take apart."""
+    """Returns kernels for enabled composites that PyTorch would decompose."""
     if _C.asked_composites() is None:
         return {}
     from torch_pjrt.meanings import kept
@@ -64,7 +65,7 @@ def _kept_whole() -> dict[Any, Kernel]:
 
 @contextmanager
 def onednn_as_in_eager() -> Iterator[None]:
-    """For who asks which library eager calls, within ``own_kernels``."""
+    """Restores the user's setting of oneDNN within ``own_kernels``, for code that asks which library eager calls."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(_onednn_of_user[0] if _onednn_of_user else before)
     try:
@@ -75,7 +76,7 @@ def onednn_as_in_eager() -> Iterator[None]:
 
 @contextmanager
 def own_kernels() -> Iterator[None]:
-    """In place of PyTorch's own."""
+    """Replaces PyTorch's kernels by those here in the block, and disables oneDNN."""
     with _lock:
         _onednn_of_user.append(torch._C._get_mkldnn_enabled())
         put = {**KERNELS, **_kept_whole()}

@@ -1,4 +1,4 @@
-"""A graph as one program, or as several around the calls that can't be part of one."""
+"""Runs a graph as one program, or as several around calls that can't be part of one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from torch_pjrt.dynamo.tracing import Refused, Tracer, operator_of, user_line
 
 
 def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: Sequence[str]) -> Compiled:
-    """A graph of ATen calls as a function that takes a list of arguments (``names``: what the user calls them) and
-    gives the graph's results."""
+    """Compiles a graph of ATen calls to a function that takes a list of arguments and returns the graph's results.
+    ``names`` are the user's names of the arguments."""
     compiled = Compiled(module, names)
     if needed := calls_with_opaque(module.graph, example_inputs):
         compiled.cut(Refused(needed))
@@ -30,14 +30,14 @@ def compile_graph(module: fx.GraphModule, example_inputs: Sequence[Any], names: 
         compiled.function.add(compiled.tracer.program(example_inputs))
     except Refused as refused:
         compiled.cut(refused)
-    except ValueError:  # a size that depends on data: the arguments of the first call tell
+    except ValueError:  # a size depends on data: the arguments of the first call determine it
         pass
     compiled.is_settled = all(isinstance(n, int) for value in example_inputs for n in numbers_of(value))
     return compiled
 
 
 def tell_of_cut(node: fx.Node, reason: str) -> None:
-    """Raises in strict mode."""
+    """Reports a cut of the graph; raises in strict mode."""
     file, line = user_line(node)
     name = str(operator_of(node))
     place = f" at {file}:{line}" if file else ""
@@ -54,9 +54,10 @@ def tell_of_cut(node: fx.Node, reason: str) -> None:
 
 
 def unobserved() -> AbstractContextManager[Any]:
-    """Without the mode in which AOTAutograd makes the first call of a graph, to look for custom ops that return their
-    arguments. In what is called from a mode's Python the dispatcher passes over conjugate bits, and a kernel that calls
-    others, as ``pinv``'s does, computes with the tensors that its conjugate views are of."""
+    """Leaves the mode in which AOTAutograd makes the first call of a graph, to find custom ops that return arguments.
+
+    In calls from a mode's Python the dispatcher skips conjugate bits, and a kernel that calls others, such as
+    ``pinv``'s, would compute with tensors that are not conjugated."""
     mode = _python_dispatch._get_current_dispatch_mode()
     is_observed = type(mode).__name__ == "_AnalyzeCustomOpInputOutputMode"
     without: AbstractContextManager[Any] = _python_dispatch._pop_mode_temporarily() if is_observed else nullcontext()
@@ -64,24 +65,24 @@ def unobserved() -> AbstractContextManager[Any]:
 
 
 class Compiled:
-    """A graph that is compiled for the arguments it meets, with the refused calls as PyTorch runs them itself.
+    """A graph that is compiled for the arguments of its calls, with refused calls run by PyTorch.
 
-    Some calls are refused only in a run, which knows the sizes that depend on data. That run goes on with the piece
-    that they are in cut once more; for the next one the whole graph is cut anew, into as few pieces as there can be.
+    Some calls are refused only in a run, when sizes that depend on data are known. That run continues with its piece
+    cut once more. For the next run the whole graph is cut again, into as few pieces as possible.
     """
 
     def __init__(self, module: fx.GraphModule, names: Sequence[str]) -> None:
         self.module = module
         self.tracer = Tracer(module, names)
         self.function = _C.Function(self.tracer.program, self.as_captured)
-        self.is_settled = False  # is the program that there is the one for every call?
+        self.is_settled = False  # True if the first program is valid for every call
         self.refused: set[str] = set()
         self.pieces: list[Piece] = []
         self.parts: fx.GraphModule | None = None
         self._boxed_call = True
 
     def as_captured(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """The graph's own calls, for arguments without values, such as fake tensors."""
+        """Runs the graph's own calls, for arguments without values, such as fake tensors."""
         with torch.no_grad():
             results: Sequence[Any] = self.module(*arguments)
         return results
@@ -100,7 +101,7 @@ class Compiled:
         self.parts = parts
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
-        """Empties the list, so that arguments are let go of early."""
+        """Runs the graph, and empties the list so that arguments are released early."""
         if self.parts is None:
             try:
                 return self.function(arguments)
@@ -120,7 +121,7 @@ class Compiled:
         return results
 
     def call_with(self, *arguments: Any) -> Sequence[Any]:
-        """The same for arguments that are not in a list."""
+        """Runs the graph on arguments that are not in a list."""
         if self.parts is None:
             try:
                 return self.function.call_with(*arguments)
@@ -130,13 +131,13 @@ class Compiled:
 
     @property
     def direct(self) -> Callable[..., Sequence[Any]]:
-        """``call_with``, without a frame of Python's where nothing can be refused any more."""
+        """Returns ``call_with``, without a Python frame if no call can be refused any more."""
         is_program = self.is_settled and self.parts is None
         return self.function.call_with if is_program else self.call_with
 
 
 class Piece(torch.nn.Module):
-    """A part of a graph; its nodes are called as in the graph."""
+    """A part of a graph, with the graph's names of nodes."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What ``torch_pjrt.explain()`` tells of a function that is compiled once more: which input differs, and how."""
+"""Reports to ``torch_pjrt.explain()`` why a function is compiled again: which input differs, and how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCAL = re.compile(r"\bL\['(\w+)'\]")
 
 
 def input_names(module: fx.GraphModule) -> list[str]:
-    """What the user calls each input of a graph that Dynamo captured: ``"x"``, ``"self._parameters['w']"``."""
+    """Returns the user's names of the inputs of a graph that Dynamo captured: ``"x"``, ``"self._parameters['w']"``."""
     names = []
     for node in module.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")
@@ -26,7 +26,7 @@ def input_names(module: fx.GraphModule) -> list[str]:
 
 
 def argument_names(graph: fx.Graph, inputs: Sequence[str]) -> list[str]:
-    """Of each argument of a graph that AOTAutograd made: the input that it is, or its own name."""
+    """Returns for each argument of a graph that AOTAutograd made the name of its input, or its own name."""
     names = []
     for node in graph.find_nodes(op="placeholder"):
         index = getattr(node.meta.get("desc"), "idx", None)
@@ -35,20 +35,20 @@ def argument_names(graph: fx.Graph, inputs: Sequence[str]) -> list[str]:
 
 
 def _function(graph: fx.Graph) -> dict[str, Any]:
-    """Name, file and line of the function that was compiled: the outermost of the user's frames."""
+    """Returns name, file and line of the function that was compiled: the outermost of the user's frames."""
     for node in graph.nodes:
         if frames := frames_of(node.meta.get("stack_trace")):
             return {"function": frames[0].function, "file": frames[0].file, "line": frames[0].line}
     return {"function": "(unknown)"}
 
 
-# Of each function, what subclasses its arguments were when it was last compiled.
+# For each function, the forms of the subclasses among its arguments when it was last compiled.
 _forms: dict[tuple[Any, ...], dict[str, Form | None]] = {}
 MOST_FUNCTIONS = 256
 
 
 def _changed_forms(module: fx.GraphModule, example_inputs: Sequence[Any]) -> str:
-    """``"x: context 'm' → 'kg'"``: how the arguments differ from the last compile's; "" where no subclass does."""
+    """Returns how the subclasses differ from the last compile's: ``"x: context 'm' → 'kg'"``, or "" if they don't."""
     now = {
         name: form_of(value, sizes=False) if isinstance(value, torch.Tensor) else None
         for name, value in zip(input_names(module), example_inputs, strict=True)
@@ -64,7 +64,7 @@ def _changed_forms(module: fx.GraphModule, example_inputs: Sequence[Any]) -> str
 
 
 def tell_guards(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-    """In a backend: tells if Dynamo calls it because guards of an earlier compile of the function don't hold."""
+    """Reports, called in a backend, that Dynamo recompiles because guards of an earlier compile don't hold."""
     changed = _changed_forms(module, example_inputs)
     if not report.is_active():
         return
@@ -85,7 +85,7 @@ class Sizes:
         self.last: list[Any] = []
 
     def tell(self, now: list[Any]) -> None:
-        """The graph is compiled for these now: of each argument its sizes, or the number that it is."""
+        """Reports that the graph is compiled for ``now``: for each argument its sizes, or its value if a number."""
         before, self.last = self.last, now
         if not before or not report.is_active():
             return

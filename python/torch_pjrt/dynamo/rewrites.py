@@ -1,4 +1,4 @@
-"""What AOTAutograd refuses in a captured graph, or can't see into, in words that it takes."""
+"""Rewrites parts of a captured graph that AOTAutograd refuses or can't trace into."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ IN_PLACE = {
 
 
 def name_of(node: fx.Node) -> str:
-    """Of the function that is called; Dynamo's have no names that last."""
+    """Returns the name of the called function. Names of Dynamo's own functions aren't stable."""
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
 
 
 def written(value: object) -> object:
-    """The tensor that a chain of calls in place has written and given back."""
+    """Returns the tensor that a chain of in-place calls wrote and returned."""
     while isinstance(value, fx.Node):
         in_place = value.op == "call_function" and value.target in IN_PLACE
         method = value.op == "call_method" and str(value.target).endswith("_") and not str(value.target).endswith("__")
@@ -37,12 +37,14 @@ def written(value: object) -> object:
     return value
 
 
-ASSIGNMENTS = ("set_", "shallow_copy_data_")  # of ``.data``: until torch 2.13, and since
+ASSIGNMENTS = ("set_", "shallow_copy_data_")  # assign ``.data``, up to torch 2.13 and since
 
 
 def without_self_assignments(graph: fx.Graph) -> bool:
-    """``p.data *= mask`` is captured as a write into ``p.data``, which is then set to itself; that is refused where p
-    needs gradients. Takes ``p.data = x`` out where x is ``p.data``, and the correction of p's version behind it."""
+    """Removes ``p.data = x`` where x is ``p.data``, with the correction of p's version after it.
+
+    ``p.data *= mask`` is captured as a write to ``p.data`` and this assignment, which AOTAutograd refuses if p requires
+    gradients."""
     found = False
     for node in list(graph.nodes):
         if name_of(node) not in ASSIGNMENTS or len(node.args) != 2:
@@ -61,7 +63,7 @@ def without_self_assignments(graph: fx.Graph) -> bool:
 
 
 def fill_diagonal_(tensor: torch.Tensor, fill_value: float, wrap: bool = False) -> torch.Tensor:
-    """``Tensor.fill_diagonal_`` by way of ``diagonal``; PyTorch's own writes through ``as_strided``."""
+    """Computes ``Tensor.fill_diagonal_`` by ``diagonal``; PyTorch's own kernel writes through ``as_strided``."""
     diagonal = tensor
     while diagonal.dim() > 1:
         diagonal = diagonal.diagonal(0, 0, 1)
@@ -74,7 +76,7 @@ def fill_diagonal_(tensor: torch.Tensor, fill_value: float, wrap: bool = False) 
 
 
 def with_diagonals(graph: fx.Graph) -> bool:
-    """A diagonal that is filled may be that of a view."""
+    """Replaces ``fill_diagonal_``, which may be called on a view."""
     nodes = graph.find_nodes(op="call_method", target="fill_diagonal_")
     for node in nodes:
         node.op, node.target = "call_function", fill_diagonal_
@@ -82,8 +84,8 @@ def with_diagonals(graph: fx.Graph) -> bool:
 
 
 def with_regions(module: fx.GraphModule) -> bool:
-    """The calls of a ``nested_compile_region`` become calls of the graph itself: one program holds them all anyway, and
-    what has to be cut out of a region is one call of it then."""
+    """Inlines the calls of ``nested_compile_region``: one program contains them all, and a call that must be cut out of
+    a region is then a call of the graph."""
     graph, found = module.graph, False
     copied: set[torch.nn.Module] = set()
     while regions := graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph):
@@ -93,7 +95,7 @@ def with_regions(module: fx.GraphModule) -> bool:
             copies = dict(zip(body.graph.find_nodes(op="placeholder"), operands, strict=True))
             with graph.inserting_before(region):
                 results = graph.graph_copy(body.graph, copies)
-            if body in copied:  # a size that depends on data is another one in each call
+            if body in copied:  # each call has its own sizes that depend on data
                 for node in body.graph.nodes:
                     if node.op == "call_function":
                         copies[node].meta.pop("unbacked_bindings", None)
@@ -101,7 +103,7 @@ def with_regions(module: fx.GraphModule) -> bool:
             for node in body.graph.find_nodes(op="get_attr"):
                 copies[node].target = f"{attribute.target}_{node.target}".replace(".", "_")
                 setattr(module, copies[node].target, operator.attrgetter(node.target)(body))
-            for item in list(region.users):  # Dynamo takes results apart, and does nothing else with them
+            for item in list(region.users):  # Dynamo only unpacks the results
                 item.replace_all_uses_with(results[item.args[1]])
                 graph.erase_node(item)
             graph.erase_node(region)
@@ -112,7 +114,7 @@ def with_regions(module: fx.GraphModule) -> bool:
 
 
 def rewrite(module: fx.GraphModule) -> None:
-    """In place, bodies of control flow and checkpoints included."""
+    """Rewrites the graph in place, including bodies of control flow and checkpoints."""
     for part in list(module.modules()):
         if isinstance(part, fx.GraphModule):
             found = [with_regions(part), without_self_assignments(part.graph), with_diagonals(part.graph)]

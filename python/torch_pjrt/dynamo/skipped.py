@@ -1,4 +1,4 @@
-"""Which functions of this package Dynamo looks into."""
+"""The functions of this package that Dynamo traces into."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from importlib.util import find_spec
 
 from torch._dynamo import trace_rules
 
-# What is done around an optimizer's step is part of a captured one.
+# Hooks around an optimizer's step are part of a captured step.
 READ = ("torch_pjrt.adapt.optimizers", "torch_pjrt.dynamo.optimizers", "torch_pjrt.meanings.steps")
 
 
 def skip(name: str) -> None:
-    """All of this module, and of those in it, but what is in READ. (Dynamo's own list of files that are read in spite
-    of being skipped is emptied by ``torch.distributed.init_process_group``.)"""
+    """Makes Dynamo skip this module and its submodules, except those in READ.
+
+    Dynamo's own list of exceptions can't be used: ``torch.distributed.init_process_group`` empties it."""
     if not any(read.startswith(f"{name}.") for read in READ):
         trace_rules.add(name)
         return

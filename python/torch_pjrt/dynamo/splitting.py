@@ -1,5 +1,5 @@
-"""Cutting a graph around the calls that XLA can't do: what is left is compiled in as few pieces as the order of the
-calls allows."""
+"""Cuts a graph around calls that XLA can't compile; the rest is compiled in as few pieces as the order of calls
+allows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from torch_pjrt.program.effects import has_effects
 
 
 def writes(node: fx.Node) -> bool:
-    """Does the call change its arguments? In a functional graph these are the copies into inputs at its end, and what
-    resizes their storages."""
+    """Whether the call changes its arguments. In a functional graph these are the copies into inputs at its end, and
+    calls that resize storages."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 
 
 def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
-    """Even stages are compiled, odd ones are not; a call is in the earliest stage after those it needs, and not before
-    a call that changes its arguments. Calls with other effects keep their order: every process of a collective has to
-    begin the same one."""
+    """Returns each call's stage; even stages are compiled, odd ones are not.
+
+    A call is in the earliest stage after its operands, and not before a call that changes its arguments. Calls with
+    other effects keep their order, because every process of a collective must begin the same one."""
     stage: dict[fx.Node, int] = {}
     first = last = effects = 0
     for node in graph.nodes:
@@ -33,7 +34,7 @@ def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
             stage[node] = stage[source]
             continue
         before = max((stage.get(source, 0) for source in node.all_input_nodes), default=0)
-        before = max(before, last if writes(node) else first)  # whoever reads what it changes comes before, or after
+        before = max(before, last if writes(node) else first)  # reads of what it changes stay before it, or after it
         acts = has_effects(node.target) or isinstance(node.target, HigherOrderOperator)
         if acts:
             before = max(before, effects)
@@ -48,7 +49,7 @@ def stages(graph: fx.Graph, refused: set[fx.Node]) -> dict[fx.Node, int]:
 
 
 def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule, list[str]]:
-    """The module as a sequence of submodules, which give tuples, and the names of those that are to be compiled.
+    """Returns the module as a sequence of submodules, which return tuples, and the names of those to compile.
 
     Nodes keep their names.
     """
@@ -65,7 +66,7 @@ def split(module: fx.GraphModule, refused: set[fx.Node]) -> tuple[fx.GraphModule
 
 
 def give_tuples(parts: fx.GraphModule) -> None:
-    """split_module's submodules with one result give it bare; torch 2.13 can be asked for a tuple."""
+    """Makes submodules with one result return a tuple, which only split_module of torch 2.13 can do itself."""
     for node in parts.graph.find_nodes(op="call_module"):
         submodule = parts.get_submodule(node.target)
         assert isinstance(submodule, fx.GraphModule)

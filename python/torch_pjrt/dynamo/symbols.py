@@ -1,4 +1,4 @@
-"""What the symbolic sizes of a captured graph are in one call."""
+"""Evaluates the symbolic sizes of a captured graph for one call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Size: TypeAlias = int | torch.SymInt
 
 
 def size_now(size: Size) -> int:
-    """Of an argument of the call that a graph was captured for. Raises where only a run can tell."""
+    """Returns a size in the call that the graph was captured for. Raises ValueError if it depends on data."""
     if isinstance(size, int):
         return size
     hint = size.node.hint
@@ -23,7 +23,7 @@ def size_now(size: Size) -> int:
 
 
 def numbers_of(value: Any) -> Iterator[Size]:
-    """The sizes and the strides of a tensor; a number itself."""
+    """Yields the sizes and strides of a tensor, or a number itself."""
     if isinstance(value, torch.Tensor):
         yield from (*value.shape, *value.stride())
     elif isinstance(value, (int, torch.SymInt)):
@@ -31,11 +31,11 @@ def numbers_of(value: Any) -> Iterator[Size]:
 
 
 class Symbols:
-    """Symbols have the values that the arguments tell, those that depend on data too. What arguments don't tell is as
-    in the call that the graph was captured for, if this is a call like that."""
+    """The values of symbols in a call, including those that depend on data, as far as arguments determine them. Other
+    symbols have their captured values if the call's sizes are those of the capture."""
 
     def __init__(self, graph: fx.Graph, arguments: Sequence[Any]) -> None:
-        """``arguments``: tensors, whose sizes are numbers, and numbers."""
+        """``arguments``: tensors with concrete sizes, and numbers."""
         self.known: dict[sympy.Basic, sympy.Basic] = {}
         self.as_captured = True
         for node, argument in zip(graph.find_nodes(op="placeholder"), arguments, strict=True):
@@ -45,7 +45,7 @@ class Symbols:
                     self.as_captured &= size.node.hint in (None, now)
 
     def value(self, size: Size) -> int:
-        """Raises a ValueError where only a run can tell."""
+        """Returns the size in this call. Raises ValueError if only a run can determine it."""
         if isinstance(size, int):
             return size
         if self.as_captured and size.node.hint is not None:

@@ -1,5 +1,5 @@
-"""An FX graph of ATen calls as a program: it is run once on placeholders, through the recorder that every call on the
-device goes through."""
+"""Compiles an FX graph of ATen calls: it runs once on placeholders, through the recorder of every call on the
+device."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ HIGHER_ORDER = control_flow.LOWERINGS | flex_attention.LOWERINGS | composites.LO
 
 
 class Unknown:
-    """Stands for a value that only a run can tell: of an op that is not compiled, with a size that depends on data."""
+    """A value that only a run can determine: of an op that isn't compiled, with a size that depends on data."""
 
 
 UNKNOWN = Unknown()
 
 
 class Refused(RuntimeError):
-    """Some calls of a graph can't be part of a program."""
+    """Raised if some calls of a graph can't be part of a program."""
 
     def __init__(self, reasons: dict[fx.Node, str]) -> None:
         super().__init__("; ".join(f"{operator_of(node)}: {reason}" for node, reason in reasons.items()))
@@ -50,15 +50,17 @@ class Refused(RuntimeError):
 
 
 def operator_of(node: fx.Node) -> Any:
-    """What a node calls. An op that changes its arguments and is not PyTorch's own is called by another operator, which
-    AOTAutograd puts around it and which takes it as its first argument."""
+    """Returns the operator that a node calls. AOTAutograd wraps foreign operators that change their arguments in an
+    operator whose first argument they are."""
     is_around = getattr(node.target, "__name__", "").startswith("auto_functionalized")
     return node.args[0] if is_around else node.target
 
 
 def user_line(node: fx.Node) -> tuple[str, int]:
-    """The file and line of the user's code that a call comes from; ("", 0) where Dynamo took none down. Given
-    a function of PyTorch's, as an optimizer's step, it takes down no lines but its own: then, the one that runs it."""
+    """Returns the file and line of the user's code that a call comes from, or ("", 0) if Dynamo recorded none.
+
+    For a function of PyTorch's, such as an optimizer's step, Dynamo records only PyTorch's lines; then it is the user's
+    line that runs now."""
     frame = frame_of_user(node.meta.get("stack_trace"))
     if frame and frame.file.startswith(LIBRARIES) and (running := user_frame()):
         return running.f_code.co_filename, running.f_lineno
@@ -71,7 +73,7 @@ def returns_views(target: Any) -> bool:
 
 
 def makes_from_nothing(target: Any, kwargs: dict[str, Any]) -> bool:
-    """Is it a factory that wasn't told the device? Dynamo's graphs tell, a user's call of torch.ops.aten doesn't."""
+    """Whether it is a factory without a device. Dynamo's graphs name the device, the user's torch.ops.aten may not."""
     if not isinstance(target, torch._ops.OpOverload) or kwargs.get("device") is not None:
         return False
     arguments = target._schema.arguments
@@ -79,19 +81,19 @@ def makes_from_nothing(target: Any, kwargs: dict[str, Any]) -> bool:
 
 
 def is_sparse(node: fx.Node) -> bool:
-    """Is a tensor of its results sparse, as an embedding's gradient may be?"""
+    """Whether a tensor of its results is sparse, as an embedding's gradient may be."""
     values = pytree.tree_leaves(node.meta.get("val"))
     return any(isinstance(value, torch.Tensor) and value.layout is not torch.strided for value in values)
 
 
 def rebinds(target: Any) -> bool:
-    """Does the call give its first argument other memory, where a program can only write into what it is given?"""
+    """Whether the call replaces its first argument's memory, to which a program can only write."""
     name = target.name() if isinstance(target, torch._ops.OpOverload) else ""
     return name.startswith(("aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"))
 
 
 def up_to_memory(node: fx.Node) -> list[fx.Node]:
-    """A tensor's node, those that it is a view of, and last the argument or the result that the memory belongs to."""
+    """Returns a tensor's node, the nodes that it is a view of, and last the argument or result that owns the memory."""
     nodes = [node]
     while node.op == "call_function" and returns_views(node.target) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
@@ -100,9 +102,9 @@ def up_to_memory(node: fx.Node) -> list[fx.Node]:
 
 
 def laid_out(result: Any, captured: Any, symbols: Symbols) -> Any:
-    """The results of a call with the strides that it had when the graph was captured, which the views after it rest on.
+    """Returns a call's results with the strides of the capture, on which later views depend.
 
-    Kernels of different devices may lay their results out in different ways, as the CPU's convolutions do.
+    Kernels of different devices may return different strides, as the CPU's convolutions do.
     """
     if isinstance(result, (tuple, list)) and isinstance(captured, (tuple, list)):
         return type(result)(laid_out(*pair, symbols) for pair in zip(result, captured, strict=True))
@@ -110,7 +112,7 @@ def laid_out(result: Any, captured: Any, symbols: Symbols) -> Any:
         return result
     try:
         sizes, strides = symbols.layout(captured)
-    except ValueError:  # only a run can tell
+    except ValueError:  # the strides depend on data
         return result
     if list(result.shape) != sizes or same_strides(sizes, result.stride(), strides):
         return result
@@ -118,8 +120,9 @@ def laid_out(result: Any, captured: Any, symbols: Symbols) -> Any:
 
 
 def is_only_read_copy(node: fx.Node) -> bool:
-    """Is it the copy that a write into a view became, which nobody looks at but for its elements? With the view's
-    strides, which have gaps between its elements, the write would not be done in place."""
+    """Whether it is a copy that a write to a view became, of which only elements are read.
+
+    With the view's strides, which have gaps between elements, the write would not be done in place."""
     if node.target is not torch.ops.aten.copy.default:
         return False
     return all(
@@ -132,7 +135,7 @@ def is_only_read_copy(node: fx.Node) -> bool:
 
 
 def random_device(node: fx.Node) -> torch.device | None:
-    """The device whose generator the call draws from, where it draws."""
+    """Returns the device from whose generator the call draws, or None if it doesn't draw."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return None
     results = pytree.tree_leaves(node.meta.get("val"))
@@ -140,8 +143,8 @@ def random_device(node: fx.Node) -> torch.device | None:
 
 
 def device_drawn_on(module: fx.GraphModule) -> torch.device:
-    """The device whose generator a program of the graph draws from: the one that the graph, and the graphs in it, draw
-    on. Where that is the CPU and another, it is the other."""
+    """Returns the device from whose generator a program of the graph draws: the device on which the graph, and the
+    graphs in it, draw. If these are the CPU and another device, it is the other one."""
     graphs = [inner.graph for inner in module.modules() if isinstance(inner, fx.GraphModule)]
     devices = {device for graph in graphs for node in graph.nodes if (device := random_device(node))}
     others = {device for device in devices if device.type != "cpu"}
@@ -149,7 +152,7 @@ def device_drawn_on(module: fx.GraphModule) -> torch.device:
 
 
 class Placeholders(fx.Interpreter):
-    """Runs a graph on placeholders; what the recorder refuses is taken down with the reason."""
+    """Runs a graph on placeholders, and notes the reasons of calls that the recorder refuses."""
 
     def __init__(
         self,
@@ -202,7 +205,7 @@ class Placeholders(fx.Interpreter):
                 return on_device(args[1].to(args[0].dtype).expand(args[0].shape))
             result = n.target(*args, **kwargs)
             return result if returns_views(n.target) else laid_out(on_device(result), n.meta.get("val"), self.symbols)
-        except Exception as error:  # whatever it is: the op runs as it would have run, and fails there if it must
+        except Exception as error:  # any error: the op runs uncompiled, and raises there if it must
             return self.refuse(n, str(error).split("\n")[0])
 
     def higher_order(self, operator: Any, args: Any, kwargs: Any) -> Any:
@@ -242,7 +245,7 @@ class Placeholders(fx.Interpreter):
 
 @contextmanager
 def tracing_calls() -> Iterator[None]:
-    """Calls are recorded as their nodes' lines of the user's code; what autograd would need of them is not."""
+    """Records calls without autograd, with the user's lines of their nodes."""
     with tracing(), torch.no_grad():
         try:
             yield
@@ -251,7 +254,7 @@ def tracing_calls() -> Iterator[None]:
 
 
 def result_devices(module: fx.GraphModule, results: Sequence[Any]) -> list[torch.device]:
-    """Where the graph says that each tensor of its results lies."""
+    """Returns the devices of the tensors among the graph's results."""
     (output,) = module.graph.find_nodes(op="output")
     values = [node.meta["val"] if isinstance(node, fx.Node) else node for node in pytree.tree_leaves(output.args[0])]
     return [
@@ -265,7 +268,7 @@ class Tracer:
     """Makes programs of one graph, for arguments of different sizes."""
 
     def __init__(self, module: fx.GraphModule, names: Sequence[str]) -> None:
-        """``names``: what the user calls each argument."""
+        """``names`` are the user's names of the arguments."""
         self.module = module
         self.constants: dict[str, torch.Tensor] = {}
         self.sizes = Sizes(module.graph, names)
@@ -273,7 +276,7 @@ class Tracer:
         self.composites = _C.asked_composites()
 
     def program(self, arguments: Sequence[Any]) -> Any:
-        """The program for arguments like these: tensors (fake ones too) and numbers.
+        """Returns the program for arguments like these: tensors, fake ones included, and numbers.
 
         Raises:
             Refused: calls of the graph can't be part of a program.

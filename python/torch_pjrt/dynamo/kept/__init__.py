@@ -1,1 +1,1 @@
-"""What of a training step's forward is kept for its backward, and how it lies in memory meanwhile."""
+"""The values that a training step's forward saves for its backward, and their layout."""

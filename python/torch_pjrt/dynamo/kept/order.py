@@ -1,8 +1,8 @@
-"""How what a training step's forward keeps for its backward lies in memory, where nobody else sees it.
+"""The layout of the values that a training step's forward saves for its backward, and that only these two see.
 
-Convolutions that are the CPU's library's take images with the channels last, and XLA carries that order through what
-lies between (``src/ops/cpu/library_convolution.cpp``). As captured such images are row-major most often: the forward
-would turn each into that order, and the backward turn it back.
+oneDNN's convolutions take images in NHWC layout, and XLA propagates the layout through the operations between them
+(``src/ops/cpu/library_convolution.cpp``). Captured images are usually row-major: the forward would transpose each saved
+image to row-major, and the backward would transpose it back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch_pjrt.dynamo.freezing import is_worth_a_call
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-# What gives images in the order in which it takes them, besides what is done to each element.
+# Operations besides elementwise ones whose results have the layout of their operands.
 CARRYING = {
     operator.getitem,
     aten._to_copy.default,
@@ -36,7 +36,7 @@ CARRYING = {
 
 
 def images_of(node: fx.Node) -> torch.Tensor | None:
-    """What the call gives, or gives first, if that is images of known sizes on the CPU."""
+    """Returns the call's (first) result if it is images of known sizes on the CPU."""
     value: Any = node.meta.get("val")
     if isinstance(value, (tuple, list)) and value:
         value = value[0]
@@ -46,7 +46,7 @@ def images_of(node: fx.Node) -> torch.Tensor | None:
 
 
 def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
-    """Those of the graph's calls whose images XLA will have in that order."""
+    """Returns the calls of the graph whose images XLA will have in NHWC layout."""
     found: set[fx.Node] = set()
     for node in graph.nodes:
         images = images_of(node) if node.op == "call_function" else None
@@ -63,14 +63,16 @@ def lie_channels_last(graph: fx.Graph) -> set[fx.Node]:
 
 
 def copied(graph: fx.Graph, node: fx.Node, value: torch.Tensor, format: torch.memory_format) -> fx.Node:
-    """A call at the place where the graph is being written; ``value`` is the node's."""
+    """Adds a copy at the graph's insertion point; ``value`` is the node's value."""
     made = graph.call_function(aten.clone.default, (node,), {"memory_format": format})
     made.meta = {**node.meta, "val": value.clone(memory_format=format)}
     return made
 
 
 def keep_as_images_lie(forward: fx.GraphModule, backward: fx.GraphModule, results: int) -> None:
-    """Of the forward's results the first are the user's, and stay as they are; the others are arguments of the
+    """Saves images in NHWC layout for the backward if XLA has them so.
+
+    The first ``results`` results of the forward are the user's and stay unchanged. The others are arguments of the
     backward, by name."""
     if not any(map(_C.has_library_convolutions, (torch.float32, torch.bfloat16))):
         return

@@ -1,4 +1,4 @@
-"""What of a training step's forward is kept for its backward."""
+"""Decides which values of a training step's forward are saved for its backward."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ aten = torch.ops.aten
 
 
 def keep_random_numbers(joint: fx.GraphModule) -> None:
-    """In an activation checkpoint, what was drawn is kept, not drawn again: PyTorch would wrap each such call in one
-    that saves or restores a generator's state, which is no part of a program and would cut it."""
+    """Saves random draws in an activation checkpoint instead of repeating them.
+
+    PyTorch would wrap each draw in a call that saves or restores a generator's state, which can't be part of a
+    program."""
     for node in list(joint.graph.nodes):
         if node.meta.get("recompute") is None or random_device(node) is None:
             continue
@@ -30,7 +32,7 @@ def keep_random_numbers(joint: fx.GraphModule) -> None:
 
 
 def multiply_by_mask(dropout: fx.Node) -> None:
-    """What a dropout gives becomes its input times the mask and a number, as on the CPU: then only the mask is kept."""
+    """Replaces a dropout by its input times the mask and a scalar, as on the CPU, so that only the mask is saved."""
     x, p, train = dropout.args
     if train is False:
         return
@@ -52,8 +54,8 @@ def multiply_by_mask(dropout: fx.Node) -> None:
 
 
 def read_less(joint: fx.GraphModule) -> None:
-    """Says of each call of the backward what it reads of the forward's values, so that no more is kept of them: of a
-    rectifier's result which elements were positive, of a pooled tensor its shape, of indices into it four bytes."""
+    """Reduces the values that calls of the backward read of the forward, so that no more is saved: a mask of a
+    rectifier's positive results, the shape of a pooled tensor, 32 bits of its indices."""
     for node in list(joint.graph.nodes):
         if node.target is aten.threshold_backward.default:
             read_a_mask(node)
@@ -70,7 +72,7 @@ POOLING_BACKWARD = (
 
 
 def insert_before(node: fx.Node, target: Any, *arguments: Any, **options: Any) -> fx.Node:
-    """A call of the joint graph, as AOTAutograd would have traced it."""
+    """Adds a call to the joint graph, with the metadata that AOTAutograd's trace would give it."""
     values = fx.map_arg((arguments, options), lambda argument: argument.meta["val"])
     with node.graph.inserting_before(node):
         made = node.graph.call_function(target, arguments, options)
@@ -80,7 +82,7 @@ def insert_before(node: fx.Node, target: Any, *arguments: Any, **options: Any) -
 
 
 def read_a_mask(node: fx.Node) -> None:
-    """Which elements of a rectifier's result its gradient doesn't pass; NaN does."""
+    """Reads of a rectifier's result only a mask of the elements whose gradient is zero; NaN's is not."""
     gradient, result, threshold = node.args
     if gradient.meta["val"].dtype != node.meta["val"].dtype or gradient.meta["val"].shape != node.meta["val"].shape:
         return
@@ -90,20 +92,20 @@ def read_a_mask(node: fx.Node) -> None:
 
 
 def read_a_shape(node: fx.Node) -> None:
-    """Of a pooled tensor whose sizes are known; of the indices, 32 bits."""
+    """Reads of a pooled tensor with known sizes only its shape, and 32 bits of its indices."""
     gradient, pooled, *window, indices = node.args
     like = pooled.meta["val"]
     if not all(isinstance(size, int) for size in like.shape):
         return
     empty = insert_before(node, aten.new_empty_strided.default, gradient, like.shape, like.stride(), dtype=like.dtype)
     short = insert_before(node, aten._to_copy.default, indices, dtype=torch.int32)
-    # Widened with zeros made of the gradient, which is surely not computed, and kept, in the forward.
+    # Zeros of the gradient widen the indices in the backward: the partitioner can't move the sum to the forward.
     zeros = insert_before(node, aten.new_zeros.default, gradient, indices.meta["val"].shape, dtype=torch.int64)
     node.args = (gradient, empty, *window, insert_before(node, aten.add.Tensor, zeros, short))
 
 
 def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """A joint graph as one for the forward and one for the backward, with the least to keep between them."""
+    """Splits a joint graph into forward and backward, with minimal values to save."""
     keep_random_numbers(joint)
     read_less(joint)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
