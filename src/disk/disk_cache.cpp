@@ -1,4 +1,4 @@
-// Entries as files: reading them warily, writing them atomically, removing the oldest.
+// Entries as files: validates what it reads, writes atomically, and removes the oldest.
 #include "disk/disk_cache.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 namespace tpjrt::disk {
 namespace {
 
-// The number is that of this layout and of what a key is made of (disk/executables.cpp).
+// The number versions this layout and the composition of keys (disk/executables.cpp).
 constexpr std::string_view kMagic = "torch_pjrt program 1\n";
 constexpr std::string_view kSuffix = ".pjrt";
 constexpr std::string_view kTemporary = ".tmp";
@@ -39,7 +39,7 @@ std::string mode_text(mode_t mode) {
   return text;
 }
 
-// What keeps a file or folder from being trusted; empty: nothing.
+// Returns why a file or folder can't be trusted; empty if it can.
 std::string distrust(const struct stat& status) {
   if (status.st_uid != ::geteuid()) return "belongs to another user (uid " + std::to_string(status.st_uid) + ")";
   if (status.st_mode & (S_IWGRP | S_IWOTH)) return "may be written by others (mode " + mode_text(status.st_mode) + ")";
@@ -52,7 +52,7 @@ std::string home() {
   return user && user->pw_dir ? user->pw_dir : "";
 }
 
-// "500000000", "500MB", "2GiB", "2G".
+// Parses "500000000", "500MB", "2GiB", "2G".
 std::optional<uint64_t> parse_bytes(const std::string& text) {
   char* end = nullptr;
   errno = 0;
@@ -72,7 +72,7 @@ std::optional<uint64_t> parse_bytes(const std::string& text) {
   return static_cast<uint64_t>(number * factor);
 }
 
-// As mkdir -p, but private. An errno, or 0.
+// Creates folders like mkdir -p, but private. Returns an errno, or 0.
 int make_folders(const std::string& path) {
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     if (::mkdir(path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST) return errno;
@@ -82,7 +82,7 @@ int make_folders(const std::string& path) {
 
 }  // namespace
 
-// A descriptor, closed at the end.
+// A file descriptor, closed by the destructor.
 class DiskCache::File {
  public:
   explicit File(int descriptor) : descriptor_(descriptor) {}
@@ -93,9 +93,9 @@ class DiskCache::File {
   }
   explicit operator bool() const { return descriptor_ >= 0; }
   int get() const { return descriptor_; }
-  // Everything from here on; an errno, or 0.
+  // Reads to the end of the file. Returns an errno, or 0.
   int read(std::string& bytes, size_t expected) const {
-    bytes.resize(expected + 1);  // one more, to see the end
+    bytes.resize(expected + 1);  // one more, to detect the end
     size_t size = 0;
     for (;;) {
       const ssize_t count = ::read(descriptor_, bytes.data() + size, bytes.size() - size);
@@ -128,7 +128,7 @@ DiskCache::Settings DiskCache::settings_from_environment() {
   settings.on = text(std::getenv("TORCH_PJRT_CACHE")) != "0";
   settings.folder = text(std::getenv("TORCH_PJRT_CACHE_DIR"));
   if (settings.folder.empty()) {
-    // A relative XDG_CACHE_HOME is to be ignored, by its specification.
+    // Its specification says to ignore a relative XDG_CACHE_HOME.
     const std::string cache = text(std::getenv("XDG_CACHE_HOME"));
     settings.folder = (cache.starts_with('/') ? cache : home() + "/.cache") + "/torch_pjrt";
   }
@@ -192,7 +192,7 @@ std::optional<std::string> DiskCache::load(const std::string& key) {
   const File folder = open_folder(/*create=*/false);
   if (!folder) return std::nullopt;
   const std::string name = key + std::string(kSuffix);
-  // Not through a link; and a pipe must not make us wait.
+  // Doesn't follow links, and doesn't block on a pipe.
   const File file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   const auto refused = [&](const std::string& reason) {
     refuse(key, reason);
@@ -212,7 +212,7 @@ std::optional<std::string> DiskCache::load(const std::string& key) {
   if (bytes.compare(kMagic.size(), kDigest, key) != 0) return refused("is that of another program");
   std::string content = bytes.substr(kHeader);
   if (!bytes.starts_with(header(key, content))) return refused("is truncated or damaged (its checksum is wrong)");
-  // It was used now. Where that can't be taken down (a read-only folder), nothing is removed for it either.
+  // Marks the entry as used. In a read-only folder this fails, but nothing is removed there either.
   (void)::futimens(file.get(), nullptr);
   return content;
 }
@@ -254,7 +254,7 @@ void DiskCache::write(const File& folder, const std::string& key, const std::str
   const std::string name = key + std::string(kSuffix);
   if (!error && ::renameat(folder.get(), temporary.c_str(), folder.get(), name.c_str()) != 0) error = errno;
   if (!error) return;
-  (void)::unlinkat(folder.get(), temporary.c_str(), 0);  // if it is there at all
+  (void)::unlinkat(folder.get(), temporary.c_str(), 0);  // if it exists
   {
     std::lock_guard guard(lock_);
     if (!std::exchange(can_store_, false)) return;
@@ -264,10 +264,10 @@ void DiskCache::write(const File& folder, const std::string& key, const std::str
        "another folder, or TORCH_PJRT_CACHE=0 to do without.");
 }
 
-// Other processes write there too, so the folder is looked at anew every now and then.
+// Other processes write there too, so the folder is scanned again every now and then.
 void DiskCache::keep_bound(const File& folder, uint64_t added) {
   constexpr uint64_t kLookEvery = 32;
-  constexpr time_t kAbandoned = 3600;  // seconds after which a temporary file is that of a process that died
+  constexpr time_t kAbandoned = 3600;  // seconds after which a temporary file belongs to a dead process
   {
     std::lock_guard guard(lock_);
     folder_bytes_ += added;
@@ -284,7 +284,7 @@ void DiskCache::keep_bound(const File& folder, uint64_t added) {
   DIR* listing = again >= 0 ? ::fdopendir(again) : nullptr;
   if (!listing) {
     if (again >= 0) ::close(again);
-    return;  // then writing fails too, and tells
+    return;  // writing fails too, and reports it
   }
   while (const dirent* item = ::readdir(listing)) {
     const std::string_view name = item->d_name;
@@ -303,14 +303,14 @@ void DiskCache::keep_bound(const File& folder, uint64_t added) {
   }
   ::closedir(listing);
   if (total > settings_.most_bytes) {
-    // Some room is made at once, or every further program would come here.
+    // Frees more room than needed, or every further program would end up here.
     const uint64_t wanted = settings_.most_bytes - settings_.most_bytes / 8;
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
     });
     for (const Entry& entry : entries) {
       if (total <= wanted) break;
-      // Another process may have been faster; what a reader has open stays readable.
+      // Another process may have removed it first. Readers can still read an open file.
       if (::unlinkat(folder.get(), entry.name.c_str(), 0) == 0 || errno == ENOENT) total -= entry.bytes;
     }
   }

@@ -1,4 +1,4 @@
-// What a program on disk is known by, and the way past the compiler.
+// Keys of programs on disk, and loading instead of compiling.
 #include "disk/executables.h"
 
 #include <sys/stat.h>
@@ -25,12 +25,12 @@ std::string flags() {
 DiskCache::Settings settings(Warning warning) {
   if (warning) install_warning(warning);
   DiskCache::Settings settings = DiskCache::settings_from_environment();
-  // Who asks XLA to dump what it compiles wants it to compile.
+  // XLA dumps only what it compiles, so the cache is off if a dump is requested.
   if (flags().find("--xla_dump") != std::string::npos) settings.on = false;
   return settings;
 }
 
-// The lines of /proc/cpuinfo that say what code the processor can run, once each.
+// Returns the lines of /proc/cpuinfo that describe the supported instructions, without duplicates.
 std::string cpu_features() {
   std::string features;
   std::ifstream file("/proc/cpuinfo");
@@ -42,7 +42,7 @@ std::string cpu_features() {
   return features;
 }
 
-// Everything but the program and its options that an executable depends on.
+// Returns everything but the program and its options that an executable depends on.
 std::string describe(const pjrt::Client& client) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) { text += name + "=" + value + "\n"; };
@@ -62,7 +62,7 @@ std::string describe(const pjrt::Client& client) {
   }
   add("flags", flags());
   if (client.is_host_memory()) {
-    // Kernels are cut into parts for the processors that there are.
+    // Kernels are split for the number of processors.
     add("processors", std::to_string(std::thread::hardware_concurrency()));
     add("features", cpu_features());
   }
@@ -84,12 +84,12 @@ std::string Executables::described(const pjrt::Client& client) {
 
 std::string Executables::key(const pjrt::Client& client, const std::string& stablehlo,
                              const pjrt::CompileOptions& options) {
-  if (!disk_.is_on() || !options.processes.empty()) return "";  // what processes do together they compile together
+  if (!disk_.is_on() || !options.processes.empty()) return "";  // processes compile common programs together
   std::string text = described(client);
   const std::string serialized = pjrt::serialize(options, client.device_ids(options), client.spans_processes());
   text += "options " + std::to_string(serialized.size()) + "\n" + serialized;
-  // The user's files and lines change nothing of what is computed; an executable from disk shows those it was first
-  // compiled with, in XLA's own dumps alone.
+  // The user's files and lines don't affect the computation. An executable from disk shows the lines of its first
+  // compile, but only in XLA's dumps.
   return digest(text + hlo::without_locations(stablehlo));
 }
 
@@ -112,7 +112,7 @@ void Executables::keep(const std::string& key, const pjrt::Executable& executabl
   try {
     content = executable.serialize();
   } catch (const pjrt::Error&) {
-    return;  // a plugin, or a program, that can't be stored: it is compiled by every process
+    return;  // a plugin or program that can't be stored: every process compiles it
   }
   disk_.store(key, content);
 }

@@ -1,4 +1,4 @@
-// Warnings go to who is installed, else to the standard error stream.
+// Passes warnings to the installed function, or to standard error.
 #include "disk/warning.h"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Buffers: waiting for them and reading them.
+// Waits for buffers and reads them.
 #include "pjrt/buffer.h"
 
 #include <algorithm>
@@ -75,7 +75,8 @@ void Buffer::destroy(PJRT_Buffer* handle) const {
   api().call_noexcept(&PJRT_Api::PJRT_Buffer_Destroy, args);
 }
 
-// Whoever comes second finds that it is done: a lock might be held in the parent of a forked child for ever.
+// The second caller finds it done. There is no lock here, because a forked child could find it held forever by its
+// parent.
 PJRT_Buffer* Buffer::hand_over() const {
   auto [handle, done] = client_->hand_over(data_.load(std::memory_order_acquire), *type_, device_index_);
   PJRT_Buffer* none = nullptr;
@@ -92,7 +93,7 @@ const Api& Buffer::api() const { return client_->api(); }
 void Buffer::set_counted(bool counted) const {
   for (const auto& other : others_) other->set_counted(counted);
   if (counted_.exchange(counted, std::memory_order_relaxed) == counted) return;
-  if (!counted && is_handed_over()) data_.store(nullptr, std::memory_order_release);  // it may be deleted before long
+  if (!counted && is_handed_over()) data_.store(nullptr, std::memory_order_release);  // it may be deleted soon
   MemoryUse& memory = client_->memory(device_index_);
   if (counted) {
     memory.add(size_in_bytes());
@@ -159,14 +160,14 @@ void* Buffer::device_pointer() const {
 }
 
 void Buffer::copy_to_host(void* dst, size_t bytes) const {
-  // With no destination the C API would answer the size instead.
+  // Without a destination the C API would return the size instead.
   if (size_in_bytes() == 0) return await();
-  const bool fits = bytes >= size_in_bytes();                      // else the plugin says so
-  if (!is_handed_over() || (client_->is_host_memory() && fits)) {  // as it lies, in whatever order the program gave it
+  const bool fits = bytes >= size_in_bytes();                      // otherwise the plugin reports it
+  if (!is_handed_over() || (client_->is_host_memory() && fits)) {  // copied as it is, in the program's layout
     std::memcpy(dst, host_pointer(), size_in_bytes());
     return;
   }
-  RowMajorLayout layout(dims().size());  // without one the copy has the device's, which need not be row-major
+  RowMajorLayout layout(dims().size());  // by default the copy has the device's layout, which need not be row-major
 
   TPJRT_ARGS(PJRT_Buffer_ToHostBuffer, args);
   args.src = handle();
@@ -198,7 +199,7 @@ void Buffer::copy_raw_to_host(void* dst, size_t offset, size_t bytes) const {
       TPJRT_CALL(api(), PJRT_Buffer_CopyRawToHost, args);
       return Event(api(), args.event).await();
     } catch (const Error& error) {
-      // Some plugins have the function only to say so.
+      // Some plugins implement the function only to return this code.
       if (error.code != ErrorCode::kUnimplemented) throw;
     }
   }

@@ -1,4 +1,4 @@
-// Making a client, and making buffers and executables on it.
+// Creates clients, and creates buffers and executables on them.
 #include "pjrt/client.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ PJRT_NamedValue named_value(const std::string& name, const Options::mapped_type&
   return value;
 }
 
-// The one of the host's devices that a process uses, as plugins for GPUs take it.
+// Returns the option of GPU plugins for the device that a process uses.
 PJRT_NamedValue visible_devices(const int64_t& number) {
   PJRT_NamedValue value{};
   const std::string_view name = "visible_devices";
@@ -49,7 +49,7 @@ PJRT_NamedValue visible_devices(const int64_t& number) {
   return value;
 }
 
-// Plugins abort at an element type that they don't know, and read through any pointer.
+// Validates an array, because plugins abort at unknown element types and read through any pointer.
 void check_array(const char* function, const void* data, const BufferType& type) {
   const auto refuse = [&](const std::string& message) { throw Error(ErrorCode::kInvalidArgument, function, message); };
   if (byte_width(type.element_type) == 0) {
@@ -191,7 +191,7 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, PJRT_Buffer_T
 
 std::pair<PJRT_Buffer*, Event> Client::hand_over(const void* data, const BufferType& type, size_t device_index,
                                                  HostBufferSemantics semantics) const {
-  // Runtimes refuse a null pointer or not as they like; an empty array has nothing to read.
+  // Not all runtimes accept a null pointer; an empty array has nothing to read.
   alignas(kZeroCopyAlignment) static char nothing[kZeroCopyAlignment];
   TPJRT_ARGS(PJRT_Client_BufferFromHostBuffer, args);
   args.client = handle_;
@@ -218,7 +218,7 @@ std::shared_ptr<Buffer> Client::buffer_from_host(const void* data, std::shared_p
       std::exchange(release, nullptr)();
     } else {
       done.on_ready(std::move(release));
-      release = nullptr;  // it is the event's now
+      release = nullptr;  // the event owns it now
     }
     return buffer;
   } catch (...) {
@@ -258,11 +258,11 @@ std::shared_ptr<Buffer> Client::view_of_device_memory(const void* data, std::sha
   args.layout = layout.get();
   args.device = devices_.at(device_index).handle;
   args.stream = stream;
-  args.on_delete_callback = [](void*, void*) {};  // the CPU's plugin calls it even if there is none
+  args.on_delete_callback = [](void*, void*) {};  // the CPU plugin calls it even if it is null
   check_array("PJRT_Client_CreateViewOfDeviceBuffer", data, *type);
   TPJRT_CALL(api_, PJRT_Client_CreateViewOfDeviceBuffer, args);
   auto buffer = std::make_shared<Buffer>(shared_from_this(), args.buffer, std::move(type), device_index);
-  buffer->set_counted(false);  // others' memory
+  buffer->set_counted(false);  // others own the memory
   return buffer;
 }
 
@@ -300,7 +300,7 @@ void Client::with_options(const CompileOptions& options, const std::function<voi
           unknown_hints_.insert(name);
         }
       }
-      if (serialized_options(options) == serialized) throw;  // else it was learnt, here or in another thread
+      if (serialized_options(options) == serialized) throw;  // otherwise this or another thread has learnt it
     }
   }
 }

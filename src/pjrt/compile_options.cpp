@@ -7,7 +7,7 @@ namespace tpjrt::pjrt {
 
 namespace {
 
-// One protobuf message under construction.
+// A protobuf message under construction.
 class Message {
  public:
   void integer(int field, int64_t value) {
@@ -16,7 +16,7 @@ class Message {
   }
   void real(int field, double value) {
     tag(field, 1);
-    char bytes[sizeof value];  // little-endian, as every host we run on
+    char bytes[sizeof value];  // little-endian, like all supported hosts
     std::memcpy(bytes, &value, sizeof value);
     bytes_.append(bytes, sizeof value);
   }
@@ -59,7 +59,8 @@ std::string serialize(const CompileOptions& options, std::span<const int> device
   assignment.message(3, replicas);
 
   Message build;  // ExecutableBuildOptionsProto
-  // Of the host's devices, where it is one of those; of a client of several processes each has one, and -1 is that.
+  // The ordinal counts the host's devices. In a client of several processes each process has one device, and -1 stands
+  // for it.
   build.integer(1, spans_processes ? -1 : device_ids.front());  // device_ordinal
   build.integer(4, count);                                      // num_replicas
   build.integer(5, 1);                                          // num_partitions

@@ -1,4 +1,4 @@
-// Asking a device what it is.
+// Queries a device's properties.
 #include "pjrt/device.h"
 
 namespace tpjrt::pjrt {
@@ -22,7 +22,7 @@ Device describe(const Api& api, PJRT_Device* handle) {
   api.call_noexcept(&PJRT_Api::PJRT_DeviceDescription_ProcessIndex, process);
   device.process = process.process_index;
 
-  // The rest is for people to read: a plugin that lacks it is still usable.
+  // The rest is informative: a plugin without it is still usable.
   TPJRT_ARGS(PJRT_Device_LocalHardwareId, local);
   local.device = handle;
   local.local_hardware_id = -1;

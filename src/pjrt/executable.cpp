@@ -1,4 +1,4 @@
-// Executables: what they return, running them, storing them.
+// Executables: their results, running them, and storing them.
 #include "pjrt/executable.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void destroy_loaded(const Api& api, PJRT_LoadedExecutable* executable) {
   api.call_noexcept(&PJRT_Api::PJRT_LoadedExecutable_Destroy, args);
 }
 
-// Room for the results' handles: on the stack for nearly every program.
+// Storage for the results' handles: on the stack for nearly every program.
 class Handles {
  public:
   explicit Handles(size_t count) {
@@ -127,7 +127,8 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<cons
 
 namespace {
 
-// What one replica is given: buffers that are there, on its device. A plugin aborts the process over some of these.
+// Validates an argument of one replica: it must be ready and on the replica's device. A plugin aborts the process
+// otherwise.
 void check_replica(const Buffer& buffer, size_t argument, size_t device_index) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::kInvalidArgument, "PJRT_LoadedExecutable_Execute",
@@ -243,10 +244,10 @@ std::string Executable::optimized_program(std::string& format) const {
   TPJRT_ARGS(PJRT_Executable_OptimizedProgram, args);
   args.executable = executable_;
   args.program = &program;
-  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // the size
+  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // returns the size
   std::string code(program.code_size, '\0');
   program.code = code.data();
-  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // the program
+  TPJRT_CALL(api(), PJRT_Executable_OptimizedProgram, args);  // returns the program
   code.resize(program.code_size);
   format.assign(program.format, program.format_size);
   return code;

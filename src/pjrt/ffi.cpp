@@ -1,4 +1,4 @@
-// The FFI extension, and handlers around handlers.
+// The FFI extension, and wrappers around handlers.
 #include "pjrt/ffi.h"
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace tpjrt::pjrt {
 namespace {
 
-// As PJRT's pjrt_c_api_ffi_extension.h has them, which xla-cpu-pjrt's wheel lacks.
+// Declarations of PJRT's pjrt_c_api_ffi_extension.h, which is missing from xla-cpu-pjrt's wheel.
 constexpr int kFfiExtension = 5;  // PJRT_Extension_Type_FFI
 constexpr const char* kName = "PJRT_FFI_Register_Handler";
 struct RegisterArgs {
@@ -31,11 +31,11 @@ struct FfiExtension {
   PJRT_Error* (*register_handler)(RegisterArgs*);
 };
 
-// What is known of a target. Lives for the process.
+// A registered target. Lives as long as the process.
 struct Target {
-  XLA_FFI_Handler* handler = nullptr;  // null: no plugin has taken one
+  XLA_FFI_Handler* handler = nullptr;  // null: no plugin has accepted one
   std::vector<std::string> places;
-  std::set<const Api*> registered;  // the plugins, which keep handlers for all their clients
+  std::set<const Api*> registered;  // plugins, which share handlers among all their clients
 };
 
 std::mutex& lock() {
@@ -43,7 +43,7 @@ std::mutex& lock() {
   return *mutex;
 }
 
-// Held while a plugin is called, which calls the handler, which takes the other.
+// Held while a plugin is called. The plugin calls the handler, which takes the other lock.
 std::mutex& registering() {
   static auto* mutex = new std::mutex;
   return *mutex;
@@ -101,7 +101,7 @@ XLA_FFI_Error* run(const Target& target, XLA_FFI_CallFrame* frame) {
   }
 }
 
-// The plugin knows a handler by its address alone, so each target has a function of its own.
+// Plugins identify a handler only by its address, so each target needs a function of its own.
 constexpr size_t kFunctions = 256;
 std::array<const Target*, kFunctions> called{};
 template <size_t kIndex>
@@ -113,7 +113,8 @@ constexpr std::array<XLA_FFI_Handler*, kFunctions> functions(std::index_sequence
   return {&function<kIndices>...};
 }
 
-// Under the lock. Past the last function the handlers stand alone, and their errors don't say what was called.
+// Returns a wrapper. Call it under the lock. When all functions are used, returns the handler itself, whose errors
+// don't name the caller.
 XLA_FFI_Handler* around(const Target& target) {
   static constexpr auto kAll = functions(std::make_index_sequence<kFunctions>{});
   for (size_t i = 0; i < kFunctions; ++i) {
@@ -123,7 +124,8 @@ XLA_FFI_Handler* around(const Target& target) {
   return target.handler;
 }
 
-// A plugin may refuse a handler, for its version, and say nothing: then it knows no such target. Asked of it, by a program.
+// Throws if the plugin doesn't know the target: it may silently reject a handler for its version. Tries it with a
+// program.
 void refuse_unknown(Client& client, const std::string& target) {
   const std::string text = "module { func.func public @main() -> tensor<f32> { %0 = stablehlo.custom_call @\"" +
                            target + "\"() {api_version = 4 : i32} : () -> tensor<f32> return %0 : tensor<f32> } }";
@@ -136,7 +138,7 @@ void refuse_unknown(Client& client, const std::string& target) {
   }
 }
 
-// XLA's own names of platforms.
+// Returns XLA's own name of a platform.
 std::string spelled(const std::string& platform) {
   if (platform == "cpu") return "Host";
   std::string name;
@@ -171,7 +173,7 @@ void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handl
     throw Error(ErrorCode::kUnimplemented, kName, "the plugin '" + client.api().path() + "' has no FFI extension");
   }
   std::lock_guard guard(registering());
-  std::map<std::string, XLA_FFI_Handler*> around_each;  // those that are new to the plugin
+  std::map<std::string, XLA_FFI_Handler*> around_each;  // the targets that are new to the plugin
   for (const auto& [target, handler] : handlers) {
     std::lock_guard known_guard(lock());
     Target& known = targets()[target];
@@ -183,7 +185,7 @@ void register_handlers(Client& client, const std::map<std::string, XLA_FFI_Handl
     around_each[target] = around(known);
   }
   if (around_each.empty()) return;
-  // A handler that no plugin takes leaves the name to others.
+  // A handler that no plugin accepts leaves its name free.
   const auto end = [&around_each](const Api* taken) {
     std::lock_guard known_guard(lock());
     for (const auto& [target, handler] : around_each) {

@@ -1,4 +1,4 @@
-// Asking /proc and /sys about memory.
+// Reads memory sizes from /proc and /sys.
 #include "pjrt/host_memory.h"
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 namespace tpjrt::pjrt {
 namespace {
 
-// Of a file that holds one number; none where there is no such file or it says "max".
+// Returns the number in a file; nothing if the file doesn't exist or says "max".
 std::optional<size_t> number_in(const std::string& path) {
   std::ifstream file(path);
   size_t number = 0;
@@ -18,7 +18,7 @@ std::optional<size_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-// The group and those around it: the least limit holds.
+// Applies the limits of the group and its parents: the least limit holds.
 void limit_by_groups(HostMemory& memory, const std::string& folder, std::string group, const char* limit_name,
                      const char* usage_name) {
   for (;;) {

@@ -1,4 +1,4 @@
-// A store's functions as the C API has them.
+// Implements the C API's key-value callbacks with a store.
 #include "pjrt/key_values.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace tpjrt::pjrt {
 
 namespace {
 
-// Runs one call of a plugin's. What it throws is the plugin's to handle: no exception may leave a callback.
+// Runs one call of a plugin, and returns exceptions as PJRT errors: no exception may leave a callback.
 template <class Args, class Work>
 PJRT_Error* answered(Args* args, const Work& work) {
   const auto failed = [&](ErrorCode code, const std::string& message) {
@@ -27,7 +27,7 @@ PJRT_Error* answered(Args* args, const Work& work) {
   }
 }
 
-// The plugin copies the value, and frees ours.
+// Gives the plugin the value, which it copies, and the function that frees ours.
 template <class Args>
 void give_value(Args* args, const std::string& value) {
   args->value = new char[value.size() + 1];

@@ -1,4 +1,4 @@
-// Asking the plugin about a device's memory.
+// Queries a plugin about a device's memory.
 #include "pjrt/memory.h"
 
 namespace tpjrt::pjrt {
@@ -11,7 +11,7 @@ std::map<std::string, int64_t> device_memory_stats(const Api& api, PJRT_Device* 
   try {
     TPJRT_CALL(api, PJRT_Device_MemoryStats, args);
   } catch (const Error& error) {
-    if (error.code == ErrorCode::kUnimplemented) return stats;  // some plugins have the function only to say so
+    if (error.code == ErrorCode::kUnimplemented) return stats;  // some plugins only return this code
     throw;
   }
   stats["bytes_in_use"] = args.bytes_in_use;

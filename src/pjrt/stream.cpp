@@ -6,7 +6,7 @@
 namespace tpjrt::pjrt {
 namespace {
 
-// As PJRT's pjrt_c_api_stream_extension.h has them, which xla-cpu-pjrt's wheel lacks.
+// Declarations of PJRT's pjrt_c_api_stream_extension.h, which is missing from xla-cpu-pjrt's wheel.
 constexpr int kStreamExtension = 3;  // PJRT_Extension_Type_Stream
 struct GetStreamArgs {
   size_t struct_size = sizeof(GetStreamArgs);
@@ -30,7 +30,7 @@ const StreamExtension* extension_of(const Api& api) {
                                                               : nullptr;
 }
 
-// False: the plugin has no such function.
+// Calls a function. Returns false if the plugin doesn't have it.
 template <class Args>
 bool call(const Api& api, const char* name, PJRT_Error* (*StreamExtension::*member)(Args*), Args& args) {
   const StreamExtension* extension = extension_of(api);
@@ -38,7 +38,7 @@ bool call(const Api& api, const char* name, PJRT_Error* (*StreamExtension::*memb
   try {
     api.call_extension(name, extension->*member, args);
   } catch (const Error& error) {
-    // Some plugins have the function only to say so.
+    // Some plugins implement the function only to return this code.
     if (error.code == ErrorCode::kUnimplemented) return false;
     throw;
   }

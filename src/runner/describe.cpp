@@ -1,4 +1,4 @@
-// Columns, padded.
+// Formats padded columns.
 #include "runner/describe.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Opening, and calling.
+// Opens programs and calls them.
 #include "runner/inside.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string takes(const std::vector<Described>& arguments) {
   return text.empty() ? "no arguments" : text;
 }
 
-// "batch = 1, 8"
+// Formats the sizes of variants: "batch = 1, 8".
 std::string told_sizes(const std::vector<runner::VariantForm>& variants) {
   std::map<std::string, std::vector<int64_t>> sizes;
   for (const auto& variant : variants) {
@@ -48,7 +48,7 @@ std::string told_sizes(const std::vector<runner::VariantForm>& variants) {
   return text;
 }
 
-// What the file begins with: its own weights or those beside it, and its state.
+// Returns a file's initial tensors: its own weights or a separate file's, and its state.
 file::Tensors initial(const file::Archive& archive, const runner::Signature& signature, const std::string& given,
                       std::shared_ptr<const void>& owner) {
   file::Tensors tensors;
@@ -138,7 +138,7 @@ size_t Program::Inside::fitting(const Entry& entry, const std::vector<Tensor>& a
     throw Error(name + " takes " + takes(first) + ": " + std::to_string(first.size()) + ", and " +
                 std::to_string(arguments.size()) + " were given");
   }
-  // The argument that no variant takes as it is; else they don't fit each other.
+  // Names the argument that no variant accepts; if each fits some variant, they don't fit together.
   for (size_t i = 0; i < first.size(); ++i) {
     const Tensor& given = arguments[i];
     const bool fits = std::any_of(variants.begin(), variants.end(), [&](const auto& variant) {
@@ -200,7 +200,7 @@ void check_required(const std::vector<runner::Required>& required, const pjrt::B
     std::string message = required[i].message;
     int64_t value = greatest >= required[i].high ? greatest : least;
     constexpr std::string_view kIndex =
-        "{index}";  // the integer is then a violation and 2^32 times the place that it is of
+        "{index}";  // the integer then combines a violation with 2^32 times the index at which it is
     if (const size_t at = message.find(kIndex); at != std::string::npos) {
       message.replace(at, kIndex.size(), std::to_string(value >> 32));
       value &= 0xFFFFFFFF;
@@ -221,7 +221,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   const bool on_host = client->is_host_memory();
   std::vector<std::shared_ptr<pjrt::Buffer>> given(arguments.size()), results;
   std::vector<PJRT_Buffer*> handles;
-  std::vector<int64_t> kept;  // not to be donated
+  std::vector<int64_t> kept;  // not donated
   handles.reserve(variant.parameters.size());
   for (const Place& place : variant.parameters) {
     if (place.kind != Place::Kind::kArgument) continue;
@@ -249,7 +249,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
     handles.push_back(given[place.index]->handle());
   }
   try {
-    // The arguments' memory is the caller's again when this returns.
+    // The caller may reuse the arguments' memory when this returns.
     on_host ? compiled.executable->execute_and_wait(handles, kept, results)
             : compiled.executable->execute(handles, kept, results);
   } catch (...) {
@@ -260,7 +260,7 @@ Results Program::Inside::call(const Entry& entry, const std::vector<Tensor>& arg
   for (size_t i = 0; i < variant.outputs.size(); ++i) {
     if (variant.outputs[i].kind == Place::Kind::kRequirements) extremes = results[i].get();
   }
-  if (extremes && compiled.writes_state) {  // the state doesn't take what came of a mistake
+  if (extremes && compiled.writes_state) {  // the state must not take results of a failed assertion
     try {
       check_required(variant.required, *extremes);
     } catch (...) {

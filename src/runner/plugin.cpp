@@ -1,4 +1,4 @@
-// Looking for shared libraries.
+// Searches for shared libraries.
 #include "runner/plugin.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ std::string text_of(const char* variable) {
   return value ? value : "";
 }
 
-// Folders that may hold plugins, in order.
+// Returns the folders that may contain plugins, in order.
 std::vector<fs::path> roots() {
   std::vector<fs::path> roots;
   const char* folders = std::getenv("TORCH_PJRT_PLUGINS");
@@ -45,7 +45,7 @@ std::vector<fs::path> roots() {
   return roots;
 }
 
-// Wheels of plugins have a folder of one of these two packages each.
+// Wheels of plugins have a folder in one of these two packages.
 std::vector<fs::path> places(const fs::path& root, const std::string& name) {
   return {root, root / name, root / "xla_plugins" / name, root / "jax_plugins" / name};
 }
@@ -95,7 +95,7 @@ std::shared_ptr<pjrt::Client> client_for(const torch_pjrt::Options& options) {
   static auto& clients = *new std::map<std::pair<std::string, pjrt::Options>, std::shared_ptr<pjrt::Client>>;
   const std::string path = find_plugin(options.plugin);
   pjrt::Options chosen = options.client_options;
-  // The CPU's shows four devices otherwise, each with threads of its own.
+  // The CPU plugin has four devices by default, each with its own threads.
   if (fs::path(path).filename().string().find("cpu") != std::string::npos) {
     chosen.try_emplace("cpu_device_count", int64_t{options.device} + 1);
   }
@@ -116,7 +116,8 @@ bool have_equal_content(const fs::path& a, const fs::path& b) {
   return in_a && in_b && std::equal(Bytes(in_a), Bytes(), Bytes(in_b), Bytes());
 }
 
-// The handler of this library, or of another copy of it that the process has under this name already.
+// Returns this library's handler, or that of another copy of the library that the process has registered under the
+// name.
 XLA_FFI_Handler* handler_in(const std::string& path, const KernelForm& kernel) {
   XLA_FFI_Handler* known = pjrt::handler_of(kernel.target);
   Dl_info of_known{};

@@ -1,4 +1,4 @@
-// torch_pjrt::Program, over what is inside.
+// Implements torch_pjrt::Program on top of Inside.
 #include <torch_pjrt/program.h>
 
 #include <utility>

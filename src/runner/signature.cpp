@@ -1,4 +1,4 @@
-// From JSON to records.
+// Parses JSON into records.
 #include "runner/signature.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// State from files, to files, and by name.
+// Reads and writes state, from files and by name.
 #include "runner/state.h"
 
 #include <mutex>
@@ -9,7 +9,7 @@ namespace {
 
 using pjrt::Client;
 
-// What differs from the program's piece; empty: nothing.
+// Returns how the dtype or shape differs from the program's; empty if they are equal.
 std::string difference(const Described& wanted, DType dtype, const Shape& shape) {
   if (dtype == wanted.dtype && shape == wanted.shape) return "";
   return "'" + wanted.name + "' is " + told(wanted.dtype, wanted.shape) + " in the program and " + told(dtype, shape) +

@@ -1,4 +1,4 @@
-// Loading a plugin, and the part of the funnel that is taken when a call fails.
+// Loads plugins, and handles failed calls.
 #include "pjrt/api/api.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,8 @@ namespace {
 constexpr const char* kCure =
     "Install a newer plugin (`pip install -U xla-cpu-pjrt`) or set TORCH_PJRT_PLUGIN to the path of one.";
 
-// Every function up to this one has been in the table since PJRT API 0.29 (2023); without it results have no types.
+// Every function up to this one is in the table since PJRT API 0.29 (2023). Without it the types of results are
+// unknown.
 constexpr size_t kSmallestTable = offsetof(PJRT_Api, PJRT_Executable_OutputDimensions) + sizeof(void*);
 
 std::string canonical(const std::string& path) {
@@ -25,7 +26,7 @@ std::string canonical(const std::string& path) {
 }
 
 const PJRT_Api* open_plugin(const std::string& path) {
-  // RTLD_LOCAL keeps the plugin's symbols (LLVM, protobuf, oneDNN) from meeting torch's.
+  // RTLD_LOCAL keeps the plugin's symbols (LLVM, protobuf, oneDNN) apart from torch's.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();
@@ -110,7 +111,7 @@ const Api& Api::load(const std::string& path) {
 const PJRT_Extension_Base* Api::extension(int type) const {
   const PJRT_Extension_Base* extension = table_->extension_start;
   for (; extension != nullptr; extension = extension->next) {
-    // Read as the integer that it is: a type of a later API is no value of our enum.
+    // Read as an integer, because a type of a later API is no value of the enum.
     int found = 0;
     static_assert(sizeof found == sizeof extension->type);
     std::memcpy(&found, &extension->type, sizeof found);
@@ -133,7 +134,7 @@ void Api::throw_error(const char* name, PJRT_Error* error) const {
 
   TPJRT_ARGS(PJRT_Error_GetCode, code);
   code.error = error;
-  // An error on the way to an error's code leaves the code unknown.
+  // If the code can't be read, it stays unknown.
   ErrorCode number = ErrorCode::kUnknown;
   if (PJRT_Error* nested = table_->PJRT_Error_GetCode(&code)) {
     destroy(nested);

@@ -18,7 +18,7 @@ std::string_view spelling(ErrorCode code) {
 
 namespace {
 
-// XLA's messages repeat the code ("INVALID_ARGUMENT: …") in some builds and not in others.
+// Prefixes the message with function and code. Some builds of XLA repeat the code in it ("INVALID_ARGUMENT: …").
 std::string describe(ErrorCode code, const std::string& function, const std::string& message) {
   const std::string prefix = std::string(spelling(code)) + ": ";
   const bool repeated = message.compare(0, prefix.size(), prefix) == 0;
@@ -36,7 +36,8 @@ bool Error::is_out_of_memory() const {
          words.find("Out of memory") != words.npos;
 }
 
-// "Out of memory allocating 1024 bytes" (XLA's CPU client), "Out of memory while trying to allocate 1024 bytes" (its GPU's).
+// Parses "Out of memory allocating 1024 bytes" (XLA:CPU) and "Out of memory while trying to allocate 1024 bytes"
+// (XLA:GPU).
 std::optional<size_t> Error::bytes_lacking() const {
   const std::string_view words = what();
   const size_t digits = words.find_first_of("0123456789", words.find("allocat"));

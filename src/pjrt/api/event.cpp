@@ -34,7 +34,7 @@ Event& Event::operator=(Event&& other) noexcept {
   return *this;
 }
 
-// A small program is done sooner than a thread that sleeps is woken.
+// A small program ends sooner than a sleeping thread wakes up.
 void Event::await_briefly() const {
   if (is_ready()) return;
   constexpr std::chrono::microseconds kBriefly{50};
@@ -111,7 +111,7 @@ void Event::on_ready(std::function<void()>&& callback) const {
     callback = std::move(pending->callback);
     throw;
   }
-  static_cast<void>(pending.release());  // the callback owns it now, or has freed it by now
+  static_cast<void>(pending.release());  // the callback owns it, or has freed it
 }
 
 }  // namespace tpjrt::pjrt

@@ -1,4 +1,4 @@
-// Noticing fork().
+// Detects fork().
 #include "pjrt/api/fork.h"
 
 #include <pthread.h>

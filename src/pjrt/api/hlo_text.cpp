@@ -12,7 +12,7 @@ namespace tpjrt::pjrt {
 
 namespace {
 
-// Walks the fields of one message. Ends early at anything malformed.
+// Iterates over the fields of one message. Ends early at anything malformed.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : bytes_(bytes) {}
@@ -41,7 +41,7 @@ class Fields {
   std::string_view bytes() const { return bytes_value_; }
   std::string text() const { return std::string(bytes_value_); }
   int64_t integer() const { return static_cast<int64_t>(integer_); }
-  // Appends a repeated integer, written packed or one by one.
+  // Appends a repeated integer, packed or not.
   void append_to(std::vector<int64_t>& values) const {
     if (bytes_value_.data() == nullptr) {
       values.push_back(integer());
@@ -91,7 +91,8 @@ std::string_view primitive_type(int64_t type) {
   return type >= 0 && static_cast<size_t>(type) < kNames.size() ? kNames[static_cast<size_t>(type)] : "other";
 }
 
-// "f32[2,3]{1,0}", "(f32[], s32[4]{0})". Deeper nesting than a compiler makes is cut, for malformed input.
+// Formats a shape: "f32[2,3]{1,0}", "(f32[], s32[4]{0})". Cuts nesting deeper than a compiler makes, for malformed
+// input.
 std::string shape_text(std::string_view bytes, int depth = 0) {
   constexpr int64_t kTuple = 13;
   int64_t element = 0;
