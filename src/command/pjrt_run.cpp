@@ -1,4 +1,4 @@
-// pjrt-run: opens a program, calls an entry, times it.
+// pjrt-run: opens a program, calls one of its entries, and times it.
 #include <torch_pjrt/program.h>
 
 #include <algorithm>
@@ -90,7 +90,8 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// "NAME=FILE" or "FILE", the next in order. The place among `forms`, and the file.
+// Returns the index among `forms` and the file of "NAME=FILE", or of "FILE", which takes the next index in order.
+// Throws Error if there is no such argument.
 std::pair<size_t, std::string> assigned(const std::string& text, const std::vector<Described>& forms, size_t& next) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
@@ -106,7 +107,7 @@ std::pair<size_t, std::string> assigned(const std::string& text, const std::vect
   throw Error("there is no '" + name + "'; there are " + all);
 }
 
-// Small numbers of the dtype: integers 0 and 1, floats within 1 of 0. The same ones each time.
+// Returns small numbers of the dtype: integers 0 and 1, floats within 1 of 0. Each call returns the same ones.
 Tensor random(const Described& form) {
   size_t count = 1;
   for (const int64_t dim : form.shape) count *= static_cast<size_t>(dim);
@@ -125,7 +126,7 @@ Tensor random(const Described& form) {
       count *= 2;
       return filled(std::vector<float>(), [&] { return real(engine); });
     }
-    // The upper half of a float of 32 bits.
+    // A bfloat16 is the upper half of a 32-bit float.
     case DType::kBFloat16:
       return filled(std::vector<uint16_t>(), [&] {
         const auto value = static_cast<float>(real(engine));

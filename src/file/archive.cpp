@@ -1,4 +1,4 @@
-// Zip's records, from the end: the end record, the central directory, and each member's own header.
+// Zip's records, read from the end: the end record, the central directory, and each member's own header.
 #include "file/archive.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kEnd = 0x06054B50, kEnd64 = 0x06064B50, kLocator64 = 0x07064B50;
 constexpr uint32_t kEntry = 0x02014B50, kLocal = 0x04034B50;
 constexpr size_t kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56, kEntrySize = 46, kLocalSize = 30;
-constexpr uint64_t kWide = 0xFFFFFFFF;  // the true number is in a field of 64 bits
+constexpr uint64_t kWide = 0xFFFFFFFF;  // the number itself is in a 64-bit field
 
 template <class T>
 T number(Bytes bytes, size_t at) {
@@ -37,7 +37,7 @@ std::optional<size_t> find_end(Bytes bytes) {
   return std::nullopt;
 }
 
-// Would it be written outside of the folder that somebody unpacks the archive in?
+// Returns whether unpacking this name would write outside of the target folder.
 bool leaves_folder(std::string_view name) {
   if (name.empty() || name.front() == '/' || name.find_first_of(std::string_view("\\:\0", 3)) != name.npos) return true;
   for (size_t start = 0; start <= name.size();) {

@@ -1,4 +1,4 @@
-// By carry-less products where the processor has them, else by tables, sixteen bytes at a time.
+// Computes CRC-32 by carry-less products where the processor has them, else by tables, sixteen bytes at a time.
 #include "file/crc32.h"
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0xEDB88320U;  // bits reversed: the highest power is the lowest bit
 using Tables = std::array<std::array<uint32_t, 256>, 16>;
 
-// Table i tells what a byte does that stands i bytes before the end.
+// Table i has the effect of a byte that is i bytes before the end.
 constexpr Tables tables() {
   Tables tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -49,20 +49,20 @@ uint32_t by_tables(uint32_t crc, const std::byte* data, size_t left) {
 
 #ifdef TPJRT_HAS_CLMUL
 
-// x to the `power`, modulo the polynomial, in the form that products of reversed bits take: shifted by one.
+// Returns x to the `power`, modulo the polynomial, in the form for products of reversed bits: shifted by one.
 constexpr int64_t power_of_x(int power) {
   uint32_t value = 0x80000000U;
   for (int i = 0; i < power; ++i) value = value >> 1 ^ (value & 1U ? kPolynomial : 0U);
   return static_cast<int64_t>(uint64_t{value} << 1);
 }
 
-// What 16 bytes do as many bits before others: the sum of both.
+// Returns the sum of `others` and the effect of 16 bytes that come this many bits before them.
 __attribute__((target("pclmul,sse4.1"))) inline __m128i folded(__m128i bytes, __m128i factors, __m128i others) {
   const __m128i low = _mm_clmulepi64_si128(bytes, factors, 0x00), high = _mm_clmulepi64_si128(bytes, factors, 0x11);
   return _mm_xor_si128(_mm_xor_si128(low, high), others);
 }
 
-// Four lanes of 16 bytes, each folded into the bytes that stand 64 bytes behind it; then the lanes into one.
+// Folds four lanes of 16 bytes into the bytes 64 behind each, and then the lanes into one.
 __attribute__((target("pclmul,sse4.1"))) uint32_t by_products(uint32_t crc, const std::byte* data, size_t size) {
   constexpr int kBits = 128;
   const __m128i far = _mm_set_epi64x(power_of_x(4 * kBits - 32), power_of_x(4 * kBits + 32));

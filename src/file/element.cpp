@@ -1,4 +1,4 @@
-// One table of all spellings.
+// One table of the formats' names for element types.
 #include "file/element.h"
 
 #include <array>

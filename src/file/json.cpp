@@ -1,4 +1,4 @@
-// A recursive descent, and back.
+// A recursive descent parser, and a writer.
 #include "file/json.h"
 
 #include <locale.h>
@@ -102,7 +102,7 @@ class Parser {
       const auto [rest, error] = std::from_chars(token.data(), end, integer);
       if (error == std::errc() && rest == end) return Json(integer);
     }
-    // Not from_chars, which older systems have for integers alone.
+    // strtod, because older systems have from_chars for integers alone.
     static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
     const std::string copy(token);
     char* rest = nullptr;

@@ -1,4 +1,4 @@
-// mmap, and writing beside a file.
+// mmap, and writing to a file beside the target.
 #include "file/mapping.h"
 
 #include <fcntl.h>

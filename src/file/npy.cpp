@@ -1,4 +1,4 @@
-// A header that is a dict of Python's, and the data.
+// .npy: a header that is a Python dict, and the data.
 #include "file/npy.h"
 
 #include <charconv>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
-// What follows "'key':" in the header.
+// Returns the text after "'key':" in the header.
 std::string_view after(std::string_view header, std::string_view key) {
   const size_t at = header.find("'" + std::string(key) + "':");
   if (at == std::string_view::npos) return {};

@@ -1,4 +1,4 @@
-// The header says where each tensor's bytes are.
+// Reading and writing safetensors; the header says where each tensor's bytes are.
 #include "file/safetensors.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Offers to the kernels of a table.
+// Offers composites to the kernels of a table.
 #include "kernels/claiming.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The table of the moment.
+// The table that holds now, and the tables of earlier moments.
 #include "kernels/table.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Registry {
   std::map<std::vector<const Kernel*>, std::unique_ptr<const Table>> tables;
   graph::CompositesPtr asked = default_composites();
 
-  // Under the lock.
+  // Called under the lock.
   void publish() {
     graph::asked_composites() = asked == nullptr || asked->kernels != nullptr ? asked : with_kernels(*asked);
   }

@@ -1,8 +1,9 @@
-// What the build machine's C and C++ libraries have in a newer version than the oldest system that a wheel is for.
+// Replacements for symbols that the build machine's C and C++ libraries have in a newer version than the oldest
+// system that a wheel supports.
 //
-// A reference binds to the newest version of a symbol that the build machine has, and a system that lacks this version
-// loads nothing. So the linker puts these in their places in the module (--wrap; cmake/OldestSystem.cmake reads the names
-// here). tools/oldest_system.py refuses a wheel that needs another new symbol, and names it.
+// A reference binds to the newest version of a symbol on the build machine, and a system that lacks this version
+// can't load the module. The linker therefore substitutes these functions (--wrap; cmake/OldestSystem.cmake reads the
+// names here). tools/oldest_system.py refuses a wheel that needs another new symbol, and names it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include <mutex>
 #include <new>
 
-// The version that all symbols had which were in glibc when it came to this machine.
+// The version of all symbols in glibc's first release for this architecture.
 #if defined(__x86_64__)
 #define FIRST "GLIBC_2.2.5"
 #elif defined(__aarch64__)
@@ -64,7 +65,8 @@ int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t* lock) { return first_rdlock(l
 int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t* lock) { return first_wrlock(lock); }
 int __wrap_pthread_rwlock_unlock(pthread_rwlock_t* lock) { return first_unlock(lock); }
 
-// Before 2.33 these were inline, of functions that newer headers don't declare. The kernel's structure is glibc's.
+// Before 2.33 these were inline and called functions that newer headers don't declare. The kernel's structure is
+// glibc's.
 int __wrap_stat(const char* path, struct stat* found) {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, found, 0));
 }
@@ -76,7 +78,7 @@ int __wrap_fstatat(int folder, const char* path, struct stat* found, int flags) 
   return static_cast<int>(syscall(SYS_newfstatat, folder, path, found, flags));
 }
 
-// Before 2.30 only a wait by the wall clock had an end. A change of that clock moves the end there.
+// Before 2.30 only a wait by the wall clock had a timeout. A change of that clock moves the timeout there.
 using Wait = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
 static int wait_by_the_wall_clock(pthread_cond_t* changed, pthread_mutex_t* mutex, clockid_t clock,
                                   const timespec* end) {
@@ -96,7 +98,7 @@ int __wrap_pthread_cond_clockwait(pthread_cond_t* changed, pthread_mutex_t* mute
   return (newer ? *newer : wait_by_the_wall_clock)(changed, mutex, clock, end);
 }
 
-// Since 2.32. libstdc++ counts its references without atomics where it is true, which it never is beside torch.
+// Exists since 2.32. libstdc++ counts references without atomics where it is true, which it never is beside torch.
 char __wrap___libc_single_threaded = 0;
 
 // std::condition_variable::wait, which has a new version in GCC 12.

@@ -1,4 +1,4 @@
-// How a call is run, and what is said where oneDNN refuses it.
+// Runs a call, and words the errors where oneDNN refuses it.
 #include "onednn/call.h"
 
 #include <cstdint>

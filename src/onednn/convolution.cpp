@@ -1,5 +1,5 @@
-// frozen.convolution: a convolution, what is added to its result, and relu or relu6, as python/torch_pjrt/files/freezing.py says it.
-// Images lie with the channels last.
+// frozen.convolution: a convolution, an addition to its result, and relu or relu6, as specified in
+// python/torch_pjrt/files/freezing.py. Images have the NHWC layout.
 #include <cstdint>
 #include <string_view>
 
@@ -10,7 +10,7 @@ namespace {
 
 using dnnl::memory;
 
-// oneDNN would do it on its way, but makes NaN 0.
+// Applies relu or relu6. oneDNN could fuse it, but turns NaN into 0.
 template <bool kSix>
 void cut(float* values, int64_t count) {
 #pragma omp parallel for simd if (count > 1 << 15)
@@ -20,7 +20,7 @@ void cut(float* values, int64_t count) {
   }
 }
 
-// Of bfloat16, by its bits: of numbers above zero the greater ones have the greater bits, and NaN has greater ones than infinity.
+// Compares bfloat16 by its bits: greater positive numbers have greater bits, and NaN has greater ones than infinity.
 template <bool kSix>
 void cut(int16_t* values, int64_t count) {
   constexpr int16_t kInfinity = 0x7f80, kSixBits = 0x40c0, kAbsolute = 0x7fff;
@@ -45,10 +45,10 @@ Prepared make_convolution(const Form& form) {
   const auto images = [&](const memory::dims& sizes) {
     return memory::desc(sizes, form.type, memory::format_tag::nhwc);
   };
-  memory::dims less_one = form.dilation;  // oneDNN counts what lies between
+  memory::dims less_one = form.dilation;  // oneDNN counts the elements between taps
   for (auto& each : less_one) --each;
   dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads run one primitive at once
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads may run one primitive concurrently
   Prepared made;
   made.source = images(form.source);
   made.result = images(form.result);

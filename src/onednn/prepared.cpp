@@ -1,4 +1,4 @@
-// What was met before, by form; what was not used for the longest time goes first.
+// A cache of prepared calls by form, which drops the least recently used.
 #include "onednn/prepared.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ size_t bytes_of(const AllKept& kept) {
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const auto& one = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // handlers may run while the process ends
+  static const auto& one = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // leaked: handlers may run at exit
   return one;
 }
 

@@ -1,4 +1,4 @@
-// frozen.product: rows times a matrix, and perhaps a bias, as python/torch_pjrt/files/freezing.py says it.
+// frozen.product: rows times a matrix, plus an optional bias, as specified in python/torch_pjrt/files/freezing.py.
 #include <string_view>
 #include <utility>
 
@@ -11,7 +11,7 @@ using dnnl::memory;
 
 Prepared make_product(const Form& form) {
   dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads run one primitive at once
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // threads may run one primitive concurrently
   const auto rows = [&](const memory::dims& sizes) { return memory::desc(sizes, form.type, memory::format_tag::ab); };
   Prepared made;
   made.source = rows(form.source);

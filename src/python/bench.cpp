@@ -25,7 +25,7 @@ int64_t now_ns() {
       .count();
 }
 
-// Nanoseconds a call of x + y, results dropped at once.
+// Returns nanoseconds for one x + y whose result is dropped immediately.
 double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
   py::gil_scoped_release release;
   const int64_t start = now_ns();
@@ -33,7 +33,8 @@ double add_loop(const at::Tensor& x, const at::Tensor& y, int64_t count) {
   return static_cast<double>(now_ns() - start) / static_cast<double>(count);
 }
 
-// A StableHLO program run as plainly as PJRT allows: host buffers in, execute, wait. In a world, on all its devices.
+// Runs a StableHLO program as plainly as PJRT allows: host buffers in, execute, wait. In a world it runs on all
+// devices.
 class BareProgram {
  public:
   explicit BareProgram(const std::string& text) {
@@ -42,8 +43,8 @@ class BareProgram {
     executable_ = client().compile(text, options);
   }
 
-  // Uploads the arguments. `overwritten_by[i]` is the result that the program says may be written over argument i, or
-  // -1: each execution donates those arguments, and the next one takes the results in their place.
+  // Uploads the arguments. `overwritten_by[i]` is the result that may be written over argument i, according to the
+  // program, or -1. Each execution donates those arguments, and the next one takes the results in their place.
   void set_arguments(const std::vector<at::Tensor>& tensors, std::vector<int64_t> overwritten_by) {
     auto& client = BareProgram::client();
     buffers_.clear();
@@ -61,7 +62,7 @@ class BareProgram {
     overwritten_by_ = std::move(overwritten_by);
   }
 
-  // Seconds of one execution, waiting for its results.
+  // Returns the seconds of one execution, including the wait for its results.
   double execute() {
     py::gil_scoped_release release;
     std::vector<PJRT_Buffer*> arguments;
@@ -88,7 +89,7 @@ class BareProgram {
     return spent;
   }
 
-  // Nanoseconds of one call as a bridge without memory makes it: a zero-copy buffer for each tensor, execute, wait,
+  // Returns the nanoseconds of one call by a bridge without state: a zero-copy buffer for each tensor, execute, wait,
   // destroy them all.
   double call(const std::vector<at::Tensor>& tensors, int64_t count) const {
     py::gil_scoped_release release;
@@ -134,7 +135,7 @@ void bind_bench(py::module_& m) {
         return engine::LazyEngine::instance().prepare_only({&device::storage_of(tensor)->cell});
       },
       "nanoseconds from the read of a tensor with a known graph to the call of execute, without calling it");
-  m.def("_calls_counts", [] {  // how often a run by calls was planned; arrays of the host's that the plugin was told of
+  m.def("_calls_counts", [] {  // plans made for interpreted runs; host arrays passed to the plugin
     const pjrt::Client& client = engine::Session::instance().client();
     return std::map<std::string, uint64_t>{{"plans_made", engine::CallsPlan::made()},
                                            {"buffers_handed_over", client.handed_over()}};

@@ -1,5 +1,5 @@
-// Captured: a Program with the places of its state. A call looks every place up, checks that what lies there is what the
-// program was made for, and runs it; no Python runs.
+// Captured: a Program with the locations of its state. A call looks up every location, checks that the value there is
+// what the program was made for, and runs the program, without running Python.
 #include "python/captured.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -19,14 +19,15 @@ namespace {
 
 using engine::Given;
 
-// How results are handed over.
+// The container of the results.
 enum class Form : uint8_t { kSingle, kTuple, kList };
 
 class Captured {
  public:
-  // `requires_grad`: of each argument of the program, those of the call first, then state; -1: no matter. `absent`: state whose .grad must not
-  // be there. `cleared`: state whose .grad is let go of after the call. `followers`: of each CPU tensor that must equal a
-  // piece of state before the call, and is set to it afterwards, the index of that piece.
+  // `requires_grad`: one entry for each argument of the program, first the call's, then state; -1 means either.
+  // `absent`: state whose .grad must not exist. `cleared`: state whose .grad is released after the call. `followers`:
+  // for each CPU tensor that must equal a piece of state before the call, and is set to it afterwards, the index of
+  // that piece.
   Captured(std::shared_ptr<Program> program, std::vector<int> requires_grad, std::vector<size_t> absent,
            std::vector<size_t> cleared, std::vector<size_t> followers, int form)
       : program_(std::move(program)),
@@ -37,9 +38,9 @@ class Captured {
         mutated_(program_->graph->mutated()),
         form_(static_cast<Form>(form)) {}
 
-  // `bound`: what to call with the arguments if they don't fit or have names (None: the result is NotImplemented), then a container
-  // and a key for each piece of state: dict or list and its key; a tensor and None: itself; None and the index of
-  // another piece: its .grad. Followers come last.
+  // `bound`: first a function to call with the arguments if they don't fit or have names (None: the result is
+  // NotImplemented), then a container and a key for each piece of state. A dict or list has its key; a tensor has
+  // None and is the state itself; None has the index of another piece, whose .grad is the state. Followers come last.
   py::object call(const Objects& bound, const py::Args<py::object>& args, const py::KWArgs<py::object>& kwargs) {
     std::vector<at::Tensor> state, followers;
     std::vector<Given> given;
@@ -92,7 +93,7 @@ class Captured {
           lookup(PyTuple_GET_ITEM(bound.ptr(), 1 + 2 * i), PyTuple_GET_ITEM(bound.ptr(), 2 + 2 * i), state);
       if (!tensor.defined()) return false;
       state.push_back(std::move(tensor));
-      given[static_cast<size_t>(count + i)].tensor = &state.back();  // reserved: it stays there
+      given[static_cast<size_t>(count + i)].tensor = &state.back();  // state is reserved, so the pointer stays valid
     }
     for (Py_ssize_t i = 0; i < following; ++i) {
       const Py_ssize_t at = 1 + 2 * (places + i);
@@ -130,8 +131,8 @@ class Captured {
     return py::reinterpret_steal<py::object>(result);
   }
 
-  // What is updated in place must not be another argument's memory as well. State comes after the call's `first` own
-  // arguments, and is checked when it is not what it was in the last call.
+  // Throws if an argument that is updated in place shares memory with another. State comes after the call's `first`
+  // own arguments, and is checked if it differs from the last call's.
   void check_aliases(const std::vector<Given>& given, size_t first) {
     if (mutated_.empty()) return;
     std::vector<const c10::StorageImpl*> storages(given.size());
@@ -183,7 +184,7 @@ class Captured {
   std::vector<size_t> absent_, cleared_, followers_;
   std::vector<uint32_t> mutated_;
   Form form_;
-  std::vector<const c10::StorageImpl*> checked_;  // state that was found not to overlap. Under the GIL.
+  std::vector<const c10::StorageImpl*> checked_;  // state that was found not to overlap; guarded by the GIL
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of sizes.
+// Trace: placeholders for arguments, then a program. Function: the programs of one function, one for each set of
+// sizes.
 #include "python/compiled.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -67,8 +68,9 @@ at::Tensor add_tensor(Trace& trace, c10::Device device, py::handle dtype, const 
                           negative);
 }
 
-// `devices`: of each result that is a tensor, where the caller wants it. `random_device`: whose generator calls draw from.
-// `also`: what is computed without being a result. The trace is empty afterwards.
+// Compiles a trace, which is empty afterwards. `devices`: where the caller wants each result that is a tensor.
+// `random_device`: the device whose generator calls draw from. `also`: values that are computed without being
+// results.
 std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::object>& results,
                                  const std::vector<c10::Device>& devices, c10::Device random_device,
                                  const std::vector<at::Tensor>& also) {
@@ -80,7 +82,7 @@ std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::ob
       continue;
     }
     program->constants.emplace_back();
-    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());  // a conjugate is one in memory, too, when it leaves
+    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());  // a conjugate is materialized when it leaves
     tensors.push_back({tensor.resolve_conj().resolve_neg(), devices.at(tensors.size())});
     TORCH_CHECK(device::is_pjrt(tensors.back().tensor), "a traced function gave a tensor on ",
                 tensors.back().tensor.device());
@@ -91,11 +93,12 @@ std::shared_ptr<Program> compile(Trace& trace, const py::typing::Iterable<py::ob
   return program;
 }
 
-std::span<PyObject* const> items_of(const py::object& sequence) {  // a list or a tuple
+std::span<PyObject* const> items_of(const py::object& sequence) {  // of a list or a tuple
   return {PySequence_Fast_ITEMS(sequence.ptr()), static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()))};
 }
 
-// Does forward-mode automatic differentiation go through an argument? Levels don't nest: there is the first one, or none.
+// Returns whether forward-mode automatic differentiation goes through an argument. Levels don't nest: there is one,
+// or none.
 bool has_tangents(std::span<PyObject* const> arguments) {
   if (!torch::autograd::ForwardADLevel::try_get_by_idx(0)) return false;
   return std::any_of(arguments.begin(), arguments.end(), [](PyObject* argument) {
@@ -110,12 +113,12 @@ class Function {
   using Specialize = py::typing::Callable<std::shared_ptr<Program>(py::ellipsis)>;
   using Plain = py::typing::Callable<py::typing::Iterable<py::object>(py::ellipsis)>;
 
-  // `specialize(arguments)` gives the Program for arguments that no program is for yet. `plain(arguments)` does what the
-  // programs do, by PyTorch's own calls: for arguments that have no values, and for those that have tangents, which a
+  // `specialize(arguments)` returns the Program for arguments that have none yet. `plain(arguments)` does the same as
+  // the programs by PyTorch's own calls. It runs for arguments without values, and for those with tangents, which a
   // program would drop.
   Function(Specialize specialize, Plain plain) : specialize_(std::move(specialize)), plain_(std::move(plain)) {}
 
-  // Takes a list, which is empty afterwards (PyTorch's boxed calling convention): arguments are let go of early.
+  // Takes a list, which is empty afterwards (PyTorch's boxed calling convention), so arguments are released early.
   List call(const List& arguments) {
     py::list results = run(arguments);
     PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
@@ -144,7 +147,7 @@ class Function {
     std::vector<at::Tensor> tensors;
     try {
       program->graph->call(given, tensors);
-    } catch (const graph::DependsOnData&) {  // raised before anything is run
+    } catch (const graph::DependsOnData&) {  // thrown before anything runs
       return py::list(plain_(arguments));
     }
     py::list results(program->constants.size());
@@ -169,7 +172,7 @@ class Function {
     return program;
   }
 
-  // A number that counts up makes a Program of each value; they share an executable, so that another one costs a trace.
+  // A number that counts up makes a Program for each value. They share an executable, so another one costs a trace.
   static constexpr size_t kMostPrograms = 256;
   py::function specialize_, plain_;
   std::vector<std::shared_ptr<Program>> programs_;

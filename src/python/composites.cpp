@@ -1,4 +1,4 @@
-// Bindings of what composites are asked for.
+// Bindings of the composites that are asked for.
 #include "python/composites.h"
 
 #include <pybind11/stl.h>

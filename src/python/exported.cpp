@@ -1,4 +1,4 @@
-// ExportedTrace: what Python writes into a file. FileProgram: one that was opened.
+// ExportedTrace: the program that Python writes into a file. FileProgram: an opened one.
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
 #include <torch/csrc/utils/pybind.h>

@@ -1,4 +1,4 @@
-// Placeholders, hand_over, ForeignFunction and shared memory.
+// Bindings of placeholders, hand_over, ForeignFunction and shared memory.
 #include "python/foreign.h"
 
 #include <pybind11/stl.h>

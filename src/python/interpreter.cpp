@@ -33,7 +33,7 @@
 
 namespace py = pybind11;
 
-// Of torch/csrc/jit/python/pybind_utils.h, which takes longer to compile than this room.
+// Declared here because torch/csrc/jit/python/pybind_utils.h takes longer to compile than this whole room.
 namespace torch::jit {
 TORCH_PYTHON_API c10::IValue toIValue(py::handle obj, const c10::TypePtr& type, std::optional<int32_t> N);
 TORCH_PYTHON_API py::object toPyObject(c10::IValue ivalue);
@@ -42,7 +42,7 @@ TORCH_PYTHON_API py::object toPyObject(c10::IValue ivalue);
 namespace tpjrt::python {
 namespace {
 
-// Leaked: they may be asked for while the interpreter goes down.
+// Leaked, because they may be needed while the interpreter shuts down.
 py::function* plugins_source = nullptr;
 py::function* decompose_source = nullptr;
 
@@ -66,7 +66,7 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
     py::object value = torch::jit::toPyObject(stack[first + i]);
-    // A dtype travels as an int in a stack.
+    // A dtype is an int in a stack.
     const c10::Type* type = argument.real_type().get();
     const auto* optional = type->castRaw<c10::OptionalType>();
     if (optional) type = optional->getElementType().get();
@@ -109,7 +109,7 @@ void warn_in_log(const char* logger, const std::string& line) {
   py::module_::import("torch_pjrt.told").attr("warn")(logger, line);
 }
 
-// JAX's, once torch_pjrt.jax is imported.
+// Set once torch_pjrt.jax is imported.
 py::function* value_needed_source = nullptr;
 py::function* before_write_source = nullptr;
 
@@ -132,7 +132,7 @@ void before_write(const at::Tensor& sealed, const char* op) {
   if (before_write_source) (*before_write_source)(sealed, op);
 }
 
-// Where torch and this package lie: their frames are not the user's.
+// The folders of torch and this package: frames in them are not the user's.
 std::vector<std::string>* library_folders = nullptr;
 
 bool is_library(const std::string& file) {
@@ -142,7 +142,7 @@ bool is_library(const std::string& file) {
   return std::any_of(library_folders->begin(), library_folders->end(), inside);
 }
 
-// From the innermost frame outwards, until `visit(frame, code)` gives false. Under the GIL.
+// Visits frames from the innermost outwards, until `visit(frame, code)` returns false. Needs the GIL.
 template <typename Visit>
 void visit_frames(const Visit& visit) {
   PyFrameObject* frame = PyEval_GetFrame();
@@ -174,7 +174,7 @@ device::Location user_location() {
   return location;
 }
 
-// nn.Module's __call__, as code.
+// The code object of nn.Module's __call__.
 PyObject* module_call = nullptr;
 
 device::Place place() {
@@ -194,8 +194,8 @@ device::Place place() {
 
 std::atomic<std::thread::id> ending_thread{};
 
-// A thread that wants the GIL when the interpreter has gone is ended by Python, by an unwinding that PyTorch's destructors
-// don't let through: the process would be aborted. It stops here instead, for ever, as Python 3.14 has it.
+// Stops the thread for ever if the interpreter is ending, as Python 3.14 does. Earlier versions end a thread that
+// wants the GIL then by unwinding it. PyTorch's destructors don't let that through, and the process would be aborted.
 void stop_if_ending() {
   const std::thread::id ends = ending_thread;
   while (C10_UNLIKELY(ends != std::thread::id{}) && ends != std::this_thread::get_id()) pause();
@@ -208,14 +208,14 @@ void without_gil(c10::function_ref<void()> work) {
   work();
 }
 
-// Only where Python runs signal handlers is it worth taking the GIL.
+// Takes the GIL only in the main thread, where Python runs signal handlers.
 void check_signals() {
   if (!device::in_main_thread() || !Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Called in a catch block.
+// Returns whether the current exception is an interrupt. Must be called in a catch block.
 bool is_interrupt() {
   const auto is_error = [](PyObject* type) { return type && PyErr_GivenExceptionMatches(type, PyExc_Exception); };
   try {
@@ -239,7 +239,7 @@ device::Subclass subclass_of(const at::Tensor& tensor) {
   return name == "DTensor" ? device::Subclass::kDTensor : device::Subclass::kOther;
 }
 
-// What PyTorch frees a slice of a storage with has no name: ask one.
+// Returns the function with which PyTorch frees a slice of a storage. It has no name, so a slice is asked for it.
 c10::DeleterFnPtr deleter_of_slices() {
   const py::object slice = py::module_::import("torch").attr("UntypedStorage")(2)[py::slice(1, 2, 1)];
   return torch::createStorage(slice.ptr()).data_ptr().get_deleter();
@@ -268,7 +268,7 @@ void set_truth_source(TruthSource truth_function) { truth_source = new py::funct
 
 void stop_other_threads() {
   ending_thread = std::this_thread::get_id();
-  device::set_eager(true);  // so that each call of theirs comes to the engine
+  device::set_eager(true);  // makes every call of theirs enter the engine
 }
 
 void install_interpreter() {
@@ -285,7 +285,8 @@ void install_interpreter() {
   device::install_subclass_source(&subclass_of);
   engine::Session::instance().install(&plugins, &without_gil, &check_signals);
   engine::LazyEngine::instance().install();
-  // The client starts by itself. torch 2.11's torch.accelerator.synchronize() does nothing before a device is initialized.
+  // The client starts on first use. torch 2.11's torch.accelerator.synchronize() does nothing before a device is
+  // initialized.
   torch::utils::set_requires_device_init(c10::DeviceType::PrivateUse1, false);
 }
 

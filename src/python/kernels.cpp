@@ -1,4 +1,4 @@
-// Kernels whose claims Python makes.
+// Kernels whose claims are made in Python.
 #include "python/kernels.h"
 
 #include <pybind11/functional.h>
@@ -18,7 +18,7 @@ using namespace pybind11::literals;
 namespace tpjrt::python {
 namespace {
 
-// Of each the dtype, the sizes, and the order of the dimensions in memory, the fastest first.
+// Returns for each type the dtype, the sizes, and the order of dimensions in memory, the fastest first.
 py::list to_python(const std::vector<graph::TypePtr>& types) {
   py::list result;
   for (const graph::TypePtr type : types) {
@@ -35,7 +35,7 @@ py::list to_python(const std::vector<graph::TypePtr>& types) {
   return result;
 }
 
-// A Python function's result, of tensors.
+// Returns the result of a Python function of tensors.
 std::vector<at::Tensor> called(const std::shared_ptr<py::function>& function, const std::vector<at::Tensor>& tensors) {
   const py::gil_scoped_acquire gil;
   return (*function)(tensors).cast<std::vector<at::Tensor>>();
@@ -43,8 +43,8 @@ std::vector<at::Tensor> called(const std::shared_ptr<py::function>& function, co
 
 class PythonKernel : public kernels::Kernel {
  public:
-  // `claim`: takes the composite, the platform, attributes, operands, results, the user's file and line; gives why it
-  // declines, or the name and the text of functions, or a function of a list of tensors.
+  // `claim` takes the composite, the platform, attributes, operands, results, the user's file and line. It returns
+  // the reason why it declines, or the name and the text of functions, or a function of a list of tensors.
   PythonKernel(std::string composite, std::string platform, std::string label, py::function claim)
       : Kernel(std::move(composite), std::move(platform), std::move(label)), claim_(std::move(claim)) {}
 
@@ -58,7 +58,7 @@ class PythonKernel : public kernels::Kernel {
     } else if (py::isinstance<py::tuple>(said)) {
       std::tie(claim.name, claim.functions) = said.cast<std::pair<std::string, std::string>>();
     } else {
-      // Let go of with the GIL.
+      // The function is released under the GIL.
       const std::shared_ptr<py::function> function(new py::function(said.cast<py::function>()), [](auto* one) {
         const py::gil_scoped_acquire last;
         delete one;

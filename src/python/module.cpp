@@ -173,8 +173,8 @@ PYBIND11_MODULE(_C, m) {
     engine::set_compile_policy(engine::compile_policy_named(name));
     device::forget_stretches();
   });
-  // Called after all that compiles have registered so far. Where Python has no room for it, what the first compile has
-  // registered is what counts.
+  // Runs after the handlers that compiles have registered so far. If Python has no room for it, the handler that the
+  // first compile registered applies.
   Py_AtExit(&engine::end_despite_unfinished);
   m.def("in_forked_child", &engine::in_forked_child);
   m.def("stop_other_threads", &stop_other_threads);

@@ -1,6 +1,6 @@
-// ProfilerActivity.PrivateUse1, and autograd.profiler's use_device="pjrt", put an event of the device around each op. An
-// op of ours is recorded there, and runs later, fused with others: its time on the device is none. What programs take is
-// told by ranges of their own (pjrt::execute, pjrt::wait), which the CPU's timeline has with or without this.
+// ProfilerActivity.PrivateUse1, and autograd.profiler's use_device="pjrt", put a device event around each op. An op
+// of this device is only recorded there, and runs later, fused with others, so its event has no duration. Ranges of
+// their own (pjrt::execute, pjrt::wait) show what programs take; they are in the CPU's timeline with or without this.
 #include "python/profiler.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>

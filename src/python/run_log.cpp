@@ -1,4 +1,4 @@
-// The run log's entries as Python dictionaries, which python/torch_pjrt/report/report.py makes its dataclasses of.
+// The run log's entries as Python dictionaries, from which python/torch_pjrt/report/report.py makes its dataclasses.
 #include "python/run_log.h"
 
 #include <pybind11/stl.h>

@@ -19,7 +19,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr size_t kMostThrown = 64;  // kept until they are raised; of more, which nobody reads, the first are dropped
+constexpr size_t kMostThrown = 64;  // kept until raised; beyond that, the oldest are dropped
 
 struct Calls {
   std::mutex lock;
@@ -49,7 +49,7 @@ at::Tensor over(void* data, graph::TypePtr type) {
   return at::from_blob(data, type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
 }
 
-// Has it enough elements for a team of threads? As many as ATen gives a thread.
+// Returns whether there are more elements than ATen gives one thread, so that a team is worth it.
 bool is_large(const std::vector<at::Tensor>& arguments, const std::vector<at::Tensor>& results) {
   constexpr int64_t kGrain = 1 << 15;
   int64_t elements = 0;
@@ -68,7 +68,7 @@ void run_on(const AtenCall& call, const std::vector<at::Tensor>& arguments, std:
     TORCH_CHECK(given[i].sizes() == results[i].sizes(), "the kernel's result ", i, " has sizes ", given[i].sizes(),
                 ", its Meta kernel's ", results[i].sizes());
     if (!given[i].is_same(results[i])) results[i].copy_(given[i]);
-    // Left to whoever reads (lu_solve from the right does), which memory alone doesn't tell.
+    // ATen leaves the conjugation to the reader (lu_solve from the right does); memory alone doesn't show it.
     if (results[i].is_conj()) {
       results[i]._set_conj(false);
       results[i].conj_physical_();
@@ -94,7 +94,7 @@ ffi::Error call_of(ffi::RemainingArgs args, ffi::RemainingRets rets, std::string
     compute(is_large(arguments, results), [&] { run_on(*call, arguments, results); });
   } catch (...) {
     number = keep_thrown(std::current_exception());
-    for (at::Tensor& result : results) {  // a loop's body requires nothing
+    for (at::Tensor& result : results) {  // a loop's body asserts nothing
       if (result.is_floating_point() || result.is_complex()) {
         result.fill_(std::numeric_limits<double>::quiet_NaN());
       } else {

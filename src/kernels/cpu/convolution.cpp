@@ -1,5 +1,5 @@
-// Convolutions and their gradients by ATen's kernels, which are oneDNN's. Images lie with the channels last, weights as they are
-// given: row-major.
+// Convolutions and their gradients by ATen's kernels, which call oneDNN. Images have the NHWC layout; weights are
+// row-major, as given.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -20,7 +20,7 @@ namespace {
 
 using Attributes = xla::ffi::Dictionary;
 
-// Multiplications from which several threads are worth it.
+// The number of multiplications from which several threads are worth it.
 constexpr int64_t kLargeConvolution = 1 << 20;
 
 c10::IntArrayRef ints(const Attributes& attributes, const char* name) {
@@ -28,7 +28,8 @@ c10::IntArrayRef ints(const Attributes& attributes, const char* name) {
   return {span.begin(), span.size()};
 }
 
-// oneDNN's convolution, as PyTorch's compiler calls it: it takes images as they lie, where at::convolution asks how.
+// Returns oneDNN's convolution, as PyTorch's compiler calls it. It takes images in their own layout; at::convolution
+// has to choose one.
 const std::optional<c10::OperatorHandle>& pointwise() {
   static const auto op = c10::Dispatcher::singleton().findSchema({"mkldnn::_convolution_pointwise", ""});
   return op;
@@ -50,8 +51,8 @@ at::Tensor by_pointwise(const at::Tensor& x, const at::Tensor& w, const std::opt
   return stack.front().toTensor();
 }
 
-// A weight is brought into the images' order at each call, by ATen's copy. Where it is larger than the images, they are brought into
-// its order instead: oneDNN then turns the weight itself.
+// ATen copies a weight to the images' layout at each call. If the weight is larger than the images, they are copied
+// to its layout instead, and oneDNN reorders the weight itself.
 bool is_for_rows(const at::Tensor& w, const at::Tensor& x, const at::Tensor& y) {
   return w.numel() > x.numel() + y.numel();
 }
@@ -82,7 +83,8 @@ void do_convolution(const Tensors& tensors, const Attributes& attributes) {
 
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Of images, weight and bias those that the mask has. What isn't read for them is their own place.
+// Returns the gradients of images, weight and bias that the mask has. An operand that isn't read for them is passed
+// their own memory.
 Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const Attributes& attributes,
                     std::array<bool, 3> mask) {
   const int64_t channels = dy.size(1);
@@ -92,7 +94,7 @@ Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor&
                                   *attributes.get<int64_t>("groups"), mask);
 }
 
-// Operands: the gradient of what the convolution gave, and its weight.
+// Operands: the gradient of the convolution's result, and its weight.
 void do_convolution_of_input(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor dx = channels_last(tensors.results.at(0)), &w = tensors.operands.at(1);
   compute_convolution(tensors.operands.at(0), w, [&] {
@@ -103,7 +105,8 @@ void do_convolution_of_input(const Tensors& tensors, const Attributes& attribute
   });
 }
 
-// Operands: the gradient of what the convolution gave, and its images. Results: the gradient of the weight, and of the bias if asked.
+// Operands: the gradient of the convolution's result, and its images. Results: the gradient of the weight, and of the
+// bias if asked.
 void do_convolution_of_weight(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor& dw = tensors.results.at(0);
   compute_convolution(tensors.operands.at(0), dw, [&] {

@@ -1,4 +1,4 @@
-// Sums of products, in eight lanes that don't wait for each other.
+// Sums of products, in eight lanes that don't depend on each other.
 #include "kernels/cpu/digest.h"
 
 #include <ATen/Parallel.h>
@@ -17,12 +17,12 @@
 namespace tpjrt::kernels {
 namespace {
 
-constexpr size_t kBlock = 64;               // bytes: a word of each lane
+constexpr size_t kBlock = 64;               // bytes: one word for each lane
 constexpr size_t kPiece = size_t{1} << 18;  // bytes that one thread reads at a time
-// Odd, and without a pattern: the fractional part of the golden ratio, and others of XXH64's.
+// An odd number without a pattern: the fractional part of the golden ratio. kMix is one of XXH64's.
 constexpr uint64_t kStep = 0x9E3779B97F4A7C15, kMix = 0xC2B2AE3D27D4EB4F;
 
-// Whole blocks, and the bytes of the last one with zeros behind them.
+// Adds whole blocks, and the bytes of the last one padded with zeros.
 TPJRT_AS_WIDE_AS_IT_HAS void add_blocks(const char* data, size_t bytes, uint64_t* sums) {
   Digest keys{}, words{};
   for (size_t lane = 0; lane < 8; ++lane) keys[lane] = (lane + 1) * kMix;
@@ -31,7 +31,7 @@ TPJRT_AS_WIDE_AS_IT_HAS void add_blocks(const char* data, size_t bytes, uint64_t
     for (size_t lane = 0; lane < 8; ++lane) {
       const uint64_t word = words[lane] ^ keys[lane];
       sums[lane] += (word & 0xFFFFFFFF) * (word >> 32) + (words[lane] << 32 | words[lane] >> 32);
-      keys[lane] += kStep;  // the same word elsewhere adds something else
+      keys[lane] += kStep;  // equal words at other places add different values
     }
   };
   size_t at = 0;

@@ -1,8 +1,8 @@
-// torch_pjrt::frozen_convolution: a convolution whose weight is frozen, and what is added and cut off after it; as a handler, and as an
-// op on the CPU.
+// torch_pjrt::frozen_convolution: a convolution with a frozen weight, followed by an addition and an activation, as a
+// handler and as an op on the CPU.
 //
-// oneDNN adds on its way. It would do relu and relu6, too, but makes NaN 0 there: they follow in place, while the images are in
-// the caches.
+// oneDNN fuses the addition. It could fuse relu and relu6 as well, but turns NaN into 0 there, so they follow in
+// place while the images are in the caches.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
@@ -21,13 +21,13 @@
 namespace tpjrt::kernels {
 namespace {
 
-// What follows the convolution.
+// The ops that follow the convolution.
 struct After {
-  std::optional<at::Tensor> added;  // images like the result; may be its memory
+  std::optional<at::Tensor> added;  // images like the result; may share its memory
   std::string_view activation;      // "none", "relu" or "relu6"
 };
 
-// images + the convolution, over them.
+// Adds the convolution to `images`, in place.
 void add_convolution(const at::Tensor& x, const Frozen& frozen, const Window& window, const at::Tensor& images) {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_convolution_pointwise_", "binary");
   torch::jit::Stack stack{images,          x,
@@ -56,7 +56,7 @@ at::Tensor convolution_of(const at::Tensor& x, const Frozen& frozen, const Windo
   return stack.front().toTensor();
 }
 
-// All images lie with the channels last.
+// All images are NHWC.
 void convolve(const at::Tensor& x, int64_t number, const Window& window, const After& after, at::Tensor y) {
   const std::shared_ptr<const Frozen> frozen = find_frozen(number);
   if (after.added) {
@@ -70,7 +70,7 @@ void convolve(const at::Tensor& x, int64_t number, const Window& window, const A
   if (after.activation == "relu6") y.clamp_(0, 6);
 }
 
-// Operands: images, and perhaps what is added.
+// Operands: images, and optionally the addend.
 void do_frozen_convolution(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const auto ints = [&](const char* name) -> c10::IntArrayRef {
     const auto span = *attributes.get<xla::ffi::Span<const int64_t>>(name);

@@ -1,4 +1,4 @@
-// All of them, and a client that takes them.
+// The table of handlers, and their registration with a client.
 #include "kernels/cpu/handlers.h"
 
 #include <cstdlib>

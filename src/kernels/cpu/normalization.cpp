@@ -1,4 +1,4 @@
-// Batch norm by ATen's kernels, of images that lie with the channels last.
+// Batch norm by ATen's kernels, for NHWC images.
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/zeros_like.h>
@@ -18,8 +18,8 @@ using Attributes = xla::ffi::Dictionary;
 
 bool is_worth_a_team(const at::Tensor& images) { return images.numel() >= 1 << 16; }
 
-// Operands: images, and the weight and bias of their channels. Results: images, and of each channel the mean, 1 / deviation and the
-// unbiased variance, which is what running statistics become that are nothing yet and forget all.
+// Operands: images, and the weight and bias of their channels. Results: images, and for each channel the mean, 1 /
+// deviation and the unbiased variance. The variance comes from running statistics that start at zero with momentum 1.
 void do_batch_norm(const Tensors& tensors, const Attributes& attributes) {
   const at::Tensor x = channels_last(tensors.operands.at(0));
   compute(is_worth_a_team(x), [&] {

@@ -1,4 +1,4 @@
-// Memory that is there, for the first tensor of its size.
+// Redirects the first allocation of a given size to existing memory.
 #include "kernels/cpu/placed.h"
 
 #include <ATen/EmptyTensor.h>
@@ -42,7 +42,7 @@ at::Tensor empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, s
   return at::detail::empty_generic(sizes, &at_place, keys, c10::dtype_or_default(dtype), memory_format);
 }
 
-// Do their elements lie in the same order?
+// Returns whether the tensors, which have the same sizes, have the same layout.
 bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
   for (int64_t d = 0; d < a.dim(); ++d) {
     if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;

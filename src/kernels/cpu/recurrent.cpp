@@ -1,5 +1,6 @@
-// torch_pjrt::recurrent_layer and its backward on the CPU (python/torch_pjrt/decompositions/recurrent/layer.py says what they mean): a few
-// of ATen's kernels a step, which write where the results lie. What no step needs of the one before is done for all at once.
+// torch_pjrt::recurrent_layer and its backward on the CPU (python/torch_pjrt/decompositions/recurrent/layer.py
+// documents them): a few ATen kernels for each step, which write into the results' memory. Work that does not depend
+// on the previous step is done for all steps in one call.
 #include <ATen/TensorOperators.h>
 #include <ATen/cpu/Utils.h>
 #include <ATen/ops/add.h>
@@ -24,34 +25,34 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// The steps in the order of the sequence, or against it.
+// Calls f for each step, in the order of the sequence or backwards.
 template <class F>
 void each_step(int64_t length, bool backwards, const F& f) {
   for (int64_t i = 0; i < length; ++i) f(backwards ? length - 1 - i : i);
 }
 
-// The state that each step began with.
+// Returns the state before each step.
 at::Tensor before(const at::Tensor& states, const at::Tensor& first, bool reverse) {
   const int64_t rest = states.size(0) - 1;
   const at::Tensor one = first.unsqueeze(0);
   return reverse ? at::cat({states.narrow(0, 1, rest), one}) : at::cat({one, states.narrow(0, 0, rest)});
 }
 
-// One of the parts of which a step's row is made, each as wide as the hidden state.
+// Returns one part of a step's row; each is as wide as the hidden state.
 at::Tensor part(const at::Tensor& rows, int64_t first, int64_t hidden, int64_t count = 1) {
   return rows.narrow(-1, first * hidden, count * hidden);
 }
 
-// For many products with the same transposed matrix: MKL reads one that lies straight in two thirds of the time. oneDNN, which
-// multiplies numbers of 16 bits, brings both into an order of its own.
+// Returns the transposed matrix for many products: MKL reads a contiguous one in two thirds of the time. oneDNN,
+// which multiplies 16-bit numbers, reorders both kinds itself.
 at::Tensor turned(const at::Tensor& weight, int64_t times) {
   constexpr int64_t kMany = 8;
   const at::Tensor turned = weight.t();
   return times >= kMany && !c10::isReducedFloatingType(weight.scalar_type()) ? turned.contiguous() : turned;
 }
 
-// Are a step's numbers of 16 bits better computed as float32? A call of oneDNN takes some 30 µs, MKL's of so few multiplications less;
-// larger ones are faster by tiles.
+// Returns whether float32 computes a step of 16-bit numbers faster. A call of oneDNN takes some 30 µs, and MKL's
+// takes less for so few multiplications; larger ones are faster by tiles (AMX).
 bool is_for_floats(const at::Tensor& hx, const at::Tensor& weight) {
   constexpr int64_t kTiled = 1 << 21;
   if (!c10::isReducedFloatingType(hx.scalar_type())) return false;
@@ -159,16 +160,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& gates, 
   return {results.outputs, results.cells, results.workspace};
 }
 
-// What the forward was given and gave, and the gradients of that.
+// The forward's arguments and results, and the results' gradients.
 struct Backward : Layer {
   at::Tensor grad_outputs, grad_cells, outputs, cells, workspace;
-  // The parts of a row side by side, as rows of their own.
+  // Returns `count` parts of a row as rows of their own.
   at::Tensor apart(const at::Tensor& row, int64_t first, int64_t count) const {
     return part(row, first, hidden(), count).unflatten(-1, {count, hidden()});
   }
 };
 
-// Of the gates, of what the weight and the bias added to them, of hx and cx.
+// Gradients of the gates, of what weight and bias added to them, of hx and cx.
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 Gradients lstm_backward(const Backward& layer) {
@@ -176,7 +177,7 @@ Gradients lstm_backward(const Backward& layer) {
   const at::Tensor i = part(layer.workspace, 0, n), f = part(layer.workspace, 1, n), g = part(layer.workspace, 2, n),
                    o = part(layer.workspace, 3, n);
   const at::Tensor activated = layer.cells.tanh();
-  // Of a gate, what its gradient has besides the state's.
+  // The factors of each gate's gradient other than the state's.
   const at::Tensor by = at::cat({g * i * (1 - i), before(layer.cells, *layer.cx, layer.reverse) * f * (1 - f),
                                  i * (1 - g * g), activated * o * (1 - o)},
                                 2);

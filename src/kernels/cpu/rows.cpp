@@ -23,7 +23,7 @@ namespace {
 
 using RowAttributes = xla::ffi::Dictionary;
 
-// Whether ATen would give the elements to several threads.
+// Returns whether ATen would split the elements among several threads.
 bool are_many(const at::Tensor& rows) { return rows.numel() > 1 << 15; }
 
 // Operand: rows. Result: their softmax, or its logarithm.
@@ -52,7 +52,7 @@ void do_softmax_backward(const Tensors& tensors, const RowAttributes& attributes
   });
 }
 
-// Operands: rows, and then weight and bias, where there are such. Results: rows, and of each its mean and 1 / deviation.
+// Operands: rows, then weight and bias if there are any. Results: rows, and the mean and 1 / deviation of each.
 void do_layer_norm(const Tensors& tensors, const RowAttributes& attributes) {
   const double eps = *attributes.get<double>("eps");
   const bool has_weight = *attributes.get<bool>("weight"), has_bias = *attributes.get<bool>("bias");
@@ -69,8 +69,8 @@ void do_layer_norm(const Tensors& tensors, const RowAttributes& attributes) {
   });
 }
 
-// Operands: the result's gradient, rows, their mean and 1 / deviation, and then the weight, where there is one. Results: the gradients
-// of rows, weight and bias that are asked for. Of the bias ATen reads the sizes, which are the weight's.
+// Operands: the result's gradient, rows, their mean and 1 / deviation, and then the weight if there is one. Results:
+// the gradients of rows, weight and bias that are asked for. ATen reads the bias's sizes, which are the weight's.
 void do_layer_norm_backward(const Tensors& tensors, const RowAttributes& attributes) {
   const bool has_weight = *attributes.get<bool>("weight");
   const std::array<bool, 3> asked{*attributes.get<bool>("of_rows"), *attributes.get<bool>("of_weight"),
@@ -91,7 +91,7 @@ void do_layer_norm_backward(const Tensors& tensors, const RowAttributes& attribu
   });
 }
 
-// Operand: rows. Result: of each the sum, or its maximum or minimum.
+// Operand: rows. Result: the sum of each row, or its maximum or minimum.
 void do_reduce_rows(const Tensors& tensors, const RowAttributes& attributes) {
   const auto op = *attributes.get<std::string_view>("op");
   const at::Tensor& x = tensors.operands.at(0);

@@ -1,4 +1,4 @@
-// One thread, what it is given, and how many help it.
+// One thread, its queue of work, and the threads that help it.
 #include "kernels/cpu/team.h"
 
 #include <ATen/Parallel.h>
@@ -16,8 +16,8 @@ namespace {
 
 std::atomic<int> team_size{1};
 
-// How many threads OpenMP gives this thread while one stands: libraries that don't ask at:: ask it. Then as many as before: the
-// thread may be the user's own. ATen's function would set it for other threads, too.
+// Sets the number of threads that OpenMP gives this thread, for libraries that ask OpenMP instead of at::, and
+// restores it afterwards: the thread may be the user's own. ATen's function would set it for other threads, too.
 class Threads {
  public:
   explicit Threads(int count) : before_(at::get_num_threads()), count_(count) { set(count_); }
@@ -36,7 +36,7 @@ class Threads {
 
 class Team {
  public:
-  // Lives for the process: its thread may wait when that ends.
+  // Never destroyed: its thread may be waiting when the process ends.
   static Team& instance() {
     static auto* team = new Team;
     return *team;

@@ -1,4 +1,4 @@
-// From a buffer to a tensor.
+// XLA's buffers as tensors.
 #include "kernels/cpu/tensors.h"
 
 #include <ATen/ops/from_blob.h>

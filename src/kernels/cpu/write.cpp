@@ -1,4 +1,4 @@
-// Handlers about memory alone: a write through strides over an operand, and a value that XLA stores.
+// Handlers that only move memory: a write through strides into an operand, and a value that XLA must store.
 #include <c10/core/InferenceMode.h>
 #include <xla/ffi/api/ffi.h>
 
@@ -9,8 +9,8 @@
 namespace tpjrt::kernels {
 namespace {
 
-// Operands: the base, whose memory the result is, the update, and an offset from the first element. The attribute `strides` is the
-// update's places in the base, row-major.
+// Operands: the base, whose memory is the result's, the update, and an offset from the first element. The attribute
+// `strides` has the update's strides in the base, in elements.
 void do_write(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& update = tensors.operands.at(1);
   const auto strides = *attributes.get<xla::ffi::Span<const int64_t>>("strides");
@@ -25,7 +25,7 @@ void do_write(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
 
 XLA_FFI_Error* write(XLA_FFI_CallFrame* frame) { return called<do_write>(frame); }
 
-// XLA knows nothing of this call, so it stores the operand before it. The result is the operand's memory.
+// XLA can't see into this call, so it stores the operand first. The result is the operand's memory.
 XLA_FFI_Error* stored(XLA_FFI_CallFrame* frame) {
   static auto* handler =
       xla::ffi::Ffi::Bind()

@@ -1,4 +1,4 @@
-// Remainders of large quotients, bags of an embedding, products of float8.
+// Corrected calls: remainders of large quotients, embedding bags, products of float8.
 #include "kernels/host/corrected.h"
 
 #include <ATen/TensorOperators.h>
@@ -36,7 +36,7 @@ bool has_nan(const at::Tensor& x) {
   return dense.scalar_type() == c10::kDouble ? any(dense.const_data_ptr<double>()) : any(dense.const_data_ptr<float>());
 }
 
-// A tensor argument, or a number in its place, in the result's dtype.
+// Returns a tensor argument, or the scalar in its place, in the result's dtype.
 at::Tensor divided(const HostArguments& call, std::string_view name) {
   const Parameter& p = call.parameter(name);
   if (const at::Tensor x = call.tensor(name); x.defined()) return x;
@@ -44,11 +44,11 @@ at::Tensor divided(const HostArguments& call, std::string_view name) {
                              : p.kind == Parameter::Kind::kNumber ? call.numbers[p.first].scalar()
                                                                   : p.constant.toScalar();
   const at::Tensor given = at::scalar_tensor(number, at::TensorOptions(c10::kCPU).dtype(number.type()));
-  return given.to(call.signature.results[0]->dtype);  // to infinity where it is too large, which Scalar refuses
+  return given.to(call.signature.results[0]->dtype);  // infinity if it is too large, which Scalar refuses
 }
 
-// The vectorized kernels give NaN where the quotient is beyond the dtype. What is left of x after division by a multiple of the divisor
-// has the same remainder, and each of these quotients is within float64.
+// Returns the remainder where the quotient is beyond the dtype, for which the vectorized kernels give NaN. Dividing
+// by a multiple of the divisor leaves the remainder unchanged, and each of these quotients is within float64.
 at::Tensor remainder_beyond(const at::Tensor& x, const at::Tensor& by) {
   constexpr double kStep = 0x1p700;
   const at::Tensor divisor = by.to(c10::kDouble);
@@ -75,14 +75,14 @@ Tensors remainder(const HostArguments& call) {
   return {mended(result, at::where((left != 0) & ((left < 0) != (by < 0)), left + by, left))};
 }
 
-// Of one dtype, which the kernels compute in.
+// Returns whether operands and result have one dtype that the vectorized kernels compute in.
 bool is_of_vectors(const graph::Signature& s) {
   const c10::ScalarType dtype = s.results.at(0)->dtype;
   return (dtype == c10::kFloat || dtype == c10::kDouble) &&
          std::ranges::all_of(s.operands, [&](graph::TypePtr type) { return type->dtype == dtype; });
 }
 
-// Each index's bag.
+// Returns each index's bag.
 at::Tensor bags_of(const at::Tensor& offsets, int64_t indices) {
   const at::Tensor places = at::arange(indices, offsets.options());
   const bool narrow = offsets.scalar_type() == c10::kInt;
@@ -91,7 +91,7 @@ at::Tensor bags_of(const at::Tensor& offsets, int64_t indices) {
 
 constexpr int64_t kSum = 0, kMean = 1;
 
-// The kernel leaves out, or leaves as they are, the results that it has no use for.
+// The kernel omits results that it doesn't need, or leaves them uninitialized.
 Tensors embedding_bag(const HostArguments& call) {
   const at::Tensor weight = call.tensor("weight"), offsets = call.tensor("offsets");
   const at::Tensor indices = call.tensor("indices").reshape(-1);
@@ -111,7 +111,8 @@ Tensors embedding_bag(const HostArguments& call) {
   return {rows, bag, size, maximum};
 }
 
-// The kernel divides by how often another index came. So the rows are weighted by that, and summed.
+// The kernel divides by the frequency of the wrong index. The rows are therefore weighted by frequency here, and
+// summed.
 Tensors embedding_bag_backward(const HostArguments& call) {
   const at::Tensor grad = call.tensor("grad"), size = call.tensor("bag_size");
   const at::Tensor indices = call.tensor("indices").reshape(-1);
@@ -129,7 +130,7 @@ Tensors embedding_bag_backward(const HostArguments& call) {
                                             /*scale_grad_by_freq=*/false, mode, weights, call.integer("padding_idx"))};
 }
 
-// On a processor with AMX the kernel gives NaN for what is beyond a float8 result, on others the largest number.
+// The kernel's results beyond float8's range differ: NaN on processors with AMX, the largest number on others.
 at::Tensor scaled_product(const HostArguments& call, const at::Tensor& scale_a, const at::Tensor& scale_b) {
   const auto wide = [](const at::Tensor& x) { return x.to(c10::kFloat); };
   at::Tensor product = at::mm(wide(call.tensor("self")), wide(call.tensor("mat2")));
@@ -138,7 +139,7 @@ at::Tensor scaled_product(const HostArguments& call, const at::Tensor& scale_a, 
   return product;
 }
 
-// Scales of the whole matrices, or of rows and columns. The program has the others.
+// Computes scales of whole matrices, or of rows and columns; the program computes the others.
 Tensors scaled_mm(const HostArguments& call) {
   const at::Tensor a = call.tensor("scale_a"), b = call.tensor("scale_b");
   const int64_t m = call.tensor("self").size(0), n = call.tensor("mat2").size(1);
@@ -152,7 +153,7 @@ Tensors scaled_mm(const HostArguments& call) {
   return {product.to(dtype)};
 }
 
-// Likewise: what scales are of is an argument, 0 or 1.
+// Likewise; an argument says what scales apply to, 0 or 1.
 Tensors scaled_mm_v2(const HostArguments& call) {
   const std::vector<int64_t> of_a = call.constant("recipe_a").toIntVector();
   TORCH_CHECK(of_a.size() == 1 && of_a[0] <= 1 && of_a == call.constant("recipe_b").toIntVector(), "scales of blocks");

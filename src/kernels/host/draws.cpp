@@ -1,4 +1,4 @@
-// Each of the draws that ops/creation/random.cpp makes in a program.
+// The draws that ops/creation/random.cpp makes in a program, on the host.
 #include "kernels/host/draws.h"
 
 #include <ATen/TensorOperators.h>
@@ -29,12 +29,12 @@ c10::ScalarType wide_enough(c10::ScalarType dtype) {
   return dtype == c10::kHalf || dtype == c10::kBFloat16 ? c10::kFloat : dtype;
 }
 
-// What computes a draw in [0, 1) for results of this dtype.
+// Returns the dtype of a draw in [0, 1) for results of this dtype.
 c10::ScalarType unit_of(c10::ScalarType dtype) {
   return dtype == c10::kDouble || dtype == c10::kLong ? c10::kDouble : c10::kFloat;
 }
 
-// In place: x * factor + shift.
+// Computes x * factor + shift in place.
 at::Tensor scaled(at::Tensor x, double factor, double shift) {
   if (factor != 1) x.mul_(factor);
   return shift == 0 ? x : x.add_(shift);
@@ -42,10 +42,10 @@ at::Tensor scaled(at::Tensor x, double factor, double shift) {
 
 Tensors as_result(const HostArguments& call, const at::Tensor& x) { return {x.to(result_of(call).dtype)}; }
 
-// Below this many, the calls that each step of it makes would cost more than what they compute.
+// Below this many numbers, the call overhead of each step would exceed the computation.
 constexpr int64_t kFewNormals = 128;
 
-// Box and Muller's pairs, of a uniform radius and angle: first all cosines, then all sines.
+// Returns Box and Muller's pairs from a uniform radius and angle: first all cosines, then all sines.
 template <class T>
 at::Tensor few_normals(const at::Tensor& radius, const at::Tensor& angle, c10::IntArrayRef sizes) {
   const at::Tensor result = at::empty(sizes, radius.options());
@@ -127,7 +127,7 @@ Tensors bernoulli_p(const HostArguments& call) {
   return as_result(call, random_chance(state, p, result_of(call).sizes));
 }
 
-// In [from, to), or in those that a program says.
+// Draws integers in [from, to), with the same bits as a program.
 Tensors random_between(const HostArguments& call, int64_t from, int64_t to) {
   TORCH_CHECK(from < to, "random_: to is not above from");
   RandomState state = call.state;
@@ -135,7 +135,7 @@ Tensors random_between(const HostArguments& call, int64_t from, int64_t to) {
   return as_result(call, random_integers(state, from, range, result_of(call).sizes));
 }
 
-// The number of integers from 0 on that the dtype holds exactly; 0 stands for 2^64.
+// Returns the number of integers from 0 on that the dtype holds exactly; 0 means 2^64.
 uint64_t exact_integers(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::kBool: return 2;
@@ -150,7 +150,7 @@ uint64_t exact_integers(c10::ScalarType dtype) {
   return uint64_t{1} << (c10::isSignedType(dtype) ? bits - 1 : bits);
 }
 
-// Up to the dtype's largest integer.
+// Draws up to the dtype's largest integer.
 Tensors random_up(const HostArguments& call, int64_t from) {
   const graph::TensorType& type = result_of(call);
   const uint64_t range = exact_integers(type.dtype) - static_cast<uint64_t>(from);
@@ -164,11 +164,11 @@ Tensors random_from(const HostArguments& call) {
   return call.has("to") ? random_between(call, from, call.integer("to")) : random_up(call, from);
 }
 
-// Standard exponential, above zero.
+// Returns standard exponential numbers above zero.
 at::Tensor random_exponential(RandomState& state, c10::ScalarType dtype, c10::IntArrayRef sizes) {
   const c10::ScalarType unit = unit_of(dtype);
   double least = unit == c10::kDouble ? 0x1p-54 : 0x1p-25;
-  if (dtype == c10::kHalf) least = 0x1p-24;  // its smallest number
+  if (dtype == c10::kHalf) least = 0x1p-24;  // float16's smallest number
   return random_uniform(state, unit, sizes).neg_().log1p_().neg_().clamp_min_(least);
 }
 
@@ -200,7 +200,7 @@ Tensors log_normal(const HostArguments& call) {
   return as_result(call, scaled(drawn, call.number("std"), call.number("mean")).exp_());
 }
 
-// Sums of all up to each, in the order in which XLA adds them on the CPU: of blocks of 16, then of these.
+// Computes the cumulative sums in XLA:CPU's order: within blocks of 16, then over the blocks.
 template <class T>
 void sum_up(std::vector<T>& x) {
   constexpr size_t kBlock = 16;
@@ -214,7 +214,7 @@ void sum_up(std::vector<T>& x) {
   for (size_t i = kBlock; i < x.size(); ++i) x[i] += totals[i / kBlock - 1];
 }
 
-// Of each row.
+// Sums up each row.
 template <class T>
 at::Tensor summed_up(const at::Tensor& weights) {
   at::Tensor sums = at::empty(weights.sizes(), weights.options());
@@ -228,7 +228,7 @@ at::Tensor summed_up(const at::Tensor& weights) {
   return sums;
 }
 
-// `by_entry`: in the words of the kernel that looks at one after the other.
+// `by_entry`: uses the message of the kernel that checks one entry after the other.
 void check_weights(const at::Tensor& weights, bool by_entry) {
   const auto [least, most] = at::aminmax(weights, 1);
   const auto holds = [](const at::Tensor& of_all) { return of_all.all().item().toBool(); };
@@ -278,7 +278,7 @@ Tensors rrelu_with_noise(const HostArguments& call) {
 struct Entry {
   const char* name;
   HostKernel kernel;
-  bool of_floats;  // the others give integers of any kind, too
+  bool of_floats;  // the others return integers of any kind, too
 };
 
 constexpr Entry kDraws[] = {
@@ -304,7 +304,7 @@ constexpr Entry kDraws[] = {
     {"aten::multinomial", multinomial, false},
 };
 
-// Of the dtypes that PyTorch's CPU computes with as they are.
+// Returns whether PyTorch's CPU computes with this dtype directly.
 bool takes(c10::ScalarType dtype, const Entry& draw) {
   const bool is_float = dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kHalf || dtype == c10::kBFloat16;
   if (draw.of_floats && (dtype == c10::kComplexFloat || dtype == c10::kComplexDouble)) {
@@ -316,7 +316,7 @@ bool takes(c10::ScalarType dtype, const Entry& draw) {
 }  // namespace
 
 HostKernel own_draw(const graph::Signature& signature) {
-  std::string name = signature.name;  // in place or not
+  std::string name = signature.name;  // in-place or not
   const size_t end = std::min(name.find('.'), name.size());
   if (name[end - 1] == '_') name.erase(end - 1, 1);
   for (const Entry& draw : kDraws) {

@@ -1,4 +1,4 @@
-// The table of them; linear_backward, dropout, and attention of the fused operator for backends of our kind.
+// The table of host kernels; linear_backward, dropout, and PyTorch's fused attention for backends like this one.
 #include "kernels/host/host_kernel.h"
 
 #include <ATen/ExpandUtils.h>
@@ -33,7 +33,7 @@ Tensors linear_backward(const HostArguments& call) {
   const auto wanted = [&](size_t i) { return mask.toBoolList().get(i); };
   const auto as_rows = [](const at::Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); };
   const at::Tensor rows = as_rows(dy);
-  Tensors grads(3);  // nobody reads those that are not wanted
+  Tensors grads(3);  // results that are not wanted are never read
   for (size_t i = 0; i < grads.size(); ++i) {
     const graph::TypePtr type = call.signature.results[i];
     if (type && !wanted(i)) grads[i] = at::zeros(type->sizes, dy.options());
@@ -55,15 +55,15 @@ Tensors native_dropout(const HostArguments& call) {
   const at::Tensor mask = random_chance(state, 1 - p, x.sizes());
   at::Tensor kept = mask.to(at::toOpMathType(x.scalar_type()));
   kept.mul_(p < 1 ? 1 / (1 - p) : 0);
-  return {kept.mul_(x).to(x.scalar_type()), mask};  // what is dropped of no finite number is NaN
+  return {kept.mul_(x).to(x.scalar_type()), mask};  // dropped infinities and NaN become NaN
 }
 
-// Attention as ops/contraction/attention.cpp has it. Query heads that share a key head have copies of it.
+// Attention as in ops/contraction/attention.cpp. Query heads that share a key head have copies of it.
 struct Attention {
   const HostArguments& call;
   at::Tensor query, key, value, bias;
   bool causal;
-  int64_t group;  // heads that share one
+  int64_t group;  // query heads that share one key head
   double scale;
 
   explicit Attention(const HostArguments& arguments) : call(arguments), bias(call.tensor("attn_bias")) {
@@ -79,12 +79,12 @@ struct Attention {
     scale = call.optional_number("scale").value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   }
   static at::Tensor as_four(const at::Tensor& x) { return x.dim() == 3 ? x.unsqueeze(0) : x; }
-  // The CPU's fused kernels, forward and backward, read a row as it lies: they never look at the last stride.
+  // The CPU's fused kernels, forward and backward, assume rows are contiguous: they ignore the last stride.
   static at::Tensor in_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
   static at::Tensor wide(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
 
   double dropout() const { return call.number("dropout_p"); }
-  // Its fused kernel takes these; rows that are masked completely it has other gradients for.
+  // Returns whether the CPU's fused kernel takes the call. Its gradients differ for rows that are masked completely.
   bool is_flash() const {
     return dropout() == 0 && call.tensor("query").dim() == 4 && query.size(3) == value.size(3) && !bias.defined();
   }
@@ -96,7 +96,7 @@ struct Attention {
     if (!bias.defined()) return s;
     return bias.scalar_type() == c10::kBool ? s.masked_fill_(bias.logical_not(), -INFINITY) : s + wide(bias);
   }
-  // 1 / (1 - p) where a probability is kept, else 0.
+  // Returns 1 / (1 - p) where a probability is kept, else 0.
   at::Tensor kept(RandomState state, c10::IntArrayRef sizes) const {
     const at::Tensor uniform = random_uniform(state, c10::kFloat, sizes);
     return at::where(uniform < 1 - dropout(), at::full({}, 1 / (1 - dropout()), uniform.options()),
@@ -130,7 +130,7 @@ Tensors attention(const HostArguments& call) {
   if (a.dropout() > 0) {
     const RandomState state = call.state;
     p.mul_(a.kept(state, p.sizes()));
-    size_t half = 0;  // the key's halves are the first of the others
+    size_t half = 0;  // the key's halves are the first two of the other results
     for (size_t i = 2; i < results.size() && half < state.size(); ++i) {
       if (results[i].defined()) results[i].fill_(static_cast<int64_t>(state[half++]));
     }

@@ -1,4 +1,4 @@
-// Draws by PyTorch's kernels. What these get wrong, or never return from, is said here.
+// Draws by PyTorch's kernels, with corrections where these are wrong or never return.
 #include <ATen/ops/_sample_dirichlet.h>
 #include <ATen/ops/_standard_gamma.h>
 #include <ATen/ops/binomial.h>
@@ -18,13 +18,14 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 c10::ScalarType dtype_of_result(const HostArguments& call) { return call.signature.results[0]->dtype; }
 
-// In a dtype that its kernel takes, and in the order in which a program has the elements: each draws one after the other.
+// Returns the argument in a dtype that its kernel takes, contiguous in the program's order, because the kernels draw
+// one element after the other.
 at::Tensor drawn_for(const HostArguments& call, std::string_view name) {
   const at::Tensor x = call.tensor(name);
   return x.to(x.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat).contiguous();
 }
 
-// The smallest normal number of the result's dtype.
+// Returns the smallest normal number of the result's dtype.
 double least(const HostArguments& call) {
   switch (dtype_of_result(call)) {
     case c10::kHalf: return std::numeric_limits<c10::Half>::min();
@@ -51,11 +52,11 @@ Tensors poisson(const HostArguments& call) {
 
 Tensors binomial(const HostArguments& call) {
   const at::Tensor count = drawn_for(call, "count"), chance = drawn_for(call, "prob");
-  const at::Tensor is_none = count.isnan();  // the kernel would count for ever
+  const at::Tensor is_none = count.isnan();  // the kernel would never end
   return {at::binomial(count.masked_fill(is_none, 0), chance, generator_of(call.state)).masked_fill_(is_none, kNone)};
 }
 
-// The kernels give their smallest number for a shape that is negative or NaN.
+// Returns NaN for a shape that is negative or NaN, for which the kernels give their smallest number.
 Tensors standard_gamma(const HostArguments& call) {
   const at::Tensor shape = drawn_for(call, "self");
   at::Tensor drawn = at::_standard_gamma(shape, generator_of(call.state)).clamp_min_(least(call));

@@ -1,5 +1,5 @@
-// Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), counted as XLA's
-// RngBitGenerator counts.
+// Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011), with the
+// counters of XLA's RngBitGenerator.
 #include "kernels/host/random.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,17 +17,17 @@ constexpr uint32_t kParity = 0x1BD11BDA;
 constexpr std::array<std::array<int, 4>, 2> kRotations{{{13, 15, 26, 6}, {17, 29, 16, 24}}};
 constexpr int64_t kWordsInTask = 4096;
 
-constexpr size_t kLanes = 16;  // words that are made side by side
+constexpr size_t kLanes = 16;  // words that are computed side by side
 using Lanes = std::array<uint32_t, kLanes>;
 
-// GCC makes vectors of the lanes, as wide as the processor has them.
+// GCC vectorizes the lanes, as wide as the processor allows.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TPJRT_AS_WIDE_AS_IT_HAS __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define TPJRT_AS_WIDE_AS_IT_HAS
 #endif
 
-// Of the counters from this one on, as many as there are lanes.
+// Computes one word for each lane, for the counters from this one on.
 TPJRT_AS_WIDE_AS_IT_HAS
 void threefry(uint64_t key, uint64_t counter, Lanes& low, Lanes& high) {
   const auto first = static_cast<uint32_t>(key), second = static_cast<uint32_t>(key >> 32);
@@ -53,7 +53,7 @@ void threefry(uint64_t key, uint64_t counter, Lanes& low, Lanes& high) {
   high = y;
 }
 
-// f(i, low, high) for each of n words of 64 bits.
+// Calls f(i, low, high) for each of n words of 64 bits.
 template <class F>
 void draw_words(RandomState& state, int64_t n, const F& f) {
   const auto [key, counter] = state;
@@ -68,7 +68,7 @@ void draw_words(RandomState& state, int64_t n, const F& f) {
   state[1] += static_cast<uint64_t>(n);
 }
 
-// f(i, bits) for each of n numbers of 32 bits.
+// Calls f(i, bits) for each of n numbers of 32 bits.
 template <class F>
 void draw(RandomState& state, int64_t n, const F& f) {
   draw_words(state, (n + 1) / 2, [&](int64_t word, uint32_t low, uint32_t high) {
@@ -111,7 +111,7 @@ at::Tensor random_uniform(RandomState& state, c10::ScalarType dtype, c10::IntArr
     });
     return result;
   }
-  // As many bits as the dtype can tell apart in [0.5, 1).
+  // Takes as many bits as the dtype distinguishes in [0.5, 1).
   const int resolution = dtype == c10::kHalf ? 11 : dtype == c10::kBFloat16 ? 8 : 24;
   const float unit = std::ldexp(1.0F, -resolution);
   at::Tensor result = at::empty(sizes, at::TensorOptions(c10::kCPU).dtype(c10::kFloat));

@@ -1,4 +1,4 @@
-// Sums of eight or sixteen at once, with AVX2 or AVX-512.
+// Skinny GEMM in vectors of eight or sixteen floats, with AVX2 or AVX-512.
 #include "kernels/cpu/products/few_rows.h"
 
 #include <ATen/Parallel.h>
@@ -20,7 +20,7 @@ namespace tpjrt::kernels {
 namespace {
 
 constexpr int64_t kGroup = 64;    // columns that are not divided among threads
-constexpr int64_t kBlock = 4096;  // columns whose sums stay in the first cache
+constexpr int64_t kBlock = 4096;  // columns whose sums stay in the L1 cache
 
 namespace avx512 {
 
@@ -42,7 +42,7 @@ TPJRT_TARGET inline Vector load(const float* x, int64_t count) { return _mm512_m
 TPJRT_TARGET inline void store(float* x, Vector v) { _mm512_storeu_ps(x, v); }
 TPJRT_TARGET inline void store(float* x, Vector v, int64_t count) { _mm512_mask_storeu_ps(x, first(count), v); }
 
-// What takes no mask is taken for uninitialized by GCC 12.
+// Uses masked intrinsics throughout: GCC 12 takes the others' results for uninitialized.
 TPJRT_TARGET inline Vector floats(const at::BFloat16* x, int64_t count) {
   const __mmask16 mask = first(count);
   const __m512i wide = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, x));
@@ -57,7 +57,7 @@ TPJRT_TARGET inline Vector floats(const Element* x) {
   return floats(x, kLanes);
 }
 
-TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // by halves
+TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
   constexpr __mmask16 kAll = 0xFFFF;
   x = _mm512_add_ps(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0x4E));
   x = _mm512_add_ps(x, _mm512_maskz_shuffle_f32x4(kAll, x, x, 0xB1));
@@ -115,7 +115,7 @@ TPJRT_TARGET inline Vector floats(const at::Half* x) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
 
-TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // by halves
+TPJRT_TARGET inline float sum_of_lanes(Vector x) {  // adds by halves
   x = _mm256_add_ps(x, _mm256_permute2f128_ps(x, x, 1));
   x = _mm256_add_ps(x, _mm256_permute_ps(x, 0x4E));
   x = _mm256_add_ps(x, _mm256_permute_ps(x, 0xB1));
@@ -134,20 +134,20 @@ bool is_dense(const at::Tensor& x, int64_t inner, int64_t outer) {
          (x.dim() == 2 || x.size(0) == 1 || x.stride(0) == rows * columns);
 }
 
-// What PyTorch may use here (ATEN_CPU_CAPABILITY). Asked once.
+// The instructions that PyTorch may use here (ATEN_CPU_CAPABILITY), detected once.
 struct Instructions {
   bool avx512 =
       at::get_cpu_capability() == "AVX512" && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   bool avx2 = at::get_cpu_capability().starts_with("AVX") && __builtin_cpu_supports("avx2") &&
               __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  int64_t most() const { return avx512 ? avx512::kMost : avx2::kMost; }  // rows at once
+  int64_t most() const { return avx512 ? avx512::kMost : avx2::kMost; }  // rows in one pass
   static const Instructions& here() {
     static const Instructions instructions;
     return instructions;
   }
 };
 
-// x: float32, (batch, rows and zeros up to a multiple of Instructions::most, depth).
+// `x` is float32: (batch, rows and zeros up to a multiple of Instructions::most, depth).
 template <typename Element>
 void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, const std::optional<Addend>& added,
                   const at::Tensor& result) {
@@ -161,7 +161,7 @@ void multiply_all(const at::Tensor& x, const at::Tensor& b, bool transposed, con
   auto* results = result.mutable_data_ptr<Element>();
   const int64_t at_once = Instructions::here().most(), groups = (columns + kGroup - 1) / kGroup;
   const auto multiply = Instructions::here().avx512 ? avx512::multiply<Element> : avx2::multiply<Element>;
-  // What is read for several rows after each other stays in the second cache.
+  // The part of the matrix that is read once per group of rows stays in the L2 cache.
   const int64_t most = transposed && rows > at_once ? kGroup : kBlock;
   constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
   const int64_t grain = std::max<int64_t>(1, kWork / std::max<int64_t>(1, rows * depth * kGroup));

@@ -1,4 +1,5 @@
-// Matrix products by oneDNN, in the results' memory, as PyTorch calls it, but for a few rows of 16-bit floats (few_rows.h).
+// Matrix products by oneDNN, called as PyTorch calls it, in the results' memory. Few rows of 16-bit floats take
+// few_rows.h instead.
 #include <ATen/ops/_int_mm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -11,9 +12,9 @@
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tensors.h"
 
-// oneDNN's product of matrices or batches of them, beta * result + alpha * a · b, into `result`. PyTorch gives float32 to MKL, which
-// does half as well on processors that aren't Intel's. A torch that hasn't this function leaves it null. It refuses machines on
-// which oneDNN multiplies no bfloat16.
+// oneDNN's product of matrices or batches of them: computes beta * result + alpha * a · b into `result`. PyTorch
+// calls MKL for float32, which is half as fast on processors that aren't Intel's. The symbol is null in versions of
+// torch without it. It fails on machines whose oneDNN multiplies no bfloat16.
 namespace at::native {
 __attribute__((weak, visibility("default"))) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
                                                                 float beta, float alpha);
@@ -22,12 +23,12 @@ __attribute__((weak, visibility("default"))) void mkldnn_matmul(const Tensor& a,
 namespace tpjrt::kernels {
 namespace {
 
-// Multiplications from which several threads are worth it.
+// The number of multiplications from which several threads are worth it.
 constexpr int64_t kLarge = 1 << 20;
 
 bool is_onednns(const at::Tensor& a, const at::Tensor& result) {
   return result.scalar_type() == at::kFloat && at::native::mkldnn_matmul != nullptr &&
-         a.numel() != 0;  // takes no empty sums
+         a.numel() != 0;  // oneDNN takes no empty sums
 }
 
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor result) {
@@ -50,14 +51,14 @@ void multiply_and_add(const Addend& added, const at::Tensor& a, const at::Tensor
   }
 }
 
-// Of rows and columns. A single one lies as it did: of strides of 1 and 1 oneDNN takes the wrong one (_int_mm).
+// Returns the transpose. A single row or column keeps its strides: oneDNN misreads strides of 1 and 1 (_int_mm).
 at::Tensor turned(const at::Tensor& x) {
   const at::Tensor y = x.transpose(-1, -2);
   return x.size(-1) == 1 || x.size(-2) == 1 ? x.view(y.sizes()) : y;
 }
 
-// Operands: a (m, k) and b (k, n), both with a batch before that or none; either may lie transposed. And perhaps what is added,
-// which is broadcast to the result: beta * it + alpha * a · b. `few_rows`: which kernel is faster.
+// Operands: a (m, k) and b (k, n), both with one batch dimension or none; either may be transposed. An optional
+// addend is broadcast to the result: beta * it + alpha * a · b. The attribute `few_rows` says which kernel is faster.
 void do_product(const Tensors& tensors, const xla::ffi::Dictionary& attributes) {
   const at::Tensor& result = tensors.results.at(0);
   if (result.numel() == 0) return;
