@@ -1,6 +1,6 @@
-"""A zip archive of stored members, each from a multiple of 64 bytes on, so that it can be used where it is mapped.
+"""A zip archive of stored members, each aligned to 64 bytes, so that a mapped file can be used in place.
 
-The same members give the same bytes: no times, no permissions, nothing of the machine.
+Its bytes are a function of the members: they have no times, permissions or properties of the machine.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ALIGNMENT = 64
-EXTRA = 0x5054  # of what fills up to the alignment
+EXTRA = 0x5054  # id of the extra field that pads to the alignment
 VERSION = 45  # of zip: with 64-bit sizes
 EPOCH = (0, 0x21)  # 1980-01-01, zip's first day
 WIDE = 0xFFFFFFFF
 
 Bytes = bytes | memoryview
-Parts = Sequence[Bytes]  # of one member, which need not be in one piece
+Parts = Sequence[Bytes]  # the pieces of one member
 
 
 def crc_of(parts: Parts) -> int:
@@ -30,10 +30,10 @@ def crc_of(parts: Parts) -> int:
 
 
 def write_parts(path: str | os.PathLike[str], parts: Parts) -> None:
-    """Replaces the file at once: who has the old one open keeps it.
+    """Replaces the file atomically; a process that has the old file open keeps it.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     path = Path(path)
     try:
@@ -75,7 +75,7 @@ def write_archive(path: str | os.PathLike[str], members: Mapping[str, Parts]) ->
     """Writes the members in their order.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     written: list[Bytes] = []
     directory = b""

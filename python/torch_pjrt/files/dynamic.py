@@ -1,4 +1,4 @@
-"""Sizes that vary: ``dynamic=`` says which, and for which sizes there are programs."""
+"""Dynamic sizes: ``dynamic=`` names the dimensions, and the sizes to make programs for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 MOST_PROGRAMS = 64
-MOST_LISTED = 1 << 16  # a range is no list of sizes beyond
+MOST_LISTED = 1 << 16  # larger ranges don't count as lists of sizes
 Dynamic = Mapping[str, Mapping[int, Any]]
 
 
@@ -50,10 +50,10 @@ def _named(argument: str, dim: int, given: Any, sizes: Mapping[str, Iterable[int
 def combinations(
     dynamic: Dynamic, sizes: Mapping[str, Iterable[int]], tensors: list[tuple[str, torch.Tensor]]
 ) -> list[tuple[dict[str, int], list[torch.Tensor]]]:
-    """For each set of sizes: the sizes by name, and tensors like the examples with these sizes.
+    """Returns for each combination of sizes the sizes by name, and tensors like the examples with these sizes.
 
     Raises:
-        ValueError: an argument, a dimension or a size is none, or there are too many programs.
+        ValueError: an argument, a dimension or a size doesn't exist, or there are too many programs.
     """
     examples = dict(tensors)
     dims: list[Dim] = []
@@ -93,6 +93,6 @@ def combinations(
 
 
 def _like(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """Zeros whose dimensions are in the example's order in memory."""
+    """Returns zeros with the example's order of dimensions in memory."""
     order = sorted(range(len(shape)), key=example.stride, reverse=True)
     return torch.empty_permuted(shape, order, dtype=example.dtype, device=example.device).zero_()

@@ -1,11 +1,12 @@
-"""``export(freeze=True)``: a model for inference whose weights are taken into the file.
+"""``export(freeze=True)``: a model for inference whose weights are constants of the file.
 
-What a batch norm in evaluation does is multiplied into the weight before it, and what is added to a convolution's
-result and cuts it off is part of one composite with it, ``frozen.convolution``, which a kernel may do
-(``torch_pjrt.kernels.onednn``). The new weights are state that is not to be set: they are no parameters of the model.
+The factors of a batch norm in evaluation are multiplied into the convolution's weight before it. The convolution, the
+addition to its result and the activation after it are one composite, ``frozen.convolution``, which a kernel may claim
+(``torch_pjrt.kernels.onednn``). The new weights are state that can't be set, because they aren't parameters of the
+model.
 
-Where that library is registered, products that it does are composites too, ``frozen.product``. Their weights stay the
-model's own, and are not to be set either, as the library keeps what it made of them.
+If that library is registered, products that it claims are composites, too: ``frozen.product``. Their weights are the
+model's own, and can't be set either, because the library keeps a copy in its own layout.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Frozen:
-    """The weights that the entries of a file have frozen, by what they are made of."""
+    """The weights that the entries of a file have frozen, by the tensors that they were computed from."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -50,18 +51,18 @@ class Frozen:
         return other
 
     def freeze(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: Names) -> fx.GraphModule:
-        """The model for these arguments, its convolutions frozen.
+        """Returns the model's graph for these arguments, with frozen convolutions.
 
         Raises:
-            TypeError: it is no module.
-            ValueError: it is not in evaluation.
+            TypeError: ``fn`` is not a module.
+            ValueError: the module is in training mode.
         """
         if not isinstance(fn, torch.nn.Module):
             raise TypeError(f"freeze=True takes a module or an ExportedProgram, not {type(fn).__name__}")
         in_training = any(module.training and next(module.parameters(), None) is not None for module in fn.modules())
-        if in_training and not isinstance(fn, fx.GraphModule):  # of an ExportedProgram: its graph has the mode
+        if in_training and not isinstance(fn, fx.GraphModule):  # the graph of an ExportedProgram includes the mode
             raise ValueError("freeze=True is for inference: call eval() on the module, then export it")
-        if (first := next(fn.parameters(), None)) is not None:  # what differs is told when it is recorded
+        if (first := next(fn.parameters(), None)) is not None:  # recording reports parameters on other devices
             args, kwargs = pytree.tree_map_only(torch.Tensor, lambda each: each.to(first.device), (args, kwargs))
         try:
             with torch.no_grad():
@@ -115,7 +116,7 @@ class Frozen:
         images, weight, bias, stride, padding, dilation, groups = _arguments(*node.args, **node.kwargs)
         if images in constants or weight not in constants or not (bias is None or bias in constants):
             return
-        if node.meta["val"].dim() != 4:  # of one image, whose channels no norm finds
+        if node.meta["val"].dim() != 4:  # a single image, which no batch norm takes
             return
         window = Window(stride, padding, dilation, groups)
         norm, added, activation, last = behind(node, constants)
@@ -151,13 +152,13 @@ class Frozen:
         return frozen.made, frozen.shift, frozen.digest
 
     def parts(self, names: Names) -> set[str]:
-        """What the frozen weights are made of, as far as it has a name."""
+        """Returns the names of the tensors that the frozen weights were computed from."""
         parts = [part for weight in self.weights.values() for part in weight.parts]
         parts += [matrix.tensor for matrix in self.matrices.values()]
         return {names.names[id(part)] for part in parts if id(part) in names.names}
 
     def check(self) -> None:
-        """Raises ValueError where a weight isn't what it was frozen from."""
+        """Raises ValueError if a tensor has changed since its weight was frozen."""
         for weight in self.weights.values():
             weight.check()
         for matrix in self.matrices.values():
@@ -167,7 +168,7 @@ class Frozen:
 @dataclass
 class Weight:
     name: str
-    parts: list[Any]  # the weight, the bias and a norm's, of which each may be a number or None
+    parts: list[Any]  # the weight, the bias and a batch norm's; all but the first may be a number or None
     made: torch.Tensor
     shift: torch.Tensor | None
     digest: str
@@ -180,7 +181,7 @@ class Weight:
 
 @dataclass
 class Matrix:
-    """A product's weight."""
+    """The weight of a product."""
 
     name: str
     tensor: torch.Tensor
@@ -192,7 +193,7 @@ class Matrix:
 
 
 class Product(NamedTuple):
-    """Rows times a matrix, which may lie turned."""
+    """A product of rows and a matrix, which may be transposed."""
 
     rows: fx.Node
     weight: fx.Node
@@ -219,7 +220,7 @@ def _digest(tensor: torch.Tensor) -> str:
 
 
 def _new_weights(parts: list[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """On the CPU, in memory of their own."""
+    """Returns the folded weight and bias on the CPU, in new memory."""
     with torch.no_grad():
         on_cpu = [part.detach().cpu() if isinstance(part, torch.Tensor) else part for part in parts]
         made, shift = folded(on_cpu[0], on_cpu[1], on_cpu[2:] or None)

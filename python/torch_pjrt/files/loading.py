@@ -15,7 +15,7 @@ from torch_pjrt.files import parameters, tree
 
 
 class Entry:
-    """One entry of a file: call it as the function that was exported."""
+    """One entry of a file, called like the function that was exported."""
 
     def __init__(self, program: FileProgram, form: Mapping[str, Any]) -> None:
         self.program, self.name, self._form = program, form["name"], parameters.as_now(form["tree"])

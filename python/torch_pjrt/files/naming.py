@@ -1,4 +1,4 @@
-"""What state is called in a file: parameters and buffers as in ``state_dict()``, an optimizer's state by parameter."""
+"""The names of state in a file: those of ``state_dict()`` for modules; an optimizer's state is named by parameter."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RANDOM_STATE = "random_state"
 
 
 def _roots(found: Found) -> list[torch.nn.Module]:
-    """The modules that are in no other."""
+    """Returns the modules that are in no other module."""
     inside = {id(child) for module in found.modules for child in module.modules() if child is not module}
     return [module for module in found.modules if id(module) not in inside]
 
 
 def _distinct(items: list[Any], alone: str, names: dict[int, str]) -> list[str]:
-    """A name for each: as the function calls it; without one, by its class."""
+    """Returns a name for each item: the function's own name for it, else the name of its class."""
     if len(items) == 1:
         return [alone]
     given: list[str] = []
@@ -36,7 +36,7 @@ def _distinct(items: list[Any], alone: str, names: dict[int, str]) -> list[str]:
 
 
 def _held(fn: Any) -> Iterator[tuple[str, Any]]:
-    """What a function closes over and names as globals, with these names."""
+    """Yields the objects in a function's closure and the globals that it names, with their names."""
     fn = getattr(fn, "__wrapped__", fn)
     if isinstance(fn, types.MethodType):
         fn = fn.__func__
@@ -45,7 +45,7 @@ def _held(fn: Any) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # not bound yet
+        except ValueError:  # the variable is not bound yet
             continue
     for name in fn.__code__.co_names:
         if name in fn.__globals__:
@@ -53,9 +53,10 @@ def _held(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Names:
-    """Of tensors, by identity: each one name, and aliases for those that are known by several.
+    """The names of tensors, by identity: one name for each, with aliases for tensors that have several.
 
-    One module has no prefix, and one optimizer is ``optimizer``; several have the names that the function has for them.
+    Names of a single module have no prefix, and a single optimizer is ``optimizer``. Several modules or optimizers have
+    the function's names for them.
     """
 
     def __init__(self) -> None:
@@ -63,8 +64,8 @@ class Names:
         self.aliases: dict[str, list[str]] = {}
         self.tensors: dict[str, torch.Tensor] = {}
         self.followers: dict[str, list[torch.Tensor]] = {}  # the tensors behind aliases
-        self.optimizers: dict[int, str] = {}  # their prefixes
-        self.parameters: list[str] = []  # of hyperparameters: "optimizer.param_groups.0.lr"
+        self.optimizers: dict[int, str] = {}  # prefixes, by id
+        self.parameters: list[str] = []  # names of hyperparameters: "optimizer.param_groups.0.lr"
 
     def add(self, tensor: torch.Tensor, name: str) -> str:
         known = self.names.get(id(tensor))
@@ -83,7 +84,7 @@ class Names:
         return name
 
     def learn(self, fn: Callable[..., Any], found: Found) -> None:
-        """The names of all state that a function may use."""
+        """Adds the names of all state that a function may use."""
         held = list(_held(fn))
         called = {id(value): name for name, value in held}
         roots = _roots(found)
@@ -99,7 +100,7 @@ class Names:
             self._learn_object(value, name, 0)
 
     def _learn_object(self, value: Any, name: str, depth: int) -> None:
-        """Tensors in containers and in plain objects, such as a cache of keys and values."""
+        """Adds tensors in containers and in plain objects, such as a cache of keys and values."""
         if isinstance(value, torch.Tensor):
             self.add(value, name)
         elif depth > DEEPEST or isinstance(
@@ -127,7 +128,7 @@ class Names:
                     self.add(value, f"{prefix}.param_groups.{g}.{key}")
 
     def follow(self, leader: str, tensor: torch.Tensor) -> None:
-        """A number that goes on as the leader does has no place of its own in the program."""
+        """Makes the tensor's name an alias: a scalar that always equals its leader has no state of its own."""
         name = self.names.get(id(tensor))
         if name is None or name == leader:
             return

@@ -1,4 +1,4 @@
-"""The parameters of an entry: a program in a file is called as its function is."""
+"""The parameters of an entry: a program in a file is called like its function."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 def encode(
     bound: inspect.BoundArguments, what: str, tensors: list[tuple[str, torch.Tensor]]
 ) -> tuple[list[tree.Json], tree.Json]:
-    """The parameters that the call was bound to, and the structure of its arguments by parameter. Defaults are
-    constants of the program, like arguments that are no tensors; those that have no form in a file are left out.
+    """Returns the parameters of the bound call, and the structure of its arguments by parameter. Defaults are constants
+    of the program, like arguments that aren't tensors; defaults that a file can't represent are left out.
 
-    Takes and raises what ``tree.encode`` does.
+    Arguments and errors are those of ``tree.encode``.
     """
     kinds = {name: parameter.kind for name, parameter in bound.signature.parameters.items()}
     given = set(bound.arguments)
@@ -46,10 +46,10 @@ def _is_plain(default: Any) -> bool:
 def flatten(
     form: tree.Json, args: Sequence[Any], kwargs: Mapping[str, Any], fail: Callable[[str], Exception]
 ) -> list[Any]:
-    """The tensors of a call of an entry whose ``tree`` this is. Constants may be left out.
+    """Returns the tensors of a call of an entry with this ``tree``. Constants may be left out of the call.
 
     Raises:
-        Exception: what ``fail`` makes of the reason why it is no call of this program.
+        Exception: the result of ``fail`` for the reason why the call doesn't match the program.
     """
     kinds = {each["name"]: getattr(Parameter, each["kind"]) for each in form["parameters"]}
     signature = inspect.Signature(
@@ -74,7 +74,7 @@ def _constants(named: list[Any]) -> dict[str, Any]:
 
 
 def as_now(form: tree.Json) -> tree.Json:
-    """An entry's ``tree``. Files of before have the names of positional arguments alone, and keywords beside them."""
+    """Returns an entry's ``tree`` in the current format. Older files have positional names only, and keywords."""
     if "parameters" in form:
         return form
     rest, named = form["rest"], dict(form["arguments"]["dict"])

@@ -1,5 +1,5 @@
-"""StableHLO as a portable artifact: bytecode of a version, which later compilers read. JAX has the writer; without it
-programs are text, which a compiler of about the same age reads."""
+"""StableHLO as a portable artifact: versioned bytecode, which later compilers read. JAX has the writer; without JAX
+programs are text, which only compilers of about the same age read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def has_writer() -> bool:
 
 
 def artifact(text: str) -> bytes:
-    """Of a version that compilers of the last twelve weeks read, too.
+    """Returns bytecode of a version that compilers of the last twelve weeks read, too.
 
     Raises:
-        ModuleNotFoundError: there is no JAX.
+        ModuleNotFoundError: JAX is not installed.
     """
     from torch_pjrt.jax import _compat
 
@@ -28,10 +28,10 @@ def artifact(text: str) -> bytes:
 
 
 def ops_in(text: str) -> dict[str, int]:
-    """How many of each there are."""
+    """Returns the number of calls of each op."""
     return dict(sorted(Counter(OP.findall(text)).items()))
 
 
 def kernels_in(text: str) -> list[str]:
-    """The handlers that it calls, by their targets."""
+    """Returns the targets of the kernels' handlers that the text calls."""
     return sorted({target for target in KERNEL.findall(text) if target.startswith("torch_pjrt.")})

@@ -1,4 +1,4 @@
-"""Tensors as a safetensors file: row-major, by name."""
+"""Reads and writes tensors as safetensors files: row-major, by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_dtype(dtype: torch.dtype, name: str) -> None:
 
 
 def content(tensor: torch.Tensor) -> memoryview:
-    """The elements, row-major, on the CPU."""
+    """Returns the bytes of the elements, row-major, on the CPU."""
     dense = tensor.detach().cpu().contiguous()
     if dense.numel() == 0:
         return memoryview(b"")
@@ -41,8 +41,8 @@ def content(tensor: torch.Tensor) -> memoryview:
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> list[Bytes]:
-    """The pieces of a file. Tensors of whole cache lines come first, so that they lie aligned without gaps, which the
-    format doesn't have."""
+    """Returns the pieces of a file. Tensors of whole cache lines come first, so that they are aligned without gaps,
+    which the format doesn't allow."""
 
     def order(name: str) -> tuple[int, str]:
         tensor = tensors[name]
@@ -67,10 +67,10 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> list[Bytes]:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """The tensors of a file, on the CPU.
+    """Returns the tensors of a file, on the CPU.
 
     Raises:
-        ValueError: it is no safetensors file.
+        ValueError: the file is not a safetensors file.
     """
     whole = Path(path).read_bytes()
     try:

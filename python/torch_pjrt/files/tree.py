@@ -1,14 +1,14 @@
-"""Arguments and results in any structure, as JSON: no pickle.
+"""Arguments and results in any structure, as JSON without pickle.
 
 - ``{"tensor": i}``
-- ``{"value": …}``: a number, a string, a bool or None that the program is for; ``{"float": "inf"}``, which JSON lacks;
-  ``{"complex": [1.0, 2.0]}``; ``{"torch": "float32"}``, a dtype or the like
+- ``{"value": …}``: a number, a string, a bool or None, a constant of the program; ``{"float": "inf"}``, which JSON
+  lacks; ``{"complex": [1.0, 2.0]}``; ``{"torch": "float32"}``, a dtype or the like
 - ``{"list": […]}``, ``{"tuple": […]}``, ``{"dict": [[key, …], …]}``
-- ``{"namedtuple": name, "parts": [[key, …], …]}``; in files of before ``"fields": {…}``
-- ``{"class": name, "context": …, "parts": [[key, …], …]}`` of a class that PyTorch's pytrees know, with the name and
-  the context that ``torch.export`` writes. Who loads the file gets this class if it is registered there, else a dict.
+- ``{"namedtuple": name, "parts": [[key, …], …]}``; in older files ``"fields": {…}``
+- ``{"class": name, "context": …, "parts": [[key, …], …]}`` for a class that PyTorch's pytrees know, with the name and
+  the context that ``torch.export`` writes. The loader makes this class if it is registered, else a dict.
 
-Mappings of other classes and dataclasses are dicts when they are loaded.
+Mappings of other classes and dataclasses are loaded as dicts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch_pjrt.program.registered import class_named, is_registered, without_de
 
 Json = dict[str, Any]
 OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
-LEAF: Json = {"type": None, "context": None, "children_spec": []}  # in what pytree.treespec_dumps writes
+LEAF: Json = {"type": None, "context": None, "children_spec": []}  # a leaf in the output of pytree.treespec_dumps
 
 
 @dataclasses.dataclass
@@ -39,17 +39,17 @@ class Node:
     tag: str
     keys: Sequence[Any]
     parts: list[Any]
-    build: Callable[[list[Any]], Any]  # the same of other parts
+    build: Callable[[list[Any]], Any]  # makes the same structure of other parts
     name: str = ""
     context: Any = None
 
 
 def node_of(value: Any) -> Node | None:
-    """What a value is made of; None where it has no parts."""
+    """Returns a value's level and its parts; None if it has no parts."""
     kind = type(value)
     if kind in (list, tuple):
         return Node(kind.__name__, range(len(value)), list(value), kind)
-    is_plain = kind is dict or kind is collections.defaultdict  # whose factory is no data
+    is_plain = kind is dict or kind is collections.defaultdict  # a defaultdict's factory is not saved
     if not is_plain and is_registered(kind) and (node := _registered(value)):
         return node
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -72,7 +72,7 @@ def _with(value: Any, names: list[str], parts: list[Any]) -> Any:
 
 
 def _registered(value: Any) -> Node | None:
-    """None where the class can't be written: it has no name for that, or a context that is no JSON."""
+    """Returns the node of a registered class; None if it has no serializable name or its context is not JSON."""
 
     def is_part(each: Any) -> bool:
         return each is not value
@@ -87,7 +87,7 @@ def _registered(value: Any) -> Node | None:
         return None
     try:
         keys = [_key(path[-1]) for path, _ in pytree.tree_leaves_with_path(value, is_leaf=is_part)]
-    except ValueError:  # the class has only its parts registered
+    except ValueError:  # the class registers parts without keys
         keys = list(range(len(parts)))
     context = form["context"]
     context = without_devices(context) if isinstance(context, str) else context
@@ -100,7 +100,7 @@ def _key(entry: Any) -> str | int:
 
 
 def constant(value: Any) -> Json | None:
-    """A value that the program is for; None where it can't be in a file."""
+    """Encodes a constant of the program; returns None if a file can't represent it."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -111,15 +111,15 @@ def constant(value: Any) -> Json | None:
 
 
 def encode(value: Any, what: str, tensors: list[tuple[str, torch.Tensor]], path: str = "") -> Json:
-    """The structure; its tensors are added to the list, each with a name made of where it is.
+    """Encodes a structure, and appends its tensors to the list, each with a name made of its path.
 
     Args:
-        what: how an error calls the whole.
+        what: the name of the whole in errors.
 
     Raises:
-        TypeError: something is neither a tensor nor plain data.
+        TypeError: a leaf is neither a tensor nor plain data.
     """
-    if isinstance(value, (torch.Tensor, torch.SymFloat)):  # a number of a capture, which it refuses as a result
+    if isinstance(value, (torch.Tensor, torch.SymFloat)):  # SymFloat: a captured scalar, refused as a result
         tensors.append((path, value))
         return {"tensor": len(tensors) - 1}
     if (plain := constant(value)) is not None:
@@ -145,13 +145,13 @@ def encode(value: Any, what: str, tensors: list[tuple[str, torch.Tensor]], path:
 
 
 def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """The value with ``leaf(each)`` in the place of everything that has no parts."""
+    """Returns the value with each leaf, a value without parts, replaced by ``leaf(each)``."""
     node = node_of(value)
     return leaf(value) if node is None else node.build([mapped(part, leaf) for part in node.parts])
 
 
 def parts_of(tree: Json) -> list[tuple[Any, Json]]:
-    """The parts of a structure, with their keys."""
+    """Returns the parts of a structure, with their keys."""
     if "fields" in tree:
         return list(tree["fields"].items())
     if "list" in tree or "tuple" in tree:
@@ -164,7 +164,7 @@ def has_tensors(tree: Json) -> bool:
 
 
 def decode(tree: Json, tensors: Sequence[Any]) -> Any:
-    """The structure with these tensors in it."""
+    """Returns the structure with these tensors."""
     if "tensor" in tree:
         return tensors[tree["tensor"]]
     if "value" in tree:
@@ -191,10 +191,10 @@ def decode(tree: Json, tensors: Sequence[Any]) -> Any:
 
 
 def flatten(tree: Json, value: Any, fail: Callable[[str], Exception], path: str = "") -> list[Any]:
-    """The tensors of a value that has this structure, in its order.
+    """Returns the tensors of a value that has this structure, in its order.
 
     Raises:
-        Exception: what ``fail`` makes of the difference.
+        Exception: the result of ``fail`` for the difference.
     """
     where = f"'{path}'" if path else "the arguments"
     if "tensor" in tree:

@@ -1,4 +1,4 @@
-"""One entry of a file: a function, recorded for each set of its sizes."""
+"""One entry of a file: a function, recorded for each combination of its sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch_pjrt.files.exporting import Exported
 
 Place = dict[str, Any]
-Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional arguments, and those by keyword
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Text:
     text: str
     options: dict[str, Any]
     hints: list[str]
-    file: str = ""  # without the ending
+    file: str = ""  # without the extension
 
 
 @dataclass
@@ -49,9 +49,9 @@ class Variant:
     outputs: list[Place]
     requirements: list[dict[str, Any]]
     texts: dict[str, Text]
-    tree: tree.Json  # the results' structure
+    tree: tree.Json  # the structure of the results
     composites: list[str]
-    state: list[str]  # the names of what it uses
+    state: list[str]  # names of the state that it uses
 
     def as_json(self, form: str) -> dict[str, Any]:
         ending = _ending(form)
@@ -107,7 +107,7 @@ def _ending(form: str) -> str:
 
 @dataclass
 class Given:
-    """What is exported, as it is recorded."""
+    """The function to export, prepared for recording."""
 
     fn: Callable[..., Any]
     found: Found
@@ -139,7 +139,7 @@ def call_of(example: Any, kwargs: Mapping[str, Any]) -> Call:
 
 
 def _as_tensor(value: Any) -> Any:
-    """numpy's arrays as tensors; tensors without gaps or overlaps, each another object."""
+    """Returns NumPy arrays as tensors, and tensors as new objects without gaps or overlaps."""
     if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
         value = torch.as_tensor(value)
     if not isinstance(value, torch.Tensor) or is_compound(value):
@@ -188,7 +188,7 @@ def record_entry(
 
 
 def _place_texts(variant: Variant, stem: str) -> None:
-    """Equal texts are one member."""
+    """Assigns the texts to members; equal texts share one."""
     placed: dict[str, str] = {}
     for platform, text in variant.texts.items():
         text.file = placed.setdefault(text.text, stem if platform == "any" else f"{stem}.{platform}")
@@ -196,7 +196,7 @@ def _place_texts(variant: Variant, stem: str) -> None:
 
 @dataclass
 class Structure:
-    """The results' structure, and the names of the tensors in it."""
+    """The structure of the results, and the names of the tensors in it."""
 
     form: tree.Json
     names: list[str]
@@ -204,10 +204,10 @@ class Structure:
 
 @dataclass
 class OfTensors:
-    """A function of the tensors in its arguments alone, which gives the tensors in its results, and their structure.
+    """A function of only the tensors in its arguments, which returns the tensors in its results, and their structure.
 
     Args:
-        examples: the tensors in ``call``, by their ids.
+        examples: the ids of the tensors in ``call``.
     """
 
     fn: Callable[..., Any]
@@ -252,8 +252,8 @@ def _record(
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    """Code that asks torch.compiler is told that values are not to be read, as transformers' masks are. Of a training
-    step it isn't: optimizers do other things then."""
+    """Sets the flags of torch.compiler in the block, so that code doesn't read values, such as transformers' masks.
+    Training steps run without it, because optimizers behave differently under the flags."""
     flags = ("_is_compiling_flag", "_is_exporting_flag")
     before = [getattr(torch.compiler, flag, None) for flag in flags]
     try:
@@ -328,7 +328,7 @@ def _variant(
 
 
 def _asserting(asserted: list[torch.Tensor], results: list[torch.Tensor], name: str) -> list[torch.Tensor]:
-    """The results, which depend on all checks of values."""
+    """Returns the results, made dependent on all runtime assertions."""
     if asserted and not results:
         raise CaptureError(f"'{name}' checks values and returns nothing: return a tensor, with which errors are told")
     with tracing():
@@ -336,7 +336,7 @@ def _asserting(asserted: list[torch.Tensor], results: list[torch.Tensor], name: 
 
 
 def _refuse_shared_memory(exported: Exported, state: list[str]) -> None:
-    """A program has each piece of state in memory of its own: what is written to one would not be seen in another."""
+    """Raises if updated state shares memory: each piece of state has its own memory in a program."""
     places = []
     for name in state:
         tensor = exported.names.tensors[name]
@@ -380,7 +380,7 @@ def _name_of(names: Names, recorded: Recorded, given: Given, piece: Any) -> str:
 
 
 def _constant(names: Names, tensor: torch.Tensor) -> str:
-    """What the function made of data of its own. Equal ones are one."""
+    """Adds data that the function made as a constant, and returns its name. Equal constants are stored once."""
     real = tensor.cpu()
     check_dtype(real.dtype, "a constant")
     key = f"constant.{dtype_name(real.dtype)}{list(real.shape)}.{archive.crc_of([content(real)]):08x}"
