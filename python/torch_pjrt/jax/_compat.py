@@ -1,5 +1,5 @@
-"""Everything of JAX that is renamed or moved from release to release. The other files of this room take the rest of
-JAX from ``jax``, ``jax.numpy`` and ``jax.lax`` alone (``tools/check_layers.py`` holds them to it)."""
+"""The parts of JAX that are renamed or moved from release to release. The other files of this folder use only ``jax``,
+``jax.numpy`` and ``jax.lax`` besides (``tools/check_layers.py`` enforces it)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-OLDEST, NEWEST = (0, 7), (0, 12)  # releases that were tried, or read
+OLDEST, NEWEST = (0, 7), (0, 12)  # the range of supported releases
 
 try:
     import jax
@@ -44,7 +44,7 @@ from jax.extend.mlir.dialects import func, stablehlo  # noqa: E402
 from jax.interpreters import ad, batching, mlir  # noqa: E402
 
 FLOAT0 = jax.dtypes.float0
-GENERIC = "pjrt"  # no platform that JAX knows: it lowers by the rules that need no library of one
+GENERIC = "pjrt"  # a platform that JAX doesn't know: it uses lowerings that need no library of a platform
 dialects = stablehlo
 
 
@@ -62,12 +62,12 @@ def _is_clean() -> Callable[[], bool]:
 
 
 def is_tracing() -> bool:
-    """Is JAX tracing anything in this thread?"""
+    """Whether JAX traces in this thread."""
     return not _is_clean()()
 
 
 def trace_state() -> Any:
-    """What JAX traces in this thread, to be compared: equal in one trace."""
+    """Returns an object that identifies JAX's current trace in this thread; it is equal within one trace."""
     import jax.extend.core as core
 
     found = getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
@@ -83,7 +83,7 @@ def has_x64() -> bool:
 
 
 def x64() -> Any:
-    """A scope in which 64-bit types are what they are."""
+    """Returns a context in which JAX has 64-bit types."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
     from jax.experimental import enable_x64
@@ -93,7 +93,7 @@ def x64() -> Any:
 
 @contextmanager
 def no_mesh() -> Iterator[None]:
-    """A scope in which what is lowered knows nothing of the mesh around it."""
+    """Hides the current mesh from lowering in the block."""
     sharding = jax.sharding
     if not hasattr(sharding, "use_abstract_mesh"):
         yield
@@ -126,7 +126,7 @@ def set_rules(
     batch: Callable[..., Any],
     transpose: Callable[..., Any] | None = None,
 ) -> None:
-    """``shapes(**params)``: (shape, dtype) of each result. ``lower(context, *operands, **params)``."""
+    """Defines a primitive; ``shapes(**params)`` has (shape, dtype) of each result."""
     of.def_abstract_eval(lambda *avals, **params: _results_like(avals, shapes(**params)))
 
     mlir.register_lowering(of, lower)
@@ -137,7 +137,7 @@ def set_rules(
 
 
 def _varying(aval: Any) -> frozenset[Any]:
-    """The axes of a shard_map's mesh along which a value differs."""
+    """Returns the axes of a shard_map's mesh along which a value differs."""
     kind = getattr(aval, "manual_axis_type", None)
     if kind is not None:
         return frozenset(kind.varying)
@@ -159,7 +159,7 @@ def _results_like(avals: Sequence[Any], forms: list[tuple[tuple[int, ...], Any]]
 
 
 def alike(values: Sequence[Any]) -> list[Any]:
-    """Under shard_map the operands of one call differ along the same axes of the mesh; those that don't are told so."""
+    """Makes the operands of one call vary along the same axes of a shard_map's mesh, as it requires."""
     axes = [_varying(jax.typeof(value)) for value in values]
     every = frozenset().union(*axes)
     cast = getattr(jax.lax, "pcast", None)
@@ -174,7 +174,7 @@ def alike(values: Sequence[Any]) -> list[Any]:
 
 
 def zero_like(value: Any) -> Any:
-    """The tangent that is zero."""
+    """Returns a zero tangent of the value."""
     aval = jax.typeof(value)
     return ad.Zero(aval.to_tangent_aval() if hasattr(aval, "to_tangent_aval") else aval.at_least_vspace())
 
@@ -191,7 +191,7 @@ materialized = ad.instantiate_zeros
 
 
 def call_text(text: str, name: str, constants: Sequence[Any], context: Any, operands: Sequence[Any]) -> Any:
-    """Puts a StableHLO module beside what is being lowered, and a call of its @main where it is."""
+    """Merges a StableHLO module into the one that is being lowered, and calls its @main."""
     whole = context.module_context
     parsed = ir.Module.parse(text, whole.module.context)
     (main,) = (op for op in parsed.body.operations if op.attributes["sym_name"].value == "main")
@@ -202,12 +202,12 @@ def call_text(text: str, name: str, constants: Sequence[Any], context: Any, oper
 
 
 def call_function(function: Callable[..., Any], context: Any, operands: Sequence[Any]) -> Any:
-    """A JAX function, where it is being lowered."""
+    """Lowers a JAX function at the current position."""
     return mlir.lower_fun(function, multiple_results=True)(context, *operands)
 
 
 def constant(value: np.ndarray[Any, Any]) -> Any:
-    """As it is: 64 bits stay 64 bits."""
+    """Returns a constant of the array's own dtype, with 64-bit types unchanged."""
     shape, dtype = value.shape, value.dtype
     element = mlir.dtype_to_ir_type(dtype)
     contiguous = np.ascontiguousarray(value).reshape(shape)
@@ -234,30 +234,30 @@ ELEMENTS = {
 
 
 def struct_of(kind: Any) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an MLIR tensor type."""
+    """Returns shape and dtype of an MLIR tensor type."""
     ranked = ir.RankedTensorType(kind)
     return jax.ShapeDtypeStruct(tuple(ranked.shape), jax.numpy.dtype(ELEMENTS[str(ranked.element_type)]))
 
 
 def type_text(aval: Any) -> str:
-    """The MLIR tensor type of an aval."""
+    """Returns the MLIR tensor type of an aval."""
     element = next(name for name, dtype in ELEMENTS.items() if dtype == str(aval.dtype))
     return f"tensor<{''.join(f'{size}x' for size in aval.shape)}{element}>"
 
 
 def parse(text: str) -> tuple[Any, Any]:
-    """A module, and the context that it lives in."""
+    """Returns a module, and the context that owns it."""
     context = mlir.make_ir_context()
     with context:
         return ir.Module.parse(text), context
 
 
 def portable_artifact(text: str) -> bytes:
-    """A module as bytecode of a version that compilers of the last twelve weeks read, and later ones. CHLO, which has
-    no versions, is lowered: erf and top_k to composites, other ops to what they are made of.
+    """Returns a module as bytecode of a version that compilers of the last twelve weeks, and later ones, read. CHLO has
+    no versions and is lowered: erf and top_k to composites, other ops to StableHLO.
 
     Raises:
-        ValueError: something in it has no such form.
+        ValueError: the module has parts without a portable form.
     """
     version = stablehlo.get_version_from_compatibility_requirement(stablehlo.StablehloCompatibilityRequirement.WEEK_12)
     try:
@@ -279,8 +279,8 @@ def _serializer() -> Callable[[bytes, str], bytes]:
 
 
 def as_export(name: str, text: str, platform: str) -> Any:
-    """A module as a ``jax.export.Exported``, whose arguments and results are those of its ``main``, all of them arrays.
-    What it would write over its arguments are results."""
+    """Returns a module as a ``jax.export.Exported`` with the arguments and results of its ``main``, all of them arrays.
+    Results that alias arguments are separate results."""
     from jax import export, tree_util
 
     text = re.sub(r" *\{tf\.aliasing_output = \d+ : i32\}", "", text)
@@ -314,13 +314,13 @@ def as_export(name: str, text: str, platform: str) -> Any:
 
 
 def lower_generic(function: Callable[..., Any], structs: Sequence[Any]) -> jax.stages.Lowered:
-    """A JAX function as it is on any platform."""
+    """Lowers a JAX function for any platform."""
     return jax.jit(function, keep_unused=True).trace(*structs).lower(lowering_platforms=(GENERIC,))
 
 
 def _widen_scatter(op: Any) -> Any:
-    """A scatter of one element as one of a row of them: plugins with an older XLA:CPU crash where updates have no
-    dimension."""
+    """Rewrites a scatter of one element to one of a row with one element: plugins with an older XLA:CPU crash if the
+    updates have no dimension."""
     if op.name == "stablehlo.scatter" and not ir.RankedTensorType(op.operands[-1].type).shape:
         count = len(op.operands) // 2
         depth = ir.RankedTensorType(op.operands[count].type).shape[0]
@@ -336,7 +336,7 @@ def _widen_scatter(op: Any) -> Any:
 
 
 def functions_of(text: str, prefix: str) -> str:
-    """The functions of a module as private ones of other names: @main becomes @prefix, @f @prefix_f."""
+    """Returns the functions of a module as private ones under new names: @main becomes @prefix, @f @prefix_f."""
     module, context = parse(text)
     with context, ir.Location.unknown(context):
         operations = list(module.body.operations)
@@ -355,7 +355,7 @@ def functions_of(text: str, prefix: str) -> str:
 
 @functools.cache
 def has_device(kind: str) -> bool:
-    """Has JAX devices that torch has tensors on, under torch's name?"""
+    """Whether JAX has devices of this type of torch's."""
     if kind == "cpu":
         return True
     try:
@@ -366,8 +366,8 @@ def has_device(kind: str) -> bool:
 
 @functools.cache
 def _importer() -> Callable[[Any], jax.Array] | None:
-    """What ``jax.dlpack.from_dlpack`` calls for a capsule of the host's memory; the rest of it takes most of its
-    time."""
+    """Returns the function behind ``jax.dlpack.from_dlpack`` for a capsule of host memory, or None. The checks around
+    it take most of its time."""
     try:
         from jax._src.lib import _jax, jaxlib_extension_version
     except ImportError:
@@ -380,7 +380,7 @@ def _importer() -> Callable[[Any], jax.Array] | None:
 
 @functools.cache
 def _exporter() -> Callable[..., Any]:
-    """What ``Array.__dlpack__`` calls in the end, for an array of the host's memory."""
+    """Returns the function behind ``Array.__dlpack__`` for an array in host memory."""
     try:
         from jax._src.lib import _jax
 
@@ -391,7 +391,7 @@ def _exporter() -> Callable[..., Any]:
 
 
 def exported(array: jax.Array) -> torch.Tensor:
-    """A tensor over an array's memory, on the same device."""
+    """Returns a tensor over an array's memory, on the same device."""
     (device,) = array.devices()
     if device.platform != "cpu":
         return torch.from_dlpack(array)
@@ -399,7 +399,7 @@ def exported(array: jax.Array) -> torch.Tensor:
 
 
 def imported(tensor: Any) -> jax.Array:
-    """An array over a tensor's memory, where JAX can use it in place."""
+    """Returns an array over a tensor's memory; fails where JAX can't use it in place."""
     importer = _importer() if tensor.device.type == "cpu" else None
     if importer is None:
         return jax.dlpack.from_dlpack(tensor)
@@ -415,7 +415,7 @@ def read(values: dict[Any, Any], variable: Any) -> Any:
 
 
 def evaluate(closed: Any, args: Sequence[Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The values of all variables of a jaxpr, and the equation that gives each."""
+    """Returns the values of all variables of a jaxpr, and the equation that computes each."""
     jaxpr = closed.jaxpr
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *args], strict=True))
     made_by = {}
@@ -440,8 +440,8 @@ OF_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_
 
 
 def foreign_call(lowered: jax.stages.Lowered) -> tuple[str, str] | None:
-    """A function outside of the program that it calls, if any, and the primitive of JAX's that does. What XLA knows
-    itself is not meant."""
+    """Returns the first function outside of the program that it calls, except XLA's own, and JAX's primitive that calls
+    it; or None."""
     module = lowered.compiler_ir("stablehlo")
     found: list[tuple[str, str]] = []
 

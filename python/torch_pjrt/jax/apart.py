@@ -1,5 +1,5 @@
-"""A place apart from whatever PyTorch does around it: no modes, no function transforms, nothing sealed,
-gradients as usual."""
+"""Isolates recording from the PyTorch state around it: no modes, no function transforms, no seals, and gradients
+enabled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch_pjrt import _C
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """What is recorded within belongs to another program: torch may be tracing, or batching, around it."""
+    """Isolates calls in the block, which belong to another program than the tracing or batching around them."""
     with ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         while _len_torch_function_stack() > 0:

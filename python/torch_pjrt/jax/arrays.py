@@ -1,8 +1,8 @@
-"""Dtypes, and concrete arrays as tensors and back, over the same memory where both sides can use it.
+"""Dtypes, and conversions between concrete arrays and tensors, which share memory where both sides can use it.
 
-JAX's arrays never change. A tensor over an array's memory therefore copies it before the first write to it, and a
-tensor that was given to JAX copies its memory before the next write (``src/device/host/shared_memory.h``); both are
-counted in ``torch_pjrt.metrics()["copies_on_write"]``.
+JAX's arrays are immutable. A tensor over an array's memory therefore copies it before its first write, and a tensor
+that was passed to JAX copies its memory before its next write (``src/device/host/shared_memory.h``). Both are counted
+in ``torch_pjrt.metrics()["copies_on_write"]``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_differentiable(dtype: torch.dtype) -> bool:
 
 
 def conjugated(tensor: torch.Tensor) -> torch.Tensor:
-    """A gradient of torch's is the conjugate of JAX's."""
+    """Returns the conjugate: torch's gradients of complex numbers are the conjugates of JAX's."""
     return tensor.conj().resolve_conj() if tensor.is_complex() else tensor
 
 
@@ -49,7 +49,7 @@ def torch_dtype(dtype: Any, what: str) -> torch.dtype:
 
 
 def jax_dtype(dtype: torch.dtype, what: str) -> Any:
-    """Raises for 64 bits where JAX has none."""
+    """Returns JAX's dtype. Raises TypeError if JAX lacks it, as 64-bit types by default."""
     if dtype not in TO_JAX:
         raise TypeError(f"{what} is of dtype {dtype}, which JAX has no arrays of: convert it first")
     if dtype in NARROW and not _compat.has_x64():
@@ -62,12 +62,12 @@ def jax_dtype(dtype: torch.dtype, what: str) -> Any:
 
 
 def narrowed(tensor: torch.Tensor) -> torch.Tensor:
-    """What ``dtypes="jax"`` makes of a tensor."""
+    """Returns the tensor in the dtype of ``dtypes="jax"``."""
     return tensor if _compat.has_x64() or tensor.dtype not in NARROW else tensor.to(NARROW[tensor.dtype])
 
 
 def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
-    """A concrete array as a tensor on the same device."""
+    """Returns a concrete array as a tensor on the same device."""
     torch_dtype(array.dtype, what)
     if not isinstance(array, jax.Array):
         return torch.from_numpy(np.array(array))
@@ -91,7 +91,7 @@ def to_torch(array: Any, what: str = "the array") -> torch.Tensor:
 
 
 def to_jax(tensor: torch.Tensor, what: str = "the tensor") -> jax.Array:
-    """A tensor with values as an array on the same device."""
+    """Returns a tensor with values as an array on the same device."""
     if tensor.requires_grad:
         raise ValueError(
             f"{what} requires grad, and JAX does not see torch's gradients: give tensor.detach(), or call the JAX "
@@ -114,7 +114,7 @@ def to_jax(tensor: torch.Tensor, what: str = "the tensor") -> jax.Array:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The values, in JAX's dtype of that name; 64 bits stay 64 bits."""
+    """Returns the values in JAX's dtype of the same name, with 64-bit types unchanged."""
     host = tensor.detach().cpu().contiguous()
     name = str(host.dtype).removeprefix("torch.")
     if host.dtype in (torch.bfloat16,) or name.startswith("float8"):

@@ -21,31 +21,34 @@ from torch_pjrt.jax.program import Program
 
 
 def as_jax(fn: Callable[..., Any], *, dtypes: str | None = None) -> Any:
-    """A JAX function from a torch function; from a module, a function of its parameters and buffers, and these.
+    """Makes a JAX function of a torch function; or of a module, a function of its parameters and buffers, and these.
 
     The torch function is recorded once for arguments of each structure, shape and dtype (and for ``train()`` and
-    ``eval()`` of the modules that it uses), and is one operation of JAX's program then: StableHLO, no callback. All of
-    JAX's transformations go through it. Derivatives are torch's: custom autograd Functions, hooks and ``no_grad`` mean
-    under ``jax.grad`` what they mean under ``backward()``. What the function does beside calling torch happens when it
-    is recorded.
+    ``eval()`` of the modules that it uses), and becomes one operation of JAX's program: StableHLO without callbacks.
+    JAX's transformations all apply. Derivatives are torch's: custom autograd Functions, hooks and ``no_grad`` have the
+    same effect under ``jax.grad`` as under ``backward()``. Side effects outside torch happen when it is recorded.
+    Example: ``jax.jit(as_jax(torch.special.i0e))(jax.numpy.ones(3))``.
 
     Args:
-        fn: takes tensors in any structure that JAX knows (lists, dicts, …) and gives such a structure; or a module.
-        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error,
-            but for a module's counters (``num_batches_tracked``), which are converted, and told of.
+        fn: a function of tensors in any structure that JAX knows (lists, dicts, …), which returns such a structure; or
+            a module.
+        dtypes: ``"jax"`` converts 64-bit tensors to 32 bits if JAX's 64-bit types are off. By default they are an
+            error, except a module's counters (``num_batches_tracked``), which are converted with a warning.
 
     Returns:
-        ``f(*args, key=None, **kwargs)``, of arrays of any shapes; numbers are taken as arrays. ``key``: a random key of
-        JAX's, which random torch operations draw from; each draw has a key of its own. Where the torch function has a
-        parameter ``key`` that isn't given by position (attention's), ``key=`` is that one, unless it is a typed random
-        key. Of a module it is ``(f, params, state)``: dicts of arrays, of parameters and of buffers by their names, and
-        ``f(params, state, /, *args, key=None, **kwargs)``, which gives ``(result, new_state)``.
+        ``f(*args, key=None, **kwargs)`` of arrays of any shapes; numbers are converted to arrays. ``key`` is a random
+        key of JAX's from which random torch operations draw; each draw has its own key. If the torch function has a
+        parameter ``key`` that isn't passed by position (as attention has), ``key=`` is that parameter, unless it is a
+        typed random key. For a module, the result is ``(f, params, state)``: dicts of arrays of the parameters and of
+        the buffers, by name, and ``f(params, state, /, *args, key=None, **kwargs)``, which returns
+        ``(result, new_state)``.
 
     Raises:
-        TypeError: in a call, an argument or result that is no array or of a dtype that the other side lacks.
+        ValueError: ``dtypes`` is neither ``"jax"`` nor None.
+        TypeError: in a call, an argument or result is not an array, or has a dtype that the other side lacks.
         torch_pjrt.CaptureError: in a call, the function can't be one program: it needs a value (``item()``, ``if``),
-            runs an operation on the host, has results whose shape is data, or writes to what it closes over.
-        RuntimeError: in a call, it draws random numbers and there is no key.
+            runs an operation on the host, has results whose shape is data, or writes to captured variables.
+        RuntimeError: in a call, it draws random numbers without a key.
     """
     if dtypes not in (None, "jax"):
         raise ValueError(f"as_jax: dtypes is 'jax' or None, not {dtypes!r}")
@@ -68,11 +71,11 @@ class _Function:
         def f(*args: Any, key: Any = None, **kwargs: Any) -> Any:
             return self.call((), args, kwargs, key)
 
-        f.__dict__.pop("__wrapped__", None)  # its signature is of tensors
+        f.__dict__.pop("__wrapped__", None)  # inspect would show the signature for tensors
         return f
 
     def call(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, key: Any) -> Any:
-        """``first``: what the torch function takes before the arguments of the source."""
+        """Runs the function; ``first`` are arguments of the torch function that come before the user's."""
         if key is not None and not _compat.is_typed_key(key) and takes_keyword(self.signature, args, "key"):
             kwargs, key = {**kwargs, "key": key}, None
         leaves, tree = jax.tree.flatten(((*first, *args), kwargs))
@@ -163,7 +166,7 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
         )
 
     def functional(params: Any, state: Any, /, *args: Any, **kwargs: Any) -> Any:
-        buffers = {key: tensor.detach() for key, tensor in state.items()}  # as torch has them: nothing differentiates
+        buffers = {key: tensor.detach() for key, tensor in state.items()}  # buffers have no gradients in torch
         with substituted(module, {**params, **buffers}, name) as held:
             result = module(*args, **kwargs)
             return result, held(state)
@@ -180,8 +183,8 @@ def _module(module: nn.Module, narrow: bool) -> tuple[Callable[..., Any], dict[s
 
 @contextmanager
 def substituted(module: nn.Module, tensors: dict[str, torch.Tensor], name: str) -> Iterator[Callable[..., Any]]:
-    """The module with these in the place of its parameters and buffers, wherever it holds them. Gives a function that
-    gives what is in the place of some now."""
+    """Replaces the module's parameters and buffers in the block, in all places that hold them. Yields a function that
+    returns the current tensors in some of these places."""
     own = dict((*module.named_parameters(), *module.named_buffers()))
     unknown = sorted(tensors.keys() - own.keys()) or sorted(own.keys() - tensors.keys())
     if unknown:

@@ -1,7 +1,7 @@
-"""``vmap`` of a program that is text: JAX batches what the text says, operation by operation.
+"""``vmap`` of a program in text form: JAX batches its operations one by one.
 
-An argument that every example shares gets its gradient as the sum over the examples. A product whose results are only
-summed becomes one product that contracts the examples: what a framework that differentiates the batch gets, too.
+The gradient of an argument that all examples share is the sum over the examples. A product whose results are only
+summed becomes one product that contracts the examples, as in a framework that differentiates the batch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Function = Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True)
 class Level:
-    """One vmap: how many examples, along which dimension of each argument (None: the same for all), and which results
-    are summed over the examples. The other results have the examples along dimension 0."""
+    """One vmap: the number of examples, their dimension in each argument (None if all examples share the argument), and
+    the results that are summed over the examples. Other results have the examples in dimension 0."""
 
     size: int
     dims: tuple[int | None, ...]
@@ -30,7 +30,7 @@ class Level:
 
 
 def structs_at(levels: Sequence[Level], structs: Sequence[Any]) -> list[Any]:
-    """The arguments' shapes, levels included; the first level is the innermost."""
+    """Returns the arguments' shapes including the levels, of which the first is the innermost."""
     shapes = [struct.shape for struct in structs]
     for level in levels:
         shapes = [
@@ -41,7 +41,7 @@ def structs_at(levels: Sequence[Level], structs: Sequence[Any]) -> list[Any]:
 
 
 def batched_text(text: str, structs: Sequence[Any], levels: Sequence[Level]) -> str:
-    """The module for batched arguments; ``structs`` are the arguments' without levels.
+    """Returns the module for batched arguments; ``structs`` are the arguments' without levels.
 
     Raises:
         NotImplementedError: an operation can't be batched.
@@ -82,7 +82,7 @@ def _batched(function: Function, level: Level, structs: Sequence[Any]) -> Functi
 
 
 class Sums:
-    """A jaxpr's values, and sums of them along one dimension, taken as early as they can be."""
+    """The values of a jaxpr, and sums of them along one dimension, computed as early as possible."""
 
     def __init__(self, jaxpr: Any, args: Sequence[Any]) -> None:
         self.values, self.made_by = _compat.evaluate(jaxpr, args)

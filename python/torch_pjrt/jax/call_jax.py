@@ -18,34 +18,41 @@ from torch_pjrt.jax.registry import Registry
 
 @torch._dynamo.dont_skip_tracing
 def call_jax(jax_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``jax_fn(*args, **kwargs)`` on torch tensors, as torch computes.
+    """Calls ``jax_fn(*args, **kwargs)`` on torch tensors, as part of torch's program.
 
-    JAX lowers the function once for arguments of each structure, shape and dtype; its StableHLO becomes part of torch's
-    program: on ``"pjrt"`` of the recorded graph, under ``torch.compile``, ``compile_step`` and ``jit`` of theirs,
-    without a graph break. On CPU tensors in eager mode it is a compiled program of its own. Gradients are JAX's
-    (``jax.vjp``), to any order; ``torch.func``'s transforms go through it.
+    JAX lowers the function once for arguments of each structure, shape and dtype. Its StableHLO becomes part of the
+    recorded graph on ``"pjrt"``, and of the program under ``torch.compile``, ``compile_step`` and ``jit``, without a
+    graph break. On CPU tensors in eager mode it is a compiled program of its own. Gradients are JAX's (``jax.vjp``), to
+    any order, and transforms of ``torch.func`` apply. Example: ``y = call_jax(jax.nn.gelu, x)``.
 
     Args:
-        jax_fn: takes arrays in any structure that JAX knows and gives such a structure; ``jax.jit`` of it does as well.
-        args, kwargs: tensors on one device, and JAX or NumPy arrays; what else is in them is static: given as it is,
-            and part of what the program is made for.
+        jax_fn: a function of arrays in any structure that JAX knows, which returns such a structure; it may be the
+            result of ``jax.jit``.
+        args, kwargs: tensors on one device, and JAX or NumPy arrays. Other values are static: they are passed
+            unchanged, and each combination of them is a program.
 
     Returns:
-        The results as tensors, on the arguments' device.
+        The results as tensors on the arguments' device.
 
     Raises:
-        TypeError: a 64-bit tensor while JAX's 64-bit types are off, or an argument that is no array and not hashable.
-        ValueError: tensors on several devices, or none at all.
-        NotImplementedError: a primitive that JAX only lowers to a library of its own, by name.
+        TypeError: a tensor has 64 bits while JAX's 64-bit types are off, or an argument is neither an array nor
+            hashable.
+        ValueError: the tensors are on several devices, or there are none.
+        NotImplementedError: JAX lowers a primitive only to a library of its own; the message names it.
     """
-    return _traced(_number_of(jax_fn) + "", args, kwargs)  # Dynamo takes a sum of strings for a constant of its own
+    return _traced(_number_of(jax_fn) + "", args, kwargs)  # for Dynamo, a sum of strings is a new constant
 
 
 def from_jax(jax_fn: Callable[..., Any], *, dtypes: str | None = None) -> Callable[..., Any]:
-    """``call_jax`` of one function: ``g(*args, **kwargs)``.
+    """Returns ``g(*args, **kwargs)``, which is ``call_jax`` of one function.
 
     Args:
-        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error.
+        jax_fn: see ``call_jax``.
+        dtypes: ``"jax"`` converts 64-bit tensors to 32 bits if JAX's 64-bit types are off. By default they are an
+            error.
+
+    Raises:
+        ValueError: ``dtypes`` is neither ``"jax"`` nor None. Calls raise as ``call_jax`` does.
     """
     if dtypes not in (None, "jax"):
         raise ValueError(f"from_jax: dtypes is 'jax' or None, not {dtypes!r}")
@@ -123,7 +130,7 @@ class _Callable:
 
     def _program(self, tree: Any, operands: list[torch.Tensor], statics: list[Any]) -> JaxProgram:
         structs = [jax.ShapeDtypeStruct(tuple(map(int, x.shape)), arrays.TO_JAX[x.dtype]) for x in operands]
-        results: Any = None  # their tree
+        results: Any = None  # the tree of the results
 
         def flat(*values: Any) -> Any:
             nonlocal results
@@ -159,7 +166,7 @@ _numbers: WeakValueDictionary[Any, _Callable] = WeakValueDictionary()
 
 
 def _callable_of(function: Callable[..., Any], narrow: bool) -> _Callable:
-    at = (id(function), narrow)  # the function lives as long as the entry
+    at = (id(function), narrow)  # the entry keeps the function alive
     known = _numbers.get(at)
     if known is None:
         if not callable(function):
@@ -172,7 +179,7 @@ def _callable_of(function: Callable[..., Any], narrow: bool) -> _Callable:
 def _number_of(function: Callable[..., Any]) -> str:
     found = _callable_of(function, narrow=False)
     _callables.use(found.number)
-    if torch._guards.TracingContext.try_get() is not None:  # a constant of what Dynamo compiles
+    if torch._guards.TracingContext.try_get() is not None:  # the number becomes a constant of compiled code
         _callables.pin(found.number)
     return found.number
 
@@ -182,4 +189,4 @@ def _called(number: str, args: Any, kwargs: Any) -> Any:
     return _callables[number](args, kwargs)
 
 
-_traced = torch._dynamo.nonstrict_trace(_called)  # one call of Dynamo's graph, which AOTAutograd looks into
+_traced = torch._dynamo.nonstrict_trace(_called)  # one call in Dynamo's graph, which AOTAutograd traces

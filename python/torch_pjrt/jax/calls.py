@@ -1,4 +1,4 @@
-"""The two JAX primitives that torch programs are: a call, and the linear part of its derivative."""
+"""The two JAX primitives of torch programs: a call, and the linear part of its derivative."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch_pjrt.jax.program import Program
 from torch_pjrt.jax.stablehlo import as_function
 
 call_p = _compat.primitive("torch")
-linear_p = _compat.primitive("torch_linear")  # in the tangents, which come last
+linear_p = _compat.primitive("torch_linear")  # linear in the tangents, its last operands
 
 
 def call(program: Program, args: Sequence[Any]) -> list[Any]:
@@ -30,7 +30,7 @@ def _shapes(program: Program) -> list[tuple[tuple[int, ...], Any]]:
 
 def _lower(context: Any, *operands: Any, program: Program) -> Any:
     text, constants = program.text(), program.recorded.constants
-    if f"@{MARK}(" in text:  # which JAX lowers as it does its own
+    if f"@{MARK}(" in text:  # calls of linear algebra, which JAX lowers for its platform
         with _compat.x64(), _compat.no_mesh():
             return _compat.call_function(as_function(text, constants), context, operands)
     return _compat.call_text(text, program.recorded.name, constants, context, operands)
@@ -78,8 +78,8 @@ def _linear_transpose(cotangents: Any, *args: Any, program: Program) -> Any:
 
 
 def _as_given(gradient: Any, dims: Sequence[int | None]) -> Any:
-    """Examples from where a transposed program has them (in front, the outermost level first) to where they came
-    from."""
+    """Moves the examples from the front, where transposed programs have them with the outermost level first, to their
+    original dimensions."""
     inner = [dim for dim in dims if dim is not None]
     for depth, dim in enumerate(inner):  # from the innermost level out
         front = len(inner) - 1 - depth

@@ -1,5 +1,7 @@
-"""What torch code in the middle of a JAX function can't do while JAX traces: ask for a value, which only a run of the
-program has, and write to a tensor that was there before, which would happen once, while the program is made."""
+"""Errors of torch code in a JAX function while JAX traces, for two things that it can't do.
+
+It can't read a value, which only a run of the program has, and it can't write to an older tensor, which would happen
+once, during tracing."""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _place(frame: FrameType | None) -> str:
 
 
 def value_needed(array: Any, cause: str) -> str:
-    """What the error says where a value is needed that rests on the view of an array."""
+    """Returns the text of the error for a value that depends on the view of an array."""
     frame, tracer = _user_frame(), f"a torch_view of a tracer ({array.dtype}{list(array.shape)})"
     if not _compat.is_tracing():
         kind, what = "UnexpectedTracerError", "a tensor's value is needed"
@@ -63,7 +65,7 @@ def value_needed(array: Any, cause: str) -> str:
 
 
 def _is_condition(frame: FrameType | None) -> bool:
-    """Does the frame ask for a truth value?"""
+    """Whether the frame evaluates a truth value."""
     if frame is None:
         return False
     found = (each.opname for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti)
@@ -81,12 +83,12 @@ def _has_shape_of_data(op: str) -> bool:
 
 # --- writes -----------------------------------------------------------------------------------------------------------
 
-DEEPEST = 64  # traces within each other
+DEEPEST = 64  # nested traces
 
 
 class _Seals(threading.local):
     def __init__(self) -> None:
-        self.of: list[tuple[Any, Any]] = []  # a trace, and what was there before its first view; the outermost first
+        self.of: list[tuple[Any, Any]] = []  # a trace with the seal made before its first view, from the outermost
 
 
 _seals = _Seals()
@@ -95,13 +97,13 @@ _seals = _Seals()
 def _seal_of(trace: Any) -> Any:
     for i in reversed(range(len(_seals.of))):
         if _seals.of[i][0] == trace:
-            del _seals.of[i + 1 :]  # those are over
+            del _seals.of[i + 1 :]  # inner traces have ended
             return _seals.of[i][1]
     return None
 
 
 def seal() -> None:
-    """A view is made: what was there before the first one in this trace is not written in it."""
+    """Called when a view is made: seals tensors from before the first view of this trace, which it can't write."""
     trace = _compat.trace_state()
     held = _seal_of(trace)
     if held is None:
@@ -111,9 +113,10 @@ def seal() -> None:
 
 
 def before_write(tensor: torch.Tensor, op: str) -> None:
-    """
+    """Called before a tensor is written.
+
     Raises:
-        CaptureError: JAX traces, and the tensor was there before.
+        CaptureError: JAX traces, and the tensor is older than the trace's first view.
     """
     if not _compat.is_tracing():
         _seals.of.clear()

@@ -1,5 +1,4 @@
-"""JAX functions as programs for torch: their StableHLO, their derivatives and batches, and the operator that calls
-them."""
+"""JAX functions as programs for torch: their StableHLO, derivatives and batches, and the operator that calls them."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ def is_moving(struct: Any) -> bool:
 
 
 class JaxProgram:
-    """A JAX function of arrays of certain shapes, that gives a tuple of arrays.
+    """A JAX function of arrays of certain shapes, which returns a tuple of arrays.
 
     Raises:
-        NotImplementedError: JAX has no lowering of one of its primitives that works on any platform.
+        NotImplementedError: JAX lowers one of its primitives on no other platform than its own.
     """
 
     def __init__(self, name: str, function: Callable[..., Sequence[Any]], structs: Sequence[Any]) -> None:
@@ -40,10 +39,10 @@ class JaxProgram:
         self.results: list[Any] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.jaxpr.out_avals]
         self.dtypes = [arrays.torch_dtype(r.dtype, f"result {i} of {name}") for i, r in enumerate(self.results)]
         self.number = _programs.add(self)
-        self.tree: Any = None  # of the results, where they were in one
+        self.tree: Any = None  # the tree of the results, if they had one
         self.moving = [i for i, struct in enumerate(self.structs) if is_moving(struct)]
         self.moving_results = [i for i, struct in enumerate(self.results) if is_moving(struct)]
-        own = ref(self)  # the collector of cycles doesn't see into a Function
+        own = ref(self)  # the garbage collector can't traverse a Function
         self.compiled = _C.Function(lambda arguments: own()._compile(arguments), _plain)  # type: ignore[union-attr]
         self._made: dict[Any, Any] = {}
         self._batches: WeakValueDictionary[Any, JaxProgram] = WeakValueDictionary()
@@ -60,7 +59,7 @@ class JaxProgram:
     # --- what runs
 
     def constants(self, device: torch.device) -> list[torch.Tensor]:
-        """What the function closes over, which are the last arguments of what runs."""
+        """Returns the arrays that the function captures, which are the last arguments of its programs."""
 
         def make() -> list[torch.Tensor]:
             return [arrays.to_torch(jax.numpy.asarray(value)).to(device) for value in self._lifted()]
@@ -69,11 +68,11 @@ class JaxProgram:
         return made
 
     def _lifted(self) -> list[Any]:
-        """All but random keys, which are two words."""
+        """Returns the captured values except random keys, which are two words."""
         return [value for value in self.jaxpr.consts if not _compat.is_typed_key(value)]
 
     def on_device(self, index: int) -> Any:
-        """A function of tensors, arguments and constants, on a pjrt device."""
+        """Returns a function of tensors, arguments and constants, on a pjrt device."""
         return self._once(("device", index), lambda: self._function(index))
 
     def _all_structs(self) -> list[Any]:
@@ -124,10 +123,10 @@ class JaxProgram:
             results = self.on_device(given[0].device.index)(given)
             return trace.compile(results, [home] * len(results), home)
 
-    # --- what is made of it
+    # --- derived programs
 
     def vjp(self) -> JaxProgram:
-        """(arguments, cotangents of the moving results) -> gradients of the moving arguments."""
+        """Returns (arguments, cotangents of the moving results) -> gradients of the moving arguments."""
 
         def function(*args: Any) -> Sequence[Any]:
             given, cotangents = args[: len(self.structs)], args[len(self.structs) :]
@@ -139,7 +138,7 @@ class JaxProgram:
         return made
 
     def _of_moving(self, given: Sequence[Any]) -> Callable[..., Any]:
-        """The function of the moving arguments; beside its moving results it gives all."""
+        """Returns the function of the moving arguments, whose auxiliary results are all results."""
 
         def of_moving(*values: Any) -> Any:
             filled = list(given)
@@ -159,7 +158,7 @@ class JaxProgram:
         return made
 
     def jvp(self) -> JaxProgram:
-        """(arguments, tangents of the moving arguments) -> tangents of the moving results."""
+        """Returns (arguments, tangents of the moving arguments) -> tangents of the moving results."""
 
         def function(*args: Any) -> Sequence[Any]:
             given, tangents = args[: len(self.structs)], args[len(self.structs) :]
@@ -171,7 +170,7 @@ class JaxProgram:
         return made
 
     def batched(self, size: int, dims: tuple[int | None, ...]) -> JaxProgram:
-        """The examples are along dimension 0 of the results."""
+        """Returns the program of a batch; results have the examples in dimension 0."""
 
         def function(*args: Any) -> Sequence[Any]:
             return tuple(jax.vmap(self.function, dims, 0, axis_size=size)(*args))
@@ -199,13 +198,13 @@ def _inserted(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
 
 
 class Residuals:
-    """A program split for a backward: ``forward`` gives the results and what the pull needs of it, ``pull`` takes
-    these, the arguments that it needs as they are, and the cotangents."""
+    """A program split for a backward: ``forward`` returns the results and the residuals, ``pull`` takes the residuals,
+    the arguments that it needs, and the cotangents."""
 
     def __init__(self, program: JaxProgram) -> None:
         self.program = program
         tree: Any = None
-        sources: list[int | None] = []  # of each residual: the argument that it is, or None
+        sources: list[int | None] = []  # for each residual, the index of the argument that it equals, or None
 
         def forward(*args: Any) -> Sequence[Any]:
             nonlocal tree, sources
@@ -248,7 +247,7 @@ def _on_pjrt(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
 
 
 def _shapes(arguments: list[torch.Tensor], program: str) -> list[torch.Tensor]:
-    """Where torch traces: it may compile what holds the number."""
+    """Returns the results' shapes while torch traces; it pins the program, whose number may become compiled code."""
     _programs.pin(program)
     found = _programs[program]
     return [
@@ -264,8 +263,8 @@ torch.library.register_fake("torch_pjrt::jax_call", _shapes, lib=_library)
 
 
 class _Call(torch.autograd.Function):
-    """A call of a program that may be differentiated. Of one that gives residuals, too, they are results like others:
-    so its backward can be differentiated again."""
+    """A differentiable call of a program. Residuals are results like others, so the backward can be differentiated
+    again."""
 
     @staticmethod
     def forward(number: str, split: bool, *arguments: torch.Tensor) -> Any:

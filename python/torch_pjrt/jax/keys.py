@@ -1,4 +1,4 @@
-"""Random keys of JAX's, as the words that torch's draws are made of."""
+"""Random keys of JAX's, as the two words that torch's draws use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 
 
 def words_of(key: Any) -> Any:
-    """Of a key of any kind, typed or raw."""
+    """Returns two words for a key of any kind, typed or raw; raises TypeError for other values."""
     try:
         return jax.random.bits(key, (2,), "uint32")
     except (TypeError, ValueError) as error:

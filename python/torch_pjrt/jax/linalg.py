@@ -1,8 +1,8 @@
-"""Linear algebra that StableHLO has no operation of, as JAX has it.
+"""Linear algebra that StableHLO lacks, by JAX's own functions.
 
-Recorded for JAX, such a call is a custom call whose name and attributes say which ATen operator it is (``MARK``). JAX
-lowers it with the rest of its program, for the platform that it runs on: ``stablehlo.py`` reads the module, and here is
-what each operator is in JAX. A matrix that has no such factor gives NaN or infinities, as in JAX, and no error.
+A call that is recorded for JAX is a custom call whose name and attributes identify the ATen operator (``MARK``). JAX
+lowers it with the rest of its program, for the platform that it runs on: ``stablehlo.py`` reads the module, and this
+file defines each operator in JAX. A matrix without the wanted factor gives NaN or infinities, as in JAX, and no error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _qr(a: Any, mode: str = "reduced") -> Any:
 
 
 def _info(lu: Any) -> Any:
-    """The first pivot that is zero, counted from 1, or 0."""
+    """Returns the 1-based index of the first pivot that is zero, or 0."""
     is_zero = jnp.diagonal(lu, axis1=-2, axis2=-1) == 0
     if is_zero.shape[-1] == 0:
         return jnp.zeros(is_zero.shape[:-1], "int32")
@@ -101,7 +101,7 @@ def _lu(a: Any, pivot: bool = True) -> Any:
 
 
 def _spread(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both with the same batch."""
+    """Broadcasts both to the same batch."""
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return jnp.broadcast_to(a, batch + a.shape[-2:]), jnp.broadcast_to(b, batch + b.shape[-2:])
 
@@ -187,7 +187,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def function_of(config: str) -> Callable[..., Any]:
-    """What a custom call is: of its arguments, and of batches of them, the innermost level first."""
+    """Returns the function of a custom call, for its arguments or for batches of them, the innermost level first."""
     known = json.loads(config)
     fn = OPERATORS[known["operator"]]
 
@@ -210,12 +210,12 @@ def batched(config: str, dims: Sequence[int | None]) -> str:
 
 
 def results_of(config: str, structs: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
-    """Shape and dtype of each."""
+    """Returns shape and dtype of each result."""
     return [(x.shape, x.dtype) for x in jax.eval_shape(function_of(config), *structs)]
 
 
 def call_text(config: str, operands: Sequence[str], results: Sequence[str]) -> str:
-    """An operation: operand %arg0 and so on of these types."""
+    """Returns the text of the operation, whose operands of these types are %arg0 and so on."""
     names = ", ".join(f"%arg{i}" for i in range(len(operands)))
     count = f":{len(results)}" if len(results) > 1 else ""
     return (
@@ -232,7 +232,7 @@ def _type_of(tensor: torch.Tensor) -> str:
 
 
 class LinearAlgebra(TorchDispatchMode):
-    """While it is on, these operators are recorded as JAX's."""
+    """Records these operators as custom calls for JAX."""
 
     supports_higher_order_operators = True
 
@@ -245,12 +245,12 @@ class LinearAlgebra(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
             return func(*args, **kwargs)
         if func is aten._linalg_check_errors.default:
-            return None  # a program raises nothing
+            return None  # programs raise no errors
         if func is aten.linalg_cholesky_ex.default:
             kwargs = {k: v for k, v in kwargs.items() if k != "check_errors"}
             return func(*args[:1], **kwargs)
         name = f"{func}".removeprefix("aten.").removesuffix(".default")
-        if name == "cholesky":  # which torch 2.15 hasn't any more
+        if name == "cholesky":  # torch 2.15 no longer has it
             return aten.linalg_cholesky_ex(args[0], upper=[*args[1:], *kwargs.values(), False][0])[0]
         return _recorded(func, name, args, kwargs) if name in OPERATORS else func(*args, **kwargs)
 

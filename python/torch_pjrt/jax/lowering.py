@@ -1,4 +1,4 @@
-"""JAX functions in the places of composites: their StableHLO for one platform, as JAX lowers it."""
+"""JAX functions that replace composites: their StableHLO for one platform."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch_pjrt.jax.apart import apart
 def module_of(
     function: Callable[..., Any], operands: Sequence[Any], attributes: Mapping[str, Any], platform: str
 ) -> str:
-    """The text of a module whose @main takes the operands.
+    """Returns the text of a module whose @main takes the operands.
 
     Args:
-        function: of arrays, attributes as keywords, one array or several.
-        operands: dtypes and shapes of torch's.
-        platform: whose lowerings of JAX's are taken, such as Pallas's for a GPU. On the CPU those that any platform
-            has, as a plugin lacks JAX's own libraries.
+        function: a function of arrays, with attributes as keywords, that returns one array or several.
+        operands: torch dtypes and shapes.
+        platform: the platform of JAX's lowerings, such as Pallas's for a GPU. For the CPU, lowerings for any platform
+            are used, because plugins lack JAX's own libraries.
 
     Raises:
         NotImplementedError: JAX has no such lowering of a primitive of the function.

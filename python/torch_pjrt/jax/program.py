@@ -1,12 +1,11 @@
-"""What torch recorded, as programs for JAX: their derivatives, and batches of them.
+"""Recorded torch functions as programs for JAX, with their derivatives and batches.
 
-A ``Recorded`` is a torch function as the recorder has it: results, and the placeholders that they were computed of.
-Torch's autograd graph hangs on them, so a derivative is more recording (``torch.autograd.grad`` with
-``create_graph=True``) on the same placeholders, to any order: custom autograd Functions and hooks take part as in any
-backward.
+A ``Recorded`` is the recorder's form of a torch function: results, and the placeholders that they depend on. They have
+an autograd graph, so a derivative is recorded like other calls (``torch.autograd.grad`` with ``create_graph=True``) on
+the same placeholders, to any order; custom autograd Functions and hooks take part as in any backward.
 
-A ``Program`` is a Recorded under levels of ``vmap``. A derivative of a batch is the batch of derivatives: so torch
-differentiates single examples, and JAX batches what comes of it (``batching.py``).
+A ``Program`` is a Recorded under levels of ``vmap``. The derivative of a batch is the batch of derivatives: torch
+differentiates single examples, and JAX batches the result (``batching.py``).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from torch_pjrt import _C
 from torch_pjrt.jax import arrays
 from torch_pjrt.jax.batching import Level, batched_text, structs_at
 
-DEVICE = torch.device("pjrt", 0)  # the trace runs on JAX's devices, wherever
+DEVICE = torch.device("pjrt", 0)  # of the trace; the program runs on JAX's devices
 
 
 def placeholder(dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor on the device that has no value; it requires grad where it can."""
+    """Returns a tensor on the device without a value; it requires grad if its dtype allows."""
     sizes = [int(size) for size in shape]
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     with torch.no_grad():
@@ -45,10 +44,10 @@ Tensors = tuple[list[torch.Tensor], list[torch.Tensor]]  # inputs, outputs
 class Recorded:
     """Args:
     structs, results: shapes and dtypes of inputs and outputs.
-    record: gives the inputs, placeholders that ``placeholder`` made, and the outputs, tensors that were computed of
-    them. key: which input is the random key.
-    scope: within it more is recorded.
-    of: it is the derivative of another with respect to these inputs.
+    record: returns the inputs, which ``placeholder`` made, and the outputs, tensors that depend on them.
+    key: the index of the input that is the random key.
+    scope: a context in which more is recorded.
+    of: the Recorded whose derivative this is, with respect to these inputs.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Recorded:
         return self.tensors[1]
 
     def text(self, levels: tuple[Level, ...] = ()) -> str:
-        """The module of a batch. ``self.constants`` are its last arguments."""
+        """Returns the module of a batch. ``self.constants`` are its last arguments."""
         if () not in self.texts:
             inputs, outputs = self.tensors
             with self.scope():
@@ -100,12 +99,12 @@ class Recorded:
         return self.texts[levels]
 
     def vjp(self, wanted: tuple[int, ...]) -> Recorded:
-        """(inputs, cotangents of the moving outputs) -> gradients of the wanted inputs, as JAX means them."""
+        """Returns (inputs, cotangents of the moving outputs) -> gradients of the wanted inputs, by JAX's convention."""
         given = [self.results[i] for i in self.moving]
         return self._derivative("vjp", wanted, given, [self.structs[i] for i in wanted], self._vjp)
 
     def jvp(self, wanted: tuple[int, ...]) -> Recorded:
-        """(inputs, tangents of the wanted inputs) -> tangents of the moving outputs."""
+        """Returns (inputs, tangents of the wanted inputs) -> tangents of the moving outputs."""
         results = [self.results[i] for i in self.moving]
         return self._derivative("jvp", wanted, [self.structs[i] for i in wanted], results, self._jvp)
 
@@ -158,7 +157,7 @@ class Recorded:
         ]
 
     def _jvp(self, wanted: tuple[int, ...]) -> Tensors:
-        """The gradient is linear in the cotangents, and its own gradient with respect to these is the derivative."""
+        """Records the jvp: the vjp is linear in the cotangents, and its gradient with respect to them is the jvp."""
         given = [placeholder(self.inputs[i].dtype, self.inputs[i].shape) for i in wanted]
         cotangents = [torch.zeros_like(self.outputs[i], requires_grad=True) for i in self.moving]
         gradients = self._pull(wanted, cotangents)
@@ -172,7 +171,7 @@ class Recorded:
 
 
 def _check_not_lost(gradients: Sequence[torch.Tensor | None], given: Sequence[torch.Tensor]) -> None:
-    """A gradient is linear in what it was made of; where autograd knows nothing of that, it would seem to be zero."""
+    """Raises if autograd lost how a gradient depends on ``given``, so that its derivative would appear to be zero."""
     if any(g is not None and not g.requires_grad and _C.rests_on(g, given) for g in gradients):
         raise RuntimeError(
             "a gradient in it was computed where autograd does not look (torch.no_grad, detach, an operator that torch "
@@ -188,7 +187,7 @@ def _gradients(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], wanted: Seque
 
 
 class Program:
-    """A Recorded under levels of vmap, the innermost first. Equal ones are the same program."""
+    """A Recorded under levels of vmap, the innermost first. Programs with equal parts are equal."""
 
     def __init__(self, recorded: Recorded, levels: tuple[Level, ...] = ()) -> None:
         self.recorded, self.levels = recorded, levels
@@ -206,7 +205,7 @@ class Program:
         return self.recorded.text(self.levels)
 
     def results(self) -> list[tuple[tuple[int, ...], Any]]:
-        """Shape and dtype of each."""
+        """Returns shape and dtype of each result."""
         forms = []
         for i, struct in enumerate(self.recorded.results):
             shape = struct.shape
@@ -236,8 +235,8 @@ class Program:
         )
 
     def transposed(self, wanted: tuple[int, ...]) -> Program:
-        """Of a jvp: (inputs without tangents, cotangents) -> cotangents of the wanted ones of its tangents. What all
-        examples share is summed over the examples; else they are along dimension 0."""
+        """Transposes a jvp: (inputs without tangents, cotangents) -> cotangents of the wanted tangents. For inputs that
+        all examples share they are summed over the examples; others have the examples in dimension 0."""
         assert self.recorded.of is not None
         source, tangents = self.recorded.of
         primals = len(source.structs)

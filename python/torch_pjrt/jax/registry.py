@@ -1,5 +1,5 @@
-"""Things by number: what torch traces and compiles holds numbers. Kept are those that somebody holds, those that were
-used last, and those that compiled code has the numbers of."""
+"""Objects by number, because code that torch traces and compiles can hold numbers only. Objects are kept alive while
+others hold them, if they were used recently, or if compiled code has their number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 class Registry(Generic[T]):
     """Args:
-    kept: of those that nobody else holds, how many.
+    kept: the number of objects kept alive that nothing else holds.
     """
 
     def __init__(self, kept: int) -> None:
@@ -32,7 +32,7 @@ class Registry(Generic[T]):
         return self.all[number]
 
     def use(self, number: str) -> None:
-        """The one that was used longest ago may go."""
+        """Marks the object as used; the least recently used one may be freed."""
         self._recent[number] = self.all[number]
         self._recent.move_to_end(number)
         while len(self._recent) > self.kept:

@@ -1,4 +1,4 @@
-"""Operations that JAX batches by their shape alone, and that stay the text that they are: primitives of our own."""
+"""Primitives that JAX batches by shape only, and whose StableHLO text is used unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _snippet_text(operation: str, types: Sequence[str], region: str, results: Se
 literal_p = _compat.primitive("torch_literal")
 sort_p = _compat.primitive("torch_sort")
 linalg_p = _compat.primitive(linalg.MARK)
-random_bits_p = _compat.primitive("torch_random_bits")  # lax's own draws a batch of keys by the first of them
+random_bits_p = _compat.primitive("torch_random_bits")  # lax's own draws a batch of keys with the first key only
 
 
 def _lower_literal(context: Any, text: str, form: Any) -> Any:

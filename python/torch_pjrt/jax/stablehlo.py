@@ -1,6 +1,7 @@
-"""A StableHLO module as a JAX function of lax operations: what ``vmap`` needs of a program that is only text.
+"""A StableHLO module as a JAX function of lax operations, for ``vmap`` of a program in text form.
 
-An operation has one entry here, which says what of lax it is. What has none can't be batched, and is named.
+Each operation has one entry here with its lax counterpart. An operation without an entry can't be batched, and the
+error names it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-# Of bools they are these.
+# Counterparts for bools.
 OF_BOOLS: dict[str, Callable[..., Any]] = {
     "stablehlo.add": lax.bitwise_or, "stablehlo.maximum": lax.bitwise_or, "stablehlo.minimum": lax.bitwise_and,
     "stablehlo.multiply": lax.bitwise_and,
@@ -53,7 +54,7 @@ OF_BOOLS: dict[str, Callable[..., Any]] = {
 
 
 class Unbatchable(NotImplementedError):
-    """An operation that lax has no word for."""
+    """Raised for an operation without a lax counterpart."""
 
 
 def _ints(op: Any, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
@@ -130,7 +131,7 @@ def _gather(_: Interpreter, op: Any, x: Values) -> Any:
         start_indices_batching_dims=tuple(n.start_indices_batching_dims),
     )
     indices = _vectors_last(x[1], n.index_vector_dim)
-    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS  # as it stands: StableHLO's own meaning, which clamps
+    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS  # lowered unchanged: StableHLO itself clamps
     return lax.gather(x[0], indices, numbers, _ints(op, "slice_sizes"), mode=mode)
 
 
@@ -252,7 +253,7 @@ def _if(run: Interpreter, op: Any, x: Values) -> Any:
 
 def _case(run: Interpreter, op: Any, x: Values) -> Any:
     branches = [run.region(region) for region in op.regions]
-    last = len(branches) - 1  # an index out of range means the last one
+    last = len(branches) - 1  # an index out of range selects the last branch
     index = lax.select((x[0] < 0) | (x[0] > last), lax.full_like(x[0], last), x[0])
     return lax.switch(index, [lambda body=body: tuple(body([])) for body in branches])
 
@@ -335,8 +336,9 @@ HANDLERS: dict[str, Handler] = {
 
 
 class Interpreter:
-    """Runs a parsed module. Use within its context, and under ``_compat.x64``: the text means the types that it
-    says. ``is_final``: what is JAX's to lower becomes its own operations, and no text again."""
+    """Runs a parsed module, within its context and under ``_compat.x64`` (the text states its types).
+
+    With ``is_final``, custom calls for JAX become JAX's operations instead of text."""
 
     def __init__(self, module: Any, is_final: bool = False) -> None:
         self.is_final = is_final
@@ -351,7 +353,7 @@ class Interpreter:
             self.values = outer
 
     def region(self, region: Any) -> Callable[[Sequence[Any]], Values]:
-        values = dict(self.values)  # what is around it
+        values = dict(self.values)  # values of the enclosing regions
 
         def run(args: Sequence[Any]) -> Values:
             outer, self.values = self.values, dict(values)
@@ -387,7 +389,7 @@ class Interpreter:
 
 
 def as_function(text: str, constants: Sequence[Any]) -> Callable[..., Values]:
-    """A module as a JAX function; the constants are its last arguments."""
+    """Returns a module as a JAX function, whose last arguments are the constants."""
     module, context = _compat.parse(text)
 
     def function(*args: Any) -> Values:

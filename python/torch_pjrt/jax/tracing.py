@@ -1,4 +1,4 @@
-"""Runs a torch function on placeholders that stand for JAX arrays, and keeps what was recorded."""
+"""Runs a torch function on placeholders for JAX arrays, and returns the recording."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from torch_pjrt.jax.program import DEVICE, Recorded, placeholder, struct_of
 
 
 class Enclosed(Recording):
-    """What the function uses beside its arguments becomes an argument of the program, too; in a derivative, or where
-    JAX has no such dtype, a constant."""
+    """Makes tensors that the function captures arguments of the program; in a derivative, or if JAX lacks the dtype,
+    constants."""
 
     def __init__(self) -> None:
         super().__init__("none", follow=False)
         self.is_complete = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is flex_attention:  # whose own gradient has none
+        if func is flex_attention:  # its gradient has no gradient itself
             with self:
                 return sdpa_dense(*args, **(kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs)
@@ -53,7 +53,7 @@ class Enclosed(Recording):
 
 
 class Scope:
-    """Within it calls are recorded, as part of one trace: random numbers go on where they were."""
+    """Records calls in blocks, as parts of one trace; random draws continue from block to block."""
 
     def __init__(self, mode: Recording) -> None:
         self.mode = mode
@@ -61,7 +61,7 @@ class Scope:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        # The fused attention has no second derivative.
+        # Fused attention has no second derivative.
         with apart(), recording(), sdpa_kernel(SDPBackend.MATH), LinearAlgebra():
             if self.generator is None:
                 _C.default_generator(0).manual_seed(0)
@@ -75,12 +75,12 @@ class Scope:
 @dataclass
 class Traced:
     recorded: Recorded
-    enclosed: list[jax.Array]  # the last arguments
-    tree: Any  # of the results
+    enclosed: list[jax.Array]  # the last arguments: captured tensors
+    tree: Any  # the tree of the results
 
 
 def names_in(fn: Callable[..., Any]) -> dict[int, str]:
-    """Of tensors of the modules that ``fn`` uses, by id."""
+    """Returns the names of tensors of the modules that ``fn`` uses, by id."""
     names: dict[int, str] = {}
     for module in find(fn).modules:
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -97,7 +97,7 @@ def _leaves(result: Any, name: str) -> tuple[list[Any], Any]:
 
 
 def _plain(result: Any) -> Any:
-    """Mappings and lists of classes that JAX doesn't know (transformers' outputs) as dicts and tuples."""
+    """Converts mappings and lists of classes that JAX doesn't know (transformers' outputs) to dicts and tuples."""
     if isinstance(result, dict):
         return {key: _plain(value) for key, value in result.items()}
     if type(result) in (tuple, list):
@@ -127,15 +127,15 @@ def trace(
     narrow: bool,
 ) -> Traced:
     """Args:
-    fn: takes the tensors, which it may write to, in a list.
+    fn: takes the tensors in a list, and may write to them.
     structs: shape and dtype of each argument.
     source: the user's function.
-    keyed: is there one more argument, the words of a random key?
-    narrow: 64-bit results become 32-bit ones where JAX has no others.
+    keyed: whether there is one more argument, the words of a random key.
+    narrow: whether 64-bit results become 32-bit ones if JAX has no others.
 
     Raises:
         CaptureError: the function can't be one program.
-        TypeError: results that JAX has no word for.
+        TypeError: JAX can't represent a result.
     """
     with apart():
         return _trace(fn, structs, name, source, keyed, narrow)
@@ -183,7 +183,7 @@ def _trace(
         scope,
     )
     try:
-        recorded.text()  # what draws without a key is told here, and what no program of JAX's can call
+        recorded.text()  # raises for draws without a key, and for calls that a program of JAX's can't make
     except NotImplementedError as error:
         raise CaptureError(f"{name}: {error}. In JAX that is a jax.pure_callback: call one, beside torch") from error
     return Traced(recorded, [_constant(piece.real) for piece in mode.pieces], tree)
@@ -204,7 +204,7 @@ def _told(error: RuntimeError, name: str) -> Exception:
 
 
 def _place(error: BaseException) -> str:
-    """The user's line that it comes from."""
+    """Returns the user's line that raised the error."""
     lines = traceback.extract_tb(error.__traceback__)
     own = [line for line in lines if not line.filename.startswith(LIBRARIES)]
     return f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""

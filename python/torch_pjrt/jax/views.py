@@ -1,8 +1,8 @@
-"""``torch_view`` and ``jax_view``: torch code in the middle of a JAX function.
+"""``torch_view`` and ``jax_view``: torch code inside of a JAX function.
 
-While JAX traces, an array's torch view is a placeholder, and the array that it stands for is kept beside it for as
-long as anything rests on it. ``jax_view`` of a tensor finds the placeholders below it, and makes one operation of all
-that was recorded in between.
+While JAX traces, an array's torch view is a placeholder, and its array is kept for as long as anything depends on the
+placeholder. ``jax_view`` of a tensor finds the placeholders that it depends on, and makes one operation of the calls
+recorded in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch_pjrt.jax.program import Program, Recorded, placeholder, struct_of
 
 @dataclass
 class _Source:
-    """What a placeholder stands for. It is not held: its own users hold it."""
+    """A placeholder and its array; a weak record, which only dependent tensors keep alive."""
 
     placeholder: Any
     leaf: TensorWeakRef
@@ -51,15 +51,15 @@ def _sweep() -> None:
 
 
 def torch_view(value: Any) -> Any:
-    """The torch tensors of JAX arrays; in any structure, whose other leaves stay as they are.
+    """Returns torch tensors of JAX arrays, in any structure; leaves of other types stay unchanged.
 
-    Of a concrete array it is a tensor on the same device, over the same memory. JAX's arrays never change: a write to
-    the tensor copies the memory first, once. While JAX traces, of tracers and arrays alike, it is a tensor on the
-    device "pjrt" that has no value: what torch does with it becomes part of JAX's program.
+    The tensor of a concrete array is on the same device and shares its memory. JAX's arrays are immutable: the first
+    write to the tensor copies the memory. While JAX traces, the tensor of a tracer or an array is on the device
+    ``"pjrt"`` and has no value, and torch calls on it become part of JAX's program. Example: ``t = torch_view(x)``.
 
     Raises:
-        TypeError: torch has no such dtype.
-        ValueError: the array is spread over several devices.
+        TypeError: torch lacks the array's dtype.
+        ValueError: the array is on several devices.
     """
     if isinstance(value, jax.Array):
         return _viewed(value)
@@ -71,30 +71,33 @@ def _viewed(array: Any) -> torch.Tensor:
         return arrays.to_torch(array)
     _sweep()
     forbidden.seal()
-    # What is pending and meets the placeholder could not be read before the trace is forgotten.
+    # Pending work that uses the placeholder could not be read before the trace is forgotten.
     _C.start_all("torch_pjrt.sync")
     leaf = placeholder(arrays.torch_dtype(array.dtype, "the array"), array.shape)
     known = _C.Placeholder(leaf)
     _sources[known.address] = _Source(known, TensorWeakRef(leaf), array)
-    return leaf.clone()  # which may be written to
+    return leaf.clone()  # a tensor that may be written to
 
 
 def jax_view(value: Any, *, key: Any = None, dtypes: str | None = None) -> Any:
-    """The JAX arrays of torch tensors; in any structure, whose other leaves stay as they are.
+    """Returns JAX arrays of torch tensors, in any structure; leaves of other types stay unchanged.
 
-    Of a tensor with a value it is an array on the same device, over the same memory where JAX can use it (dense, at a
-    multiple of 64 bytes); a later write to the tensor copies the memory first. Of a tensor that was computed of torch
-    views of tracers it is a tracer: the value of one operation, through which JAX differentiates and batches.
+    The array of a tensor with a value is on the same device, and shares its memory if JAX can use it (dense, aligned to
+    64 bytes); a later write to the tensor copies the memory first. A tensor that depends on torch views of tracers
+    becomes a tracer: the result of one operation, through which JAX differentiates and batches. Example:
+    ``y = jax_view(torch.relu(torch_view(x)))``.
 
     Args:
-        key: a random key of JAX's, where the torch code drew random numbers.
-        dtypes: ``"jax"`` makes 64-bit tensors 32-bit ones where JAX's 64-bit types are off; default: they are an error.
+        value: a tensor or a structure.
+        key: a random key of JAX's, needed if the torch code drew random numbers.
+        dtypes: ``"jax"`` converts 64-bit tensors to 32 bits if JAX's 64-bit types are off. By default they are an
+            error.
 
     Raises:
-        TypeError: JAX has no such dtype.
+        TypeError: JAX lacks a tensor's dtype.
         ValueError: a tensor with a value requires grad, of which JAX sees nothing.
-        RuntimeError: the tensor rests on tracers of another transformation that is over, or random numbers were drawn
-            and there is no key.
+        RuntimeError: the tensor depends on tracers of a transformation that has ended, or random numbers were drawn
+            without a key.
     """
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
         return _array(value, dtypes == "jax")
@@ -114,7 +117,7 @@ def _array(leaf: Any, narrow: bool) -> Any:
 
 
 def _is_traced(tensor: torch.Tensor) -> bool:
-    """Is it part of what JAX traces? What was made beside views is, too: it may be random."""
+    """Whether it is part of JAX's trace; tensors made next to views are, too, because they may be random."""
     return tensor.device.type == "pjrt" and (_compat.is_tracing() or bool(_C.placeholders_below([tensor])))
 
 
@@ -154,7 +157,7 @@ def _call(tensors: Sequence[torch.Tensor], key: Any, narrow: bool) -> list[Any]:
 
 
 def _leaf_of(source: _Source, address: int) -> torch.Tensor:
-    """The tensor that the autograd graph has, or another of the same placeholder where none has it."""
+    """Returns the tensor in the autograd graph, or a new one of the placeholder if there is none."""
     leaf = source.leaf()
     if leaf is not None:
         return leaf
