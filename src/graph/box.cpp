@@ -1,4 +1,4 @@
-// Which views are boxes of their base.
+// Recognizes views that are boxes of their base.
 #include "graph/box.h"
 
 namespace tpjrt::graph {

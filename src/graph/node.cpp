@@ -11,8 +11,8 @@
 namespace tpjrt::graph {
 
 std::mutex& graph_lock() {
-  // Outlives static destructors: tensors may die at interpreter exit. No fork happens while another thread holds it, so
-  // that a child may drop its tensors, too.
+  // Outlives static destructors, because tensors may be freed at interpreter exit. Forks wait for it, so that a child
+  // may free its tensors, too.
   static auto* lock = [] {
     pthread_atfork([] { graph_lock().lock(); }, [] { graph_lock().unlock(); }, [] { graph_lock().unlock(); });
     return new std::mutex;
@@ -53,7 +53,7 @@ std::vector<ComponentPtr>& Component::listed() {
 }
 
 std::vector<Value> Component::large() {
-  // Gone is what was run, whose tensors are gone, or what is part of another one by now.
+  // Drops components that have run, whose tensors were freed, or that were joined to another.
   std::erase_if(listed(), [](const ComponentPtr& one) { return one->parent || !one->cells.listed() || one->traced; });
   std::vector<Value> values;
   for (size_t i = listed().size(); i-- > 0;) {
@@ -63,12 +63,12 @@ std::vector<Value> Component::large() {
 }
 
 Component::~Component() {
-  // A chain of parents can be long; take it apart here instead of recursively.
+  // Releases a chain of parents without recursion, because it can be long.
   ComponentPtr above = std::move(parent);
   while (above && above.use_count() == 1) above = std::move(above->parent);
 }
 
-// Operands are let go through a queue of the thread: a chain of a million nodes must not recurse.
+// Operands are released through a queue of the thread, because a chain of a million nodes must not recurse.
 Node::~Node() {
   bool last_holder = false;
   for (const Value& operand : operands)
@@ -125,7 +125,7 @@ const Value& settle(Value& value) {
 }
 
 namespace {
-uint64_t newest = 1;  // under graph_lock(); 0 is before all nodes (kEver)
+uint64_t newest = 1;  // guarded by graph_lock(); 0 is before all nodes (kEver)
 }  // namespace
 
 uint64_t newest_id() { return newest; }

@@ -1,4 +1,4 @@
-// Depth first, without recursion: a graph may be deep.
+// Depth-first search without recursion, because a graph may be deep.
 #include "graph/order.h"
 
 #include <unordered_set>

@@ -1,4 +1,4 @@
-// Finding functional and per-element partners in the dispatcher's schemas.
+// Finds functional and per-element variants in the dispatcher's schemas.
 #include "graph/partner.h"
 
 #include <map>
@@ -37,7 +37,7 @@ std::vector<size_t> inputs_of(const FunctionSchema& schema) {
   return kept;
 }
 
-// A mutated Tensor (a!) may be Tensor? in the partner and the other way round; otherwise types are the same.
+// Returns true for equal types. A mutated Tensor (a!) may be Tensor? in the variant, and the other way round.
 bool same_kind(const c10::Type& a, const c10::Type& b) {
   const auto strip = [](const c10::Type& type) -> std::string {
     if (const auto* optional = type.castRaw<c10::OptionalType>()) return optional->getElementType()->str();
@@ -46,7 +46,8 @@ bool same_kind(const c10::Type& a, const c10::Type& b) {
   return strip(a) == strip(b);
 }
 
-// What a factory's out= overload takes from `out` and its functional partner from these.
+// Returns true for arguments that a factory's out= overload takes from `out` and its functional variant gets
+// explicitly.
 bool is_option(const c10::Argument& argument) {
   const std::string& name = argument.name();
   return name == "dtype" || name == "layout" || name == "device" || name == "pin_memory";
@@ -63,7 +64,7 @@ std::optional<Partner> match(const FunctionSchema& original, const std::vector<O
     for (size_t i = 0; i < inputs.size() && fits; ++i) {
       const c10::Argument& wanted = schema.arguments()[i];
       const c10::Argument& given = original.arguments()[inputs[i]];
-      // A dtype's type is int: eye(n, m) is no eye(n, dtype).
+      // A dtype's type is int, but eye(n, m) must not match eye(n, dtype).
       fits = same_kind(*wanted.type(), *given.type()) && is_option(wanted) == is_option(given);
     }
     if (best && best->schema().arguments().size() < schema.arguments().size()) continue;
@@ -76,7 +77,7 @@ std::optional<Partner> match(const FunctionSchema& original, const std::vector<O
   return partner;
 }
 
-// What one element of a list argument is called as.
+// Returns the type of a list argument's elements.
 std::string element_kind(const c10::Type& type) {
   const c10::Type* inner = &type;
   if (const auto* optional = inner->castRaw<c10::OptionalType>()) inner = optional->getElementType().get();

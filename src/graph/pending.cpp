@@ -1,4 +1,4 @@
-// Choosing among all cells that are pending.
+// Selects values to run among all pending slots.
 #include "graph/pending.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace {
 
 Component* root_of(const Value& value) { return Component::root(value.node->component.get()); }
 
-// Pending nodes that were recorded after `since`: those that one value needs, and what all of them take, until there is
-// enough of either.
+// Counts pending nodes that were recorded after `since`: those that one value needs and the bytes that they read, until
+// either is enough.
 class NewWork {
  public:
   NewWork(uint64_t since, const Least& enough) : since_(since), enough_(enough) {}
@@ -39,7 +39,7 @@ class NewWork {
 
 std::vector<Value> pending(uint64_t since, const Least& least) {
   std::vector<Value> values;
-  if (since == kEver && least.nodes >= Component::kLarge) {  // they are listed: every sync asks
+  if (since == kEver && least.nodes >= Component::kLarge) {  // such components are listed, because every sync asks
     values = Component::large();
     std::erase_if(values, [&](const Value& value) {
       return root_of(value)->nodes < least.nodes || root_of(value)->oldest > least.begun;

@@ -1,4 +1,4 @@
-// Printing and checking graphs.
+// Prints and checks graphs.
 #include "graph/print.h"
 
 #include <charconv>

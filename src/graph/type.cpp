@@ -1,4 +1,4 @@
-// Interning of tensor types, and how they are printed.
+// Interns and prints tensor types.
 #include "graph/type.h"
 
 #include <algorithm>
@@ -90,7 +90,7 @@ bool TensorType::is_contiguous() const {
 }
 
 Sizes TensorType::memory_order() const {
-  // A dimension of size 1 may stand anywhere: it keeps its place, so that the order is the identity whenever it can be.
+  // Dimensions of size 1 keep their position, so that the order is the identity whenever possible.
   Sizes moving;
   for (int64_t i = 0; i < rank(); ++i) {
     if (sizes[static_cast<size_t>(i)] != 1) moving.push_back(i);
@@ -128,7 +128,7 @@ TypePtr dense(TypePtr type) {
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0;) {
     const auto axis = static_cast<size_t>(order[i]);
-    if (type->sizes[axis] == 1) continue;  // may have any
+    if (type->sizes[axis] == 1) continue;  // any stride fits
     strides[axis] = stride;
     stride *= type->sizes[axis];
   }

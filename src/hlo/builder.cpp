@@ -1,4 +1,4 @@
-// The module's frame: names, regions, locations, parameters and results. Ops are in the builder_*.cpp beside this.
+// The module's frame: names, regions, locations, parameters and results. Ops are in the builder_*.cpp files.
 #include "hlo/builder.h"
 
 #include <algorithm>
@@ -248,7 +248,7 @@ Builder& Builder::operator=(Builder&& other) noexcept {
 
 namespace {
 
-// What says that a parameter or a result lies in that order; nothing where it is row-major.
+// Returns the attribute for a parameter's or result's layout; empty for row-major.
 std::string layout_mode(const Dims& order) {
   std::string text;
   for (const int64_t d : order) text += cat(text.empty() ? "" : ",", d);
@@ -272,7 +272,7 @@ void Builder::set_replicas(int64_t replicas) { impl_->replicas = replicas; }
 
 std::string Builder::finish(const Values& results, const std::vector<Dims>& orders) {
   if (!impl_->writes) {
-    (void)impl_->uses("func.return", results);  // which checks them
+    (void)impl_->uses("func.return", results);  // checks them
     return "";
   }
   static const Dims row_major;
@@ -316,7 +316,7 @@ int64_t Builder::size() const { return impl_->ops; }
 void Builder::without_text() { impl_->writes = false; }
 
 std::string without_locations(std::string_view module) {
-  // Not found in a string literal, where the quote would be escaped; always the last of its line.
+  // Can't match inside a string literal, where the quote is escaped. A location is always the last part of its line.
   constexpr std::string_view kStart = " loc(\"";
   std::string text;
   text.reserve(module.size());

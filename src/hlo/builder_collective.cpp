@@ -1,11 +1,11 @@
-// Ops in which replicas of a program take part together.
+// Ops in which replicas of a program communicate.
 #include "hlo/builder_text.h"
 
 namespace tpjrt::hlo {
 
 namespace {
 
-// replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>
+// Formats "replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>".
 std::string groups_text(std::string_view op, const Builder::Groups& groups) {
   check(!groups.empty(), op, "has no groups");
   std::string rows;
@@ -18,7 +18,7 @@ std::string groups_text(std::string_view op, const Builder::Groups& groups) {
 
 int64_t size_of(const Builder::Groups& groups) { return static_cast<int64_t>(groups[0].size()); }
 
-// The region of a reduction among replicas: what `op` makes of two of their elements.
+// Returns the region of a reduction among replicas, which applies `op` to two elements.
 template <class Impl>
 std::string joining(Builder& b, Impl& impl, std::string_view reduction, std::string_view op, ElementType element) {
   const Type scalar{element, {}};

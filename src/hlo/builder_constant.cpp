@@ -11,7 +11,7 @@ namespace tpjrt::hlo {
 
 namespace {
 
-// Above this many elements a dense constant is written as hexadecimal bytes.
+// A dense constant with more elements is written as hexadecimal bytes.
 constexpr size_t kReadableElements = 256;
 
 std::string hex(uint64_t bits, int64_t bytes) {
@@ -21,7 +21,8 @@ std::string hex(uint64_t bits, int64_t bytes) {
   return text;
 }
 
-// Rounds to nearest even at `fraction` bits with the least normal exponent given; what does not fit becomes infinite.
+// Rounds half to even at `fraction` bits with the given least normal exponent; values that are too large become
+// infinite.
 double round_to(double value, int fraction, int least_exponent, double largest) {
   if (value == 0 || !std::isfinite(value)) return value;
   int exponent = std::max(std::ilogb(value), least_exponent);
@@ -30,7 +31,7 @@ double round_to(double value, int fraction, int least_exponent, double largest) 
   return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
 }
 
-// The value of `element` nearest to `value`, as a double. 8-bit floats are left to the parser of the text.
+// Returns the value of `element` nearest to `value`, as a double. The parser of the text rounds to 8-bit floats.
 double nearest(double value, ElementType element) {
   switch (element) {
     case ElementType::kF32: return static_cast<float>(value);
@@ -53,14 +54,14 @@ std::string special_bits(double value, ElementType element) {
     case ElementType::kF16: return bits(0x7C00, 0x7E00, 2);
     case ElementType::kBF16: return bits(0x7F80, 0x7FC0, 2);
     case ElementType::kF8E5M2: return bits(0x7C, 0x7E, 1);
-    case ElementType::kF8E4M3FN: return hex(0x7F, 1);  // has no infinity
-    default: return hex(0x80, 1);                      // the FNUZ types: one NaN, no infinity
+    case ElementType::kF8E4M3FN: return hex(0x7F, 1);  // no infinity
+    default: return hex(0x80, 1);                      // FNUZ types: one NaN, no infinity
   }
 }
 
 std::string integer_text(int64_t value, ElementType element) {
   if (element == ElementType::kPred) return value ? "true" : "false";
-  switch (element) {  // wraps, as torch does
+  switch (element) {  // wraps like torch
     case ElementType::kS8: return std::to_string(static_cast<int8_t>(value));
     case ElementType::kS16: return std::to_string(static_cast<int16_t>(value));
     case ElementType::kS32: return std::to_string(static_cast<int32_t>(value));
@@ -76,7 +77,7 @@ std::string dense(const std::string& content, const Type& type) {
   return cat("stablehlo.constant dense<", type.elements() == 0 ? "" : content, "> : ", type);
 }
 
-// Nested brackets, row-major; one(i) is the text of element i.
+// Formats nested brackets, row-major; one(i) is the text of element i.
 template <class F>
 std::string nested(const Dims& dims, size_t axis, size_t& next, const F& one) {
   if (axis == dims.size()) return one(next++);
@@ -99,7 +100,8 @@ void append_bytes(std::string& text, uint64_t bits, int64_t bytes) {
   }
 }
 
-// An exponent alone, of 2^-127 to 2^127: what is nearest to the magnitude, a tie to the even mantissa of the float.
+// Formats a type that is only an exponent, from 2^-127 to 2^127: the nearest to the magnitude; ties go to the float's
+// even mantissa.
 std::string power_of_two(double value) {
   const auto bits = std::bit_cast<uint32_t>(static_cast<float>(std::abs(value)));
   const uint32_t exponent = bits >> 23, rest = bits & 0x7FFFFF;
@@ -118,13 +120,13 @@ std::string float_text(double exact, ElementType element) {
                       ? std::to_chars(buffer, buffer + sizeof buffer, value)
                       : std::to_chars(buffer, buffer + sizeof buffer, static_cast<float>(value));
   std::string text(buffer, shortest.ptr);
-  // The parser reads a double and rounds it to the type. The decimal must survive that, or the bits are written.
+  // The parser reads a double and rounds it to the type. If the decimal doesn't survive that, the bits are written.
   if (nearest(std::strtod(text.c_str(), nullptr), element) != value) {
     if (element == ElementType::kF64) return hex(std::bit_cast<uint64_t>(value), 8);
     if (element == ElementType::kF32) return hex(std::bit_cast<uint32_t>(static_cast<float>(value)), 4);
     text.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
   }
-  // MLIR asks for a dot: "1" is written "1.0" and "1e-05" is written "1.0e-05".
+  // MLIR requires a dot: "1" is written "1.0" and "1e-05" is written "1.0e-05".
   if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
 }

@@ -1,4 +1,4 @@
-// Elementwise ops. One table says which element types each op takes.
+// Elementwise ops. A table states the element types that each op takes.
 #include <algorithm>
 #include <cmath>
 
@@ -23,7 +23,7 @@ unsigned set_of(ElementType element) {
 
 struct Elementwise {
   std::string_view name;
-  unsigned operands;  // the element types it takes
+  unsigned operands;  // supported element types
 };
 
 constexpr Elementwise kUnary[] = {
@@ -59,7 +59,7 @@ constexpr Elementwise kBinary[] = {
     {"and", kBool | kInteger},
     {"atan2", kFloat},
     {"divide", kNumber},
-    {"maximum", kAll & ~kComplex},  // which have no order: XLA:CPU aborts
+    {"maximum", kAll & ~kComplex},  // complex numbers have no order: XLA:CPU aborts
     {"minimum", kAll & ~kComplex},
     {"multiply", kAll},
     {"or", kBool | kInteger},
@@ -111,10 +111,10 @@ Value Builder::binary(std::string_view op, const Value& a, const Value& b) {
     return impl_->emit(a.type, op, " ", impl_->uses(op, a, b), " : ", a.type, ", ", b.type, " -> ", a.type);
   }
   check_operand(kBinary, op, a);
-  // The sum of bools is or, by StableHLO's definition; XLA's constant folding takes it for exclusive or.
+  // StableHLO defines the sum of bools as or, but XLA's constant folding computes exclusive or.
   if (op == "add" && a.element() == ElementType::kPred) op = "or";
-  // XLA's import of StableHLO takes x + 0.0 and x - (-0.0) for x, which keeps the sign of -0.0, and computes with
-  // constants before it looks: behind a barrier it sees none.
+  // XLA's import of StableHLO replaces x + 0.0 and x - (-0.0) by x, which keeps the sign of -0.0, and folds constants
+  // before that. Behind a barrier it sees no constants.
   if ((op == "add" || op == "subtract") && set_of(a.element()) & (kFloat | kComplex)) {
     const bool negative = op == "subtract";
     const Value left = negative ? a : impl_->opaque_zero(a, false), right = impl_->opaque_zero(b, negative);
@@ -163,12 +163,12 @@ Value Builder::complex(const Value& real, const Value& imag) {
 
 Value Builder::convert(const Value& x, ElementType element) {
   if (x.element() == element) return x;
-  // Who multiplies by it sees that it lies transposed (moved_from).
+  // Keeps the transpose visible to products of the converted value (moved_from).
   if (const Moved* moved = moved_from(x)) return transpose(convert(moved->from, element), moved->permutation);
   Type result{element, x.dims()};
   Value converted =
       impl_->emit(result, "stablehlo.convert ", impl_->use("convert", x), " : ", arrow({&x.type}, result));
-  // A small number may become 0 in a narrower type.
+  // A small constant may become 0 in a narrower type.
   const auto number = impl_->numbers.find(x.id);
   if (number != impl_->numbers.end() && (number->second == 0 || std::abs(number->second) > 0x1p-7)) {
     impl_->numbers[converted.id] = number->second;

@@ -1,4 +1,4 @@
-// Private functions: calls and composites; and leaving out what nothing needs.
+// Private functions: calls and composites; and the removal of unneeded ops.
 #include <cstdio>
 
 #include "hlo/attribute.h"
@@ -101,7 +101,7 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
       impl.indent = indent;
       impl.numbered = numbered;
       impl.first_name = first_name;
-      impl.of_numbers_only = true;  // the function's own uses are none of the op's that calls it
+      impl.of_numbers_only = true;  // the function's ops don't count as uses by the call
       impl.operands_used = 0;
     }
   } scope(*this);
@@ -116,7 +116,7 @@ std::string Builder::Impl::function(std::string_view op, std::string_view name, 
       numbers[arguments[i].id] = number->second;
     }
   }
-  // What an op wants to know of the values it is given, it is told of the arguments, too.
+  // Arguments keep the properties of the operands that ops query.
   for (size_t i = 0; i < operands.size(); ++i) {
     const auto made_of = transposes.find(operands[i].id);
     if (made_of == transposes.end()) continue;

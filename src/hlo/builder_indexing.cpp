@@ -7,7 +7,7 @@ namespace tpjrt::hlo {
 
 namespace {
 
-// The dimensions of indices that are not the index vector's.
+// Returns the dimensions of indices other than the index vector's.
 Dims batch_dims(const Value& indices, int64_t index_vector_dim) {
   Dims dims = indices.dims();
   if (index_vector_dim < indices.rank()) dims.erase(dims.begin() + index_vector_dim);

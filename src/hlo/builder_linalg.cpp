@@ -5,7 +5,7 @@ namespace tpjrt::hlo {
 
 namespace {
 
-// "[b, f, 0, 1]": a letter or a spatial number for each dimension.
+// Formats "[b, f, 0, 1]": a letter or a spatial number for each dimension.
 std::string labels(std::string_view op, int64_t first, char first_label, int64_t second, char second_label,
                    const Dims& spatial) {
   const size_t rank = spatial.size() + 2;
@@ -30,7 +30,7 @@ std::string matrices(const Dims& dims) { return cat("of matrices ", dims); }
 Value Builder::dot_general(const Value& lhs_matrix, const Value& rhs_matrix, const DotDimensions& dimensions,
                            ElementType result, std::string_view precision) {
   DotDimensions d = dimensions;
-  // Transposed outside of the function and again inside of it, a matrix would be copied twice.
+  // A matrix that is transposed outside of the function and again inside of it would be copied twice.
   const auto without_transpose = [&](const Value& matrix, Dims& contracting) {
     const auto argument = impl_->transposed_arguments.find(matrix.id);
     if (argument == impl_->transposed_arguments.end() || !d.lhs_batch.empty() || contracting.size() != 1) return matrix;

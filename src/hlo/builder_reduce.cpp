@@ -5,7 +5,7 @@ namespace tpjrt::hlo {
 
 namespace {
 
-// Types of the elements, as scalars. Fails unless all operands have the first one's dims.
+// Returns the element types as scalars. Fails unless all operands have the first one's dims.
 std::vector<Type> scalars_of(std::string_view op, const Values& xs) {
   check(!xs.empty(), op, "has no operand");
   std::vector<Type> scalars;

@@ -1,4 +1,4 @@
-// Ops that move elements by their position: reshape, transpose, slice, pad, concatenate, …
+// Ops that move elements by position: reshape, transpose, slice, pad, concatenate, …
 #include <algorithm>
 
 #include "hlo/builder_text.h"
@@ -84,7 +84,8 @@ Value Builder::pad(const Value& x, const Value& value, const Dims& low, const Di
           high[i], ", interior ", interior[i]);
   }
   if (result == x.type && std::all_of(low.begin(), low.end(), [](int64_t d) { return d == 0; })) return x;
-  // Negative widths cut off. XLA:CPU's older emitters know no such pad, which its simplifier would have taken apart.
+  // Negative padding becomes a slice: XLA:CPU's older emitters don't support it, and its simplifier, which would remove
+  // it, is off.
   const auto is_negative = [](int64_t width) { return width < 0; };
   if (std::any_of(low.begin(), low.end(), is_negative) || std::any_of(high.begin(), high.end(), is_negative)) {
     const auto added = [](Dims widths) {

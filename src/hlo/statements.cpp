@@ -1,4 +1,4 @@
-// A block as its statements.
+// Splits a block into its statements.
 #include "hlo/statements.h"
 
 #include <algorithm>

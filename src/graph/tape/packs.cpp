@@ -1,4 +1,4 @@
-// Which tensors share a pack, and what that does to a program's signature.
+// Assigns tensors to packs, and numbers a program's arguments and results.
 #include "graph/tape/packs.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace tpjrt::graph {
 namespace {
 
 constexpr int64_t kMostBytes = 512;
-constexpr size_t kFewest = 16;     // fewer tensors are better off on their own
-constexpr size_t kLookedBack = 8;  // packs that may have room left
+constexpr size_t kFewest = 16;     // fewer tensors are faster on their own
+constexpr size_t kLookedBack = 8;  // recent packs that may have room left
 
 std::vector<int64_t> numbered(size_t count, const std::vector<Pack>& packs, uint32_t Pack::Member::* which) {
   std::vector<int64_t> places(count, 0);
@@ -31,7 +31,7 @@ void pack(Walk& walk, const std::vector<char>& may_be_packed) {
   const auto bytes = [](const Pack& pack) { return pack.elements * static_cast<int64_t>(elementSize(pack.dtype)); };
   const auto fits = [&](size_t alias) {
     const auto size = static_cast<int64_t>(walk.leaves[walk.aliases[alias].leaf]->leaf_type->nbytes());
-    return may_be_packed[alias] && size > 0 && 2 * size <= kMostBytes;  // with another one of its size
+    return may_be_packed[alias] && size > 0 && 2 * size <= kMostBytes;  // room for two of its size
   };
   std::vector<char> chosen(walk.aliases.size());
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<char>(fits(i));

@@ -1,4 +1,4 @@
-// Walking the parts of a graph.
+// Walks the parts of a graph.
 #include "graph/tape/parts.h"
 
 #include <algorithm>

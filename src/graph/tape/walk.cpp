@@ -1,4 +1,4 @@
-// Walking components: the hot half of a sync.
+// Walks components: the hot half of a sync.
 #include "graph/tape/walk.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tpjrt::graph {
 namespace {
 
-// Tape words: what follows is told by the lowest two bits, so that no two graphs give the same words.
+// The lowest two bits of a tape word are its kind, so that different graphs never give the same words.
 enum Word : uint64_t { kNode = 0, kOperand = 1, kLeaf = 2, kResult = 3 };
 
 class Walker {
@@ -88,7 +88,7 @@ class Walker {
   bool placeholders_;
   uint64_t mark_;
   std::vector<Frame> stack_;
-  static uint64_t last_mark_;  // under the engine's lock
+  static uint64_t last_mark_;  // guarded by the engine's lock
 };
 
 uint64_t Walker::last_mark_ = 0;
@@ -99,7 +99,7 @@ void finish(Walk& out) {
   };
   for (const Walk::Alias& alias : out.aliases) add(alias);
   for (const Pack& pack : out.packs) {
-    out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias: there are not so many leaves
+    out.tape.push_back(~uint64_t{0} << 2 | Word::kLeaf);  // no alias has this value: there are fewer leaves
     for (const Pack::Member& member : pack.members) add(member);
   }
   uint64_t hash = out.tape.size();
@@ -107,14 +107,14 @@ void finish(Walk& out) {
   out.hash = hash;
 }
 
-// Finds leaves of the walk by address alone: a cell's previous leaf may be gone.
+// Finds leaves of the walk by address alone, because a slot's previous leaf may be freed.
 class LeafIndex {
  public:
   explicit LeafIndex(const Walk& walk) {
     for (uint32_t i = 0; i < walk.leaves.size(); ++i) by_address_.emplace_back(walk.leaves[i].get(), i);
     std::sort(by_address_.begin(), by_address_.end());
   }
-  // Gives each leaf out once.
+  // Returns each leaf only once.
   std::optional<uint32_t> take(const Node* leaf) {
     const auto it = std::lower_bound(by_address_.begin(), by_address_.end(), std::pair<const Node*, uint32_t>(leaf, 0));
     if (it == by_address_.end() || it->first != leaf || it->second == kTaken) return std::nullopt;
@@ -126,7 +126,7 @@ class LeafIndex {
   std::vector<std::pair<const Node*, uint32_t>> by_address_;
 };
 
-// A result may be written over the memory of the leaf that its storage held before: an update in place.
+// Finds updates in place: results that may overwrite the memory of the leaf that their storage held before.
 void find_aliases(const std::vector<Cell*>& held, Walk& out) {
   LeafIndex leaves(out);
   uint32_t result = 0;
@@ -153,7 +153,7 @@ TapeGraph read_tape(const std::vector<uint64_t>& tape) {
       case kNode: graph.calls.push_back({reinterpret_cast<SignaturePtr>(content), {}}); break;
       case kOperand: graph.calls.back().operands.push_back(source(content)); break;
       case kResult: graph.results.push_back(source(content)); break;
-      case kLeaf:  // after the results: a buffer to reuse, or a member of a pack
+      case kLeaf:  // after the results: an alias, or a member of a pack
         if (graph.results.empty()) graph.leaves.push_back(reinterpret_cast<TypePtr>(content));
         break;
     }

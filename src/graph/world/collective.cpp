@@ -1,4 +1,4 @@
-// Asking signatures.
+// Queries signatures.
 #include "graph/world/collective.h"
 
 #include <c10/util/Exception.h>
