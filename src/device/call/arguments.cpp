@@ -1,4 +1,5 @@
-// Flattening a call. This is the recorder's hot path: words in, no allocation for calls of ordinary size.
+// Flattens a call. This is the recorder's hot path: it writes words, and allocates nothing for calls of ordinary
+// size.
 #include "device/call/arguments.h"
 
 #include <ATen/Context.h>
@@ -33,8 +34,8 @@ enum Tag : uint64_t {
   kComplexTag,
 };
 
-// What holds for a call but is none of its arguments is one word: the default dtype, two precisions, and an address, which
-// has 48 bits.
+// One word holds the state that affects a call without being an argument: the default dtype, two precisions, and an
+// address, which has 48 bits.
 constexpr int kDtypeBits = 8, kPrecisionBits = 4;
 
 uint64_t negative(const Number& number) {
@@ -56,7 +57,7 @@ bool needs_resolving(const c10::IValue& value) {
   return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
 }
 
-// The values a conjugate or negative view shows, as a tensor without those bits.
+// Returns the values of a conjugate or negative view as a tensor without those bits.
 at::Tensor resolved(const at::Tensor& tensor) {
   if (tensor.is_conj()) return resolved(at::_conj_physical(tensor.conj()));
   if (tensor.is_neg()) return at::neg(tensor._neg_view());
@@ -92,7 +93,7 @@ void resolve(const OperatorArgument& argument, c10::IValue& value) {
 }  // namespace
 
 // See PyTorch's "TensorFloat-32" note: torch.set_float32_matmul_precision, torch.backends.cuda.matmul and
-// torch.backends.cudnn. They are looked up here, as C++ may set them, too.
+// torch.backends.cudnn. The settings are looked up here because C++ may change them, too.
 graph::Precisions asked_precisions(graph::PrecisionSettings settings) {
   using enum graph::Precision;
   const auto asked = [](at::Float32Backend backend, at::Float32Op op) {
@@ -188,7 +189,7 @@ void Flattener::append(const at::Tensor& tensor, bool written) {
 }
 
 void Flattener::append(const c10::Scalar& scalar) {
-  if (C10_UNLIKELY(scalar.type() == c10::kUInt64)) {  // above the largest int64: no number of a graph
+  if (C10_UNLIKELY(scalar.type() == c10::kUInt64)) {  // above the largest int64: not a number of a graph
     out_.recordable = false;
     return;
   }

@@ -1,4 +1,4 @@
-// Where PyTorch's Meta kernels differ from the CPU's kernels, which are what results are compared with.
+// Corrections where PyTorch's Meta kernels differ from the CPU's kernels, which are the reference for results.
 #include "device/call/corrections.h"
 
 #include <ATen/ops/empty.h>
@@ -14,7 +14,7 @@ namespace tpjrt::device {
 
 namespace {
 
-// Where a Meta kernel leaves open what the CPU's kernel gives, or says something else.
+// Corrects the outline of a call whose Meta kernel doesn't determine the CPU kernel's result, or differs from it.
 using Correction = void (*)(const graph::Signature& signature, Outline& outline);
 
 void lay_out(Outline& outline, at::MemoryFormat format) {
@@ -22,7 +22,7 @@ void lay_out(Outline& outline, at::MemoryFormat format) {
   outline.results[0] = made_like(result, result.options(), format);
 }
 
-// In the format that the input has, whatever else its strides are.
+// Uses the input's memory format, whatever its strides are otherwise.
 void lay_out_as_suggested(const graph::Signature& /*signature*/, Outline& outline) {
   lay_out(outline, outline.operands.at(0).suggest_memory_format());
 }
@@ -35,12 +35,12 @@ void lay_out_contiguous(const graph::Signature& /*signature*/, Outline& outline)
   }
 }
 
-// What is given beside it lies as it did.
+// The other results keep their layouts.
 void lay_out_first_contiguous(const graph::Signature& /*signature*/, Outline& outline) {
   lay_out(outline, at::MemoryFormat::Contiguous);
 }
 
-// The gradient of an input has the input's format, whatever that of the result's gradient is.
+// The gradient of an input has the input's format, whatever the format of the result's gradient.
 void lay_out_gradient_as_input(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.results.at(0).isTensor() && outline.results[0].toTensor().defined())
     lay_out(outline, outline.operands.at(1).suggest_memory_format());
@@ -51,8 +51,8 @@ void lay_out_like_second(const graph::Signature& /*signature*/, Outline& outline
   outline.results[0] = made_like(outline.operands.at(1), result.options());
 }
 
-// Over no dimensions it is that of the flat tensor, else of two pieces that are put together, one of which may have no element
-// and then is contiguous.
+// Without dimensions the result is that of the flat tensor. Otherwise it is two pieces that are concatenated, and is
+// contiguous if one of them has no element.
 void lay_out_roll(const graph::Signature& signature, Outline& outline) {
   const at::Tensor& self = outline.operands.at(0);
   if (self.numel() == 0) return;
@@ -63,7 +63,7 @@ void lay_out_roll(const graph::Signature& signature, Outline& outline) {
   lay_out(outline, contiguous ? at::MemoryFormat::Contiguous : self.suggest_memory_format());
 }
 
-// The memory format is left to the backend. Here it is channels last where the input or the weight is, as with oneDNN and
+// The backend chooses the memory format. Here it is channels last if the input or the weight is, as with oneDNN and
 // cuDNN.
 void lay_out_convolution(const graph::Signature& /*signature*/, Outline& outline) {
   const int64_t rank = outline.results.at(0).toTensor().dim();
@@ -73,7 +73,8 @@ void lay_out_convolution(const graph::Signature& /*signature*/, Outline& outline
   }
 }
 
-// Without a batch of heads, or with features that don't lie side by side, it is not fused but made of products of matrices.
+// Attention is made of matrix products instead of fused if it has no batch of heads, or if features aren't
+// contiguous.
 void lay_out_attention(const graph::Signature& /*signature*/, Outline& outline) {
   const auto is_fused = [](const at::Tensor& x) { return x.dim() == 4 && (x.stride(3) == 1 || x.size(3) == 1); };
   for (size_t i = 0; i < 3; ++i) {
@@ -81,8 +82,9 @@ void lay_out_attention(const graph::Signature& /*signature*/, Outline& outline) 
   }
 }
 
-// The dimensions as MKL's transforms have them in memory, the outermost first: the batch, then what is transformed, each in
-// the operand's order, but the dimension that is halved or made whole is the innermost.
+// Returns a tensor with the memory order of MKL's transforms, the outermost dimension first: the batch, then the
+// transformed dimensions, each in the operand's order, except that the dimension that is halved or made whole is the
+// innermost.
 at::Tensor transformed(const at::Tensor& x, at::IntArrayRef dims, bool last_stays, at::IntArrayRef sizes,
                        const at::TensorOptions& options) {
   const auto farther = [&](int64_t a, int64_t b) { return x.stride(a) > x.stride(b); };
@@ -96,7 +98,7 @@ at::Tensor transformed(const at::Tensor& x, at::IntArrayRef dims, bool last_stay
   return at::empty_permuted(sizes, order, options);
 }
 
-// PyTorch's Meta kernels take a Meta tensor for CUDA's.
+// PyTorch's Meta kernels assume that a Meta tensor is CUDA's.
 void lay_out_fourier_transform(const graph::Signature& signature, Outline& outline) {
   at::Tensor x = outline.operands.at(0);
   const at::Tensor result = outline.results.at(0).toTensor();
@@ -122,7 +124,7 @@ bool trains(const graph::Signature& signature) {
   return signature.name.starts_with("aten::_batch_norm_with_update");
 }
 
-// In evaluation no statistics are saved.
+// Evaluation saves no statistics.
 void correct_batch_norm(const graph::Signature& signature, Outline& outline) {
   lay_out_as_suggested(signature, outline);
   if (trains(signature)) return;
@@ -140,7 +142,7 @@ void correct_functional_batch_norm(const graph::Signature& signature, Outline& o
   }
 }
 
-// The sum over an empty list of dimensions is over all, as with aten::sum.
+// An empty list of dimensions means all, as in aten::sum.
 void sum_over_all(const graph::Signature& signature, Outline& outline) {
   const auto& parameters = signature.parameters;
   const c10::IValue &dim = parameters.at(1).constant, &keepdim = parameters.at(2).constant;
@@ -150,19 +152,19 @@ void sum_over_all(const graph::Signature& signature, Outline& outline) {
   outline.results.at(0) = outline.results[0].toTensor().new_empty(ones);
 }
 
-// In the order of both operands, as elementwise results lie.
+// The result has the layout of an elementwise result of both operands.
 void lay_out_elementwise(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.size() != 2) return;
   const at::Tensor result = outline.results.at(0).toTensor();
   outline.results[0] = broadcast(result.scalar_type(), {outline.operands[0], outline.operands[1]})->at(0);
 }
 
-// The CPU's kernel goes by way of a complex result that it lays out anew.
+// The CPU's kernel goes through a complex result with a new layout.
 void lay_out_angle(const graph::Signature& /*signature*/, Outline& outline) {
   if (outline.operands.at(0).is_complex()) lay_out(outline, at::MemoryFormat::Contiguous);
 }
 
-// As the CPU's kernels, which allocate the result like the first operand and write over it.
+// The CPU's kernels allocate the result like the first operand and write over it.
 void keep_first_dtype(const graph::Signature& /*signature*/, Outline& outline) {
   const at::Tensor result = outline.results.at(0).toTensor();
   outline.results[0] = made_like(result, result.options().dtype(outline.operands.at(0).scalar_type()));

@@ -1,4 +1,4 @@
-// Calling shape functions from below every other dispatch key.
+// Calls shape functions below every other dispatch key.
 #include "device/call/meta.h"
 
 #include <ATen/ops/empty_strided.h>
@@ -18,7 +18,8 @@ namespace tpjrt::device {
 
 namespace {
 
-// A composite kernel called more than its own `out=`: the op is not structured, or this call's result depends on data.
+// Thrown if a composite kernel calls more than its own `out=`: the op is not structured, or the call's result depends
+// on data.
 struct NotStructured : std::exception {};
 
 at::Tensor placeholder(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,
@@ -31,22 +32,22 @@ at::Tensor placeholder(graph::TypePtr type, std::optional<c10::DeviceIndex> devi
   return placeholder(type->sizes, type->strides, type->dtype, device);
 }
 
-// Which operand the parameter is, if it is an `out=`.
+// Returns the operand that the parameter is, if it is an `out=`.
 std::optional<uint32_t> out_operand(const graph::Signature& signature, size_t i) {
   const graph::Parameter& parameter = signature.parameters[i];
   if (!signature.op->schema().arguments()[i].is_out() || parameter.kind != graph::Parameter::Kind::kTensor) return {};
   return parameter.entries.at(0).index;
 }
 
-// How shape functions are called.
+// The ways to call a shape function.
 struct Asking {
   bool numbers_on_host;
-  // An `out=` has no elements, so it is resized silently. Otherwise PyTorch's Python functions warn of another size, garbled
-  // ("{str(shape)}") and in a first call only; the recorder does it.
+  // An `out=` without elements is resized silently. Otherwise PyTorch's Python functions warn of its size, with a
+  // garbled message ("{str(shape)}") and in the first call only. The recorder gives that warning.
   bool outs_are_empty;
 };
 
-// With `device`, placeholders are of this device, else Meta's.
+// Makes placeholders on `device` if it is given, else on Meta.
 Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers,
                      std::optional<c10::DeviceIndex> device, Asking asking) {
   using Entry = graph::Parameter::Entry;
@@ -70,7 +71,7 @@ Outline arguments_of(const graph::Signature& signature, c10::ArrayRef<graph::Num
   return outline;
 }
 
-// A call on placeholders, of this device or Meta's.
+// Makes a call on placeholders, of this device or Meta's.
 using MakeCall = std::function<Outline(std::optional<c10::DeviceIndex> device)>;
 
 Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex device, const MakeCall& call_on) {
@@ -78,7 +79,7 @@ Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex devic
     const Outlining outlining(op);
     Outline outline = call_on(device);
     try {
-      // Any backend key without a kernel of its own: the composite is what it gets.
+      // Any backend key without a kernel of its own dispatches to the composite.
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::IPU), &outline.results);
       return outline;
     } catch (const NotStructured&) {
@@ -89,7 +90,8 @@ Outline run_shape_function(const c10::OperatorHandle& op, c10::DeviceIndex devic
   return outline;
 }
 
-// The `out=` arguments that a shape function resized, in the order of the results; empty for one that kept its sizes.
+// Returns the `out=` arguments that a shape function resized, in the order of the results; nothing for those that
+// kept their sizes.
 std::vector<std::optional<uint32_t>> resized_outs(const graph::Signature& signature, const Outline& outline) {
   std::vector<std::optional<uint32_t>> resized;
   for (size_t i = 0; i < signature.parameters.size(); ++i) {
@@ -101,7 +103,8 @@ std::vector<std::optional<uint32_t>> resized_outs(const graph::Signature& signat
   return resized;
 }
 
-// Meta kernels in Python leave an `out=` that they resize contiguous. TensorIterator lays it out as it does a new result.
+// Meta kernels in Python leave an `out=` that they resize contiguous. TensorIterator gives it the layout of a new
+// result.
 void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on, Outline& outline) {
   if (!signature.op->schema().is_mutable()) return;
   const std::vector<std::optional<uint32_t>> outs = resized_outs(signature, outline);
@@ -126,7 +129,8 @@ void lay_out_resized(const graph::Signature& signature, const MakeCall& call_on,
   }
 }
 
-// Our shape functions know real Scalars alone: complex ones change the results' dtypes, or are refused.
+// The shape functions of this project know only real Scalars; complex ones change the results' dtypes, or are
+// refused.
 bool has_complex_scalar(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
   using Kind = graph::Parameter::Kind;
   return std::ranges::any_of(signature.parameters, [&](const graph::Parameter& parameter) {
@@ -176,8 +180,8 @@ bool has_host_numbers(const graph::Signature& signature) {
 
 Outline outline(const graph::Signature& signature, c10::ArrayRef<graph::Number> numbers) {
   BelowEverything guard;
-  // Some shape functions let no number of the CPU stand beside the device's tensors, others read it. Some take an `out=` of
-  // the right size only.
+  // Some shape functions accept no CPU scalar beside the device's tensors, others read it. Some accept only an `out=`
+  // of the right size.
   std::vector<Asking> ways = {{.numbers_on_host = true, .outs_are_empty = false}};
   if (has_host_numbers(signature)) ways.push_back({.numbers_on_host = false, .outs_are_empty = false});
   if (has_outs(signature)) ways.insert(ways.begin(), {.numbers_on_host = true, .outs_are_empty = true});

@@ -1,4 +1,4 @@
-// Which overloads are boxed, and what their schemas say.
+// Decides which overloads are boxed, and reads their schemas.
 #include "device/call/operator.h"
 
 #include <ATen/core/enum_tag.h>
@@ -31,7 +31,7 @@ const c10::Type& without_optional(const c10::Type& type) {
   return type;
 }
 
-// Ops that write arguments without saying so in their schema (Note [Schemas that lie]).
+// Returns whether the op writes an argument without saying so in its schema (Note [Schemas that lie]).
 bool writes_silently(std::string_view name, size_t argument) {
   if (name == "aten::native_batch_norm") return argument == 3 || argument == 4;
   if (name == "aten::batch_norm_update_stats") return argument == 1 || argument == 2;
@@ -41,12 +41,12 @@ bool writes_silently(std::string_view name, size_t argument) {
   return false;
 }
 
-// Written with a grad_scale only, and then by calls of their own (fused_optimizers.cpp).
+// Returns whether the argument is written with a grad_scale only, and then by separate calls (fused_optimizers.cpp).
 bool is_written_apart(std::string_view name, std::string_view argument) {
   return argument == "grads" && name.starts_with("aten::_fused_");
 }
 
-// Ops whose Meta kernels or rules refuse some Scalars: another norm of nothing, a slope below zero.
+// Returns whether the op's Meta kernel or rule refuses some Scalars: another norm of nothing, a slope below zero.
 bool refuses_numbers(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames = {
       "linalg_vector_norm",  "norm", "renorm", "renorm_",    "elu_backward",
@@ -54,7 +54,8 @@ bool refuses_numbers(std::string_view name) {
   return kNames.contains(name);
 }
 
-// Floats and ints that programs change from step to step: numbers of a node, as Scalars are, where they are usual.
+// Returns the range of floats and ints that programs change from step to step. Within it they are numbers of a node,
+// like Scalars.
 std::optional<Usual> usual_input(std::string_view name, std::string_view argument) {
   const Usual any, positive{std::numeric_limits<double>::denorm_min()}, not_negative{0}, probability{0, 1};
   const Usual of_any_float{-1e4, 1e4}, up_to_there{-1e4, 1e4, 0};
@@ -101,13 +102,13 @@ bool any_return_aliases_unwritten(const c10::FunctionSchema& schema) {
 
 bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
 
-// "add" of aten::add.Tensor; nothing of other libraries' ops.
+// Returns "add" of aten::add.Tensor, and nothing for ops of other libraries.
 std::string_view base_name(const c10::FunctionSchema& schema) {
   const std::string_view name = schema.name();
   return starts_with(name, "aten::") ? name.substr(6) : std::string_view();
 }
 
-// Composites that must stay so although rules 8 and 9 would box them, with the reason.
+// Returns whether an op must stay a composite although rules 8 and 9 would box it; the list has the reasons.
 bool stays_composite(std::string_view base) {
   static const std::unordered_set<std::string_view> kNames = {
       "clone",
@@ -122,7 +123,7 @@ bool stays_composite(std::string_view base) {
       "slice_backward",
       "diag_embed",
       "diagonal_backward",
-      "diagonal_scatter",  // end in a copy to a view, whose place is a number: another one is the same program
+      "diagonal_scatter",  // end in a copy to a view, whose offset is a number: another offset is the same program
       "_coalesced",
       "_is_all_true",
       "_is_any_true",
@@ -176,7 +177,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
     }
     arguments.push_back(argument);
   }
-  // masked_fill and index_fill ask a tensor on the CPU for its value; other ops convert it as they convert any tensor.
+  // masked_fill and index_fill read the value of a CPU tensor; other ops convert it like any tensor.
   const bool fills = starts_with(base, "masked_fill") || starts_with(base, "index_fill");
   for (OperatorArgument& argument : arguments) {
     const bool is_scalar = argument.kind == ArgumentKind::kNumber || argument.kind == ArgumentKind::kNumberList;
@@ -185,7 +186,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle) {
   }
   random |= handle.hasTag(at::Tag::nondeterministic_seeded);
   has_sizes_of_data = handle.hasTag(at::Tag::dynamic_output_shape) || name == "aten::index.Tensor";
-  // The composite kernel of these is in-place calls, each of which counts. Kernels that write by themselves (_fused_adam_) don't.
+  // The composite kernel of these makes in-place calls, each of which counts. Kernels that write themselves
+  // (_fused_adam_) don't count.
   counts_lists = writes && returns == 0 && handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   may_multiply = reads_tensor && !handle.hasTag(at::Tag::pointwise);
   numbers_are_types = !reads_tensor || refuses_numbers(base);
@@ -205,13 +207,13 @@ const Operator& Operator::of(const c10::OperatorHandle& op) {
 Boxing boxing(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   const std::string_view base = base_name(schema);
-  if (base.empty()) return Boxing::kDefault;  // custom ops reach the fallback by themselves
+  if (base.empty()) return Boxing::kDefault;  // custom ops reach the fallback without registration
   if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return Boxing::kOwn;
   const bool composite_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
   const bool non_functional = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
-  // 0. Implicit composites carry autograd: boxing them would cut it. silu's and mish's backward are implicit but are
-  //    only reached below autograd, and taken apart they cost five nodes. linear has an autograd kernel for this device
-  //    (linear.cpp), so nothing is cut.
+  // 0. Implicit composites carry autograd: boxing them would cut it. The backwards of silu and mish are implicit, but
+  // are only reached below autograd, and decompose into five nodes. linear has an autograd kernel for this device
+  // (linear.cpp), so nothing is cut.
   if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) {
     const bool below_autograd = base == "silu_backward" || base == "mish_backward" ||
                                 op.hasKernelForDispatchKey(DispatchKey::AutogradPrivateUse1);
@@ -221,7 +223,7 @@ Boxing boxing(const c10::OperatorHandle& op) {
   if (!schema.is_mutable() && any_return_aliases_unwritten(schema)) return Boxing::kDefault;
   // 2. (a!) is metadata here, not data.
   if (op.hasTag(at::Tag::inplace_view)) return Boxing::kDefault;
-  // 3. Nothing to record.
+  // 3. There is nothing to record.
   bool tensor_result = false;
   bool tensor_argument = false;
   for (const auto& result : schema.returns())
@@ -235,8 +237,8 @@ Boxing boxing(const c10::OperatorHandle& op) {
   if (!tensor_result && !schema.is_mutable()) return Boxing::kDefault;
   // 4. Copies of views. 5. Factories.
   if (op.hasTag(at::Tag::view_copy) || !tensor_argument) return Boxing::kDefault;
-  // 6. out= of a composite: the functional op is recorded and copied. That of mode asks for a CPU or CUDA device first,
-  //    those of all and any take dtypes that the CPU's refuse.
+  // 6. out= of a composite: the functional op is recorded and copied. Exceptions: mode's out= demands a CPU or CUDA
+  // device first, and those of all and any accept dtypes that the CPU's refuse.
   bool has_out = false;
   for (const auto& argument : schema.arguments()) has_out |= argument.is_out();
   if (composite_explicit && has_out && base != "mode" && base != "all" && base != "any") return Boxing::kDefault;

@@ -1,4 +1,4 @@
-// The cold half of recording: from a call's arguments to its plan.
+// The cold path of recording: from a call's arguments to its plan.
 #include "device/call/plan.h"
 
 #include <c10/util/TypeCast.h>
@@ -28,13 +28,13 @@ auto& plans() {
   return *table;
 }
 
-// Dense, as the storage of a fresh result must be; anything else (rare) is taken as row-major.
+// Returns a dense type, which the storage of a new result needs. Other layouts (rare) become row-major.
 TypePtr dense_type(const at::Tensor& meta) {
   if (meta.is_non_overlapping_and_dense()) return type_of(meta);
   return graph::intern_contiguous(meta.scalar_type(), meta.sizes());
 }
 
-// Writes the arguments down as the signature's parameters.
+// Describes the arguments as the signature's parameters.
 class Describer {
  public:
   Describer(const Operator& op, const c10::IValue* values, c10::ArrayRef<uint32_t> unusual, Signature& signature)
@@ -104,8 +104,9 @@ void use_host(Plan& plan, std::string reason) {
   plan.host_reason = std::move(reason);
 }
 
-// Reads Meta's results off the stack: which are arguments handed back, which are new. A Meta kernel may hand back its
-// argument where the schema promises a new tensor (native_dropout in evaluation): then it is one of the same type.
+// Reads Meta's results off the stack: which are arguments handed back, and which are new. A Meta kernel may hand back
+// its argument where the schema promises a new tensor (native_dropout in evaluation); then the result is a new tensor
+// of the same type.
 void describe_returns(const Operator& op, const torch::jit::Stack& stack, const std::vector<at::Tensor>& operands,
                       Plan& plan) {
   Signature& signature = plan.signature;
@@ -131,7 +132,7 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   for (const c10::IValue& value : stack) {
     Plan::Return result;
     result.first = static_cast<uint32_t>(signature.results.size());
-    if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) {  // None: of a Meta kernel in Python
+    if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) {  // None: a Python Meta kernel
       result.kind = Plan::Return::Kind::kUndefined;
       signature.results.push_back(nullptr);
     } else if (value.isTensor()) {
@@ -163,7 +164,7 @@ void describe_returns(const Operator& op, const torch::jit::Stack& stack, const 
   if (op.returns != plan.returns.size()) use_host(plan, "its Meta kernel gives another number of results");
 }
 
-// Without dropout, and in evaluation, PyTorch leaves the generator as it is.
+// Returns whether the call draws. Without dropout, and in evaluation, PyTorch doesn't advance the generator.
 bool draws(const Operator& op, const c10::IValue* values) {
   if (!op.random || !op.draws_by) return op.random;
   const c10::IValue& value = values[*op.draws_by];
@@ -209,11 +210,12 @@ void with_type_of(c10::ScalarType dtype, F&& with) {
     case c10::ScalarType::Float8_e5m2fnuz: return with(c10::Float8_e5m2fnuz{});
     case c10::ScalarType::Float8_e8m0fnu: return with(c10::Float8_e8m0fnu{});
     case c10::ScalarType::ComplexFloat: return with(c10::complex<float>{});
-    default: return;  // complex128, and bool, which takes any number
+    default: return;  // complex128, and bool, which accepts any number
   }
 }
 
-// A number that PyTorch converts to any dtype. Unsigned ones take negative integers, but no negative floats.
+// Returns whether PyTorch converts the number to any dtype. Unsigned dtypes accept negative integers, but no negative
+// floats.
 bool is_small(const Number& number) {
   switch (number.kind) {
     case Number::Kind::kInt: return -127 <= number.as_int() && number.as_int() <= 127;
@@ -239,17 +241,18 @@ bool fits(const Number& number, c10::ScalarType dtype) {
   return !overflows;
 }
 
-// Whether PyTorch's type promotion ranks the number's kind above the dtype's. A comparison's result is bool whatever it compares.
+// Returns whether PyTorch's type promotion ranks the number's kind above the dtype's. A comparison's result is bool
+// whatever it compares.
 bool exceeds(const Number& number, c10::ScalarType dtype) {
   switch (number.kind) {
     case Number::Kind::kComplex: return !c10::isComplexType(dtype);
     case Number::Kind::kDouble: return c10::isIntegralType(dtype, /*includeBool=*/false);
-    case Number::Kind::kBool: return dtype != c10::kBool;  // an alpha, which PyTorch takes for a mistake
+    case Number::Kind::kBool: return dtype != c10::kBool;  // an alpha, which PyTorch considers a mistake
     default: return false;
   }
 }
 
-// Which Scalars the CPU's kernels refuse by their kind.
+// Throws for Scalars that the CPU's kernels refuse by their kind.
 void check_kinds(const Plan& plan, c10::ArrayRef<Number> numbers) {
   for (const uint32_t i : plan.fitted) {
     const auto exceeded = [&](c10::ScalarType dtype) { return exceeds(numbers[i], dtype); };
@@ -315,7 +318,7 @@ std::unique_ptr<Plan> make_plan(const Operator& op, const c10::IValue* values, c
     const at::Tensor& after = operands[i];
     Plan::Write write{i, static_cast<uint32_t>(signature.results.size()), false};
     write.resized = after.sizes() != c10::IntArrayRef(signature.operands[i]->sizes);
-    // Meta kernels written in Python treat what an in-place op writes to as an out= argument.
+    // Meta kernels written in Python treat the target of an in-place op as an out= argument.
     if (write.resized && changes_in_place(op))
       use_host(*plan, "its result has another shape than what it is written to");
     signature.mutated.push_back(i);

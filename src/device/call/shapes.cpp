@@ -1,4 +1,4 @@
-// See shapes.h. Each function stands for one of torch/_refs or torch/_decomp.
+// See shapes.h. Each function replaces one of torch/_refs or torch/_decomp.
 #include "device/call/shapes.h"
 
 #include <ATen/ExpandUtils.h>
@@ -55,7 +55,7 @@ Results deviation(const Given& a) {
   if (!are_alike({x}) || x.numel() == 0) return {};
   const at::Tensor result = reduced(x, a[1].isNone() ? std::vector<int64_t>() : a[1].toIntVector(), a[3].toBool());
   const double correction = a[2].isNone() ? 1 : a[2].toScalar().toDouble();
-  // Of fewer than two elements, PyTorch warns.
+  // PyTorch warns if there are fewer than two elements.
   if (result.numel() == 0 || static_cast<double>(x.numel()) / static_cast<double>(result.numel()) <= correction)
     return {};
   return results == 1 ? of({result}) : of({result, made_like(result, result.options())});
@@ -173,7 +173,7 @@ Results index(const Given& a) {
     ++count;
   }
   if (!first || *last >= static_cast<size_t>(x.dim()) || x.numel() == 0 || !x.is_contiguous()) return {};
-  const size_t place = *last - *first + 1 == count ? *first : 0;  // in front, unless they are side by side
+  const size_t place = *last - *first + 1 == count ? *first : 0;  // in front, unless the indices are adjacent
   for (size_t i = 0; i < static_cast<size_t>(x.dim()); ++i) {
     const bool is_indexed = i < given.size() && given.get(i) && given.get(i)->defined();
     if (!is_indexed) sizes.push_back(x.size(static_cast<int64_t>(i)));
@@ -215,8 +215,8 @@ Results linear(const Given& a) {
   return of({at::empty(sizes, x.options())});
 }
 
-// linear_backward: self, grad_output, weight (undefined where self wants no gradient), output_mask. However they lie (a sum's
-// gradient is expanded), gradients are contiguous.
+// linear_backward: self, grad_output, weight (undefined if self needs no gradient), output_mask. Gradients are
+// contiguous whatever the layouts of the operands (a sum's gradient is expanded).
 Results linear_backward(const Given& a) {
   const at::Tensor x = tensor(a[0]), dy = tensor(a[1]);
   if (!are_alike({x, dy, tensor(a[2])}) || x.dim() < 2 || dy.dim() < 2) return {};
@@ -227,7 +227,7 @@ Results linear_backward(const Given& a) {
              wanted[2] ? at::empty({out}, x.options()) : at::Tensor()});
 }
 
-// The integers from start to end, or nothing where that is not simple.
+// Returns the number of integers from start to end, or nothing in unusual cases.
 std::optional<int64_t> count(const c10::IValue& start, const c10::IValue& end, const c10::IValue& step) {
   if (!start.isInt() || !end.isInt() || !step.isInt()) return {};
   if (step.toInt() <= 0 || end.toInt() < start.toInt()) return {};
@@ -249,7 +249,7 @@ Results arange(const Given& a) {
   return of({at::empty({*n}, at::TensorOptions(c10::kMeta).dtype(dtype))});
 }
 
-// An out= that has the sizes, or that is empty and gets them.
+// Returns an out= that has the sizes, or that is empty and gets them.
 Results resized(const at::Tensor& out, c10::IntArrayRef sizes) {
   if (has_sizes(out, sizes)) return of({out});
   if (out.numel() > 0) return {};

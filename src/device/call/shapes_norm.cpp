@@ -1,4 +1,4 @@
-// The shape functions of normalizations, forward and backward.
+// Shape functions of normalizations, forward and backward.
 #include "device/call/shape_functions.h"
 
 namespace tpjrt::device {
@@ -18,7 +18,7 @@ Results layer_norm(const Given& a) {
   return of({contiguous_like(x), statistic(x, sizes), statistic(x, sizes)});
 }
 
-// The gradients of an input, which `x` is like, a weight and a bias of `sizes`, as the mask says.
+// Returns the gradients of an input, which `x` is like, and of a weight and a bias of `sizes`, as the mask says.
 Results three_gradients(const at::Tensor& x, c10::IntArrayRef sizes, const c10::IValue& mask) {
   const auto wanted = mask.toBoolList();
   torch::jit::Stack gradients(3, at::Tensor());
@@ -38,7 +38,7 @@ Results layer_norm_backward(const Given& a) {
   return three_gradients(contiguous_like(x), a[2].toIntVector(), a[7]);
 }
 
-// Of an input, a weight, a bias and running statistics.
+// Returns the results for an input, a weight, a bias and running statistics.
 Results batch_norm(const at::Tensor& x, std::initializer_list<at::Tensor> others) {
   if (x.dim() < 2) return {};
   for (const at::Tensor& other : others) {

@@ -1,4 +1,4 @@
-// The shape functions of pointwise ops, and of those that fill a tensor.
+// Shape functions of pointwise ops, and of ops that fill a tensor.
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Reduction.h>
@@ -14,7 +14,7 @@ Results broadcast(at::ScalarType dtype, std::initializer_list<at::Tensor> operan
   for (const at::Tensor& operand : operands) {
     if (operand.is_meta()) {
       config.add_owned_const_input(operand);
-    } else if (operand.dim() > 0) {  // else a number, which is on the host
+    } else if (operand.dim() > 0) {  // otherwise a scalar, which is on the host
       return {};
     }
   }
@@ -76,15 +76,15 @@ Results prelu(const Given& a) {
   return broadcast(x.scalar_type(), {x, weight});
 }
 
-// Of a loss: elementwise, or one number.
+// Returns the result of a loss: elementwise, or one number.
 Results loss(const at::Tensor& x, const at::Tensor& target, const c10::IValue& reduction) {
   if (!are_alike({x, target}) || x.sizes() != target.sizes()) return {};
   if (reduction.toInt() != at::Reduction::None) return of({at::empty({}, x.options())});
   return x.is_contiguous() && target.is_contiguous() ? pointwise(x) : std::nullopt;
 }
 
-// mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward: grad_output, self, target, … PyTorch's Python divides by the
-// number of elements, which may be 0.
+// mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward: grad_output, self, target, … PyTorch's Python
+// functions divide by the number of elements, which may be 0.
 Results loss_backward(const Given& a) {
   const at::Tensor dy = tensor(a[0]), x = tensor(a[1]), target = tensor(a[2]);
   if (!are_alike({x, dy, target}) || x.sizes() != target.sizes()) return {};
@@ -115,7 +115,7 @@ Results with_scalar(const Given& a) {
   const at::Tensor x = tensor(a[0]);
   const bool floating = are_alike({x});
   if (!floating && !is_integer(x)) return {};
-  for (size_t i = 1; i < a.size(); ++i) {  // an alpha, too
+  for (size_t i = 1; i < a.size(); ++i) {  // including an alpha
     if (!(a[i].isInt() || (floating && a[i].isDouble()))) return {};
   }
   return pointwise(x);
@@ -169,13 +169,13 @@ Results native_dropout(const Given& a) {
   return of({made_like(x, x.options()), made_like(x, x.options().dtype(c10::kBool))});
 }
 
-// _foreach_<pointwise>: lists of tensors, numbers. In place, nothing is returned.
+// _foreach_<pointwise>: lists of tensors, numbers. In-place forms return nothing.
 template <bool in_place>
 Results foreach (const Given& a) {
   const auto first = a[0].toTensorList();
   for (const c10::IValue& argument : a) {
     if (argument.isTensor()) return {};
-    if (argument.isList() && argument.toListRef().size() != first.size()) return {};  // of numbers, too
+    if (argument.isList() && argument.toListRef().size() != first.size()) return {};  // lists of numbers, too
     if (!argument.isTensorList()) continue;
     const auto list = argument.toTensorList();
     for (size_t i = 0; i < list.size(); ++i) {
@@ -189,7 +189,7 @@ Results foreach (const Given& a) {
   return torch::jit::Stack{results};
 }
 
-// Each overload of a _foreach_ op that takes lists of tensors and numbers, with its in-place form.
+// Adds each overload of a _foreach_ op that takes lists of tensors and numbers, with its in-place form.
 void add_foreach(ShapeFunctions& functions) {
   for (const char* name :
        {"add.Scalar", "add.List", "sub.Scalar", "sub.List", "mul.Scalar", "mul.List", "mul.ScalarList", "div.Scalar",

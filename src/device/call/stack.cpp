@@ -1,4 +1,4 @@
-// Making and reading stacks.
+// Makes and reads stacks.
 #include "device/call/stack.h"
 
 #include <ATen/ScalarOps.h>
@@ -17,7 +17,7 @@ at::Tensor host_number(const Entry& entry, c10::ArrayRef<graph::Number> numbers)
   const c10::Scalar value = numbers[entry.index].scalar();
   const bool usual = dtype == c10::kBool || c10::isReducedFloatingType(dtype) || c10::isComplexType(dtype) ||
                      dtype == c10::kFloat || dtype == c10::kDouble || dtype == c10::kLong || dtype == c10::kInt;
-  // Without the dispatcher, which takes longer than the number.
+  // Bypasses the dispatcher, which takes longer than the number.
   if (usual && !c10::isFloat8Type(dtype)) return at::detail::scalar_tensor_static(value, dtype, c10::kCPU);
   return at::scalar_tensor(value, at::TensorOptions(c10::kCPU).dtype(dtype));
 }

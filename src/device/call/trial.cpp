@@ -17,8 +17,9 @@
 namespace tpjrt::device {
 namespace {
 
-// Stand-ins for a call's tensors, given to the host's kernel in a trial: ones, of the call's own sizes, or of one element, which is
-// cheap but may be another case. Integers may be indices, which are ones or zeros.
+// Stand-ins for a call's tensors, which are passed to the host's kernel in a trial. They are ones, of the call's own
+// sizes, or of one element, which is cheap but may be another case. Integers may be indices, so they are ones or
+// zeros.
 struct Trial {
   bool own_sizes;
   int integer;
@@ -28,14 +29,14 @@ constexpr std::array<Trial, 4> kTrials = {{{true, 1}, {true, 0}, {false, 1}, {fa
 constexpr std::array<Trial, 4> kTrialsOfLarge = {{{false, 1}, {false, 0}, {true, 1}, {true, 0}}};
 constexpr int64_t kLarge = 1 << 14, kMostTried = 1 << 20;  // elements
 
-// A call with other numbers, or which writes to tensors of other dtypes.
+// A call with other numbers, or with other dtypes of the tensors that it writes to.
 struct Variant {
   const graph::Signature& signature;
   c10::ArrayRef<graph::Number> numbers;
   c10::ArrayRef<c10::ScalarType> written;  // empty: as in the signature
 };
 
-// Draws are the trial's own. Returns false for a call that draws and takes no generator.
+// Gives the call the trial's own generator. Returns false for a call that draws and takes no generator.
 bool give_generator(const graph::Signature& signature, torch::jit::Stack& stack) {
   if (!signature.random) return true;
   const Operator& op = Operator::of(*signature.op);
@@ -47,7 +48,7 @@ bool give_generator(const graph::Signature& signature, torch::jit::Stack& stack)
   return false;
 }
 
-// Returns false if the call can't be tried. Throws what the kernel throws.
+// Runs a trial. Returns false if the call can't be tried. Throws the kernel's exceptions.
 bool run(Trial trial, const Variant& variant) {
   const graph::Signature& signature = variant.signature;
   torch::jit::Stack stack = make_stack(signature, variant.numbers, [&](uint32_t operand) {
@@ -63,7 +64,7 @@ bool run(Trial trial, const Variant& variant) {
   });
   if (!give_generator(signature, stack)) return false;
   BelowEverything guard;
-  const Unheard unheard;  // of the sizes, say, which are not the user's
+  const Unheard unheard;  // drops warnings, of the trial's sizes for example
   signature.op->callBoxed(stack);
   return true;
 }

@@ -1,4 +1,4 @@
-// The list, for the whole process.
+// The process's list of assertions.
 #include "device/host/assertions.h"
 
 #include <algorithm>

@@ -41,13 +41,13 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
 
 void host_to_device(const at::Tensor& self, const at::Tensor& src) {
   if (src.dim() == 0 && src.device().is_cpu() && self.numel() > 1) {
-    self.fill_(src.to(self.scalar_type()).item());  // a number of the graph, not a transfer
+    self.fill_(src.to(self.scalar_type()).item());  // a number of the graph instead of a transfer
     return;
   }
   end_round_before_copy(src.nbytes());
   const graph::TypePtr type = dense_type(self);
   at::Tensor staged = at::empty_strided(type->sizes, type->strides, at::TensorOptions(c10::kCPU).dtype(type->dtype));
-  staged.copy_(src);  // converts, broadcasts and resolves as the CPU does
+  staged.copy_(src);  // converts, broadcasts and resolves like the CPU
   graph::Value leaf = engine().upload(staged, self.device().index(), /*owned=*/true);
   counters().host_transfer_bytes += staged.nbytes();
   std::lock_guard lock(graph::graph_lock());
@@ -75,9 +75,9 @@ void device_to_device(const at::Tensor& self, const at::Tensor& src) {
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   TORCH_CHECK(self.defined() && src.defined(), "copy_: self and src must be defined tensors");
-  // `x[i] += y` writes the view it has changed back to where it is.
+  // `x[i] += y` writes the view that it has changed back to its place.
   if (is_same_view(self, src) || outlining()) return self;
-  if (!is_pjrt(self)) {  // out of the device
+  if (!is_pjrt(self)) {  // from the device
     TORCH_CHECK_NOT_IMPLEMENTED(self.layout() == c10::kStrided, "copy_: can't copy a pjrt tensor to layout ",
                                 self.layout());
     at::Tensor plain = src.resolve_conj().resolve_neg();
@@ -88,7 +88,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_blocking) {
   }
   at::assert_no_internal_overlap(self);
   before_write(self, "aten::copy_");
-  // Shape errors are PyTorch's own: expand() raises them.
+  // expand() raises PyTorch's own shape errors.
   if (src.sizes() != self.sizes()) (void)at::expand_size(src, self.sizes());
   if (self.is_conj()) {
     copy_values(self.conj(), at::_conj_physical(src));
@@ -140,7 +140,7 @@ at::Scalar _local_scalar_dense(const at::Tensor& self) {
   world::check_one_value(leaf, "item()");
   const auto itemsize = static_cast<int64_t>(self.itemsize());
   at::Scalar element;
-  // The dtypes and the name are those of PyTorch's own kernel; a tensor of one element would take longer than the read.
+  // Dtypes and name are those of PyTorch's own kernel. A tensor of one element would take longer than the read.
   AT_DISPATCH_V2(self.scalar_type(), "_local_scalar_dense_cpu", AT_WRAP([&] {
                    scalar_t value;
                    engine().read(leaf, self.storage_offset() * itemsize, itemsize, &value);

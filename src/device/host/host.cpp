@@ -1,4 +1,4 @@
-// Running an op on the host, and moving whole tensors between host and device.
+// Runs an op on the host, and moves whole tensors between host and device.
 #include "device/host/host.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -42,7 +42,7 @@ c10::DeviceIndex device_of(const c10::IValue* values, size_t count) {
   return c10::impl::getDeviceGuardImpl(kPjrt)->getDevice().index();
 }
 
-// One call on the host: its arguments as CPU tensors, and what has to go back.
+// One call on the host: its arguments as CPU tensors, and the results that go back.
 class HostCall {
  public:
   HostCall(const Operator& op, torch::jit::Stack& stack)
@@ -149,7 +149,7 @@ class HostCall {
   }
 
   const Operator& op_;
-  const std::string cause_;  // of the sync
+  const std::string cause_;  // the cause of the sync
   size_t first_;
   torch::jit::Stack& stack_;
   c10::DeviceIndex device_ = 0;
@@ -175,8 +175,8 @@ bool is_not_implemented(const std::exception_ptr& error) {
 
 HostListener host_listener = nullptr;
 
-// What cuts the graph on every device, such as a result whose shape depends on data, is counted only where the device's
-// memory is the host's: that is all it costs.
+// Counts an op that cuts the graph on every device, such as one whose result's shape depends on data, without a
+// warning where the device's memory is the host's: there the cut is the only cost.
 void note(const std::string& op, const char* reason, bool only_cuts) {
   if (host_listener) host_listener(op, reason);
   const bool is_first = counters().count_fallback(op);
@@ -203,12 +203,12 @@ void note_on_host(const std::string& op, const char* reason) { note(op, reason, 
 void run_on_host(const Operator& op, torch::jit::Stack& stack, const char* reason) {
   check_may_run_on_host(op.name, reason);
   TORCH_CHECK_NOT_IMPLEMENTED(op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "[", op.name, "] ", reason);
-  HostCall(op, stack).run();  // raises where a graph is traced: then nothing ran
+  HostCall(op, stack).run();  // throws while a graph is traced, before anything ran
   note(op.name, reason, has_shape_of_data(op));
 }
 
 void run_on_host_after_meta(const Operator& op, torch::jit::Stack& stack, std::exception_ptr meta_error) {
-  // What is no mistake of the user's is tagged, or has a Meta kernel that says "not implemented".
+  // Ops that fail without a mistake of the user's are tagged, or have a Meta kernel that reports "not implemented".
   const bool is_tagged = has_shape_of_data(op) || op.op.hasTag(at::Tag::data_dependent_output);
   const bool has_no_meta = is_not_implemented(meta_error);
   const char* reason = has_shape_of_data(op) ? kShapeDependsOnData
@@ -258,8 +258,8 @@ graph::Value ready_leaf(const at::Tensor& tensor, const char* cause) {
     const std::vector<at::Tensor> asserted = pending_assertions();
     std::vector<graph::Cell*> cells{&storage->cell};
     for (const at::Tensor& each : asserted) cells.push_back(&storage_of(each)->cell);
-    engine().sync(cells, cause);  // another thread may write to the storage before we hold its leaf
-    if (!asserted.empty()) (void)pending_assertions();  // those that have run are let go of, so that this read raises
+    engine().sync(cells, cause);  // another thread may write to the storage before its leaf is held here
+    if (!asserted.empty()) (void)pending_assertions();  // drops those that have run, so that this read raises
   }
 }
 

@@ -75,7 +75,7 @@ void WaitForRanks::go_on() {
     is_noted_ = true;
     try {
       attendance_->store->set(key(attendance_->own), std::string("waits"));
-    } catch (const std::exception&) {  // absent() then says that the store doesn't answer
+    } catch (const std::exception&) {  // absent() then reports that the store doesn't answer
     }
   }
   waiting_.go_on([&] {

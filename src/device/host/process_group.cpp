@@ -1,4 +1,4 @@
-// The collectives, one by one: what each reads and what it writes.
+// The collectives, each with the tensors that it reads and writes.
 #include "device/host/process_group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -28,10 +28,10 @@ using c10d::Work;
 
 constexpr const char* kReason = "the process group's backend has collectives of the host's tensors only";
 
-// What a call does with its tensors: adds and compares them, or only takes them elsewhere.
+// Whether a call computes with its tensors (adds, compares) or only moves them.
 enum class Does { kReduces, kMoves };
 
-// Is it a dtype that gloo computes in?
+// Returns whether gloo computes in this dtype.
 bool gloo_has(at::ScalarType dtype) {
   switch (dtype) {
     case at::kByte:
@@ -47,22 +47,23 @@ bool gloo_has(at::ScalarType dtype) {
   }
 }
 
-// Other values are taken elsewhere as their bytes, in a dimension behind theirs.
+// Other dtypes are moved as bytes, in an additional last dimension.
 at::Tensor as_moved(const at::Tensor& host) {
   return gloo_has(host.scalar_type()) ? host : host.unsqueeze(-1).view(at::kByte);
 }
 
-// Ranks' parts lie one behind the other, whatever the sizes: gloo would split the first dimension.
+// Flattens tensors, because gloo would split the first dimension: the ranks' parts are consecutive, whatever the
+// sizes.
 Tensors flat(const Tensors& hosts) {
   Tensors found;
   for (const at::Tensor& host : hosts) found.push_back(host.view(-1));
   return found;
 }
 
-// A group, as its calls see it.
+// A group's state, shared by its calls.
 struct Group {
-  Attendance* attendance = nullptr;  // null: it is not known who is in it
-  std::string interrupted;           // the call that Ctrl-C has ended while others were waited for
+  Attendance* attendance = nullptr;  // null: its ranks are unknown
+  std::string interrupted;           // the call that Ctrl-C ended during a wait for other ranks
 
   void check(const std::string& op) const {
     TORCH_CHECK(
@@ -72,7 +73,7 @@ struct Group {
   }
 };
 
-// Waits for what other ranks take part in, in slices: Ctrl-C is heard, and told who is late.
+// Waits for other ranks in slices, to notice Ctrl-C and to report ranks that are late.
 void await(c10d::Work& work, const std::string& op, Group& group) {
   constexpr std::chrono::milliseconds kSlice{50};
   WaitForRanks wait(group.attendance, op);
@@ -81,7 +82,7 @@ void await(c10d::Work& work, const std::string& op, Group& group) {
     try {
       return work.wait(kSlice);
     } catch (const std::exception&) {
-      // An error that comes before the slice is over is the collective's own. Not every work that has failed is completed.
+      // An error before the end of the slice is the collective's own. Work that has failed is not always completed.
       return work.isCompleted() || std::chrono::steady_clock::now() - start < kSlice / 2;
     }
   };
@@ -104,7 +105,7 @@ void await(c10d::Work& work, const std::string& op, Group& group) {
   }
 }
 
-// One call. As with any backend, what it writes is no in-place op to autograd.
+// One call. Its writes are no in-place ops to autograd, as with any backend.
 class HostCollective {
  public:
   HostCollective(std::string op, Does does, Group& group, c10d::ReduceOp reduction = {})
@@ -146,7 +147,7 @@ class HostCollective {
     }
     return hosts;
   }
-  // What is read until wait(): other programs may have taken its memory by then.
+  // Returns copies for work that is read until wait(): other programs may have taken the tensors' memory by then.
   Tensors copies(const Tensors& tensors) {
     Tensors hosts;
     for (const at::Tensor& tensor : tensors) hosts.push_back(sent(to_host(tensor, /*writes=*/true)));
@@ -154,7 +155,7 @@ class HostCollective {
   }
 
   void wait(const WorkPtr& work) { await(*work, op_, *group_); }
-  // What was written is on the device again.
+  // Waits, and moves the written tensors back to the device.
   WorkPtr finish(const WorkPtr& work) {
     wait(work);
     return finished_work(take_back());
@@ -169,16 +170,16 @@ class HostCollective {
   }
 
  private:
-  // The memory that was written becomes the tensor's, uncopied.
+  // Gives the written memory to the tensor, without a copy.
   static at::Tensor take_back(at::Tensor& tensor, const at::Tensor& host) {
     if (!is_pjrt(tensor)) return tensor.copy_(host);
     counters().host_transfer_bytes += host.nbytes();
-    // The finished work may still hold the memory, which nobody writes any more.
+    // The finished work may still hold the memory, but no longer writes it.
     const at::Tensor alone = at::from_blob(host.data_ptr(), host.sizes(), [host](void*) {}, host.options());
     return tensor.copy_(device_tensor(alone, tensor.device().index(), /*owned=*/true));
   }
 
-  // The tensor's memory where that will do, else a copy.
+  // Returns the tensor's own memory where that suffices, else a copy.
   at::Tensor to_host(const at::Tensor& tensor, bool writes) const {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor plain = world::premultiplied(tensor.resolve_conj().resolve_neg(), reduction_);
@@ -195,7 +196,7 @@ class HostCollective {
     return reduction_ == c10d::ReduceOp::SUM || reduction_ == c10d::ReduceOp::AVG ||
            reduction_ == c10d::ReduceOp::PREMUL_SUM;
   }
-  // As gloo takes it.
+  // Returns the tensor in a form that gloo accepts.
   at::Tensor given(const at::Tensor& host) const {
     if (does_ == Does::kMoves) return as_moved(host);
     if (host.is_complex() && is_sum()) return at::view_as_real(host);
@@ -209,10 +210,10 @@ class HostCollective {
   Group* group_;  // outlives the call
   c10d::ReduceOp reduction_;
   uint64_t sent_bytes_ = 0;
-  std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // on the device, on the host
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // pairs of device and host tensors
 };
 
-// What is received is there after wait(), as whoever sends may wait for us first.
+// The received tensor is on the device after wait(), because the sender may wait for this rank first.
 class Receiving final : public Work {
  public:
   Receiving(HostCollective collective, WorkPtr work)
@@ -350,8 +351,8 @@ class HostBackend final : public Backend {
     Tensors all = call.updates(tensors);
     return call.finish((host_.get()->*collective)(all, opts));
   }
-  // gloo's own reduce_scatter does the same in a work whose wait knows no time-out, so Ctrl-C would not be heard. `from` is flat and
-  // written over.
+  // Replaces gloo's own reduce_scatter, whose wait has no time-out and so would not notice Ctrl-C. `from` is flat and
+  // overwritten.
   WorkPtr reduce_and_scatter(HostCollective& call, const Tensors& outputs, Tensors from,
                              const c10d::ReduceScatterOptions& opts) {
     const Tensors to = flat(call.writes(outputs));

@@ -1,5 +1,5 @@
-// DDP's times of a step, which its logger has for devices that are registered with one: those of the calls on the host, as a
-// tensor of the device is computed where its collective reads it.
+// DDP's timings of a step, for the logger of devices that register a timer. They are the times of the calls on the
+// host, because a tensor of the device is computed when its collective reads it.
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
@@ -15,7 +15,7 @@ class PjrtTimer final : public Timer {
 
   std::optional<int64_t> measureDifference(Event start, Event end) override {
     const auto from = getTimestamp(start), to = getTimestamp(end);
-    if (!from || !to || *to < *from) return std::nullopt;  // not in this step, as in no_sync()
+    if (!from || !to || *to < *from) return std::nullopt;  // not recorded in this step, as in no_sync()
     return *to - *from;
   }
 };

@@ -1,4 +1,4 @@
-// Copying on write, by the hook that PyTorch calls before memory is written.
+// Copy on write, through the hook that PyTorch calls before memory is written.
 #include "device/host/shared_memory.h"
 
 #include <ATen/EmptyTensor.h>
@@ -21,7 +21,7 @@ std::atomic<uint64_t>& copies_on_write() {
 
 namespace {
 
-// Holds memory for several storages.
+// Keeps memory alive for several storages.
 struct Owner {
   c10::DataPtr memory;
 };
@@ -33,13 +33,13 @@ c10::DataPtr share_of(const Share& owner) {
   return {owner->memory.get(), new Share(owner), &drop_share, owner->memory.device()};
 }
 
-// What PyTorch calls when somebody is about to write. Readers don't call it.
+// PyTorch calls this before a write; reads don't call it.
 void copy_before_write(c10::StorageImpl* storage) {
   c10::DataPtr& current = storage->_mutable_data_ptr_no_checks();
   const Share& share = *static_cast<Share*>(current.get_context());
   if (share.use_count() == 1 && share->memory.get_deleter() != nullptr &&
       share->memory.get_context() == current.get()) {
-    storage->set_data_ptr_noswap(std::move(share->memory));  // nobody else has it any more, and it was PyTorch's own
+    storage->set_data_ptr_noswap(std::move(share->memory));  // PyTorch's own memory, without another user
     return;
   }
   const c10::DeviceGuard guard(current.device());
@@ -78,7 +78,7 @@ std::optional<at::Tensor> snapshot(const at::Tensor& tensor) {
   if (!can_share(tensor)) return std::nullopt;
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   if (!has_owner(*storage)) {
-    // Whoever else knows the memory (NumPy, a mapped file) may write to it unseen.
+    // Other users of the memory (NumPy, a mapped file) may write to it unnoticed.
     if (storage->has_materializer() || !c10::impl::cow::has_simple_data_ptr(*storage)) return std::nullopt;
     auto owner = std::make_shared<Owner>();
     owner->memory = std::move(storage->_mutable_data_ptr_no_checks());

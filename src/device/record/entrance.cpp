@@ -1,9 +1,9 @@
-// The recorder's doors: the boxed kernel, and entrances for the commonest C++ signatures.
+// The recorder's entry points: the boxed kernel, and entrances for the commonest C++ signatures.
 //
-// Note [Entrances]: boxing a call copies its tensors into the stack. That is an allocation, and for each tensor that
-// Python holds, a trip to the GIL and back (from torch 2.13 on a tensor's second reference holds its Python object, too).
-// An entrance flattens the arguments where they lie. It knows a signature, not an op: which overloads it serves is told by
-// their schemas, and a call without a plan, or with any oddity, goes through the boxed kernel.
+// Note [Entrances]: boxing a call copies its tensors into the stack. That allocates, and takes and releases the GIL
+// for each tensor that Python holds (from torch 2.13 on, a tensor's second reference also holds its Python object).
+// An entrance flattens the arguments in place. It is specific to a signature, not to an op: schemas say which
+// overloads it serves. A call without a plan, or with an unusual argument, goes through the boxed kernel.
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -66,7 +66,7 @@ struct Returned<std::tuple<Tensors...>> {
   }
 };
 
-// The one argument that an in-place or out= op writes, and hands back.
+// Returns the one argument that an in-place or out= op writes and hands back.
 at::Tensor& written(at::Tensor& tensor, const auto&... /*rest*/) { return tensor; }
 at::Tensor& written(const auto& /*first*/, auto&... rest) { return written(rest...); }
 
@@ -92,7 +92,7 @@ class Entrance final : public c10::OperatorKernel {
                                                                 std::forward<Args>(args)...);
   }
 
-  // A call that comes boxed.
+  // Records a call that arrives boxed.
   void enter(torch::jit::Stack& stack) const { record(operator_, stack); }
 
  private:
@@ -103,7 +103,7 @@ class Entrance final : public c10::OperatorKernel {
     Flattener flattener(operator_, arguments);
     (flattener.add(args), ...);
     const bool known = !flattener.odd() && record_known(operator_, arguments, shape, timer, results);
-    if (!known) timer.drop();  // the boxed kernel begins anew
+    if (!known) timer.drop();  // the boxed kernel starts again
     return known;
   }
 
@@ -114,7 +114,7 @@ class Entrance final : public c10::OperatorKernel {
 }  // namespace
 }  // namespace tpjrt::device
 
-// Not PyTorch's way, which unboxes the call, and is a second of compiling for each few signatures.
+// Replaces PyTorch's way, which unboxes the call, and takes a second of compile time for every few signatures.
 template <class Result, class... Args>
 struct c10::impl::make_boxed_from_unboxed_functor<tpjrt::device::Entrance<Result, Args...>, false> final {
   static void call(OperatorKernel* kernel, const OperatorHandle& /*op*/, DispatchKeySet /*keys*/,
@@ -131,8 +131,8 @@ struct Maker {
   c10::impl::CppSignature signature;
 };
 
-// The types of a schema in words; "!" marks a tensor that is written. No size is symbolic down here. real_type(): type()
-// takes a dtype for an int.
+// Returns the types of a schema as text; "!" marks a tensor that is written. No size is symbolic at this level.
+// real_type() is used because type() says int for a dtype.
 std::string in_words(const c10::FunctionSchema& schema, const std::function<bool(size_t)>& is_written) {
   std::string text;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -184,7 +184,7 @@ Makers all_entrances() {
   add<at::Tensor, Tensor, std::string_view>(m);
   add<at::Tensor, Tensor, Tensor, std::string_view>(m);
   add<Three, Tensor, Tensor, Tensor, Mask>(m);
-  // The same in place.
+  // In-place forms.
   add<at::Tensor&, Written>(m);
   add<at::Tensor&, Written, Tensor>(m);
   add<at::Tensor&, Written, Number>(m);
@@ -256,7 +256,7 @@ void register_recorder() {
         enter(entrance->second.make(op), entrance->second.signature);
         continue;
       } catch (const c10::Error&) {
-        // Its kernels take these types in another C++ form (ITensorListRef).
+        // Some kernels take these types in another C++ form (ITensorListRef).
       }
     }
     if (how == Boxing::kRecord) {

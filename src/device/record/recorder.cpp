@@ -1,4 +1,4 @@
-// The hot half of recording: from a call on the stack to a node and its tensors.
+// The hot path of recording: from a call on the stack to a node and its tensors.
 #include "device/record/recorder.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -37,7 +37,8 @@ namespace {
 
 using graph::Value;
 
-// What TensorIterator checks on the CPU and Meta can't see: memory that is written twice, or read while it is written.
+// Checks what TensorIterator checks on the CPU and Meta can't see: memory that is written twice, or read while it is
+// written.
 void check_overlap(const Operator& op, const Arguments& arguments) {
   if (!op.writes_one_value) {
     for (const uint32_t index : arguments.written_in_lists) at::assert_no_internal_overlap(*arguments.operands[index]);
@@ -60,7 +61,7 @@ const c10::StorageImpl* storage_below(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// Do any two of them share a storage? Asked of every list that is written to, hence no sorting.
+// Returns whether any two tensors share a storage. Called for every list that is written, so it doesn't sort.
 bool any_share(c10::ArrayRef<const at::Tensor*> tensors) {
   c10::SmallVector<const c10::StorageImpl*, 512> met(std::bit_ceil(2 * tensors.size()), nullptr);
   const size_t last = met.size() - 1;
@@ -75,8 +76,8 @@ bool any_share(c10::ArrayRef<const at::Tensor*> tensors) {
   return false;
 }
 
-// Does the call write, in a list, to memory that another of its tensors shares? Such a call is the calls of its elements, one after
-// the other: each sees what those before it have written.
+// Returns whether the call writes, in a list, to memory that another of its tensors shares. Such a call is run as one
+// call for each element in order, each of which sees earlier writes.
 bool lists_overlap(const Arguments& arguments) {
   if (C10_LIKELY(arguments.written_in_lists.empty() || !any_share(arguments.operands))) return false;
   for (const uint32_t index : arguments.written_in_lists) {
@@ -94,7 +95,7 @@ void check_seal(const Operator& op, const Arguments& arguments) {
   for (const uint32_t index : arguments.written_in_lists) before_write(*arguments.operands[index], op.name.c_str());
 }
 
-// As the CPU's kernels do. `values`: a tensor, dimensions, a correction.
+// Gives the warning of the CPU's kernels. `values`: a tensor, dimensions, a correction.
 void warn_of_degrees_of_freedom(const Operator& op, const c10::IValue* values) {
   const at::Tensor& self = values[0].toTensor();
   const c10::IValue& correction = values[*op.correction];
@@ -115,7 +116,7 @@ std::unique_ptr<Plan> make_timed_plan(const Operator& op, const c10::IValue* val
     bool before = std::exchange(RecordTimer::in_plan, true);
     ~InPlan() { RecordTimer::in_plan = before; }
   } in_plan;
-  at::RecordFunctionGuard unseen(/*is_enabled=*/false);  // a profiler shows what the user called, not what types it
+  at::RecordFunctionGuard unseen(/*is_enabled=*/false);  // a profiler shows the user's calls, not these
   return make_plan(op, values, arguments);
 }
 
@@ -127,7 +128,8 @@ at::Tensor make_bound(const graph::NodePtr& node, uint32_t index, c10::DeviceInd
   return tensor;
 }
 
-// A mutated argument that Meta resized (an `out=` of the wrong size) gets a storage value of the new size at once.
+// Gives a mutated argument that Meta resized (an `out=` of the wrong size) a storage value of the new size
+// immediately.
 void resize_written(const at::Tensor& tensor, graph::TypePtr type) {
   storage_of(tensor)->set_nbytes(std::max(type->nbytes(), storage_of(tensor)->nbytes()));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type->sizes, type->strides);
@@ -139,8 +141,8 @@ bool is_read_too(const Plan::Write& write, const Arguments& arguments) {
                      [&](const at::Tensor* operand) { return operand != &written && operand->is_same(written); });
 }
 
-// Is an `out=` of the wrong size to be warned of, does it begin within its storage, so that what it becomes may end beyond
-// it, or is it read, too?
+// Returns whether an `out=` of the wrong size must be resized before recording: it deserves a warning, or begins
+// within its storage, so that its new end may be beyond it, or is read as well.
 bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
   return plan.resizes && std::any_of(plan.writes.begin(), plan.writes.end(), [&](const Plan::Write& write) {
            const at::Tensor& out = *arguments.operands[write.operand];
@@ -148,7 +150,7 @@ bool needs_resizing_first(const Plan& plan, const Arguments& arguments) {
          });
 }
 
-// The CPU's kernels of these resize their `out=` without a word.
+// Returns whether the CPU's kernel resizes its `out=` without a warning.
 bool resizes_silently(const Operator& op) {
   static const std::unordered_set<std::string_view> kNames = {
       "aten::addbmm.out",
@@ -164,7 +166,7 @@ bool resizes_silently(const Operator& op) {
 
 void resize_first(const Operator& op, const Plan& plan, const Arguments& arguments) {
   const auto type = [&](const Plan::Write& write) { return plan.signature.results[write.result]; };
-  for (const Plan::Write& write : plan.writes) {  // all, before anything is changed
+  for (const Plan::Write& write : plan.writes) {  // all of them, before anything is changed
     TORCH_CHECK(!write.resized || !is_read_too(write, arguments), "output with shape ",
                 arguments.operands[write.operand]->sizes(), " doesn't match the broadcast shape ",
                 c10::IntArrayRef(type(write)->sizes));
@@ -180,7 +182,7 @@ void resize_first(const Operator& op, const Plan& plan, const Arguments& argumen
 
 using Numbers = c10::SmallVector<graph::Number, 4>;
 
-// The call's, with its random key. Under graph_lock().
+// Returns the call's numbers, with its random key. Under graph_lock().
 Numbers take_numbers(const Plan& plan, const Arguments& arguments) {
   Numbers numbers(arguments.numbers.begin(), arguments.numbers.end());
   if (plan.signature.random) {
@@ -191,7 +193,7 @@ Numbers take_numbers(const Plan& plan, const Arguments& arguments) {
   return numbers;
 }
 
-// Under graph_lock(). `results` get the fresh tensors. Gives the size of the component that the node is part of.
+// Makes the node; `results` get the new tensors. Returns the size of the node's component. Under graph_lock().
 uint32_t emit(const Plan& plan, const Arguments& arguments, Numbers& numbers, Results& results) {
   c10::SmallVector<Value, 8> operands;
   for (const at::Tensor* tensor : arguments.operands) operands.push_back(read(*tensor));
@@ -206,7 +208,7 @@ uint32_t emit(const Plan& plan, const Arguments& arguments, Numbers& numbers, Re
   return graph::Component::root(node->component.get())->nodes;
 }
 
-// One of the tensors that hold a result of the call; undefined where none does.
+// Returns one of the tensors that hold a result of the call; undefined if none does.
 at::Tensor holder(const Plan& plan, const Arguments& arguments, c10::ArrayRef<at::Tensor> results) {
   for (const at::Tensor& tensor : results) {
     if (tensor.defined()) return tensor;
@@ -242,7 +244,8 @@ void push_returns(const Operator& op, const Plan& plan, Results& results, torch:
   for (c10::IValue& value : returns) stack.push_back(std::move(value));
 }
 
-// Note [At once]. False, and nothing done, where the call is to be recorded. Takes the lock away from `lock` meanwhile.
+// Runs the call immediately (Note [At once]). Returns false, and does nothing, if it must be recorded. Releases
+// `lock` meanwhile.
 bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& numbers, Results& results,
                  std::unique_lock<std::mutex>& lock) {
   const graph::Signature& s = plan.signature;
@@ -253,13 +256,13 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
     if (!leaves.back()) return false;
   }
   for (const Plan::Write& write : plan.writes) {
-    // Its cell and we have it, and nobody who was promised the old value.
+    // Only the storage slot and this function hold the value; no one else depends on the old one.
     if (leaves[write.operand].node.use_count() != 2) return false;
   }
   bool ran = false;
   {
     lock.unlock();
-    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // the values are let go of under it
+    const auto relock = c10::make_scope_exit([&lock] { lock.lock(); });  // values are released under the lock
     ran = engine().run_at_once(s, leaves, numbers, given);
   }
   if (!ran) return false;
@@ -275,7 +278,7 @@ bool run_at_once(const Plan& plan, const Arguments& arguments, const Numbers& nu
   return true;
 }
 
-// So that autograd sees that a tensor which it saved has changed since.
+// Bumps versions, so that autograd notices that a saved tensor has changed since.
 void count_writes(const Arguments& arguments) {
   for (const uint32_t index : arguments.written_in_lists) {
     const at::Tensor& written = *arguments.operands[index];
@@ -283,7 +286,7 @@ void count_writes(const Arguments& arguments) {
   }
 }
 
-// Makes the node, counts it, and starts the graph where it has become too long.
+// Makes the node, counts it, and starts the graph if it has become too long.
 void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Results& results, RecordTimer& timer,
             std::unique_lock<std::mutex> lock) {
   Numbers numbers = take_numbers(plan, arguments);
@@ -298,7 +301,8 @@ void finish(const Plan& plan, const Operator& op, const Arguments& arguments, Re
   if (const at::Tensor tensor = holder(plan, arguments, results); tensor.defined()) start_long_graph(tensor, op.name);
 }
 
-// The plan of a call. If its lowering holds the numbers, the numbers become part of the key. Under graph_lock().
+// Returns the plan of a call. If its lowering holds the numbers, the numbers become part of the key. Under
+// graph_lock().
 Plan* find(Arguments& arguments) {
   Plan* plan = find_plan(arguments, arguments.hash());
   if (C10_LIKELY(!plan || !plan->by_value)) return plan;
@@ -306,7 +310,7 @@ Plan* find(Arguments& arguments) {
   return find_plan(arguments, arguments.hash());
 }
 
-// The first call with this key. Throws what Meta throws.
+// Makes a plan for the first call with this key. Throws Meta's exceptions.
 Plan* plan_for(const Operator& op, const c10::IValue* values, Arguments& arguments) {
   RECORD_FUNCTION("pjrt::record_first_call", {});
   std::unique_ptr<Plan> plan = make_timed_plan(op, values, arguments);
@@ -326,7 +330,7 @@ bool is_lazy_view(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && (value.toTensor().is_conj() || value.toTensor().is_neg());
 }
 
-// Does the call write to a conjugate or negative view?
+// Returns whether the call writes to a conjugate or negative view.
 bool writes_lazy_view(const Operator& op, const c10::IValue* values) {
   if (C10_LIKELY(!op.writes)) return false;
   for (size_t i = 0; i < op.arguments.size(); ++i) {
@@ -337,7 +341,7 @@ bool writes_lazy_view(const Operator& op, const c10::IValue* values) {
   return false;
 }
 
-// Writes to a plain tensor in the place of each such view, and copies that to the view.
+// Records the call with a plain tensor in place of each such view, and copies that to the view.
 void record_beside_lazy_views(const Operator& op, torch::jit::Stack& stack) {
   struct Copied {
     at::Tensor view, plain;
@@ -439,12 +443,12 @@ void record(const Operator& op, torch::jit::Stack& stack) {
         check_scalars(plan->signature, arguments.numbers, plan->fitted);
       }
     } catch (const std::logic_error&) {
-      throw;  // a bug of ours: the host must not hide it
+      throw;  // a bug of this project, which the host must not hide
     } catch (const graph::NotOnDevice&) {
       throw;
     } catch (const std::exception& error) {
       let_interrupts_pass();
-      // Meta refused: the user's mistake, or an op whose result depends on data. The host tells which.
+      // Meta refused: a mistake of the user's, or an op whose result depends on data. The host tells them apart.
       if (run_sized(op, stack)) return;
       warnings.host_begins();
       run_on_host_after_meta(op, stack, std::current_exception());

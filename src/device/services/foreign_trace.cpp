@@ -1,4 +1,4 @@
-// Who is asked.
+// The installed hooks of a foreign trace.
 #include "device/services/foreign_trace.h"
 
 namespace tpjrt::device {

@@ -1,4 +1,4 @@
-// The flags of the process and of its threads.
+// Flags of the process and of its threads.
 #include "device/services/modes.h"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The points where rooms above plug in: the engine, the source of user locations; and the counters.
+// The points where rooms above plug in (the engine, the source of user locations), and the counters.
 #include "device/services/counters.h"
 #include "device/services/engine.h"
 #include "device/services/interrupt.h"

@@ -1,4 +1,5 @@
-// Assertions are chained: each is given what the one before gives, so that whoever needs the last one needs all.
+// Assertions are chained: each takes the result of the one before, so a value that depends on the last one depends on
+// all.
 #include "device/services/traced_assertions.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,7 +15,7 @@
 namespace tpjrt::device {
 namespace {
 
-thread_local std::vector<at::Tensor> scopes;  // of each, what the last assertion gives
+thread_local std::vector<at::Tensor> scopes;  // the last assertion's result in each scope
 std::atomic<TruthSource> truth_source{nullptr};
 
 at::Tensor require_zero(const at::Tensor& violations, const std::string& error, const std::string& message,

@@ -1,4 +1,4 @@
-// Which of a call's warnings were heard already.
+// Filters warnings of a call that were passed on already.
 #include "device/services/warnings.h"
 
 #include <algorithm>

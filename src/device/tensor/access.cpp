@@ -1,4 +1,4 @@
-// View and write nodes: how a tensor that is not its storage's form reads and changes the storage's value.
+// View and write nodes: how a tensor that differs from its storage's form reads and changes the storage's value.
 #include "device/tensor/access.h"
 
 #include <memory>
@@ -19,7 +19,7 @@ using graph::SignaturePtr;
 using graph::TypePtr;
 using graph::Value;
 
-// Strides of dimensions of size 1 (and of empty tensors) say nothing about memory.
+// Strides of dimensions of size 1 (and of empty tensors) don't affect the layout.
 bool same_place(const graph::TensorType& form, const at::Tensor& tensor) {
   const auto sizes = tensor.sizes();
   if (form.dtype != tensor.scalar_type() || tensor.storage_offset() != 0 || sizes != c10::IntArrayRef(form.sizes)) {
@@ -67,7 +67,7 @@ Parameter number(std::string name, uint32_t index) {
 
 enum class Form : uint8_t { kEmpty, kView, kWrite, kWriteBox, kConvert };
 
-// Signatures of this project's own nodes, by what they are made of. Under graph_lock().
+// Returns the interned signature of one of this project's own nodes. Under graph_lock().
 SignaturePtr interned(Form form, TypePtr base, TypePtr other, c10::DeviceIndex device) {
   using Key = std::tuple<Form, TypePtr, TypePtr, c10::DeviceIndex>;
   struct Hash {
@@ -128,15 +128,15 @@ bool is_own(const graph::Node& node, std::string_view name) {
   return !node.is_leaf() && !node.signature->op && node.signature->name == name;
 }
 
-// A place in a storage's value, and what is written there.
+// A view of a storage's value, and the update written to it.
 struct Write {
   TypePtr part;
   int64_t offset;
   Value update;
 };
 
-// Where the update is `base` at that very place with another update written to a box of it (what functionalization makes
-// of a write to a view of a view): that one, and its place in the base.
+// If the update is `base` at that same view with another update written to a box of it (functionalization's form of a
+// write to a view of a view), returns the inner write, with its position in the base.
 std::optional<Write> inner_write(const Value& base, const Write& outer) {
   const graph::Node& inner = *outer.update.node;
   if (!is_own(inner, "pjrt::write")) return std::nullopt;
@@ -160,7 +160,7 @@ std::optional<Write> inner_write(const Value& base, const Write& outer) {
   return Write{graph::intern(written.dtype, written.sizes, strides), offset, inner.operands[1]};
 }
 
-// The storage's value; memory that was never written reads as zeros.
+// Returns the storage's value; memory that was never written reads as zeros.
 Value current(const at::Tensor& tensor, LazyStorage* storage) {
   if (!storage->cell.value()) {
     TypePtr form;
@@ -220,7 +220,7 @@ void write(const at::Tensor& tensor, Value value) {
   Value base = current(tensor, storage);
   Write write{type_of(tensor), tensor.storage_offset(), std::move(value)};
   while (std::optional<Write> inner = inner_write(base, write)) write = *std::move(inner);
-  // Part of the signature, so that it holds for every offset of a program whose offset varies.
+  // The choice is part of the signature, so it holds for every offset of a program whose offset varies.
   const Form form = graph::box_of(*base.type(), *write.part, write.offset) ? Form::kWriteBox : Form::kWrite;
   storage->cell.bind(
       node(interned(form, base.type(), write.part, device), {&base, &write.update}, {Number::of(write.offset)}));
@@ -232,7 +232,7 @@ Value convert(const Value& value, TypePtr result, c10::DeviceIndex device) {
 
 namespace {
 
-// `count` elements of dtype from the start of the value's memory.
+// Returns `count` elements of dtype from the start of the value's memory.
 Value flat(const Value& value, c10::ScalarType dtype, int64_t count, c10::DeviceIndex device) {
   TypePtr target = graph::intern_contiguous(dtype, {count});
   if (value.type() == target) return value;

@@ -1,4 +1,4 @@
-// Unique addresses, and statistics for torch.accelerator.
+// Unique addresses, and memory statistics for torch.accelerator.
 #include "device/tensor/allocator.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -24,7 +24,7 @@ struct Range {
   size_t size;
 };
 
-// As much as there is, 16 TB at best: `ulimit -v` and valgrind allow less.
+// Reserves as large a range as possible, at most 16 TB: `ulimit -v` and valgrind allow less.
 Range reserve_range() {
   for (int bits = 44; bits >= 32; bits -= 2) {
     const size_t size = size_t{1} << bits;
@@ -45,7 +45,7 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
   bool initialized() override { return engine().started(); }
-  // There is no cache: memory goes back to the plugin with the last reference to its value.
+  // There is no cache: memory returns to the plugin with the last reference to its value.
   void emptyCache(c10::MempoolId_t /*pool*/) override {}
   // A plugin keeps memory until the programs that use it are done.
   void recordStream(const c10::DataPtr& /*pointer*/, c10::Stream /*stream*/) override {}
@@ -62,7 +62,7 @@ class Allocator final : public c10::DeviceAllocator {
     bytes.peak = use.peak;
     bytes.allocated = use.allocated - base.allocated;
     bytes.freed = (use.allocated - use.current) - (base.allocated - base.current);
-    buffers.current = buffers.peak = use.allocations - use.frees;  // their peak is not counted
+    buffers.current = buffers.peak = use.allocations - use.frees;  // the peak number of buffers is not counted
     buffers.allocated = use.allocations - base.allocations;
     buffers.freed = use.frees - base.frees;
     DeviceStats stats;
@@ -70,7 +70,7 @@ class Allocator final : public c10::DeviceAllocator {
     stats.allocation[0] = stats.active[0] = buffers;
     stats.num_device_alloc = buffers.allocated;
     stats.num_device_free = buffers.freed;
-    // What the plugin holds, where it tells; else what we do.
+    // Reserved bytes are the plugin's number if it reports one, else this process's.
     stats.reserved_bytes[0] = bytes;
     const auto told = [&](const char* name, int64_t& into) {
       if (const auto it = use.plugin.find(name); it != use.plugin.end()) into = it->second;
@@ -96,7 +96,7 @@ class Allocator final : public c10::DeviceAllocator {
 
  private:
   std::mutex lock_;
-  std::map<c10::DeviceIndex, MemoryUse> bases_;  // when the accumulated statistics were last set to zero
+  std::map<c10::DeviceIndex, MemoryUse> bases_;  // when the accumulated statistics were last reset
 };
 
 }  // namespace
@@ -106,8 +106,8 @@ c10::Allocator* allocator() {
   return instance;
 }
 
-// Each storage gets the next 64-byte step of a reserved range: never reused (but for 2^38 storages at best), so equal
-// addresses mean one storage.
+// Gives each storage the next 64-byte step of a reserved range. Addresses are never reused (except after 2^38
+// storages at best), so equal addresses mean one storage.
 c10::DataPtr next_address(c10::DeviceIndex device) {
   constexpr size_t kStep = 64;
   static const Range range = reserve_range();

@@ -1,4 +1,4 @@
-// The current index, and the check of a new one.
+// The current device's index, and the check of a new one.
 #include "device/tensor/current_device.h"
 
 #include <c10/util/Exception.h>

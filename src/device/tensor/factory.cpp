@@ -1,4 +1,4 @@
-// Making, resizing and re-pointing tensors: metadata only, nothing is recorded until something is written.
+// Makes, resizes and re-points tensors. These are metadata only; nothing is recorded until a value is written.
 #include "device/tensor/factory.h"
 
 #include <ATen/Context.h>
@@ -33,9 +33,10 @@ void check_options(c10::ScalarType dtype, std::optional<at::Layout> layout, std:
                               " has no counterpart in StableHLO; use a float, integer, bool or complex dtype");
 }
 
-// Memory that no value can ever fill is refused when it is asked for; while a graph is traced, when the program is to run.
+// Throws for memory that no value can ever fill, when it is asked for. In a trace, the run of the program throws
+// instead.
 void check_capacity(size_t nbytes, c10::DeviceIndex device) {
-  constexpr size_t kNoneHasLess = size_t{1} << 30;  // asking starts the client
+  constexpr size_t kNoneHasLess = size_t{1} << 30;  // smaller sizes aren't checked, because the check starts the client
   if (C10_UNLIKELY(nbytes > kNoneHasLess) && !outlining() && !tracing()) engine().check_capacity(nbytes, device);
 }
 
@@ -44,7 +45,7 @@ c10::Storage new_storage(int64_t nbytes, c10::DeviceIndex device) {
   return c10::Storage(c10::make_intrusive<LazyStorage>(static_cast<size_t>(nbytes), device));
 }
 
-// torch.use_deterministic_algorithms: memory that nobody has written is filled, as on the CPU.
+// torch.use_deterministic_algorithms: memory that was never written is filled, as on the CPU.
 bool fills_new_memory() {
   return at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory() &&
          !outlining();
@@ -56,7 +57,7 @@ at::Tensor new_tensor(c10::intrusive_ptr<c10::TensorImpl> impl) {
   return tensor;
 }
 
-// The first bytes stay what they are; new ones are zeros.
+// Keeps the first bytes; new ones are zeros.
 void grow(LazyStorage* storage, size_t nbytes) {
   if (storage->nbytes() >= nbytes) return;
   check_capacity(nbytes, storage->device().index());
@@ -67,7 +68,7 @@ void grow(LazyStorage* storage, size_t nbytes) {
     storage->cell.bind({});
     return;
   }
-  // The old value, written as bytes into fresh memory.
+  // The old value is written as bytes into new memory.
   graph::Value old = storage->cell.value();
   storage->cell.bind({});
   const auto itemsize = c10::elementSize(old.type()->dtype);
@@ -207,7 +208,8 @@ at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
-  // Either may be on another device: the call comes here for the one that isn't. PyTorch's words for a storage.
+  // Either tensor may be on another device, because the call is dispatched to the one that isn't. The words are
+  // PyTorch's for a storage.
   TORCH_CHECK(self.device() == source.device(), "Attempted to set the storage of a tensor on device \"", self.device(),
               "\" to a storage on different device \"", source.device(),
               "\".  This is no longer allowed; the devices must match");

@@ -31,8 +31,8 @@ uint64_t PjrtGenerator::seed() {
   return seed_;
 }
 
-// State: seed and offset, 16 bytes in a CPU byte tensor. It is made below the dispatcher, as the CPU's is: a mode that gives
-// tensors without memory (FakeTensorMode) has no part in it.
+// Returns seed and offset, 16 bytes in a CPU byte tensor. Like the CPU generator's state it is made below the
+// dispatcher, so a mode that makes tensors without memory (FakeTensorMode) doesn't affect it.
 c10::intrusive_ptr<c10::TensorImpl> PjrtGenerator::get_state() const {
   at::Tensor state =
       at::detail::empty_cpu({16}, c10::kByte, c10::kStrided, c10::kCPU, false, c10::MemoryFormat::Contiguous);
@@ -82,7 +82,7 @@ std::pair<uint64_t, uint64_t> next_key_of(c10::Device device) {
   std::lock_guard lock(generator.mutex());
   if (device.is_cpu()) return {generator.get<at::CPUGeneratorImpl>()->random64(), 0};
   const uint64_t offset = generator.get_offset();
-  generator.set_offset(offset + 4);  // CUDA's go by four
+  generator.set_offset(offset + 4);  // CUDA's offsets are multiples of four
   return {generator.current_seed(), offset};
 }
 

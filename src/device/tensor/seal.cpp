@@ -1,4 +1,4 @@
-// Which storages a seal covers.
+// The set of storages that a seal covers.
 #include "device/tensor/seal.h"
 
 #include <mutex>

@@ -11,7 +11,7 @@ namespace {
 
 c10::intrusive_ptr<c10::StorageImpl> create(c10::StorageImpl::use_byte_size_t /*tag*/, c10::SymInt nbytes,
                                             c10::DataPtr data, c10::Allocator* /*allocator*/, bool /*resizable*/) {
-  // A slice of a storage, say: it would share memory, which values don't have.
+  // A slice of a storage, for example, would share memory, which values don't have.
   TORCH_CHECK_NOT_IMPLEMENTED(!data || data.get_deleter() == allocator()->raw_deleter(),
                               "pjrt: a storage on the device can't be made over other memory (a slice of a storage?); "
                               "slice a tensor, or take the storage of tensor.cpu()");
@@ -33,7 +33,7 @@ void LazyStorage::release_resources() {
 }
 
 void LazyStorage::drop() {
-  graph::Value value;  // nodes are freed after the lock is let go
+  graph::Value value;  // nodes are freed after the lock is released
   std::lock_guard lock(graph::graph_lock());
   value = cell.value();
   cell.bind({});
