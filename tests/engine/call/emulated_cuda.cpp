@@ -1,8 +1,8 @@
-// CUDA for a PyTorch that was built without: its memory is the host's, its kernels are the CPU's, but for those that give
-// something else than CUDA's. Streams and events do nothing; what is asked of them is written to the file $EMULATED_CUDA_LOG,
-// with $EMULATED_CUDA_FREES what memory is given back, too. The kernel of the op $EMULATED_CUDA_REFUSES throws. There are
-// $EMULATED_CUDA_DEVICES of them, of which number n has the stream 0x10 + n by default, and each tensor of more than
-// $EMULATED_CUDA_MEMORY bytes is too large for all.
+// CUDA for a PyTorch built without it: memory is the host's, and kernels are the CPU's, except where CUDA's results
+// differ. Streams and events do nothing; calls of them are logged to the file $EMULATED_CUDA_LOG, with
+// $EMULATED_CUDA_FREES also the freed memory. The kernel of the op $EMULATED_CUDA_REFUSES throws. There are
+// $EMULATED_CUDA_DEVICES devices; the default stream of number n is 0x10 + n. A tensor of more than
+// $EMULATED_CUDA_MEMORY bytes raises out-of-memory.
 #include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/core/GeneratorForPrivateuseone.h>
@@ -46,7 +46,7 @@ c10::DeviceIndex devices() {
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   static inline thread_local c10::DeviceIndex device = 0;
   static inline thread_local std::array<c10::StreamId, kMostDevices> streams{0x10, 0x11, 0x12, 0x13};
-  // Of the device whose kernels are launched.
+  // The current stream of the device that launches kernels.
   static c10::StreamId current() { return streams[static_cast<size_t>(device)]; }
 
   c10::DeviceType type() const override { return c10::kCUDA; }
@@ -167,7 +167,7 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   return self;
 }
 
-// As CUDA's kernels do, it computes on its operands' device, of whose current stream it is.
+// Returns the operands' device: like CUDA's, a kernel computes on its current stream.
 std::optional<c10::Device> device_of(const torch::jit::Stack& stack) {
   for (const c10::IValue& value : stack) {
     if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) return value.toTensor().device();
@@ -175,7 +175,7 @@ std::optional<c10::Device> device_of(const torch::jit::Stack& stack) {
   return std::nullopt;
 }
 
-// Of what is beyond float8_e4m3fn the CPU's kernel makes NaN where the processor has AMX, CUDA's the largest number.
+// For values beyond float8_e4m3fn the CPU's kernel gives NaN on processors with AMX, CUDA's the largest number.
 bool is_emulated(const c10::OperatorName& op) { return !op.name.starts_with("aten::_scaled_mm"); }
 
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -186,13 +186,13 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!refused || op.schema().name() != refused, op.schema().name(), " isn't emulated");
   try {
     at::native::cpu_fallback(op, stack);
-  } catch (const std::exception&) {  // on a GPU, where it is for what the operands hold, the end of all work there
+  } catch (const std::exception&) {  // on a GPU an error about operands' data would end all of its work
     note("assertion", Guard::current());
     throw;
   }
 }
 
-// As on a GPU, where it is one of CUDA's own kernels, of which there are Meta kernels only: fake tensors get as far as that.
+// Chooses CUDA's own attention kernels as on a GPU. They have only Meta kernels here, which suffice for fake tensors.
 int64_t choose_attention(const at::Tensor& query, const at::Tensor&, const at::Tensor&,
                          const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool grouped) {
   const bool is_half = query.scalar_type() == c10::kHalf || query.scalar_type() == c10::kBFloat16;

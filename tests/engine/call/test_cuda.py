@@ -16,7 +16,7 @@ def run(run_beside_cuda: Run) -> Run:
 
 
 def test_cuda_stays_as_it_was(run: Run) -> None:
-    """With a backend beside it, PyTorch's engine has no stream for CUDA's gradients (pytorch/pytorch#161129)."""
+    """With another backend, PyTorch's engine has no stream for CUDA's gradients (pytorch/pytorch#161129)."""
     run("""
     from torch_pjrt import _C
 
@@ -41,7 +41,7 @@ def test_cuda_stays_as_it_was(run: Run) -> None:
 
 
 def test_the_device_beside_cuda(run: Run, tmp_path: Path) -> None:
-    """What goes by PyTorch's accelerator elsewhere."""
+    """Features that PyTorch ties to the accelerator work on "pjrt", although CUDA is the accelerator."""
     run(f"""
     import safetensors.torch
 
@@ -94,7 +94,7 @@ def test_a_call_is_in_order_with_the_stream(run: Run) -> None:
 
 
 def test_precision_of_float32(run: Run) -> None:
-    """PyTorch's settings for CUDA hold, on its tensors and on "pjrt"'s; a change of them makes other programs."""
+    """PyTorch's settings for CUDA apply to CUDA's tensors and to "pjrt"'s; changed settings give new programs."""
     run("""
     import re
     from torch_pjrt import _C
@@ -331,7 +331,8 @@ def test_models(run: Run) -> None:
 
 
 def test_attention(run: Run) -> None:
-    """PyTorch takes it apart into kernels of CUDA's own: the memory-efficient one, and flash attention for halves."""
+    """PyTorch dispatches attention to CUDA's own kernels: the memory-efficient one, and flash attention for half
+    precision."""
     run("""
     from torch.nn import functional as F
 
@@ -367,7 +368,7 @@ def test_attention(run: Run) -> None:
 
 
 def test_memory_that_jax_shares(run: Run) -> None:
-    """JAX's half of CUDA can't be emulated: what its arrays and ours are made of is held to."""
+    """JAX's CUDA part can't be emulated: the test checks the buffers that its arrays and ours would share."""
     pytest.importorskip("jax")
     run("""
     from torch_pjrt import _C
@@ -400,7 +401,7 @@ SMOKE = ["in place", "dropout", "compile step", "arguments as they lie", "attent
 
 
 def test_smoke_programs_of_a_gpu(run: Run) -> None:
-    """Of `./dev gpu`: what they ask of CUDA's tensors is there to be asked."""
+    """The programs of `./dev gpu` find the functions that they use on CUDA tensors."""
     folders = [str(ROOT / place) for place in ("bench/gpu", "bench")]
     program = f"""
     import sys
@@ -431,7 +432,7 @@ def test_smoke_programs_of_a_gpu(run: Run) -> None:
 def test_untuned_products_are_no_work_for_triton(
     run: Run, tmp_path: Path, variables: dict[str, str], is_left_out: bool
 ) -> None:
-    """Note [Untuned products]: int8 and MX products of an H100 had wrong numbers."""
+    """Note [Untuned products]: int8 and MX products gave wrong numbers on an H100."""
     told = tmp_path / "options"
     run("""
     a = torch.ones(17, 64, dtype=torch.int8, device="cuda")
@@ -441,7 +442,7 @@ def test_untuned_products_are_no_work_for_triton(
 
 
 def test_convolutions_of_integers_are_refused(run: Run) -> None:
-    """Where they are recorded, as by PyTorch's CUDA."""
+    """The error is raised at recording, as by PyTorch's CUDA."""
     run("""
     import pytest
 

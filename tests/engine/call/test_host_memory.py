@@ -1,4 +1,4 @@
-"""Memory of arguments that XLA can't use in place: weights in a mapped file are moved once, other memory is copied."""
+"""Arguments that XLA can't use in place: weights in a mapped file are moved once, other memory is copied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def network() -> torch.nn.Module:
 
 
 def mapped(net: torch.nn.Module, file: Path) -> torch.nn.Module:
-    """The network with its state in a mapped file."""
+    """Returns the network with its state in a mapped file."""
     safetensors.torch.save_file(net.state_dict(), file)
     other = copy.deepcopy(net)
     other.load_state_dict(safetensors.torch.load_file(file), assign=True)
@@ -98,7 +98,7 @@ def test_tensors_over_the_same_storage_follow(tmp_path: Path) -> None:
 
 
 def test_shared_mapping_stays(tmp_path: Path) -> None:
-    """Who maps a file to be written to wants what is written to be there."""
+    """Writes to a file that is mapped as shared must stay visible in it."""
     file = tmp_path / "numbers"
     file.write_bytes(np.zeros(2001, np.float64).tobytes())
     whole = torch.UntypedStorage.from_file(str(file), shared=True, nbytes=2001 * 8)
@@ -125,11 +125,11 @@ def test_from_pretrained(tmp_path: Path) -> None:
         fast = torch.compile(model, backend="pjrt")
         torch_pjrt.reset_metrics()
         torch.testing.assert_close(fast(tokens).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
-    assert copied_bytes() < 4096  # nothing but small arguments
+    assert copied_bytes() < 4096  # only small arguments
 
 
 def shifted(size: int) -> np.ndarray[Any, Any]:
-    """Zeros, 4 bytes after a multiple of 64."""
+    """Returns zeros that begin 4 bytes after a multiple of 64."""
     array = np.zeros(size + 32, np.float32)
     start = (-array.ctypes.data // 4) % 16 + 1
     return array[start : start + size]
@@ -149,7 +149,7 @@ def test_parameters_in_memory_of_others_are_told_of() -> None:
     with torch.no_grad(), torch_pjrt.strict_mode(), pytest.raises(RuntimeError, match="8,000 bytes of parameters"):
         fast(x)
     torch._dynamo.reset()
-    net.weight.data = net.weight.data.clone()  # the cure
+    net.weight.data = net.weight.data.clone()  # the documented cure
     with torch.no_grad(), torch_pjrt.strict_mode():
         assert fast(x).eq(0).all()
 
@@ -171,6 +171,6 @@ def test_memory_of_others_is_copied_and_an_error_in_strict_mode() -> None:
         pytest.raises(RuntimeError, match=r"argument 0 of a compiled graph, f32\[2000\], would be copied in each call"),
     ):
         add(values)
-    assert values.eq(1).all()  # nothing happened
+    assert values.eq(1).all()  # unchanged
     with torch_pjrt.strict_mode():
-        assert add(values[:500]).eq(4).all()  # too small to notice
+        assert add(values[:500]).eq(4).all()  # too small to be reported

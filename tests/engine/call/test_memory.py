@@ -1,4 +1,4 @@
-"""Memory of compiled functions: large results are PyTorch's own memory, and little is kept for a backward."""
+"""Memory of compiled functions: PyTorch allocates large results, and little is kept for a backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def compiled(fn: Callable) -> Callable:
 
 
 def allocated(fn: Callable, *arguments: torch.Tensor) -> int:
-    """Bytes that PyTorch's allocator gave in a call, and that its result holds."""
+    """Returns the bytes that PyTorch's allocator gave during a call, and the bytes of its result."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = fn(*arguments)
     del kept
@@ -53,9 +53,9 @@ def test_large_results_are_apart() -> None:
         assert results[4] is y
         assert results[7] is x
         assert results[0].data_ptr() + 4 == results[2].data_ptr()
-        results[3].zero_()  # a memory of its own
+        results[3].zero_()  # has memory of its own
         assert torch.equal(results[0], expected[0])
-        if first is not None:  # the last call's results are still what they were
+        if first is not None:  # the last call's results are unchanged
             assert torch.equal(first[0], expected[0])
         first = results
     assert torch.equal(y, expected_y)

@@ -1,4 +1,4 @@
-"""Small state of compiled functions goes in packs: fewer arguments, and the same values in the same places."""
+"""Small state of compiled functions travels in packs: fewer arguments, and equal values in the same tensors."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_a_step_over_many_small_tensors(programs: list[str]) -> None:
     ):
         torch.testing.assert_close(tensor, expected, rtol=1e-4, atol=1e-5)
         assert tensor.data_ptr() == place
-        assert tensor._version > version or tensor.dim() == 0  # step counts follow one of them
+        assert tensor._version > version or tensor.dim() == 0  # all step counts follow one
     taken = arguments(programs[-1])
     assert len(tensors_of(model, optimizer)) > 50 > 20 > len(taken), taken
-    assert taken.count("7x64xf32") == 3  # a large weight and its state go as they are
+    assert taken.count("7x64xf32") == 3  # a large weight and its state stay arguments
     for packed in (a for a in taken if re.fullmatch(r"\d+xf32", a)):
         assert int(packed.removesuffix("xf32")) * 4 <= 512
 
@@ -85,7 +85,7 @@ def test_what_is_set_between_calls_counts() -> None:
 
 @pytest.mark.host_memory
 def test_dtypes_and_layouts_of_many_tensors(programs: list[str]) -> None:
-    # No float64 of no dimensions: Dynamo 2.13 loses what is written to those, with every backend.
+    # Excludes 0-d float64: Dynamo 2.13 loses writes to those, with every backend.
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
 
     def make(i: int) -> torch.Tensor:

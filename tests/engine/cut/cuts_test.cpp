@@ -1,4 +1,4 @@
-// Which graphs are run in parts, and that the parts are in an order in which they can run.
+// Which graphs run in parts, and that the parts are in a valid order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void expect_in_order(const graph::Walk& walk, const graph::PartOfNode& part) {
   }
 }
 
-// Calls of which no run repeats itself.
+// Calls without a repeating run.
 Tensor straight(size_t calls) {
   Value x = leaf(f32({2}));
   uint64_t state = 1;

@@ -1,4 +1,4 @@
-"""Loops in Python over the elements and rows of tensors, as reference code is written."""
+"""Python loops over the elements and rows of tensors, as reference code has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch_pjrt
 
 @pytest.mark.compiled
 def test_a_view_is_not_written_back_to_itself() -> None:
-    """`x[i] += y` is x[i].__iadd__(y), and then x.__setitem__(i, it)."""
+    """`x[i] += y` calls x[i].__iadd__(y), then x.__setitem__(i, result)."""
     x, y = torch.zeros(8, device="pjrt"), torch.arange(8.0, device="pjrt")
     version = x._version
     torch_pjrt.sync()
@@ -25,11 +25,11 @@ def test_a_view_is_not_written_back_to_itself() -> None:
 
 @pytest.mark.older_xla
 def test_many_writes_compile_in_reasonable_time() -> None:
-    """XLA:CPU's newer emitters take 25 ms for each, its older ones 3."""
+    """XLA:CPU's newer emitters take 25 ms for each write, its older ones 3."""
     x, y = torch.zeros(300, 4, device="pjrt"), torch.rand(300, 4)
     torch_pjrt.sync()
     torch_pjrt.reset_metrics()
     for i in range(300):
         x[i] = y[i].to("pjrt") * 2 + i
     torch.testing.assert_close(x.cpu(), y * 2 + torch.arange(300.0)[:, None])
-    assert torch_pjrt.metrics()["compile_seconds"] < 6  # 1 on two quiet cores; 8 by the newer ones
+    assert torch_pjrt.metrics()["compile_seconds"] < 6  # 1 on two quiet cores; 8 with the newer emitters

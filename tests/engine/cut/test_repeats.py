@@ -1,4 +1,4 @@
-"""Graphs of many equal rounds: one program is run again and again (Note [Repeats])."""
+"""Graphs of many equal iterations: one program runs again and again (Note [Repeats])."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def power_iteration(device: str) -> torch.Tensor:
 
 
 def sampler(device: str) -> torch.Tensor:
-    """Numbers and views that differ from round to round, and what all rounds share."""
+    """Scalars and views differ in each iteration; a weight is shared by all."""
     weight = torch.arange(64.0).reshape(8, 8).sin().to(device)
     alphas = torch.linspace(0.9, 0.999, 120).to(device)
     x = torch.ones(4, 8).to(device)
@@ -38,7 +38,7 @@ def sampler(device: str) -> torch.Tensor:
 
 
 def history(device: str) -> torch.Tensor:
-    """What each round gives is held."""
+    """The result of each iteration is held."""
     x = torch.linspace(0, 1, 6).to(device)
     kept = []
     for _ in range(150):
@@ -57,7 +57,7 @@ def nested(device: str) -> torch.Tensor:
 
 
 def odd_calls(device: str) -> torch.Tensor:
-    """Each round has a call that no other has: between segments, and one that can be done before."""
+    """Each iteration has a unique call: some run between segments, one can run before them."""
     x, table = torch.linspace(0, 1, 40).to(device), torch.arange(40.0).to(device)
     for i in range(30):
         x = (x * 1.5).sin() + torch.roll(table, i) * 0.01
@@ -68,7 +68,7 @@ def odd_calls(device: str) -> torch.Tensor:
 
 
 def evaluation(device: str) -> torch.Tensor:
-    """Rounds that don't rest on each other."""
+    """The iterations don't depend on each other."""
     net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4), nn.LogSoftmax(1))
     with torch.no_grad():
         for i, parameter in enumerate(net.parameters()):
@@ -79,13 +79,13 @@ def evaluation(device: str) -> torch.Tensor:
 
 
 def rows_of_a_result(device: str) -> torch.Tensor:
-    """Rounds that read nothing but rows of what was computed before."""
+    """The iterations read nothing but rows of an earlier result."""
     rows = (torch.arange(1600.0).reshape(200, 8).to(device) * 0.1).sin()
     return torch.stack([row.softmax(0).cumsum(0) for row in rows])
 
 
 def gradients_of_a_loop_that_reads(device: str) -> torch.Tensor:
-    """Each round of the backward reads what its round of the forward kept, and nobody else holds that."""
+    """Each iteration of the backward reads values of its forward iteration that nobody else holds."""
     weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device).requires_grad_()
     x = torch.linspace(0, 1, 12).reshape(3, 4).to(device)
     for _ in range(150):
@@ -118,7 +118,7 @@ def test_values(loop: Callable[[str], torch.Tensor]) -> None:
 
 
 def random_loop(device: str, seed: int) -> list[torch.Tensor]:
-    """Rounds that write in place and through views of three tensors, into a result, and keep something now and then."""
+    """Iterations write in place and through views of three tensors, into a result, and keep some values."""
     choose = random.Random(seed)
     bases = [torch.linspace(0, 1, 12).reshape(3, 4).to(device) for _ in range(3)]
     weight = torch.arange(16.0).reshape(4, 4).sin().mul(0.3).to(device)
@@ -221,7 +221,7 @@ def test_gradients_of_a_cell_in_a_loop() -> None:
             torch.testing.assert_close(parameter.grad.cpu(), expected[name], rtol=1e-4, atol=1e-6)
     metrics = torch_pjrt.metrics()
     assert metrics["syncs_by_cause"][CAUSE] > 10
-    assert metrics["graphs_compiled"] <= 2  # numbers that were seen to vary
+    assert metrics["graphs_compiled"] <= 2  # scalars became inputs
     assert metrics["host_fallbacks"] == {}
 
 

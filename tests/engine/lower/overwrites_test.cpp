@@ -1,4 +1,4 @@
-// Which writes may read what they write over.
+// Which writes may read the memory that they overwrite.
 #include "engine/lower/program/overwrites.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Parameter other(const char* name, Parameter::Kind kind) {
   return parameter;
 }
 
-// `size` elements from `offset` on, as device/tensor/access.cpp states them.
+// Views `size` elements starting at `offset`, like device/tensor/access.cpp.
 Value view(const Value& base, int64_t size, int64_t offset) {
   return call("pjrt::view", {base}, f32({size}), {Number::of(offset)},
               {other("base", Parameter::Kind::kTensor), ints("sizes", {size}), ints("strides", {1}),
@@ -44,7 +44,7 @@ Value write(const Value& base, const Value& update, int64_t offset) {
        ints("sizes", {update.type()->sizes[0]}), ints("strides", {1}), other("offset", Parameter::Kind::kNumber)});
 }
 
-// Of the write that `value` is.
+// Returns whether the write that computes `value` may read what it overwrites.
 bool overwrites(const Value& value, bool offsets_are_arguments = false) {
   graph::Cell cell;
   cell.bind(value);

@@ -1,4 +1,4 @@
-"""Writes to a part of a large tensor that is read as well (a cache of keys): nothing of it is copied."""
+"""Writes to a part of a large tensor that is also read (a cache of keys) copy nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_values_at_places_that_vary(write: Callable[[torch.Tensor, torch.Tensor,
 
 def test_a_window_that_crosses_a_boundary_of_the_base_is_another_program() -> None:
     memory, on_device = torch.zeros(4, 6), torch.zeros(4, 6, device=DEVICE)
-    for offset in (0, 1, 8, 4, 5, 2):  # from 3 on, an element of the next row
+    for offset in (0, 1, 8, 4, 5, 2):  # offsets from 3 on include an element of the next row
         for x in (memory, on_device):
             x.as_strided((2, 3), (6, 1), offset).copy_(torch.arange(6.0).view(2, 3) + offset)
         assert on_device.tolist() == memory.tolist()
@@ -78,7 +78,7 @@ def in_a_transpose(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.slice_scatter(x.t(), torch.slice_scatter(x.t()[2:5], y.t(), 1, 1, 5), 0, 2, 5)
 
 
-def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # what is written was read from another place
+def elsewhere(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # the written values were read elsewhere
     return torch.slice_scatter(x, torch.slice_scatter(x[1:5], y[:, :2], 1, 2, 4), 0, 0, 4)
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_copied(write: Callable[[torch.Tensor, torch.Tensor, int], to
             times.append(time.perf_counter() - start)
         return min(times[4:])
 
-    assert fastest(large) < fastest(small) + 8e-3  # a copy takes 25 ms and more
+    assert fastest(large) < fastest(small) + 8e-3  # a copy takes 25 ms or more
 
 
 @pytest.mark.alone

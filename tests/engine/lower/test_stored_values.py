@@ -1,4 +1,4 @@
-"""What several kernels read and costs more than to be read is computed once (Note [Stored values])."""
+"""A value that several kernels read, and that is expensive to recompute, is computed once (Note [Stored values])."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = (40, 50)
 
 
 def stored(function: Callable[[Tensor], Tensor | tuple[Tensor, ...]], sizes: tuple[int, ...] = SIZES) -> int:
-    """How many values of a program are, which gives what it should."""
+    """Returns how many values a program stores, after checking its results."""
     x = torch.randn(sizes)
     expected, result = ([y] if isinstance(y, Tensor) else list(y) for y in (function(x), function(x.to("pjrt"))))
     count = _C.stablehlo(result, for_cpu=True).count('@"torch_pjrt.stored"')
@@ -34,19 +34,19 @@ def sums(x: Tensor) -> tuple[Tensor, ...]:
 def test_what_two_kernels_read_and_is_not_cheap() -> None:
     assert stored(lambda x: sums(x.exp())) == 1
     assert stored(lambda x: sums((x * 2 + 1) * x * x + 3)) == 1
-    assert stored(lambda x: sums(x + 1)) == 0  # it costs no more than to be read
-    assert stored(lambda x: sums(x.exp()), (10, 20)) == 0  # nor a small one
-    assert stored(lambda x: x.exp().sum(0)) == 0  # one kernel's
+    assert stored(lambda x: sums(x + 1)) == 0  # recomputing costs no more than reading
+    assert stored(lambda x: sums(x.exp()), (10, 20)) == 0  # nor is a small value stored
+    assert stored(lambda x: x.exp().sum(0)) == 0  # only one kernel reads it
 
 
 def test_what_leads_to_one_kernel_is_not_stored() -> None:
-    """The branches of a SiLU meet before anything else reads them, and are stored there."""
+    """The branches of a SiLU meet before anything else reads them, and the value is stored there."""
     assert stored(lambda x: (x.exp() * x.exp().sigmoid()).sum(0)) == 0
     assert stored(lambda x: sums((lambda y: y * y.sigmoid())(x.exp()))) == 1
 
 
 def test_a_chain_is_cut_where_it_has_become_long() -> None:
-    """Each link is read by a kernel of its own and by the next link."""
+    """Each link is read by its own kernel and by the next link."""
 
     def chain(x: Tensor) -> tuple[Tensor, ...]:
         results = []
@@ -92,7 +92,7 @@ def test_deep_networks_learn_alike(name: str) -> None:
 
 
 def test_a_stored_value_that_is_a_result_too() -> None:
-    """And one whose memory is an argument's, which the program may write over."""
+    """A stored value may also be a result in an argument's memory, which the program may overwrite."""
     x = torch.randn(SIZES)
     state = x.to("pjrt")
 

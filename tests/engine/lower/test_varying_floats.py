@@ -1,4 +1,5 @@
-"""Floats of calls that change from step to step are inputs of their programs, as Scalars are, and right each time."""
+"""Floats of calls that change from step to step are inputs of their programs, like Scalars, and give correct
+results."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from torch.nn import functional as F
 
 import torch_pjrt
 
-pytestmark = pytest.mark.compiled  # a graph run by calls is compiled when it has paid for it, in any round
+pytestmark = pytest.mark.compiled  # an interpreted graph may be compiled in any iteration
 
 
 def compiles(step: Callable[[int], object], rounds: int = 7) -> list[int]:
-    """How many programs each round compiles."""
+    """Returns how many programs each iteration compiles."""
     counts = []
     for i in range(rounds):
         torch_pjrt.sync()
@@ -139,7 +140,7 @@ def test_bounds_of_draws_and_triangles(name: str) -> None:
 
     assert compiles(step)[2:] == [0] * 5
     torch.manual_seed(7)
-    torch.testing.assert_close(draw(0).cpu(), drawn[0])  # bounds that are inputs, and bounds that are constants
+    torch.testing.assert_close(draw(0).cpu(), drawn[0])  # input bounds against constant bounds
     if name == "randint from":
         assert all(-1 - i <= x.min() < x.max() < 10 + i for i, x in enumerate(drawn))
     if name == "uniform_":

@@ -1,4 +1,4 @@
-// Results of kernels that make their own, in memory that is there (Note [Placed results]).
+// Kernels that allocate their results write them into existing memory (Note [Placed results]).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(Placed, WhatLiesElsewhereIsCopied) {
   const at::Tensor memory = at::zeros({2, 3});
   const at::Tensor result = at::zeros({2, 3}).fill_(7);
   const Placed place(memory);
-  const at::Tensor scratch = at::empty({3, 2});  // takes the place
+  const at::Tensor scratch = at::empty({3, 2});  // occupies the memory
   EXPECT_EQ(scratch.const_data_ptr(), memory.const_data_ptr());
   place.give(result);
   EXPECT_TRUE(memory.equal(result));

@@ -1,4 +1,4 @@
-// Who does a compile that somebody waits for: a thread in the background, or the one that waits.
+// Which thread does an awaited compile: one in the background, or the one that waits.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -17,13 +17,13 @@ namespace {
 
 using Enough = BackgroundCompile::Enough;
 
-// Stands for an executable: nobody looks into it.
+// Stands for an executable; nobody looks inside.
 CompiledText made(bool from_disk) {
   static auto one = std::make_shared<int>(1);
   return {std::shared_ptr<pjrt::Executable>(one, reinterpret_cast<pjrt::Executable*>(one.get())), from_disk};
 }
 
-// A compile that ends when it is told to: one that a busy machine starves. Its thread may outlive this.
+// A compile that ends on request, like one that a busy machine starves. Its thread may outlive this.
 struct Starved {
   std::shared_ptr<std::promise<void>> begun = std::make_shared<std::promise<void>>();
   std::promise<void> fed;

@@ -1,4 +1,4 @@
-"""Which of XLA:CPU's emitters compiles a program changes no value, and no compile takes minutes (Note [Emitters])."""
+"""The choice of XLA:CPU's emitters changes no value, and no compile takes minutes (Note [Emitters])."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_floats_of_8_bits_are_moved_as_they_are(dtype: torch.dtype) -> None:
     there = x.to("pjrt")
     assert torch.equal(bits(there.flip(0)), bits(x).flip(0))
     assert torch.equal(bits(there.view(16, 16).T.contiguous()), bits(x).view(16, 16).T)
-    numbers = ~torch.cat([x, x[3:]]).float().isnan()  # XLA joins them as other floats, and NaN loses its bits
+    numbers = ~torch.cat([x, x[3:]]).float().isnan()  # XLA concatenates them as other floats, and NaN loses its bits
     assert torch.equal(bits(torch.cat([there, there[3:]]))[numbers], torch.cat([bits(x), bits(x)[3:]])[numbers])
 
 
@@ -46,4 +46,4 @@ def test_a_chain_of_gathers_compiles_in_time() -> None:
     y, places = torch.rand(100), torch.randint(0, 100, (100,))
     started = time.process_time()
     torch.testing.assert_close(chain(y.to("pjrt"), places.to("pjrt")).cpu(), chain(y, places))
-    assert time.process_time() - started < 30  # of minutes by the older emitters
+    assert time.process_time() - started < 30  # instead of minutes with the older emitters

@@ -1,4 +1,4 @@
-"""Programs are let go of where they take up too much of the process (Note [Mappings]), and come back when wanted."""
+"""Programs are dropped when they use too many mappings (Note [Mappings]), and are compiled again on demand."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def new_programs() -> int:
 
 
 def drop_all_but(size: int) -> None:
-    for _ in range(20):  # half of them each time
+    for _ in range(20):  # drops half of them each time
         run(size)
         _C.drop_older_programs()
 
 
 def test_the_older_ones_go_and_come_back() -> None:
-    held = [torch_pjrt.jit(lambda x: x.tanh() + 1, [torch.ones(n)]) for n in range(3, 20)]  # however many stay
+    held = [torch_pjrt.jit(lambda x: x.tanh() + 1, [torch.ones(n)]) for n in range(3, 20)]  # held programs stay
     for size in SIZES:
         run(size)
     drop_all_but(SIZES[-1])

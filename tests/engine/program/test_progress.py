@@ -1,4 +1,5 @@
-"""A long compile shows a line on a terminal, and removes it; who waited for it is told of afterwards, everywhere."""
+"""A long compile shows a line on a terminal and removes it; a step that waited for one is reported afterwards
+everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests import fresh
 
 pytestmark = pytest.mark.compiled
 
-# Enough sorts for a compile of some tenths of a second.
+# Contains enough sorts for a compile of some tenths of a second.
 SOURCE = """\
 import os, sys
 os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), 2)
@@ -25,7 +26,7 @@ x.cpu()
 
 
 def shown(server: fresh.Server, delay: str) -> str:
-    """What a terminal is shown when it is stderr."""
+    """Returns the output on a terminal that is stderr."""
     ours, theirs = pty.openpty()
     try:
         server.run(fresh.Job(SOURCE, (os.ttyname(theirs),), {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_PROGRESS": delay}))
@@ -51,7 +52,7 @@ def test_it_can_be_switched_off(server: fresh.Server) -> None:
 
 
 def told(server: fresh.Server, source: str, delay: str | None = "0.01") -> str:
-    """What is written to stderr, which is no terminal."""
+    """Returns the output on a stderr that is no terminal."""
     delays = {} if delay is None else {"TORCH_PJRT_PROGRESS": delay}
     environment = {"TORCH_PJRT_CACHE": "0", "TORCH_PJRT_COMPILE": "first", **delays}
     [result] = server.run(fresh.Job(source, ("/dev/stderr",), environment))
@@ -94,8 +95,8 @@ f(torch.ones(30))
     assert re.findall(r"for a graph of \d+ ops \([^/]+:(\d+)\)", text) == ["2"]  # where the graph comes from
 
 
-# A thread that formats a record holds its handler's lock, and may print a tensor: so we never wait for that lock under
-# our own.
+# A thread that formats a log record holds its handler's lock and may print a tensor, so no thread may wait for that
+# lock while it holds the session's lock.
 LOCKED = """\
 import faulthandler, logging, threading
 faulthandler.dump_traceback_later(100, exit=True)

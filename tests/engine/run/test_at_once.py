@@ -1,4 +1,4 @@
-"""Calls of which the next number is read soon run while they are recorded (Note [At once])."""
+"""Calls whose next scalar is read soon run on the eager fast path (Note [At once])."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Loop = Callable[[str], list[float]]
 
 
 def history(device: str) -> list[float]:
-    """The loop of L-BFGS: the number that is read is the factor of the next update."""
+    """The loop of L-BFGS: the scalar that is read is the factor of the next update."""
     directions = torch.linspace(-1, 1, 320, dtype=torch.float64).reshape(20, 16).to(device)
     q = torch.ones(16, dtype=torch.float64).to(device)
     factors = []
@@ -28,7 +28,7 @@ def history(device: str) -> list[float]:
 
 
 def held(device: str) -> list[float]:
-    """What is written is held under other names, too: views see it, copies don't."""
+    """The written tensor has other names, too: views see the write, copies don't."""
     x = torch.arange(6.0, dtype=torch.float64).to(device)
     seen = []
     for i in range(20):
@@ -40,11 +40,11 @@ def held(device: str) -> list[float]:
 
 
 def pending(device: str) -> list[float]:
-    """What waits to be computed from the old value gets the old value."""
+    """Pending work on the old value gets the old value."""
     x, weight = torch.arange(4.0, dtype=torch.float64).to(device), torch.ones(4, dtype=torch.float64).to(device)
     waiting, seen = [], []
     for _ in range(20):
-        large = torch.ones(5000, dtype=torch.float64).to(device) * x[1]  # too large to run at once
+        large = torch.ones(5000, dtype=torch.float64).to(device) * x[1]  # too large for the eager fast path
         waiting.append(large)
         x.add_(weight)
         seen.append(x.sum().item())
@@ -62,7 +62,7 @@ def dtypes(device: str) -> list[float]:
 
 
 def shared(device: str) -> list[float]:
-    """Both arguments are one tensor, and the one that is written."""
+    """Both arguments are the tensor that is written."""
     x = torch.arange(1.0, 5.0, dtype=torch.float64).to(device)
     seen = []
     for _ in range(20):
@@ -100,7 +100,7 @@ def test_a_loop_that_reads_makes_no_graphs() -> None:
     metrics = torch_pjrt.metrics()
     assert (metrics["executions"], metrics["graphs_run_by_calls"], metrics["nodes_executed"]) == (1, 1, 1)
     assert metrics["syncs"] == 1
-    assert "leaf" in torch_pjrt.to_graph(lambda: x.sum())  # a trace has nodes all the same
+    assert "leaf" in torch_pjrt.to_graph(lambda: x.sum())  # a trace still has nodes
 
 
 def test_a_stretch_that_becomes_long_is_recorded() -> None:
@@ -114,7 +114,7 @@ def test_a_stretch_that_becomes_long_is_recorded() -> None:
     assert y.sum().item() == 8 * 22
     assert torch_pjrt.metrics()["nodes_executed"] == 22
     torch_pjrt.reset_metrics()
-    y = x * 2  # begins as a long one did
+    y = x * 2  # starts a long interval
     assert y.sum().item() == 16
     assert torch_pjrt.metrics()["nodes_executed"] == 2
 

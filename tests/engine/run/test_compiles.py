@@ -1,4 +1,4 @@
-"""How often work compiles: numbers and places that vary are inputs of programs that are there."""
+"""How often work compiles: varying scalars and offsets are inputs of existing programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICE = "pjrt"
 
 
 def compiles(step: Callable[[int], Any], first: int, then: int) -> None:
-    """At most `first` compiles in two steps, exactly `then` in the next six."""
+    """Asserts at most `first` compiles in two steps, and exactly `then` in the next six."""
     with counted() as c:
         for i in range(2):
             step(i)

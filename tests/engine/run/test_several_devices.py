@@ -1,4 +1,4 @@
-"""What is pending on several devices is run for each of them, as a program runs on one."""
+"""Pending work on several devices runs separately for each device."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ torch.testing.assert_close(train("pjrt:1", True), train("cpu", False))
 
 @pytest.mark.host_memory
 def test_a_captured_step_on_the_second_device(server: fresh.Server) -> None:
-    """What of it lies on the CPU, as a learning rate, is computed there too."""
+    """Its tensors on the CPU, such as a learning rate, are computed there."""
     server.run(fresh.Job(STEP, (), {"TORCH_PJRT_CPU_DEVICES": "2"}))

@@ -1,4 +1,4 @@
-"""When work runs, what of it, how often it compiles, and that reused memory is never seen by anybody else."""
+"""When pending work runs, which part of it, how often it compiles, and that nobody else sees reused memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Counted:
 
 @contextmanager
 def counted() -> Iterator[Counted]:
-    """What happened in the block. Starts with nothing pending anywhere."""
+    """Counts what happens in the block, which starts with nothing pending."""
     gc.collect()
     torch_pjrt.sync()
     before = torch_pjrt.metrics()
@@ -39,7 +39,7 @@ def counted() -> Iterator[Counted]:
 
 
 def ready(*values: float) -> torch.Tensor:
-    """A tensor whose value exists."""
+    """Returns a tensor whose value is computed."""
     x = torch.tensor(values, device=DEVICE)
     torch_pjrt.sync(x)
     return x
@@ -99,7 +99,7 @@ def test_a_read_runs_its_own_graph_only() -> None:
 
 
 def test_graphs_of_one_leaf_are_not_one_graph() -> None:
-    """Two models that read one batch have nothing to do with each other."""
+    """Two models that read one batch are separate graphs."""
     x = ready(1, 2)
     a, b = x * 2, x * 3
     a.cpu()
@@ -231,7 +231,7 @@ def test_an_update_reuses_its_memory() -> None:
     growth(lambda: p.add_(1))
     assert growth(lambda: p.add_(1)) < n // 2
     old = p.clone()
-    assert growth(lambda: p.add_(1)) > n // 2  # the old value is still somebody's
+    assert growth(lambda: p.add_(1)) > n // 2  # somebody still holds the old value
     assert p[:3].cpu().tolist() == [4, 4, 4]
     assert old[:3].cpu().tolist() == [3, 3, 3]
 
@@ -307,7 +307,7 @@ def run_in_threads(work: Callable[[int], None], count: int = 4) -> None:
     def body(i: int) -> None:
         try:
             work(i)
-        except BaseException as error:  # handed to the test's thread
+        except BaseException as error:  # passed to the test's thread
             errors.append(error)
 
     threads = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(count)]
@@ -344,7 +344,7 @@ def test_threads_read_one_pending_tensor() -> None:
 
 
 def test_a_thread_writes_what_another_reads() -> None:
-    """Which value is read is the program's own race; that it is one of them, and nothing breaks, is ours."""
+    """The program's race decides which value is read; the test requires one of them and no failure."""
     x = ready(*[0.0] * 16)
 
     def work(i: int) -> None:
@@ -413,7 +413,7 @@ def test_an_exception_in_backward() -> None:
 
 @pytest.mark.compiled
 def test_an_optimizer_step_starts_the_step() -> None:
-    """However seldom the loss is read, each training step is one execution of the same graph."""
+    """Each training step is one execution of the same graph, however rarely the loss is read."""
     layer = torch.nn.Linear(8, 8).to("pjrt")
     optimizer = torch.optim.Adam(layer.parameters())
     x = torch.randn(4, 8).to("pjrt")
@@ -437,7 +437,7 @@ def test_a_graph_without_reads_is_cut() -> None:
 
 
 def test_a_shape_that_depends_on_data() -> None:
-    """Without a size these calls read it; their C++ signatures hold a size, not a dtype."""
+    """Without a size these calls read data; their C++ signatures take a size, not a dtype."""
     x, repeats = torch.arange(3.0), torch.tensor([1, 0, 3])
     for size in (None, 4):
         result = torch.repeat_interleave(x.to(DEVICE), repeats.to(DEVICE), output_size=size)

@@ -1,4 +1,4 @@
-"""These tests are about graphs that are run call by call until they have paid for their compile."""
+"""Tests of graphs that are interpreted until their compile is amortized."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch_pjrt
 
 
 def counts() -> tuple[int, int]:
-    """Graphs that were run by calls, and programs that were made."""
+    """Returns the number of interpreted graphs and of compiled programs."""
     metrics = torch_pjrt.metrics()
     assert metrics["host_fallbacks"] == {}
     return metrics["graphs_run_by_calls"], metrics["graphs_compiled"] + metrics["graphs_loaded_from_disk"]

@@ -1,4 +1,4 @@
-// Which runs of a graph are by calls.
+// Which runs of a graph are interpreted.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -35,7 +35,8 @@ bool takes_calls(MetGraphs& graphs, const Tensor& tensor, CallsBy by) {
   return turn(graphs, tensor, by) != Turn::kProgram;
 }
 
-// Runs it by calls until its program's turn: how many runs, and in which the compile began (0: in none).
+// Runs the graph until its program takes over. Returns the number of runs, and the run in which the compile began (0:
+// none).
 std::pair<int64_t, int64_t> runs(MetGraphs& graphs, const Tensor& tensor) {
   int64_t count = 0, begun = 0;
   while (true) {
@@ -128,7 +129,7 @@ TEST(Tiers, AnotherGraphPaysForItself) {
 
 TEST(Costs, ListsCountTheirTensors) {
   const auto cost = [](size_t count) {
-    auto* lists = new graph::Signature;  // known for as long as the process
+    auto* lists = new graph::Signature;  // lives as long as the process
     lists->name = "aten::_foreach_neg";
     lists->operands = lists->results = std::vector(count, f32({8}));
     c10::SmallVector<Value, 3> operands(count, leaf(f32({8})));
@@ -210,12 +211,12 @@ TEST(Tiers, FewIntegersNeedNoProgram) {
   EXPECT_TRUE(takes_calls(graphs, Tensor(x), CallsBy::kPrograms));
 }
 
-// A call of `width` elements, which is the same in each size, and one that grows.
+// Two calls: one of `width` elements, equal in each size, and one that grows.
 Tensor growing(int64_t size, int64_t width = 2) {
   return Tensor(call("tier k", {call("tier j", {leaf(f32({width}))}, f32({width})), leaf(f32({size}))}, f32({size})));
 }
 
-// Who runs the calls of a graph that grows?
+// Returns which calls of a growing graph the host runs.
 std::vector<bool> on_host(MetGraphs& graphs, int64_t size, int64_t width = 2) {
   const graph::Walk walk = walked(growing(size, width));
   MetGraph& graph = *graphs.meet(walk, CallsBy::kEitherGrowing);

@@ -1,4 +1,4 @@
-"""Programs whose graphs hardly come back, as functions of the device. Each gives numbers that the CPU gives, too."""
+"""Programs whose graphs hardly recur, as functions of the device. Their results are comparable with the CPU's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DRAWS: dict[str, Callable[[random.Random, list[torch.Tensor]], torch.Tensor]] = 
 
 
 def drawn_batches(device: str, name: str = "cat") -> torch.Tensor:
-    """A replay buffer: other pieces in each step, some of them views of one tensor."""
+    """A replay buffer: each step takes other pieces, some of them views of one tensor."""
     rng = random.Random(0)
     rows = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(10, 6)
     pieces = [row.to(device) for row in rows]
@@ -54,7 +54,7 @@ def _network(x: torch.Tensor) -> torch.Tensor:
 
 
 def growing_tokens(device: str) -> torch.Tensor:
-    """Like generate(): tokens and a mask grow, a counter counts, the network sees one token and a fixed mask."""
+    """Like generate(): tokens and a mask grow, a counter counts, and the network sees one token and a fixed mask."""
     table = torch.linspace(-1, 1, 80).reshape(10, 8).to(device)
     tokens, mask = torch.tensor([[1, 2, 3]], device=device), torch.ones(1, 3, dtype=torch.long, device=device)
     counter = torch.tensor(3, device=device)
@@ -71,7 +71,7 @@ def growing_tokens(device: str) -> torch.Tensor:
 
 
 def growing_caches(device: str) -> torch.Tensor:
-    """Layers with a cache each, to which every round appends."""
+    """Layers with a cache each, to which every iteration appends."""
     h = torch.linspace(0, 1, 8).reshape(1, 8).to(device)
     caches = [torch.full((1, 8), i / 9).to(device) for i in range(6)]
     for step in range(10):
@@ -93,7 +93,7 @@ def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
 
 
 def other_lengths(device: str) -> torch.Tensor:
-    """Training on sentences of ever other lengths."""
+    """Trains on sentences of ever new lengths."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     net = nn.Sequential(nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2), nn.Linear(16, 3)).to(device)
@@ -106,7 +106,7 @@ def other_lengths(device: str) -> torch.Tensor:
 
 
 def teacher_forcing(device: str) -> torch.Tensor:
-    """A decoder that is fed by chance with the right word or with its own."""
+    """A decoder whose input is randomly the right word or its own."""
     torch.manual_seed(0)
     embedding, cell, head = (m.to(device) for m in (nn.Embedding(23, 6), nn.RNNCell(6, 9), nn.Linear(9, 23)))
     optimizer = torch.optim.SGD([*embedding.parameters(), *cell.parameters(), *head.parameters()], 0.1)
@@ -143,7 +143,8 @@ PROGRAMS: dict[str, Callable[[str], torch.Tensor]] = {
 
 
 def random_program(seed: int, n: int, device: str) -> list[torch.Tensor]:
-    """The same calls for every n: on tensors of n rows, on others, on integers, in place and through views."""
+    """Draws calls that are equal for every n: on tensors of n rows, on others, on integers, in place and through
+    views."""
     rng = random.Random(seed)
     fixed = [torch.linspace(-1, 1, 32, device=device).view(4, 8)]
     rows = [torch.linspace(0, 1, 8 * n, device=device).view(n, 8)]

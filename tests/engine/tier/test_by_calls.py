@@ -1,4 +1,4 @@
-"""A graph runs call by call until it has paid for its compile (Note [Tiers])."""
+"""A graph is interpreted until its compile is amortized (Note [Tiers])."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_is_met_once_is_not_compiled() -> None:
 
 @pytest.mark.host_memory
 def test_a_graph_is_compiled_when_it_has_paid() -> None:
-    """The work of these calls is large beside their compile, and a program does it in less time."""
+    """The work of these calls is large compared to their compile, and a program does it faster."""
     x = torch.randn(700, 700).to("pjrt")
     expected = (x.cpu() @ x.cpu()).relu()
     runs = []
@@ -54,7 +54,7 @@ def test_what_takes_longer_than_its_compile_is_compiled_at_once() -> None:
 
 @pytest.mark.parametrize("how", ["strict", "eagerly", "first", "every"])
 def test_where_everything_is_compiled(how: str) -> None:
-    x = torch.randn(3, 20 + sum(map(ord, how)) % 100).to("pjrt")  # of other sizes for each
+    x = torch.randn(3, 20 + sum(map(ord, how)) % 100).to("pjrt")  # each has its own sizes
     if how == "strict":
         with torch_pjrt.strict_mode():
             (x * 2).cpu()
@@ -77,7 +77,7 @@ def test_never() -> None:
 
 @pytest.mark.host_memory
 def test_what_no_program_would_save_is_run_by_calls_for_good() -> None:
-    """PyTorch's kernels do large convolutions in less time than XLA:CPU."""
+    """PyTorch's kernels run large convolutions faster than XLA:CPU."""
     x, weight = torch.randn(8, 32, 48, 48).to("pjrt"), torch.randn(32, 32, 3, 3).to("pjrt")
     with torch_pjrt.explain() as report:
         for _ in range(40):
@@ -112,11 +112,11 @@ def attention(**how: Any) -> Callable[[], torch.Tensor]:
 
 
 def mask() -> torch.Tensor:
-    return torch.ones(6, 6, dtype=torch.bool).tril(-1).to("pjrt")  # its first row is masked completely
+    return torch.ones(6, 6, dtype=torch.bool).tril(-1).to("pjrt")  # masks its first row completely
 
 
 def cell(module: torch.nn.Module) -> torch.Tensor:
-    """Its result, after two steps, and gradients."""
+    """Returns the module's result after two steps, and its gradients."""
     with torch.no_grad():
         for i, parameter in enumerate(module.parameters()):
             parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter) / (i + 1))
@@ -129,7 +129,7 @@ def cell(module: torch.nn.Module) -> torch.Tensor:
 
 
 def layers(kind: type[torch.nn.RNNBase], **how: Any) -> torch.Tensor:
-    """Results and gradients of two layers, there and back, over a sequence that is a loop."""
+    """Returns results and gradients of two bidirectional layers over a sequence that is a loop."""
     torch.manual_seed(0)
     module = kind(5, 3, num_layers=2, bidirectional=True, **how).to("pjrt")
     x = torch.linspace(-1, 1, 120).view(8, 3, 5).to("pjrt").requires_grad_()
@@ -178,7 +178,7 @@ BY_HAND = {
 @pytest.mark.sampled(2)
 def test_what_has_no_kernel_of_pytorchs(name: str) -> None:
     results = []
-    for policy in ("auto", "every"):  # not the other way: then the program would be there
+    for policy in ("auto", "every"):  # not in the other order: the program would exist then
         _C.set_compile_policy(policy)
         torch.manual_seed(3)
         results.append(BY_HAND[name]().cpu())
@@ -275,7 +275,7 @@ def test_who_still_reads_is_waited_for() -> None:
         torch_pjrt.sync()
         _C.set_compile_policy("auto")
         del slow
-        x.add_(i + 1)  # another number each time, and the same graph
+        x.add_(i + 1)  # another scalar each time, but the same graph
         assert x[-1].item() == 1 + (i + 1) * (i + 2) / 2
         assert read[-1].item() == read[0].item() == x[0].item() - i - 1
 
@@ -292,7 +292,7 @@ def test_a_mistake_after_a_write_leaves_it_as_it_was() -> None:
 
 
 def test_memory_goes_when_it_is_not_needed_any_more() -> None:
-    """A chain of ten results of 4 MiB holds one or two at a time."""
+    """A chain of ten results of 4 MiB holds only one or two at a time."""
     gc.collect()
     x = torch.ones(1 << 20).to("pjrt")
     before = status("VmHWM")
@@ -301,10 +301,10 @@ def test_memory_goes_when_it_is_not_needed_any_more() -> None:
         for _ in range(40):
             y = y.sin()
         y.sum().item()
-    assert status("VmHWM") - before < 80 << 20  # 160 MiB are made in each round
+    assert status("VmHWM") - before < 80 << 20  # each iteration allocates 160 MiB
 
 
-STEPS = 24  # its program takes over before
+STEPS = 24  # its program takes over earlier
 SCRIPT = """
 import sys, torch, torch_pjrt
 torch.manual_seed(0)
@@ -324,7 +324,8 @@ print(metrics["graphs_run_by_calls"], metrics["graphs_compiled"], metrics["graph
 
 @pytest.mark.host_memory
 def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Path) -> None:
-    """From cold caches, with the compile in the background: its turn doesn't depend on when it is done."""
+    """Starts from cold caches with a background compile: the step of its tier-up doesn't depend on when the compile
+    ends."""
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0"}
     a, b = server.run(*(fresh.Job(SCRIPT, (STEPS,), environment) for _ in range(2)))
     assert a.out == b.out, a.err
@@ -336,7 +337,8 @@ def test_the_same_script_gives_the_same_bits(server: fresh.Server, tmp_path: Pat
 def test_a_later_process_finds_it_paid(server: fresh.Server, tmp_path: Path) -> None:
     environment = {"TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "1", "TORCH_PJRT_CACHE_DIR": str(tmp_path / "c")}
     (first,) = server.run(fresh.Job(SCRIPT, (STEPS,), environment))
-    # Where the turn comes before the background's compile is done, that may still put its program on disk for this one.
+    # If this process awaits the program before the background compile ends, the background thread may store it on disk
+    # first, and the process loads it from there.
     assert sorted(first.out.splitlines()[-1].split()[1:]) == ["0", "1"], first.err
     (second,) = server.run(fresh.Job(SCRIPT, (3,), environment))
     assert second.out.splitlines()[-1] == "0 0 1", second.err
@@ -363,7 +365,7 @@ def test_an_unknown_policy(server: fresh.Server) -> None:
 
 @pytest.mark.host_memory
 def test_a_compile_that_fails_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs by calls go on; the one that was to have the program says what was wrong, and leaves all as it was."""
+    """Interpreted runs go on; the run that was to use the program raises the error and changes nothing."""
     monkeypatch.setenv("TORCH_PJRT_XLA_OPTIONS", "no_such_option=1")
     x = torch.randn(690, 690).to("pjrt")
     expected = (x.cpu() @ x.cpu()).relu()
@@ -471,9 +473,9 @@ def test_a_process_may_end_while_three_compiles_run() -> None:
 @pytest.mark.host_memory
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
 def test_memory_that_is_filled_at_once_is_not_cleared_before(dtype: torch.dtype) -> None:
-    """And what is read before it is filled is zero."""
+    """Memory that is read before it is filled is zero."""
     for _ in range(3):
-        torch.full((999,), 7.0).to("pjrt")  # leaves memory behind that is no zero
+        torch.full((999,), 7.0).to("pjrt")  # leaves nonzero memory behind
         x = torch.empty(999, dtype=dtype, device="pjrt")
         before, view = x + 0 if dtype != torch.bool else ~x, x[3:]
         x.fill_(1)

@@ -1,4 +1,4 @@
-"""Calls by PyTorch's CUDA kernels (Note [Calls on CUDA]), on an emulated CUDA."""
+"""Interpreted runs with PyTorch's CUDA kernels (Note [Calls on CUDA]), on an emulated CUDA."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_draws_are_those_of_programs(run: Run) -> None:
 
 
 def test_a_mistake_reaches_no_kernel(run: Run) -> None:
-    """On a GPU it would be an assertion, after which the process can do nothing more there."""
+    """On a GPU it would be a device assertion, after which the process can use it no more."""
     run("""
     x, good, bad = made_by_kernels([1.0, 2, 3, 4]), torch.tensor([1, 3]).to("pjrt"), torch.tensor([1, 9]).to("pjrt")
     table = torch.arange(8.0).view(4, 2).to("pjrt")
@@ -295,7 +295,8 @@ def test_ops(run: Run) -> None:
 
 
 def test_products_of_float8_are_programs_where_the_kernel_is_no_cudas(run: Run) -> None:
-    """The CPU's kernel, which the emulation would run, gives NaN for what is too large where the processor has AMX."""
+    """The CPU's kernel, which the emulation would run, gives NaN for values that are too large on processors with
+    AMX."""
     run(
         """
     from tests.ops import opinfo

@@ -20,7 +20,7 @@ def deterministic() -> Iterator[None]:
 
 @pytest.mark.host_memory
 def test_under_deterministic_algorithms_one_tier_serves_for_good() -> None:
-    """Two would give one graph two results. PyTorch's kernels are deterministic, or say that they aren't."""
+    """Two tiers would give a graph two results. PyTorch's kernels are deterministic, or raise that they aren't."""
     x = torch.linspace(-3, 3, 40 * 41).view(40, 41).to("pjrt")
     results = {tuple((x.sin().softmax(1) @ x.T).sum(0).tolist()) for _ in range(60)}
     assert len(results) == 1

@@ -1,4 +1,4 @@
-"""Random draws by calls are those of a program, with the same bits for the same seed, and compile nothing."""
+"""Interpreted random draws give the same bits as programs for the same seed, and compile nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OF_ANY: dict[str, Draw] = {
 
 
 def drawn(draws: Sequence[Draw], given: Sequence[torch.Tensor], policy: str) -> list[torch.Tensor]:
-    """Two results of each draw, one after the other: all of them are one graph."""
+    """Returns two consecutive results of each draw, all in one graph."""
     before = torch_pjrt.metrics()["graphs_compiled"]
     _C.set_compile_policy(policy)
     torch.manual_seed(3)
@@ -67,7 +67,7 @@ def policy() -> Iterator[None]:
     _C.set_compile_policy("auto")
 
 
-# Few, and many. By what size an element has, draws differ in how many numbers make one; by dtype, in their last step.
+# Small and large. The element size decides how many random words make an element, the dtype the last step.
 SIZES = [(1,), (7,), (0,), (33, 5), (4, 3, 1001)]
 OF_ALL_SIZES = (torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8)
 
@@ -84,9 +84,9 @@ def test_by_calls_as_a_program_draws(name: str, dtype: torch.dtype) -> None:
     calls, program = drawn(draws, given, "auto"), drawn(draws, given, "every")
     for ours, theirs in zip(calls, program, strict=True):
         if dtype.is_floating_point and name in OF_FLOATS and name not in EXACT:
-            # by a logarithm or sine that differs in its last bit
+            # The kernels' logarithms or sines may differ in their last bit.
             tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}.get(dtype, 1e-2)
-            if name == "cauchy":  # its largest numbers are as wrong as its angles are near a quarter turn
+            if name == "cauchy":  # its largest values amplify the error of angles near a quarter turn
                 ours, theirs = (x.double().sub(1).div(2).atan() for x in (ours, theirs))
             torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
         else:
@@ -123,7 +123,7 @@ def test_multinomial(dtype: torch.dtype, replacement: bool) -> None:
         assert ours.dtype == torch.int64
         assert ours.shape == (*weight.shape[:-1], count)
         assert (weight.gather(-1, ours) > 0).all()
-        # The race's logarithms may differ in their last bit, and swap two that are as near.
+        # Logarithms may differ in their last bit and swap two nearly equal candidates.
         assert (ours != theirs).sum() <= (0 if replacement else 2)
 
 
@@ -137,7 +137,7 @@ def test_multinomial_of_ever_new_sizes_compiles_nothing() -> None:
 
 
 def test_in_the_order_of_the_tensor() -> None:
-    """A draw into transposed memory gives each element what a dense one gets."""
+    """A draw into transposed memory gives each element the value that a dense one gets."""
     for policy in ("auto", "every"):
         _C.set_compile_policy(policy)
         torch.manual_seed(0)
@@ -150,7 +150,7 @@ def test_in_the_order_of_the_tensor() -> None:
 @pytest.mark.each_way
 @pytest.mark.parametrize("name", ["poisson", "binomial", "gamma", "dirichlet"])
 def test_a_seed_decides_whatever_ran_before(name: str) -> None:
-    """Counts are contiguous, as the CPU's, and drawn in the order of the tensor."""
+    """Counts are contiguous like the CPU's, and drawn in the order of the tensor."""
     draw = OF_FLOATS[name]
     x = torch.zeros(6, 5, device="pjrt")
     torch.manual_seed(3)
@@ -159,7 +159,7 @@ def test_a_seed_decides_whatever_ran_before(name: str) -> None:
     torch.rand(3, device="pjrt").sum().item()
     for given in (x, torch.zeros(5, 6, device="pjrt").t(), torch.zeros(6, 1, device="pjrt").expand(6, 5)):
         torch.manual_seed(3)
-        torch.rand(7)  # the CPU's generator has no part in it
+        torch.rand(7)  # the CPU's generator must have no influence
         again = draw(given)
         assert again.stride() == draw(given.cpu()).stride()
         assert torch.equal(again.cpu(), first)

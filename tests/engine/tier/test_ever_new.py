@@ -1,4 +1,4 @@
-"""Programs whose graphs are ever new: nothing is compiled for them, and nobody waits."""
+"""Programs whose graphs never recur: nothing is compiled for them, and nobody waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_programs(name: str) -> None:
     given = PROGRAMS[name]("pjrt")
     torch.testing.assert_close(given, PROGRAMS[name]("cpu"), check_device=False, rtol=1e-4, atol=1e-4)
     assert counts()[0] >= 5
-    assert torch_pjrt.metrics()["compile_seconds"] == 0  # what comes back is compiled beside it
+    assert torch_pjrt.metrics()["compile_seconds"] == 0  # graphs that recur are compiled in the background
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -98,7 +98,7 @@ def test_modes_see_each_call_once() -> None:
 
 @pytest.mark.parametrize("seed", [1, 5])
 def test_random_programs_in_either_tier(seed: int) -> None:
-    """By calls or compiled, as a coin says for each graph: what one tier leaves, the other goes on with."""
+    """A coin decides for each graph whether it is interpreted or compiled: each tier continues the other's work."""
     choose = random.Random(seed)
 
     def write(x: torch.Tensor) -> None:
@@ -112,7 +112,7 @@ def test_random_programs_in_either_tier(seed: int) -> None:
             torch.testing.assert_close((ours + 0).cpu(), cpus + 0, rtol=1e-3, atol=1e-3, check_stride=True)
             write(ours)
             write(cpus)
-        for ours, cpus in zip(found, expected, strict=True):  # some of them share memory
+        for ours, cpus in zip(found, expected, strict=True):  # some share memory
             _C.set_compile_policy(choose.choice(["auto", "every"]))
             torch.testing.assert_close(ours.cpu(), cpus, rtol=1e-3, atol=1e-3)
 
@@ -129,14 +129,14 @@ def test_a_large_graph_beside_what_is_read_is_started() -> None:
         assert (flag + 1).sum().item() == 6
     metrics = torch_pjrt.metrics()
     assert metrics["syncs_by_cause"] == {"read of an element": 5, "a large graph beside what was read": 5}
-    small = torch.ones(4).to("pjrt") * 3  # stays pending: it is cheap, and may not be wanted
+    small = torch.ones(4).to("pjrt") * 3  # stays pending: it is cheap and may not be needed
     (flag + 1).sum().item()
     assert torch_pjrt.metrics()["syncs"] == 11
     del small
 
 
 def test_a_loop_in_one_graph_pays_within_its_run() -> None:
-    """Each segment is a meeting: the later ones run by the program of the first."""
+    """Each segment counts as an execution: the later ones run with the first one's program."""
     x = torch.ones(900, 900).to("pjrt")
     a = torch.linspace(0, 1, 900 * 900).reshape(900, 900).to("pjrt")
     for _ in range(120):
@@ -144,4 +144,4 @@ def test_a_loop_in_one_graph_pays_within_its_run() -> None:
     x.sum().item()
     by_calls, compiled = counts()
     assert 1 <= by_calls <= 10
-    assert 1 <= compiled <= 3  # a segment, what comes before, the rest
+    assert 1 <= compiled <= 3  # a segment, the calls before it, the rest

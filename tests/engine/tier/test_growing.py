@@ -1,4 +1,4 @@
-"""What grows is not compiled for each of its sizes, whatever the policy."""
+"""Graphs with growing shapes are not compiled for each size, whatever the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_tokens_make_no_programs(kind: str) -> None:
 
 @pytest.mark.host_memory
 def test_nor_do_those_of_a_call_with_other_options() -> None:
-    """Its networks are known, and what is around them, as another last token, is not."""
+    """The networks are known; the ops around them, such as another last token, are not."""
     _C.set_compile_policy("first")
     assert programs_of("GPT-2", tokens=14, eos_token_id=96) <= 5
     assert programs_of("GPT-2") <= 5
@@ -46,7 +46,7 @@ def test_of_graphs_that_differ_in_sizes_two_are_compiled(how: str) -> None:
         of_sizes(11)
         assert counts() == (4, 2)
         of_sizes(11)
-        assert counts() == (8, 2)  # not paid yet
+        assert counts() == (8, 2)  # not amortized yet
     else:
         with torch_pjrt.strict_mode():
             for n in range(21, 27):
@@ -71,7 +71,7 @@ def test_where_each_is_compiled(how: str) -> None:
 
 @pytest.mark.parametrize(("how", "size"), [("first", 51), ("deterministic", 61), ("every", 71)])
 def test_bookkeeping_is_compiled_only_with_every(how: str, size: int) -> None:
-    """The same bits either way, so that it is right under deterministic algorithms, too."""
+    """Both tiers give the same bits, so this is valid under deterministic algorithms, too."""
     torch.use_deterministic_algorithms(how == "deterministic")
     _C.set_compile_policy(how if how != "deterministic" else "first")
     try:

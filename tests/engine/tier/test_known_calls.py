@@ -1,4 +1,4 @@
-"""What is the same in each run by calls is made once; memory that only calls read is never a buffer of the plugin's."""
+"""The invariant part of interpreted runs is planned once; the plugin gets no memory that only calls read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Made:
 
 @contextmanager
 def made() -> Iterator[Made]:
-    """How many graphs were planned in the block, and how many buffers the plugin was told of."""
+    """Counts the graphs planned in the block, and the buffers that the plugin got."""
     torch_pjrt.sync()
     before = _C._calls_counts()
     result = Made()
@@ -66,7 +66,7 @@ def test_a_training_loop_tells_the_plugin_nothing(foreach: bool) -> None:
 
 
 def test_of_what_is_met_once_no_plan_is_kept() -> None:
-    """A plan is made in the first run, and again in the second: that one stays."""
+    """A plan is made in the first run and again in the second; the second one is kept."""
     x = torch.randn(3, 23).to("pjrt")
     with made() as two:
         for _ in range(2):
@@ -107,7 +107,7 @@ def test_calls_and_programs_write_the_same_memory_in_turns() -> None:
 
 
 def test_what_the_host_sees_is_not_written() -> None:
-    """The tensor that a leaf keeps for calls is nobody else's, and what was handed out is seen."""
+    """The tensor that a leaf keeps for calls is private, and handed-out tensors are detected."""
     x = torch.arange(1000.0).to("pjrt")
     for i in range(4):
         x.add_(1)
@@ -131,7 +131,7 @@ def test_a_value_that_is_still_held_is_not_written() -> None:
 
 
 def test_in_and_out_of_inference_mode() -> None:
-    """What calls make in inference mode may be written in place outside of it, as what a program makes may."""
+    """Results of calls in inference mode may be written in place outside of it, like results of programs."""
     x = torch.zeros(30).to("pjrt")
     for i in range(6):
         with torch.inference_mode(mode=i % 2 == 0):
@@ -180,7 +180,7 @@ def test_two_threads_run_one_graph() -> None:
 
 
 def test_what_a_kernel_refuses_is_planned_anew() -> None:
-    """From then on its call may fail, so nothing before it is written in place; what was written stays right."""
+    """From then on its call may fail, so no earlier call writes in place; values written before stay correct."""
     x = torch.zeros(6).to("pjrt")
     index = torch.tensor([1, 2]).to("pjrt")
     torch_pjrt.sync()
@@ -200,7 +200,7 @@ def test_what_a_kernel_refuses_is_planned_anew() -> None:
 
 
 def test_a_view_that_kernels_read_is_not_copied() -> None:
-    """The kernels see the strides that they would see on the CPU: no copy is among what the profiler shows of a run."""
+    """The kernels see the strides that they would see on the CPU: the profile of a run shows no copy."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return (x[1:, ::2].sin() @ x.t()[:4, 2:]).sum() + x[2].expand(5, 8).cos().sum()
@@ -237,7 +237,7 @@ def test_a_view_of_what_is_written_keeps_what_it_showed() -> None:
 
 
 def test_a_refused_call_of_a_view() -> None:
-    """Its program is given the view's elements, and says what is wrong."""
+    """Its program gets the view's elements and raises the error."""
     x = torch.arange(40.0).reshape(4, 10).to("pjrt")
     bad = x[1:, 2:].index_select(0, torch.tensor([5], device="pjrt"))
     with pytest.raises(IndexError):

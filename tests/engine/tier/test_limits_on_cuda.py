@@ -1,4 +1,5 @@
-"""Calls by PyTorch's CUDA kernels on several devices, in threads, and where memory ends, on an emulated CUDA."""
+"""Interpreted runs with PyTorch's CUDA kernels on several devices, in threads, and without memory, on an emulated
+CUDA."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def run(run_by_calls_on_cuda: Run) -> Run:
 
 
 def test_another_device_than_the_current_one(run: Run) -> None:
-    """Its own streams are put in order, whichever device is current, and that one stays."""
+    """Its own streams are ordered, whichever device is current, and the current device stays."""
     run(
         """
     ORDER = ("kernel", "record", "block", "view", "results", "execute")
@@ -60,7 +61,7 @@ def test_a_device_that_pytorch_does_not_see(run: Run) -> None:
 
 
 def test_a_product_is_as_exact_as_it_was_asked_for_when_recorded(run: Run) -> None:
-    """A kernel would be as exact as PyTorch is set to when it runs."""
+    """A kernel would use PyTorch's precision at the time of its run."""
     run("""
     x = made_by_kernels([1.0, 2, 3])
 
@@ -81,7 +82,7 @@ def test_a_product_is_as_exact_as_it_was_asked_for_when_recorded(run: Run) -> No
 
 
 def test_threads_with_streams_of_their_own(run: Run) -> None:
-    """Each with tensors of its own, and of what all read, until some are written by one."""
+    """Each thread has its own tensors and reads shared ones, until one thread writes some of those."""
     run("""
     import threading
 
@@ -154,7 +155,7 @@ def test_where_nobody_has_memory_the_line_is_told(run: Run) -> None:
 
 
 def test_memory_that_ends_after_a_write(run: Run) -> None:
-    """What was written by then is lost, and said to be."""
+    """Values written before the failure are lost, and the error says so."""
     run(
         """
     x, y = made_by_kernels([1.0] * 8), made_by_kernels([2.0] * 8)

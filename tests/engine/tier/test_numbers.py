@@ -1,4 +1,4 @@
-"""Python's numbers among a call's operands: by calls they have the bits that eager gives."""
+"""Python scalars among a call's operands: interpreted, they have the bits that eager gives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tests.engine.tier.conftest import counts
 from torch_pjrt import _C
 
-# Some that are no float32, or no float64.
+# Some of them are no float32, or no float64.
 NUMBERS = (2, 16777217, (1 << 62) + 1, 0.1, 1e-46, -0.0, 3.4028235677973366e38, 1e300, float("inf"), float("nan"))
 CALLS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "mul": lambda x, n: x * n,
@@ -32,10 +32,10 @@ CALLS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 @pytest.mark.parametrize("call", CALLS)
 def test_numbers_are_rounded_as_in_eager(call: str, dtype: torch.dtype) -> None:
     _C.set_compile_policy("never")
-    x = torch.tensor([0.0, -1.5, 3.0, 0.1, 16777216.0, 2.0**62, 3.0e38]).repeat(17).to(dtype)  # no other test's graphs
+    x = torch.tensor([0.0, -1.5, 3.0, 0.1, 16777216.0, 2.0**62, 3.0e38]).repeat(17).to(dtype)  # unlike other graphs
     for number in NUMBERS:
         given, expected = CALLS[call](x.to("pjrt"), number), CALLS[call](x, number)
-        if call == "remainder" and x.itemsize > 2:  # whose vectorized kernel gives NaN for large quotients
+        if call == "remainder" and x.itemsize > 2:  # its vectorized kernel gives NaN for large quotients
             by_one = CALLS[call](torch.stack([x, x], 1)[:, 0], number)
             expected = torch.where(expected.isnan() & ~by_one.isnan(), by_one, expected)
         torch.testing.assert_close(given.cpu(), expected, rtol=0, atol=0, equal_nan=True)

@@ -1,4 +1,4 @@
-"""By calls, programs of one call read views, and expanded memory is written, as eager does it."""
+"""In interpreted runs, single-op programs read views, and expanded memory is written as in eager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE = torch.tensor([[0.0, 1, 0], [1, 0, 0]])
 IMAGE = torch.arange(12.0).reshape(1, 2, 2, 3).bfloat16()
 FIRST_CHANNEL = torch.tensor([1.0, 0, 0]).reshape(1, 3, 1, 1).bfloat16()
 
-# Calls whose results are the same for each draw.
+# Calls whose results don't depend on the draw.
 CALLS: dict[str, Callable[[str], torch.Tensor]] = {
     "normal": lambda d: torch.normal(torch.tensor([0.0, 100], device=d).expand(3, 2), 1e-3).round().abs(),
     "bernoulli": lambda d: torch.bernoulli(TABLE.to(d).t()),
@@ -58,7 +58,7 @@ def test_expanded_memory_is_written(write: str, shape: str) -> None:
 
 
 def test_a_run_tells_of_one_mistake() -> None:
-    """Not of what follows from it, when something else is read."""
+    """A later read doesn't raise errors that follow from the first."""
     for _ in range(3):
         table, index = torch.arange(4.0).to("pjrt"), torch.tensor([2, 7]).to("pjrt")
         wrong = table[torch.arange(9, device="pjrt")[index]][index]

@@ -1,6 +1,7 @@
-"""Programs that a seed draws, beside CPU eager call by call: views, writes through them, draws, loops, mistakes.
+"""Random programs from seeds, compared with CPU eager call by call: views, writes through them, draws, loops, mistakes.
 
-By calls, compiled, and switched between both at any step. TORCH_PJRT_TEST_PROGRAMS=300 tries more of them than CI does.
+The runs are interpreted, compiled, or switch between both at any step. TORCH_PJRT_TEST_PROGRAMS=300 tries more than CI
+does.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ Call = Callable[[torch.Tensor], torch.Tensor]
 
 
 def tame(x: torch.Tensor) -> torch.Tensor:
-    """No larger than it was, so that roundings stay what they are."""
+    """Bounds the values, so that rounding errors stay small."""
     return x.tanh() if x.is_floating_point() else x.remainder(97)
 
 
 def may_be_written(x: torch.Tensor) -> bool:
-    """Has each element a place of its own, or all of a dimension one? Other writes have no defined result."""
+    """Returns true if each element has its own memory, or all of a dimension share one. Other writes have no defined
+    result."""
     x = x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.stride())]
     places = torch.arange(x.untyped_storage().nbytes() // x.itemsize).as_strided(
         x.shape, x.stride(), x.storage_offset()
@@ -44,7 +46,7 @@ def may_be_written(x: torch.Tensor) -> bool:
 
 
 class Pair:
-    """A tensor on the CPU and one on the device, which went through the same calls."""
+    """A tensor on the CPU and one on the device that went through the same calls."""
 
     def __init__(self, cpu: torch.Tensor, device: torch.Tensor) -> None:
         self.cpu, self.device = cpu, device
@@ -78,7 +80,7 @@ class Drawn:
         return self.pairs[-1]
 
     def pick(self, holds: Callable[[torch.Tensor], bool] = lambda _: True) -> Pair:
-        """One of the last that is so, else a new one."""
+        """Returns a recent pair for which `holds` is true, otherwise a new one."""
         found = [pair for pair in self.pairs[-12:] if holds(pair.cpu)]
         if found:
             return self.rng.choice(found)
@@ -89,7 +91,7 @@ class Drawn:
         raise AssertionError("nothing is so")
 
     def beside(self, x: Pair, dtype: torch.dtype | None = None) -> Pair:
-        """One that broadcasts to x."""
+        """Returns a pair that broadcasts to x."""
 
         def fits(y: torch.Tensor) -> bool:
             if y.dim() > x.cpu.dim() or (dtype or x.cpu.dtype) != y.dtype:
@@ -101,9 +103,10 @@ class Drawn:
         return self.rng.choice(found) if found else self.add(self.fresh((), dtype or x.cpu.dtype))
 
     def call(self, name: str, function: Callable[..., Any], *operands: Pair) -> None:
-        """The same call of both. An error comes to both: to the device's tensors at the latest when they are read.
+        """Makes the call on both devices. Both must fail alike: the device's tensors at the latest when they are read.
 
-        The error stays with a tensor that the call writes to, which is no longer compared: the CPU leaves it as it was.
+        A tensor that a failed call writes to keeps its error and is no longer compared, because the CPU leaves it
+        unchanged.
         """
         line = f"{name}({', '.join(f'{p.cpu.dtype} {tuple(p.cpu.shape)}/{p.cpu.stride()}' for p in operands)})"
         self.done.append(line)
@@ -115,7 +118,7 @@ class Drawn:
         if error is not None:
             versions = [p.device._version for p in operands]
             try:
-                held = function(*[p.device for p in operands])  # else nobody wants it
+                held = function(*[p.device for p in operands])  # otherwise nobody holds the result
                 torch_pjrt.sync()
                 torch.pjrt.synchronize()
                 del held
@@ -247,7 +250,7 @@ class Drawn:
             self.call(f"{kind} {last}", lambda t, i: lookup(i, t if last else t.t()), table, index)
 
     def draw(self) -> None:
-        """Whose result is the same for each draw."""
+        """Calls a random op whose result doesn't depend on the draw."""
         x = self.pick(lambda t: t.dim() == 2 and t.numel() > 0)
         calls: dict[str, Call] = {
             "bernoulli": lambda t: torch.bernoulli((t > 1).float()),
@@ -290,7 +293,7 @@ class Drawn:
         self.call(name, lambda a, b: pairs[name](a, b), x, y)
 
     def indexed(self) -> None:
-        """Reads and writes at places, some of which are none."""
+        """Reads and writes by index, with some indices out of range."""
         rng = self.rng
         x = self.pick(lambda t: t.dim() > 0 and t.numel() > 0 and may_be_written(t))
         n = x.cpu.size(0)

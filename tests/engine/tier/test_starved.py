@@ -1,4 +1,4 @@
-"""A compile that is due does not starve beside other work of the same user."""
+"""An awaited compile does not starve beside other work of the same user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ finally:
 
 @pytest.mark.host_memory
 def test_two_busy_processes_beside_a_compile() -> None:
-    """On one processor with both it gets a third; a thread of the lowest priority would get a hundredth to compile."""
+    """On one processor with both it gets a third; a thread of the lowest priority would get a hundredth."""
     environment = {**os.environ, "TORCH_PJRT_COMPILE": "auto", "TORCH_PJRT_CACHE": "0", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", BUSY], env=environment, capture_output=True, text=True, check=False, timeout=300

@@ -1,4 +1,4 @@
-"""Under `auto` tokens make no programs on own memory (under `first`: tests/device/test_own_memory.py)."""
+"""Under `auto`, tokens make no programs on a device with its own memory (`first`: tests/device/test_own_memory.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch's kernels can do waits for no compile. tests/ops/test_opinfo.py looks at each op's usual dtype, too."""
+"""Ops with a PyTorch kernel wait for no compile. tests/ops/test_opinfo.py also tests each op's usual dtype."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ops.opinfo import (
 pytestmark = pytest.mark.skipif(not may_call_kernels(), reason="PyTorch's kernels aren't called here")
 
 Make = Callable[[torch.Tensor, torch.Tensor], Distribution]
-# Of (0.3, 0.6), (1.5, 2.5), which require gradients.
+# Distributions with the parameters (0.3, 0.6) and (1.5, 2.5), which require gradients.
 MADE: dict[str, Make] = {
     "Bernoulli": lambda p, x: d.Bernoulli(p),
     "Beta": lambda p, x: d.Beta(p, x),
@@ -99,7 +99,7 @@ def test_integers_and_bools(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_distributions(name: str) -> None:
-    """Nor do their densities, entropies and gradients, which are the CPU's."""
+    """Their densities, entropies and gradients don't wait either, and equal the CPU's."""
     ours, leaves = made(name, "pjrt")
     value = ours.sample()
     drawn = ours.rsample() if ours.has_rsample else value

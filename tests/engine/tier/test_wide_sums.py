@@ -1,4 +1,4 @@
-"""Convolutions of 16-bit floats by calls: summed in 32 bits and rounded once, as programs do."""
+"""Interpreted convolutions of 16-bit floats sum in 32 bits and round once, like programs."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ def test_convolutions(dtype: torch.dtype, transposed: bool) -> None:
     exact = [t.to(dtype) for t in results(*(t.double() for t in (x, weight, bias)))]
     by_calls, compiled = counts()
     assert (by_calls >= 1, compiled) == (True, 0)
-    torch.testing.assert_close(given, exact, rtol=0, atol=0)  # whole numbers, which 32 bits sum exactly
+    torch.testing.assert_close(given, exact, rtol=0, atol=0)  # integers, which 32 bits sum exactly
