@@ -1,9 +1,10 @@
-"""Attention on NVIDIA's GPUs, forward and backward, by cuDNN's fused kernels, whose calls XLA has: the ops that
-``scaled_dot_product_attention`` becomes. The scores are never in memory: what the backward needs of them are the
-logarithms of the rows' sums, float32 of (batch, heads, queries).
+"""Attention on NVIDIA's GPUs, forward and backward, by the custom calls of XLA to cuDNN's fused kernels.
 
-Random numbers stay the decomposition's: XLA's call counts those of its dropout by itself, in each program anew, so that
-neither ``torch.manual_seed`` nor a forward that runs once more (checkpointing) would give the mask that is expected.
+It claims the ops that ``scaled_dot_product_attention`` becomes. The scores are never in memory: the backward only needs
+the logarithms of the rows' sums, float32 of (batch, heads, queries).
+
+Dropout is left to the decomposition: XLA's call counts its own random numbers, in each program from the start, so that
+neither ``torch.manual_seed`` nor a repeated forward (checkpointing) would give the expected mask.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from torch_pjrt.kernels.call import Call, Form, forms, value_of
 from torch_pjrt.kernels.private_function import PrivateFunction, Value, row_major
 
 OLDEST = (8, 0)  # compute capability
-# The widest heads; from a capability on.
+# The largest width of a head; the larger limit applies from a capability on.
 WIDEST, WIDER_FROM, WIDER = 128, (9, 0), 256
-# Below any score: cuDNN is given no infinite number, which some of its versions make NaN of.
+# A bias below any score, because some versions of cuDNN make NaN of infinite numbers.
 LOWEST = {"bf16": -(2.0**41), "f16": -(2.0**15)}
 
 
 class Attention:
-    """A call of one of the ops, by the names in their schemas, and its sizes."""
+    """A call of one of the ops, with operands by their names in the schema, and its sizes."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -60,13 +61,14 @@ class Attention:
 
     @property
     def heads_third(self) -> bool:
-        """In memory, as a projection of tokens lies whose heads were made the second dimension."""
+        """Whether heads are the third dimension in memory, as in projections of tokens that were split into heads."""
         layouts = [self.form(name).layout for name in ("query", "key", "value")]
         return layouts == [(3, 1, 2, 0)] * 3
 
 
 def why_not(call: Call) -> str:
-    """Empty: cuDNN takes it. The backward is taken by the conditions of its forward, but for a mask's gradient."""
+    """Returns the reason why cuDNN can't take the call, or "". A backward has its forward's conditions, besides those
+    for a mask's gradient."""
     dtypes = {call.operands[i].dtype for i in range(3)}
     if len(dtypes) > 1 or not dtypes <= {torch.bfloat16, torch.float16}:
         return "it is for bfloat16 and float16"
@@ -117,26 +119,26 @@ def why_no_mask(a: Attention) -> str:
 
 
 def capability() -> tuple[int, ...] | None:
-    """CUDA's compute capability, such as (9, 0), where the plugin tells it."""
+    """Returns CUDA's compute capability, such as (9, 0), if the plugin reports it."""
     told = str(_C.device_properties(0)["attributes"].get("compute_capability", ""))
     return tuple(map(int, told.split("."))) if re.fullmatch(r"\d+\.\d+", told) else None
 
 
 class _Body:
-    """The function of a call, as far as forward and backward are the same."""
+    """The common part of the forward's and the backward's function."""
 
     def __init__(self, a: Attention) -> None:
         self.a = a
         self.f = PrivateFunction(a.call.operands)
         self.element = self.f.operands[a.at["query"]].element
-        self.hidden: Value | None = None  # rows of scores of which the mask leaves none
+        self.hidden: Value | None = None  # a mask of the rows of scores that the bias hides completely
         self.bias = self._bias() if a.bias is not None else None
 
     def operand(self, name: str) -> Value:
         return self.f.operands[self.a.at[name]]
 
     def heads(self, name: str) -> Value:
-        """A tensor of (…, heads, tokens, width) as the call takes it."""
+        """Returns a tensor of (…, heads, tokens, width) in the form that the call takes."""
         x = self.operand(name)
         four = self.f.reshape(x, (1,) * (4 - len(x.dims)) + x.dims)
         return self.f.transpose(four, (0, 2, 1, 3)) if self.a.heads_third else four
@@ -159,8 +161,8 @@ class _Body:
         return self.f.custom_call(target, operands, [*results, workspace], config)
 
     def _bias(self) -> Value:
-        """Without infinite numbers. Rows that the mask hides altogether are found (``hidden``), and those that it hides
-        by finite numbers below any score have the greatest of them taken off, which changes no softmax."""
+        """Returns the bias without infinite numbers. Finds the rows that the bias hides completely (``hidden``), and
+        subtracts the maximum from rows that it hides by finite numbers below any score, which changes no softmax."""
         a, f = self.a, self.f
         assert a.bias is not None
         x = f.convert(f.reshape(self.operand("attn_bias"), a.bias), "f32")
@@ -181,7 +183,7 @@ class _Body:
 
 
 def forward(call: Call) -> tuple[str, str]:
-    """The name and the text of a function that gives the op's results."""
+    """Returns the name and the text of a function that computes the op's results."""
     a = Attention(call)
     body = _Body(a)
     f, rows = body.f, a.scores[:3]
@@ -189,7 +191,7 @@ def forward(call: Call) -> tuple[str, str]:
     if body.bias is not None:
         operands.append(body.bias)
     out, sums, _ = body.call(operands, [body.result(a.query), ("f32", rows, row_major(rows))])
-    if body.bias is not None:  # the sums of low rows stay without what was taken off, in which they would be lost
+    if body.bias is not None:  # low rows keep sums without the subtracted maximum, in which they would be lost
         out = f.select(body.hidden_rows(a.query), f.constant(0, body.element, a.query), out)
         sums = f.select(body.hidden_rows(rows), f.constant(-math.inf, "f32", rows), sums)
     given = [f.reshape(out, call.results[0].shape), saved(f, sums, call.results[1])]
@@ -198,7 +200,7 @@ def forward(call: Call) -> tuple[str, str]:
 
 
 def saved(f: PrivateFunction, sums: Value, form: Form) -> Value:
-    """As the op has them: the memory-efficient one with longer rows, or none; cuDNN's with one more dimension."""
+    """Returns the sums in the op's form: longer rows or none if memory-efficient, one more dimension if cuDNN's."""
     if 0 in form.shape:
         return f.zeros(form)
     is_longer = len(form.shape) == 3 and form.shape[2] > sums.dims[2]
@@ -206,7 +208,7 @@ def saved(f: PrivateFunction, sums: Value, form: Form) -> Value:
 
 
 def backward(call: Call) -> tuple[str, str]:
-    """The name and the text of a function that gives the gradients that are asked for."""
+    """Returns the name and the text of a function that computes the gradients that are asked for."""
     a = Attention(call)
     body = _Body(a)
     f, rows = body.f, a.scores[:3]
@@ -222,7 +224,7 @@ def backward(call: Call) -> tuple[str, str]:
             results.append((body.element, body.bias.dims, row_major(body.bias.dims)))
     operands.append(body.heads("out"))
     grads = body.call(operands, results)[:-1]
-    if body.bias is not None and not a.wanted[3]:  # a result of the op nevertheless, which nobody reads
+    if body.bias is not None and not a.wanted[3]:  # the op has this result, but nothing reads it
         grads.append(f.zeros(a.form("attn_bias")))
     if len(call.results) != len(grads):
         grads = [grad for grad, is_wanted in zip(grads, a.wanted, strict=False) if is_wanted]
@@ -230,7 +232,7 @@ def backward(call: Call) -> tuple[str, str]:
 
 
 def claim(name: str, platform: str, texts: dict[str, str], operands: Any, results: Any, file: str, line: int) -> Any:
-    """Why it declines, or the function that takes the op's place."""
+    """Returns the reason to decline the call, or the function that replaces the op."""
     attributes = {key: value_of(text) for key, text in texts.items()}
     call = Call(name, platform, forms(operands), forms(results), attributes, texts, file, line)
     return why_not(call) or (backward if name.endswith("_backward.default") else forward)(call)

@@ -1,4 +1,4 @@
-"""What a kernel is offered: a composite of a program, its operands, results and attributes."""
+"""The description of a call that is offered to a kernel: a composite, its operands, results and attributes."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Form:
-    """Of a tensor: its dtype, its shape, and how it lies in memory."""
+    """A tensor's dtype, shape and layout."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     layout: tuple[int, ...] = field(default=(), compare=False)
-    """The order of the dimensions in memory, the fastest first, by the strides that the tensor has in PyTorch:
-    ``(1, 0)`` is row-major, ``(1, 3, 2, 0)`` channels last. The program's own values lie as XLA likes, unless a
-    handler's ``operand_layouts`` and ``result_layouts`` say otherwise."""
+    """The dimensions from the fastest-varying to the slowest, by the tensor's strides in PyTorch: ``(1, 0)`` is
+    row-major, ``(1, 3, 2, 0)`` channels last. XLA chooses the layouts of the program's own values, unless a handler has
+    ``operand_layouts`` and ``result_layouts``."""
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements, of dense memory in the order of ``layout``."""
+        """The strides in elements of dense memory with this layout."""
         strides, step = [0] * len(self.shape), 1
         for dim in self.layout:
             strides[dim] = step
@@ -56,7 +56,7 @@ class Form:
 
     @property
     def mlir(self) -> str:
-        """``"tensor<2x3xf32>"``."""
+        """The MLIR type: ``"tensor<2x3xf32>"``."""
         return f"tensor<{'x'.join([*map(str, self.shape), ELEMENTS[self.dtype]])}>"
 
     def __str__(self) -> str:
@@ -65,15 +65,15 @@ class Form:
 
 @dataclass(frozen=True)
 class Call:
-    """A composite that is offered to a kernel; what ``when=`` is called with."""
+    """A composite that is offered to a kernel, the argument of ``when=``."""
 
     name: str
     platform: str
     operands: tuple[Form, ...]
     results: tuple[Form, ...]
     attributes: Mapping[str, Any]
-    """Numbers, strings, bools, and lists of them; ``"operands"`` names the operands where the op's schema leaves them
-    open (docs/composites.md)."""
+    """Numbers, strings, bools, and lists of them; ``"operands"`` names the operands if the op's schema doesn't
+    determine them (docs/composites.md)."""
     texts: Mapping[str, str]
     """The attributes in MLIR's syntax."""
     file: str = ""
@@ -81,7 +81,7 @@ class Call:
 
     @property
     def place(self) -> str:
-        """``"composite 'my.op' (first recorded at train.py:12)"``: equal calls share a line."""
+        """The call's name in errors: ``"composite 'my.op' (first recorded at train.py:12)"``; equal calls share it."""
         return f"composite '{self.name}'" + (f" (first recorded at {self.file}:{self.line})" if self.file else "")
 
 
@@ -92,7 +92,7 @@ def forms(types: Sequence[tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]])
 def _number(text: str) -> bool | int | float:
     if text in ("true", "false"):
         return text == "true"
-    if text.startswith("0x"):  # a float that decimal digits don't tell: infinite, NaN
+    if text.startswith("0x"):  # a float that decimal digits can't represent: infinity or NaN
         (value,) = struct.unpack("<d", int(text, 16).to_bytes(8, "little"))
         return float(value)
     return float(text) if re.search(r"[.eE]", text) else int(text)
@@ -106,7 +106,7 @@ def _string(text: str) -> str:
 
 
 def value_of(text: str) -> Any:
-    """Of an attribute in MLIR's syntax, as ``_C.attribute`` writes it."""
+    """Returns the value of an attribute in MLIR's syntax, as ``_C.attribute`` writes it."""
     strings = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
     if text.startswith('"'):
         return _string(strings[0])

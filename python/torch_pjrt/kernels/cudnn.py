@@ -1,4 +1,4 @@
-"""What XLA:GPU is told of cuDNN's fused attention: the names of its custom calls, and their configuration.
+"""XLA:GPU's custom calls of cuDNN's fused attention: their names and their configuration.
 
 Letters of shapes: B batch, N heads of the query, T queries, S keys, D the width of a head.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 ELEMENTS = {"bf16": "BF16", "f16": "F16"}
 
-# Of each product its contracted and its batch dimensions: (left, right), (left, right). Products are those of the
-# forward, then those of the backward: of a result's gradient with the product's right operand, and with its left.
+# For each product its contracted and its batch dimensions: (left, right), (left, right). First the forward's products,
+# then the backward's: of a result's gradient with the product's right operand, and with its left operand.
 _HEADS_SECOND = {
     "bmm1": ((3, 3), ((0, 1), (0, 1))),
     "bmm2": ((3, 2), ((0, 1), (0, 1))),
@@ -43,8 +43,8 @@ def config(
     heads_third: bool,
     is_backward: bool,
 ) -> str:
-    """As JSON: XLA's ``GpuBackendConfig``. ``scores``: (B, N, T, S). ``heads_third``: operands are (B, T, N, D) and
-    (B, S, N, D), else heads are their second dimension."""
+    """Returns the configuration, XLA's ``GpuBackendConfig``, as JSON. ``scores``: (B, N, T, S). With ``heads_third``
+    operands are (B, T, N, D) and (B, S, N, D); otherwise heads are their second dimension."""
     products = _HEADS_THIRD if heads_third else _HEADS_SECOND
     attention: dict[str, Any] = {
         "algorithm": {

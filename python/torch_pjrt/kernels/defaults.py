@@ -1,6 +1,6 @@
-"""Kernels that are offered composites without anybody's asking, by platform. ``TORCH_PJRT_KERNELS=0``: none are.
+"""Kernels that are registered by default, by platform. ``TORCH_PJRT_KERNELS=0`` disables them.
 
-What makes them is imported when the first is offered something.
+Their modules are imported when the first call is offered to them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from torch_pjrt import _C
 
-# The op for devices like ours, and those that graphs of CUDA's tensors have.
+# The op for devices of other backends, and the ops in graphs of CUDA tensors.
 ATTENTION = ("fused_attention_overrideable", "flash_attention", "efficient_attention", "cudnn_attention")
 
 
@@ -21,7 +21,7 @@ def _attention(*offer: Any) -> Any:
 
 
 def install() -> None:
-    """Once, from then on for programs of such platforms."""
+    """Registers the kernels, once, for programs of their platforms."""
     if os.environ.get("TORCH_PJRT_KERNELS") == "0":
         return
     for op in ATTENTION:

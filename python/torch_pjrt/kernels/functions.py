@@ -1,4 +1,4 @@
-"""Kernels that are recorded, or given as text: ``function=``, ``stablehlo=`` and ``jax=``."""
+"""Kernels that are recorded, or have a text: ``function=``, ``stablehlo=`` and ``jax=``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NAME = re.compile(r'func\.func\s+(?:(?:public|private|nested)\s+)?@("[^"]+"|[\w.
 
 
 def place_of(function: Any) -> str:
-    """``"fast_gelu (train.py:12)"``."""
+    """Returns the function's name and place: ``"fast_gelu (train.py:12)"``."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__).replace("<locals>.", "")
     return f"{name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else name
 
 
 class Function:
-    """A torch function, recorded in the composite's place."""
+    """A torch function, recorded in place of the composite."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -44,7 +44,7 @@ class Function:
             except Exception as error:
                 raise RuntimeError(f"{self.label} for {call.place} raised {type(error).__name__}: {error}") from error
             given = list(results) if isinstance(results, (tuple, list)) else [results]
-            if len(given) > len(call.results):  # those of a backward that are not asked for
+            if len(given) > len(call.results):  # a backward may return None for gradients that aren't asked for
                 given = [one for one in given if one is not None]
             if wrong := [one for one in given if not isinstance(one, torch.Tensor)]:
                 raise TypeError(f"{self.label} for {call.place} gives {type(wrong[0]).__name__}, and no tensor")
@@ -54,8 +54,8 @@ class Function:
 
 
 def arguments(call: Call, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """What a function is called with: the operands in order; by name those after a gap in the schema's order, numbers
-    that differ from run to run (as tensors), and the attributes."""
+    """Returns the arguments of a call of the function: the operands in order, and by name operands after a gap in the
+    schema's order, scalars that vary (as tensors), and the attributes."""
     named = {key: value for key, value in call.attributes.items() if key != "operands"}
     names = call.attributes.get("operands", ())
     is_op = call.name.startswith("aten.") and forward_of(call.name) == call.name
@@ -74,7 +74,7 @@ def arguments(call: Call, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, 
 
 
 def text_for(call: Call, text: str | Callable[[Call], str], label: str) -> str:
-    """The text that the user gave, or that what the user gave gives."""
+    """Returns the user's text, or the result of the user's function for the call."""
     if isinstance(text, str):
         return text
     try:
@@ -84,7 +84,7 @@ def text_for(call: Call, text: str | Callable[[Call], str], label: str) -> str:
 
 
 class StableHlo:
-    """Text, or what gives text for a call."""
+    """A module's text, or a function that returns the text for a call."""
 
     def __init__(self, text: str | Callable[[Call], str]) -> None:
         if not isinstance(text, str) and not callable(text):
@@ -117,7 +117,7 @@ class Jax:
 
 
 def renamed(text: str, call: Call, label: str) -> tuple[str, str]:
-    """The functions of a module as private ones whose names have a hash of the text, and the name of @main."""
+    """Returns the module's functions as private ones, with a hash of the text in their names, and the name of @main."""
     body = re.sub(r"^#loc.*$", "", text, flags=re.MULTILINE)
     body = re.sub(r"\s+loc\((?:[^()]|\([^()]*\))*\)", "", body).strip()
     if body.startswith("module"):
@@ -134,7 +134,7 @@ def renamed(text: str, call: Call, label: str) -> tuple[str, str]:
 
 
 def check_types(body: str, call: Call, label: str) -> None:
-    """Raises where @main takes, or gives, others than the composite."""
+    """Raises if @main takes or returns other types than the composite."""
     start = body.index("(", re.search(r'@(?:main\b|"main")', body).end())  # type: ignore[union-attr]
     depth, end = 0, start
     for end in range(start, len(body)):

@@ -18,22 +18,21 @@ Layout = Sequence[int]
 Orders = Sequence[Layout | None] | Callable[[Call], Sequence[Layout | None]] | None
 _lock = threading.Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the hash of the file
-_files: dict[tuple[int, int], Path] = {}  # device and inode of each -> its name then
-by_target: dict[str, tuple[Path, str]] = {}  # what a program calls -> the library and the symbol
+_files: dict[tuple[int, int], Path] = {}  # from device and inode of a file to its name when it was loaded
+by_target: dict[str, tuple[Path, str]] = {}  # from the target of a custom call to the library and the symbol
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """How a handler wants its buffers: for each operand and result a permutation of its dimensions, from the one whose
-    neighbours lie next to each other to the one whose lie farthest apart; ``None``: row-major. ``aliases``: results
-    that are written over operands, result -> operand."""
+    """The layouts of a handler's buffers: for each operand and result its dimensions from the fastest-varying to the
+    slowest; ``None`` is row-major. ``aliases``: from results to the operands that they overwrite."""
 
     operands: Orders = None
     results: Orders = None
     aliases: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, call: Call) -> Layouts:
-        """Those for a call, where functions say which."""
+        """Returns the layouts for a call, by which functions are evaluated."""
         orders = [given(call) if callable(given) else given for given in (self.operands, self.results)]
         return replace(self, operands=orders[0], results=orders[1])
 
@@ -87,7 +86,7 @@ def _layout(layout: Layout | None, rank: int) -> str:
 
 
 class Library:
-    """A handler of a library, loaded."""
+    """A handler of a loaded library."""
 
     def __init__(self, path: str | os.PathLike[str], symbol: str, layouts: Layouts, label: str = "") -> None:
         self.path, self.symbol, self.layouts = Path(path), symbol, layouts
@@ -129,7 +128,7 @@ class Library:
 
 
 def custom_call(target: str, call: Call, layouts: Layouts) -> tuple[str, str]:
-    """A function that calls the handler."""
+    """Returns the name and the text of a function that calls the handler."""
     taken = ", ".join(f"%arg{i}: {form.mlir}" for i, form in enumerate(call.operands))
     types = ", ".join(form.mlir for form in call.operands)
     results = ", ".join(form.mlir for form in call.results)
@@ -149,7 +148,7 @@ def custom_call(target: str, call: Call, layouts: Layouts) -> tuple[str, str]:
 
 
 def _decodable(text: str) -> str:
-    """XLA's headers decode no lists of bools: they are integers."""
+    """Replaces lists of bools by lists of integers, because XLA's headers can't decode the former."""
     if not text.startswith("array<i1"):
         return text
     return text.replace("array<i1", "array<i64").replace("true", "1").replace("false", "0")
@@ -160,19 +159,19 @@ def _quoted(name: str) -> str:
 
 
 def version() -> tuple[int, int]:
-    """Of XLA's FFI, whose headers are in the package."""
+    """Returns the version of XLA's FFI, whose headers are in the package."""
     text = (Path(__file__).resolve().parents[1] / "include/xla/ffi/api/c_api.h").read_text()
     numbers = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
     return int(numbers[0][1]), int(numbers[1][1])  # type: ignore[index]
 
 
 def load(path: Path) -> tuple[str, ctypes.CDLL]:
-    """The file's hash, and the library. Its symbols are no other library's (RTLD_LOCAL).
+    """Loads a library and returns the file's hash with it. Its symbols are local to it (RTLD_LOCAL).
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no shared library, one of its own libraries is missing, or it was written over after it was
-            loaded.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is not a shared library, a library that it needs is missing, or it was overwritten after it
+            was loaded.
     """
     if not path.is_file():
         raise FileNotFoundError(f"register_kernel: there is no library '{path}'")
@@ -183,13 +182,13 @@ def load(path: Path) -> tuple[str, ctypes.CDLL]:
             return digest, _loaded[digest]
         status = path.stat()
         place = (status.st_dev, status.st_ino)
-        if place in _files:  # of another hash
+        if place in _files:  # loaded with another content
             raise ValueError(
                 f"register_kernel: '{path}' was written over after it was loaded, and with it code that this process "
                 "may be running. Put another file in its place (as a linker and `cp --remove-destination` do), and "
                 "begin a new process"
             )
-        # The loader gives what it has of this name, whatever file is there now: an older one is named otherwise.
+        # The loader returns a library that it has loaded under this name, even if the file is new: the path is varied.
         older = sum(loaded == path for loaded in _files.values())
         try:
             _loaded[digest] = ctypes.CDLL(f"{path.parent}/{'./' * older}{path.name}", mode=ctypes.RTLD_LOCAL)

@@ -1,9 +1,9 @@
 """Frozen convolutions and products (``export(freeze=True)``) by oneDNN, in a library that programs in files call
 without PyTorch.
 
-``cmake -DTORCH_PJRT_ONEDNN=ON`` builds it beside ``torch_pjrt::Program`` (docs/files.md). A file that was exported
-while it is registered names it, and the runner looks for it beside the file, in the folders that it is given, and
-where it was.
+``cmake -DTORCH_PJRT_ONEDNN=ON`` builds it with ``torch_pjrt::Program`` (docs/files.md). A file that is exported while
+the library is registered names it. The runner searches it next to the file, in the folders that it is given, and at its
+path during the export.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch_pjrt.kernels.call import Call
 from torch_pjrt.kernels.register import RegisteredKernel, register_kernel
 
 CONVOLUTION, PRODUCT = "frozen.convolution", "frozen.product"
-LEAST = 1 << 19  # multiplications of a product, below which a call costs more than it saves
-LEAST_ROWS = 64  # of a product in float32: fewer take XLA as long
+LEAST = 1 << 19  # multiplications of a product; a call of smaller ones costs more than it saves
+LEAST_ROWS = 64  # of a product in float32; XLA is as fast for fewer rows
 CHANNELS_LAST = (1, 3, 2, 0)
 DTYPES = (torch.float32, torch.bfloat16)
 OTHER_DTYPE = "it is for float32 and bfloat16"
@@ -31,13 +31,13 @@ _registered: list[OneDnn] = []
 
 
 def _dtype(call: Call) -> torch.dtype | None:
-    """That of all that it takes and gives; none where they differ."""
+    """Returns the dtype of all operands and results; None if they differ."""
     dtypes = {form.dtype for form in (*call.operands, *call.results)}
     return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def is_convolution_worth_it(call: Call) -> bool | str:
-    """Of float32 or bfloat16, and enough work."""
+    """Whether a convolution is of float32 or bfloat16 and large enough, or the reason why not."""
     dtype = _dtype(call)
     if dtype not in DTYPES:
         return OTHER_DTYPE
@@ -53,13 +53,13 @@ def is_convolution_worth_it(call: Call) -> bool | str:
 
 
 def is_product_worth_it(call: Call) -> bool | str:
-    """Of float32 or bfloat16, and enough work."""
+    """Whether a product is of float32 or bfloat16 and large enough, or the reason why not."""
     weight, rows = call.operands[1].shape, math.prod(call.operands[0].shape[:-1])
     return why_no_product(_dtype(call), rows, weight) or True
 
 
 def why_no_product(dtype: torch.dtype | None, rows: int, weight: tuple[int, ...]) -> str:
-    """Nothing where it does a product of so many rows by a matrix of these sizes."""
+    """Returns the reason why the library doesn't compute a product of ``rows`` by a matrix of these sizes, or ""."""
     if dtype not in DTYPES:
         return OTHER_DTYPE
     if rows * math.prod(weight) < LEAST:
@@ -70,13 +70,13 @@ def why_no_product(dtype: torch.dtype | None, rows: int, weight: tuple[int, ...]
 
 
 class OneDnn:
-    """The library's kernels in the table, until ``remove()``; also as ``with onednn.register(...):``."""
+    """The registered kernels of the library. ``remove()``, or leaving it as a context manager, unregisters them."""
 
     def __init__(self, kernels: list[RegisteredKernel]) -> None:
         self._kernels = kernels
 
     def remove(self) -> None:
-        """From now on nothing is exported with it. A second call does nothing."""
+        """Unregisters the kernels; later exports don't use them. A second call does nothing."""
         with _lock:
             if self in _registered:
                 _registered.remove(self)
@@ -91,19 +91,19 @@ class OneDnn:
 
 
 def is_registered() -> bool:
-    """Is a library registered now?"""
+    """Whether a library is registered."""
     return bool(_registered)
 
 
 def register(library: str | os.PathLike[str]) -> OneDnn:
-    """Has the library do what ``export(freeze=True)`` makes of convolutions and products, from now on.
+    """Registers the library's kernels for the convolutions and products of later ``export(freeze=True)`` calls.
 
     Args:
         library: ``libtorch_pjrt_onednn.so``, as CMake installs it.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: it can't be loaded, or is registered already.
+        FileNotFoundError: there is no such file.
+        ValueError: the library can't be loaded, or is already registered.
     """
     convolution = register_kernel(
         CONVOLUTION,

@@ -1,4 +1,4 @@
-"""A private function of StableHLO, line by line: what a kernel that is given as text is made of."""
+"""Builds a private function of StableHLO, line by line, for kernels in text form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Value(NamedTuple):
 
 
 def tensor(element: str, dims: Dims) -> str:
-    """``"tensor<2x3xf32>"``."""
+    """Returns an MLIR type: ``"tensor<2x3xf32>"``."""
     return f"tensor<{'x'.join([*map(str, dims), element])}>"
 
 
@@ -36,12 +36,12 @@ def row_major(dims: Dims) -> tuple[int, ...]:
 
 
 def quoted(text: str) -> str:
-    """A string in MLIR's syntax."""
+    """Returns a string literal in MLIR's syntax."""
     return '"' + text.replace("\\", "\\5C").replace('"', "\\22") + '"'
 
 
 class PrivateFunction:
-    """Takes ``operands``; its methods add ops, whose results are of the types that they imply."""
+    """A function of ``operands``; its methods add ops, whose result types follow from their operands."""
 
     def __init__(self, operands: Sequence[Form]) -> None:
         self.operands = [Value(f"%arg{i}", ELEMENTS[form.dtype], form.shape) for i, form in enumerate(operands)]
@@ -75,7 +75,7 @@ class PrivateFunction:
         return self.op(text, x.element, dims)
 
     def broadcast(self, x: Value, dims: Dims, onto: Dims) -> Value:
-        """``onto``: which dimension of the result each of x's is."""
+        """Broadcasts; ``onto`` has the dimension of the result for each of x's."""
         if x.dims == tuple(dims):
             return x
         text = f"stablehlo.broadcast_in_dim {x.name}, dims = {list(onto)} : ({x.type}) -> {tensor(x.element, dims)}"
@@ -98,7 +98,7 @@ class PrivateFunction:
         return self.op(f"stablehlo.select {where.name}, {x.name}, {y.name} : {types}", x.element, x.dims)
 
     def greatest_of_rows(self, x: Value) -> Value:
-        """Over the last dimension, of float32."""
+        """Returns the maximum over the last dimension, for float32."""
         least = self.constant(-math.inf, "f32")
         last, dims = len(x.dims) - 1, x.dims[:-1]
         types = f"({x.type}, {least.type}) -> {tensor('f32', dims)}"
@@ -106,7 +106,7 @@ class PrivateFunction:
         return self.op(f"{text} : {types}", "f32", dims)
 
     def first_of_rows(self, x: Value, count: int) -> Value:
-        """The first ``count`` of the last dimension."""
+        """Returns the first ``count`` elements of the last dimension."""
         if x.dims[-1] == count:
             return x
         dims = (*x.dims[:-1], count)
@@ -115,7 +115,7 @@ class PrivateFunction:
         return self.op(f"stablehlo.slice {x.name} [{window}] : {types}", x.element, dims)
 
     def longer_rows(self, x: Value, count: int) -> Value:
-        """With zeros up to ``count`` of the last dimension."""
+        """Pads the last dimension with zeros to ``count`` elements."""
         if x.dims[-1] == count:
             return x
         dims, zero = (*x.dims[:-1], count), self.constant(0, x.element)
@@ -127,8 +127,8 @@ class PrivateFunction:
     def custom_call(
         self, target: str, operands: Sequence[Value], results: Sequence[tuple[str, Dims, Dims]], config: str
     ) -> list[Value]:
-        """What XLA has under that name, of row-major operands. ``results``: of each the element, the dimensions, and
-        the order in which these lie in memory, the fastest first."""
+        """Calls XLA's custom call of that name on row-major operands. ``results`` has for each result the element, the
+        dimensions, and their order from the fastest-varying to the slowest."""
         layouts = ", ".join(layout(row_major(x.dims)) for x in operands)
         of_results = ", ".join(layout(order) for _, _, order in results)
         types = ", ".join(tensor(element, dims) for element, dims, _ in results)
@@ -141,7 +141,7 @@ class PrivateFunction:
         return [Value(f"{name}#{i}", element, tuple(dims)) for i, (element, dims, _) in enumerate(results)]
 
     def text(self, results: Sequence[Value]) -> tuple[str, str]:
-        """Its name, which has a hash of what it is, and the whole of it."""
+        """Returns the function's name, which has a hash of its text, and the text."""
         taken = ", ".join(f"{x.name}: {x.type}" for x in self.operands)
         types = ", ".join(x.type for x in results)
         lines = "".join(f"    {line}\n" for line in self.lines)

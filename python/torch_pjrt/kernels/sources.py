@@ -1,4 +1,4 @@
-"""Handlers in C++ that are compiled when they are needed, and kept on disk by their text: ``source=``."""
+"""Handlers in C++ that are compiled on first use, and cached on disk by their text: ``source=``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _temporary: list[tempfile.TemporaryDirectory[str]] = []
 
 
 class Source:
-    """The text of a handler, or what gives it for a call."""
+    """The text of a handler, or a function that returns it for a call."""
 
     def __init__(self, text: str | Callable[[Call], str], symbol: str, layouts: Layouts, flags: Sequence[str]) -> None:
         if not isinstance(text, str) and not callable(text):
@@ -42,10 +42,10 @@ class Source:
 
 
 def compiled(text: str, flags: Sequence[str], label: str) -> Path:
-    """The shared library of this text, compiled unless it is on disk.
+    """Returns the shared library of this text; compiles it unless it is on disk.
 
     Raises:
-        RuntimeError: there is no compiler, or it refuses the text.
+        RuntimeError: there is no compiler, or the compiler rejects the text.
     """
     key = hashlib.sha256("\0".join([text, *FLAGS, *flags, _machine()]).encode()).hexdigest()[:40]
     folder = cache_folder()
@@ -77,7 +77,7 @@ def _compilers() -> list[str]:
 
 @cache
 def _machine() -> str:
-    """What code for this processor depends on."""
+    """Returns a description of the processor and of the headers, on which compiled code depends."""
     lines = set()
     if (cpu := Path("/proc/cpuinfo")).exists():
         lines = {line for line in cpu.read_text().splitlines() if line.startswith(("model name", "flags", "Features"))}
@@ -87,7 +87,7 @@ def _machine() -> str:
 
 
 def is_own(path: Path) -> bool:
-    """Is it there, and can nobody else have written it?"""
+    """Whether the file exists, and only this user can have written it."""
     try:
         status = path.lstat()
     except OSError:
@@ -96,7 +96,7 @@ def is_own(path: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """``kernels`` in the folder of compiled programs; one that ends with the process where none is to be trusted."""
+    """Returns ``kernels`` in the folder of compiled programs; without a trusted one, a folder of this process only."""
     if os.environ.get("TORCH_PJRT_CACHE") != "0":
         given = os.environ.get("TORCH_PJRT_CACHE_DIR", "")
         system = os.environ.get("XDG_CACHE_HOME", "")
