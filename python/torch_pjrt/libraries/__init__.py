@@ -1,5 +1,5 @@
-"""Libraries that choose a device from names that they know: where this device is PyTorch's accelerator, they take it.
+"""Makes libraries that choose a device by name choose this device, where it is PyTorch's accelerator.
 
-A file here belongs to one library and is imported when that library is. It changes what the library's own functions
-do, while torch_pjrt stays a device that needs no mention in a program.
+Each file here is for one library and is imported with it. It patches the library's own functions, so that programs need
+not mention torch_pjrt.
 """

@@ -52,7 +52,7 @@ def _state(library: Adaptation, module: ModuleType) -> None:
 
 
 def _alone(inner: Any) -> Any:
-    """A single process that ``torchrun`` started needs no collectives, each of which would cut a step."""
+    """Makes a single process that ``torchrun`` started non-distributed: each collective would split a step."""
 
     def init(self: Any, cpu: bool = False, **kwargs: Any) -> None:
         named = os.environ.get("ACCELERATE_TORCH_DEVICE", "pjrt")
@@ -69,7 +69,7 @@ def _alone(inner: Any) -> Any:
 
 
 def _accelerator(library: Adaptation, module: ModuleType) -> None:
-    library.of_this_device(module.Accelerator.__init__)  # devices that may have float16
+    library.of_this_device(module.Accelerator.__init__)  # it lists devices for float16
 
 
 def _checkpointing(library: Adaptation, module: ModuleType) -> None:
@@ -91,7 +91,7 @@ def _memory(library: Adaptation, module: ModuleType) -> None:
             @functools.wraps(function)
             def run(*args: Any, **kwargs: Any) -> Any:
                 result = function(*args, **kwargs)
-                _C.start_all("torch_pjrt.sync")  # what it has recorded may be too much too
+                _C.start_all("torch_pjrt.sync")  # recorded calls may also need too much memory
                 return result
 
             return inner(run, *arguments, **options)

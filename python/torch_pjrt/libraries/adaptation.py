@@ -1,4 +1,4 @@
-"""What is changed of one library: all that its file here says, or nothing."""
+"""Applies the changes of one library: all that its file here makes, or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def has_module(name: str) -> bool:
-    """Is there such a module? Nothing is imported to find out."""
+    """Whether there is such a module; imports nothing."""
     package, *parts = name.split(".")
     spec = importlib.util.find_spec(package)
     for part in parts:
@@ -31,7 +31,7 @@ def has_module(name: str) -> bool:
 
 
 def check_calls(outer: Any, inner: Any) -> None:
-    """Raises DoesNotFit unless ``outer`` takes each call that ``inner`` takes, and knows what it names of it."""
+    """Raises DoesNotFit unless ``outer`` takes every call that ``inner`` takes, with the parameters that it names."""
     signature = inspect.signature(inner)
     given = list(signature.parameters.values())
     taken = list(inspect.signature(outer, follow_wrapped=False).parameters.values())
@@ -51,7 +51,7 @@ def check_calls(outer: Any, inner: Any) -> None:
 
 @functools.cache
 def of_wheel(wheel: str) -> Adaptation:
-    """The one of all packages that are installed together: pytorch_lightning stands on lightning_fabric."""
+    """Returns the adaptation of all packages of a wheel: pytorch_lightning includes lightning_fabric."""
     try:
         return Adaptation(wheel, importlib.metadata.version(wheel))
     except importlib.metadata.PackageNotFoundError:
@@ -59,7 +59,7 @@ def of_wheel(wheel: str) -> Adaptation:
 
 
 class Adaptation:
-    """The changes of a library. The first that doesn't fit takes back all that were made, and warns; none follows."""
+    """The changes of a library. The first that doesn't match reverts all of them, warns, and ends the adaptation."""
 
     def __init__(self, name: str, version: str) -> None:
         self._library = f"{name} {version}"
@@ -67,7 +67,7 @@ class Adaptation:
         self._fits = True
 
     def after_import(self, name: str, then: Callable[[Adaptation, ModuleType], None]) -> None:
-        """Calls ``then`` when a module of the library, which has to have it, has been imported."""
+        """Calls ``then`` when a module of the library, which must exist, has been imported."""
 
         def has_to_have() -> None:
             if not has_module(name):
@@ -78,15 +78,15 @@ class Adaptation:
             after_import(name, lambda module: self._try(name, lambda: then(self, module)))
 
     def undo_by(self, undo: Callable[[], object]) -> None:
-        """A change was made that ``undo`` takes back."""
+        """Registers the function that reverts a change."""
         self._undo.append(undo)
 
     def of_this_device(self, function: Any, **globals_: Any) -> None:
-        """What it says of CUDA it says of this device (words.py)."""
+        """Replaces CUDA by this device in a function (words.py)."""
         self.undo_by(of_this_device(function, **globals_))
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """As an attribute of a module, a class or an object."""
+        """Sets an attribute of a module, a class or an object."""
         if name in vars(owner):
             self.undo_by(functools.partial(setattr, owner, name, vars(owner)[name]))
         else:
@@ -94,7 +94,7 @@ class Adaptation:
         setattr(owner, name, value)
 
     def around(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Puts ``make(function)`` in the place of a function, or of a property's, and in each module that has taken the
+        """Replaces a function or a property's getter by ``make(function)``, also in each module that has imported the
         function by name."""
         held = inspect.getattr_static(owner, name)
         is_property = isinstance(held, property)

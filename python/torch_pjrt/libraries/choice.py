@@ -1,4 +1,4 @@
-"""Whether a library that is to choose a device takes this one, and the line that tells so."""
+"""Decides whether a library that chooses a device takes this one, and reports it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _told: set[str] = set()
 
 
 def is_ours() -> bool:
-    """Is this device PyTorch's accelerator? It is not where PyTorch finds a GPU of its own. Starts no client."""
+    """Whether this device is PyTorch's accelerator, which it isn't if PyTorch finds a GPU. Starts no client."""
     accelerator = torch.accelerator.current_accelerator()
     return accelerator is not None and accelerator.type == "pjrt"
 
 
 def is_available() -> bool:
-    """Is it PyTorch's accelerator, and has it a plugin to run on?"""
+    """Whether this device is PyTorch's accelerator and has a plugin."""
     return is_ours() and bool(torch.pjrt.is_available())
 
 
 def device() -> torch.device:
-    """The current device."""
+    """Returns the current device."""
     return torch.device("pjrt", torch.pjrt.current_device())
 
 
 def tell(library: str) -> None:
-    """Says once of each library that it took the device: on stderr, unless the program has set up logging."""
+    """Reports once per library that it uses the device: on stderr, unless the program has set up logging."""
     if library in _told:
         return
     _told.add(library)

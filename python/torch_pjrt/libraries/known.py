@@ -1,4 +1,4 @@
-"""Which libraries are known here. No version is asked for: what has the functions that are known is adapted."""
+"""The supported libraries. Versions aren't checked: a library is adapted if it has the known functions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch_pjrt.libraries import choice
 
 @dataclass(frozen=True)
 class Library:
-    package: str  # what is imported
+    package: str  # the name to import
     file: str  # in this folder
-    wheel: str  # what is installed
+    wheel: str  # the installed distribution
 
 
 KNOWN = (
@@ -32,7 +32,7 @@ KNOWN = (
 def _start(library: Library) -> None:
     if not choice.is_ours() or importlib.util.find_spec(library.package) is None:
         return
-    # Here, as a program that imports none of them pays for none.
+    # Imported here, so that programs without these libraries don't import it.
     adaptation = importlib.import_module("torch_pjrt.libraries.adaptation")
     file = importlib.import_module(f"torch_pjrt.libraries.{library.file}")
     file.install(adaptation.of_wheel(library.wheel), library.package)

@@ -1,5 +1,5 @@
 """Lightning, as ``lightning`` and as ``pytorch_lightning``: ``Trainer`` and ``Fabric`` with an accelerator ``"pjrt"``,
-which is also what ``"auto"`` and ``"gpu"`` mean where no other is there."""
+which ``"auto"`` and ``"gpu"`` choose if there is no other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torch_pjrt.libraries.words import or_out_of_memory
 
 
 def _a_process_each() -> bool:
-    """Has each process devices of its own? So it is on a CPU, where a client makes as many as are asked for."""
+    """Whether each process has its own devices, as on a CPU, where a client makes as many as are asked for."""
     return bool(torch.pjrt.get_device_properties().is_host_memory)
 
 
 def _accelerator(base: type, parse: Any) -> type:
-    """The device as an accelerator of Lightning's, whose own base class that is."""
+    """Makes an accelerator class for the device, derived from Lightning's ``base``."""
 
     class PJRTAccelerator(base):
         """A device of an XLA plugin."""
@@ -61,7 +61,7 @@ def _accelerator(base: type, parse: Any) -> type:
 
         @staticmethod
         def auto_device_count() -> int:
-            return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun's processes
+            return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # the number of torchrun's processes
 
         @staticmethod
         def is_available() -> bool:
@@ -119,7 +119,7 @@ def _connector(library: Adaptation, module: ModuleType, name: str, accelerators:
 
 
 def _as_on_a_gpu(inner: Any) -> Any:
-    """FSDPStrategy is for accelerators of a list."""
+    """Lets FSDPStrategy take the device, which its list of accelerators lacks."""
 
     def check(self: Any) -> None:
         flag = self._accelerator_flag
@@ -170,7 +170,7 @@ def _install_pytorch(library: Adaptation, pytorch: str, fabric: str) -> None:
 
 
 def install(library: Adaptation, package: str) -> None:
-    """Of ``lightning``, which holds both parts, or of a part: ``pytorch_lightning``, ``lightning_fabric``."""
+    """Patches ``lightning``, which has both parts, or one part: ``pytorch_lightning``, ``lightning_fabric``."""
     if package == "lightning":
         _install_pytorch(library, "lightning.pytorch", "lightning.fabric")
         _install_fabric(library, "lightning.fabric")

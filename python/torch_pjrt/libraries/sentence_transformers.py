@@ -1,4 +1,4 @@
-"""sentence-transformers: the device of a model that is given none."""
+"""sentence-transformers: the default device of a model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hugging Face's transformers: its ``Trainer`` and ``pipeline()``. Its ``Trainer`` runs on an ``Accelerator``.
 
-Its masks ask for their values, unless a graph is captured: ``compile_step`` and ``jit`` capture one.
+Its masks read their values unless a graph is captured, as ``compile_step`` and ``jit`` do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _training_args(library: Adaptation, module: ModuleType) -> None:
         def setup_devices(self: Any) -> torch.device:
             device: torch.device = inner(self)
             chosen: torch.device = self.distributed_state.device
-            if device.type == "pjrt" and chosen.type != "pjrt":  # ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE
+            if device.type == "pjrt" and chosen.type != "pjrt":  # by ACCELERATE_USE_CPU or ACCELERATE_TORCH_DEVICE
                 self._n_gpu = 0
                 return chosen
             return device

@@ -1,4 +1,4 @@
-"""What a library's function says of CUDA, said of this device."""
+"""Replaces CUDA by this device in the code of a library's function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class DoesNotFit(Exception):
-    """A library's function isn't what is known of it here."""
+    """Raised if a library's function isn't the one that is known here."""
 
 
 def _ours(word: str) -> str:
@@ -20,7 +20,7 @@ def _ours(word: str) -> str:
 
 
 def _said(constant: Any) -> Any:
-    """A constant of code: names are ours, sentences stay as they are."""
+    """Returns a constant of code with names replaced; sentences are unchanged."""
     if isinstance(constant, str):
         return constant if " " in constant.strip() else _ours(constant)
     if isinstance(constant, tuple):
@@ -44,12 +44,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_part_of_cuda(name: str) -> bool:
-    """Such as ``torch.cuda.amp``, which older versions of PyTorch are asked for."""
+    """Whether it is a submodule such as ``torch.cuda.amp``, which code for older versions of PyTorch uses."""
     return isinstance(getattr(torch.cuda, name, None), ModuleType)
 
 
 def _unknown(before: CodeType, after: CodeType, known: set[str]) -> Iterator[str]:
-    """What ``after`` says and nobody has: names of its module or of ``torch.pjrt``, and imports that became ours."""
+    """Yields names in ``after`` that neither its module nor ``torch.pjrt`` has, and renamed imports."""
     for old, new in zip(_codes(before), _codes(after), strict=True):
         path = ""
         for was, now in zip(dis.get_instructions(old), dis.get_instructions(new), strict=True):
@@ -64,18 +64,18 @@ def _unknown(before: CodeType, after: CodeType, known: set[str]) -> Iterator[str
 
 
 def of_this_device(function: Any, **globals_: Any) -> Callable[[], None]:
-    """Changes a function where it is, for whoever holds it: ``torch.cuda`` becomes ``torch.pjrt``, ``"cuda:0"``
-    ``"pjrt:0"``, ``is_cuda_available`` ``is_pjrt_available``.
+    """Changes a function in place, for all its holders: ``torch.cuda`` becomes ``torch.pjrt``, ``"cuda:0"`` becomes
+    ``"pjrt:0"``, ``is_cuda_available`` becomes ``is_pjrt_available``.
 
     Args:
-        function: a function, or what holds one: a property, a static method, a cached property, a decorated function.
-        globals_: what the names mean that its module doesn't have: ``is_pjrt_available=...``.
+        function: a function, or its holder: a property, a static method, a cached property, a decorated function.
+        globals_: values of names that its module doesn't have: ``is_pjrt_available=...``.
 
     Returns:
-        What takes it back.
+        A function that reverts the change.
 
     Raises:
-        DoesNotFit: no word of it speaks of CUDA, or it would speak of what isn't there. Then it is as it was.
+        DoesNotFit: no word in the function names CUDA, or a new name would not exist. The function is unchanged then.
     """
     inner = getattr(function, "fget", None) or getattr(function, "func", None) or function
     while not isinstance(inner, FunctionType) or hasattr(inner, "__wrapped__"):
@@ -99,5 +99,5 @@ def of_this_device(function: Any, **globals_: Any) -> Callable[[], None]:
 
 
 def or_out_of_memory(inner: Any) -> Any:
-    """For ``Adaptation.around``: a test of exceptions that knows PyTorch's own, which this device raises, too."""
+    """Returns a test for ``Adaptation.around`` that accepts PyTorch's exception, too, which this device raises."""
     return lambda exception: isinstance(exception, torch.OutOfMemoryError) or inner(exception)
