@@ -1,4 +1,4 @@
-"""What is asked for: names of composites, whether there are such, and which are made now."""
+"""The setting of ``composites``: names of composites, a check that they exist, and which are enabled now."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _is_of_op(name: str) -> bool:
 
 
 def known_names() -> set[str]:
-    """Of ops that are recorded whole, of those that PyTorch takes apart before, and of the user's groups."""
+    """Returns the names of recorded ops, of ops that PyTorch would decompose first, and of the user's composites."""
     return {*_C.composite_names(), *KEPT, *STEPS, *known.own}
 
 
 def forward_of(name: str, there: Collection[str] = ()) -> str:
-    """What it is the backward of, or the backward's backward; itself, where it is none or is there."""
+    """Returns the op of which this is the backward, to any order; or the name itself if it is in ``there`` or none."""
     while name.endswith(SUFFIX) and name not in there:
         name = name.removesuffix(SUFFIX)
     return name
 
 
 def check_name(name: str, every: bool, by: str = "composites") -> None:
-    """``every``: names of groups are known by now, too."""
+    """Raises ValueError for an invalid name. With ``every``, names of the user's composites are checked as well."""
     if "." not in name:
         near = [other for other in sorted(known_names()) if name in other.split(".")]
         raise ValueError(
@@ -58,7 +58,7 @@ def _renamed(consumer: str | Mapping[str, str] | None) -> dict[str, str]:
 
 
 def made(asked: str | Iterable[str], names: str | Mapping[str, str] | None = None, every: bool = True) -> Any:
-    """The core's form of what ``composites`` takes; None where it asks for none."""
+    """Returns the core's form of the argument of ``composites``; None if it enables none."""
     if isinstance(asked, str):
         asked = [name.strip() for name in asked.split(",") if name.strip()]
     given = list(asked)
@@ -77,6 +77,6 @@ def made(asked: str | Iterable[str], names: str | Mapping[str, str] | None = Non
 
 
 def is_asked(name: str) -> bool:
-    """Of this name, or of the group that it is the backward of."""
+    """Whether this composite is enabled, or the one of which it is the backward."""
     asked = cast("_C.Composites | None", _C.asked_composites())
     return asked is not None and asked.contains(name)

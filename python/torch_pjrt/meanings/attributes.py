@@ -1,4 +1,4 @@
-"""Attributes of composites: what a kernel should know beside the tensors, in MLIR's syntax."""
+"""Attributes of composites, a kernel's parameters besides the tensors, in MLIR's syntax."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GRADIENTS_OF = "gradients_of"  # attribute of a backward
 
 
 def attribute(name: str, key: str, value: Any) -> str:
-    """In MLIR's syntax."""
+    """Returns the attribute in MLIR's syntax; raises TypeError for other types of values."""
     kinds = {type(one) for one in (value if isinstance(value, (list, tuple)) else [value])}
     if isinstance(value, (list, tuple)) and kinds == {int, float}:
         value = [float(one) for one in value]
@@ -30,8 +30,8 @@ def attributes_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def of_backward(attributes: Mapping[str, str], needed: Sequence[int], count: int) -> dict[str, str]:
-    """The attributes of a backward: those of what it is the backward of, and of which operands, by number, it gives the
-    gradients. It takes ``count`` gradients besides. The attribute of a second derivative is ``gradients_of_2``."""
+    """Returns the attributes of a backward: its forward's, and the indices of the operands whose gradients it returns.
+    It takes ``count`` gradients in addition. A second derivative has the attribute ``gradients_of_2``."""
     order = 1 + sum(key.startswith(GRADIENTS_OF) for key in attributes)
     given = {**attributes, f"{GRADIENTS_OF}_{order}" if order > 1 else GRADIENTS_OF: str(_C.attribute(list(needed)))}
     if "operands" in given:

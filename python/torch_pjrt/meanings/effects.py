@@ -1,7 +1,7 @@
-"""What a function does besides giving new tensors, done outside of its group: it writes to arguments, and drops out.
+"""Moves the effects of a function, writes to arguments and dropout, out of its group.
 
-A group gives what is written as further results, and drops by masks that it is given. So whoever takes its place, or
-computes it anew for a backward, has the same numbers and changes nothing.
+A group returns written values as additional results, and drops by masks that are operands. A replacement of the group,
+or a second computation for a backward, thus has equal results and no effects.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch_pjrt import _C
 from torch_pjrt.meanings.group import Tensors
 from torch_pjrt.meanings.grouped import can_be, grouped
 
-# In a trace the first arrives, which is made of the second elsewhere.
+# A trace has the first op, which decomposes into the second on the device.
 DROPOUT = (torch.ops.aten.dropout.default, torch.ops.aten.native_dropout.default)
 
 
 class _Dropout(TorchDispatchMode):
-    """Drops by these masks; without any it drops nothing, and tells which masks are needed."""
+    """Applies dropout with these masks; without masks it drops nothing, and records which masks are needed."""
 
     def __init__(self, masks: Iterable[torch.Tensor] | None = None) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Dropout(TorchDispatchMode):
 
 
 def masks_for(function: Callable[..., Any], args: Any, kwargs: Any, device: torch.device) -> list[torch.Tensor]:
-    """Drawn as the function would."""
+    """Draws the masks of the function's dropouts."""
     with _Dropout() as mode, torch.no_grad():
         function(*args, **kwargs)
     drop = torch.ops.aten.native_dropout.default
@@ -64,8 +64,10 @@ def grouped_apart(
     written: Tensors = (),
     drops: bool = False,
 ) -> Any:
-    """As ``grouped``. The function writes to the tensors ``written``, which are among its arguments: their new values
-    are results of the group, behind its own. With ``drops``, its masks are operands behind its tensors."""
+    """Calls a function as ``grouped`` does, with its effects outside of the group.
+
+    The function writes to the arguments ``written``, whose new values are additional results of the group. With
+    ``drops``, its masks are operands after its tensors."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if not can_be(tensors):

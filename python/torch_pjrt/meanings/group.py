@@ -1,8 +1,8 @@
 """A group: a function of tensors under a name, whose calls are one composite.
 
-Its backward is a group, too: the function's vector-Jacobian product, of the same tensors and of the gradients of its
-results. So a derivative of any order has one, and whoever takes the place of a group gives its results and nothing
-else. On the device a group is a node (``engine/lower/group.h``).
+Its backward is a group, too: the function's vector-Jacobian product, on the same tensors and the gradients of its
+results. Derivatives of any order are thus groups, and a replacement of a group only has to compute its results. On the
+device a group is a node (``engine/lower/group.h``).
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class Group:
 
     def __init__(self, name: str, attributes: Mapping[str, str], function: Callable[..., Tensors]) -> None:
         self.name, self.attributes, self.function = name, dict(attributes), function
-        self.arguments: Sequence[str] = ()  # what the user calls the tensors
+        self.arguments: Sequence[str] = ()  # the user's names of the tensors
 
     def called(self, index: int) -> str:
         return f"'{self.arguments[index]}'" if index < len(self.arguments) else f"number {index}"
 
     def backward(self, needed: Sequence[bool], differentiable: Sequence[bool]) -> Group:
-        """Takes the tensors, then the gradients of the differentiable results; gives those of the needed tensors."""
+        """Returns the group that takes the tensors, then the gradients of the differentiable results, and returns the
+        gradients of the needed tensors."""
 
         def product(*tensors: torch.Tensor) -> Tensors:
             inputs, grads = list(tensors[: len(needed)]), tensors[len(needed) :]
@@ -72,11 +73,11 @@ class Group:
         return Group(self.name + SUFFIX, attributes, product)
 
     def record(self, tensors: Tensors) -> list[torch.Tensor]:
-        """As a node of the device, without gradients."""
+        """Records it as a node of the device, without gradients."""
         with torch.no_grad():
             group = _C.Group(list(tensors))
             try:
-                # A backward within runs in this thread, as part of the trace.
+                # A backward within it runs in this thread, as part of the trace.
                 with tracing(), torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
                     results = list(self.function(*group.placeholders))
                     self.check(results, group.written())

@@ -1,5 +1,5 @@
-"""Calls of groups: as a node on the device, and as an operator of higher order (``higher_order.py``) while AOTAutograd
-traces for ``torch.compile``, whose lowering makes that node. Elsewhere the calls are those that the function makes."""
+"""Calls of groups: a node on the device, and a higher-order operator (``higher_order.py``) while AOTAutograd traces for
+``torch.compile``, which is lowered to that node. Elsewhere the function is called."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class _Differentiable(torch.autograd.Function):
 
 
 def apply(group: Group, tensors: Tensors) -> Tensors:
-    """The group's results, as a composite where a program can have one."""
+    """Returns the group's results, as a composite if the program can have one."""
     if known.is_traced():
         from torch_pjrt.meanings import higher_order  # imported late: only torch.compile needs what it imports
 
         return higher_order.call(group.name, group.attributes, group.function, tensors)
-    if not is_asked(group.name):  # a backward outside of the block
+    if not is_asked(group.name):  # e.g. a backward outside of the block
         return group.function(*tensors)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         results: tuple[torch.Tensor, ...] = _Differentiable.apply(group, *tensors)
@@ -48,7 +48,7 @@ def apply(group: Group, tensors: Tensors) -> Tensors:
 
 
 def can_be(tensors: Tensors) -> bool:
-    """Are these tensors what a group is for? Others (functorch's, another device's) pass through the function."""
+    """Whether a group can take these tensors. Others (functorch's, other devices') are passed to the function."""
     if not tensors or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     if known.is_traced():
@@ -66,9 +66,9 @@ def grouped(
     kwargs: Any,
     called: Sequence[str],
 ) -> Any:
-    """``function(*args, **kwargs)``, whose calls are a group of the tensors among the arguments."""
+    """Calls ``function(*args, **kwargs)`` as a group of the tensors among the arguments."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    if _get_current_function_mode() is not None:  # one that captures gives others in the places of these
+    if _get_current_function_mode() is not None:  # a capture's mode replaces tensors in calls
         leaves = [leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = [leaves[i] for i in places]

@@ -1,6 +1,6 @@
-"""A group while AOTAutograd traces: a higher order operator, which stays in the graph with its function as a graph.
+"""A group while AOTAutograd traces: a higher-order operator, which stays in the graph with its function as a graph.
 
-Only where a backend of this package traces: for others a group is the calls that it is made of.
+It is only used while a backend of this package traces; for other backends a group is its function's calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[..., Sequence[torch.Tensor]]
 
 
 class _Differentiable(torch.autograd.Function):
-    """The backward is a call of the operator, too. Its function is traced before: autograd can't run within a call."""
+    """A call whose backward is a call of the operator, too; its function is traced before, outside of autograd."""
 
     @staticmethod
     def forward(ctx: Any, group: Group, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -41,7 +41,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 class Composite(BaseHOP):
-    """``composite(graph, *tensors, name=..., attributes=...)``; of the attributes a line each, ``key = text``."""
+    """``composite(graph, *tensors, name=..., attributes=...)``; attributes are lines of ``key = text``."""
 
     def __init__(self) -> None:
         super().__init__("pjrt_composite")
@@ -71,7 +71,7 @@ def attributes_from(text: str) -> dict[str, str]:
 
 
 def alone(function: Function) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The function, whose results share no memory with its arguments or each other: the operator's must not."""
+    """Wraps the function so that results share no memory with arguments or each other, as the operator requires."""
 
     def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         taken = {tensor.untyped_storage()._cdata for tensor in tensors}

@@ -1,4 +1,4 @@
-"""Ops that PyTorch takes apart before they are recorded, kept whole where they are asked for: each is a group."""
+"""Ops that PyTorch decomposes before they are recorded, kept whole as groups if they are enabled."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from torch_pjrt.meanings.known import known
 from torch_pjrt.meanings.names import KEPT
 from torch_pjrt.meanings.steps import keep_steps
 
-# A node of its own on the device, whose derivative is one, too (device/override/linear.cpp).
+# Recorded as a node of its own on the device, like its derivative (device/override/linear.cpp).
 RECORDED = ("aten.linear.default",)
 KEYS = ("AutogradPrivateUse1", "PrivateUse1")
 ATTENTION = "aten.scaled_dot_product_attention.default"
-# With dropout the device has it as an op that takes a random key, whose backward does, too.
+# The device's op of attention with dropout, which takes a random key, as its backward does.
 KEYED = "aten._scaled_dot_product_fused_attention_overrideable.default"
 
-_entered = threading.local()  # the ops whose own kernels run in this thread
+_entered = threading.local()  # ops whose own kernels run in this thread
 
 
 def overload(name: str) -> Any:
@@ -34,14 +34,15 @@ def overload(name: str) -> Any:
 
 
 def values_of(op: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """By the names in the schema, and in its order."""
+    """Returns the arguments by their names in the schema, and in its order."""
     declared = op._schema.arguments
     given = dict(zip((argument.name for argument in declared), args, strict=False)) | dict(kwargs)
     return {argument.name: given.get(argument.name, argument.default_value) for argument in declared}
 
 
 def attributes_of(op: Any, values: Mapping[str, Any], named: bool) -> dict[str, str]:
-    """What is no tensor, by its name in the schema; ``operands`` where that leaves them open, or if ``named``."""
+    """Returns values that aren't tensors by their names in the schema, and ``operands`` if these don't determine the
+    tensors, or if ``named``."""
     given = {}
     names: list[str] = []
     for key, value in values.items():
@@ -66,18 +67,18 @@ def _is_plain(value: Any) -> bool:
 
 
 def drops_out(values: Mapping[str, Any]) -> bool:
-    several = values.get("num_layers", 2) > 1  # a recurrent network drops between its layers
+    several = values.get("num_layers", 2) > 1  # a recurrent network drops only between its layers
     return bool(values.get("dropout_p", values.get("dropout", 0.0))) and bool(values.get("train", True)) and several
 
 
 def written_by(values: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Running statistics; where they are only used, PyTorch writes them what they are."""
+    """Returns the running statistics, which the op may write; in evaluation PyTorch writes unchanged values."""
     moved = [values.get(name) for name in ("running_mean", "running_var")]
     return [one for one in moved if one is not None]
 
 
 def fits(values: Mapping[str, Any]) -> bool:
-    """Would the device have it as the op with a key? It looks at sizes and dtypes alone."""
+    """Whether the device would run it as the op with a key; this depends on sizes and dtypes only."""
     choice = torch.library.get_kernel("aten::_fused_sdp_choice", "PrivateUse1")
     keys = torch._C.DispatchKeySet(DispatchKey.PrivateUse1)
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -87,7 +88,7 @@ def fits(values: Mapping[str, Any]) -> bool:
 
 
 def keyed_attention(values: Mapping[str, Any]) -> torch.Tensor:
-    """As PyTorch calls it on the device."""
+    """Calls attention as PyTorch does on the device."""
     query, mask = values["query"], values["attn_mask"]
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
@@ -102,7 +103,7 @@ def is_wanted(name: str) -> bool:
 
 
 def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
-    """``own``: what the op does by itself."""
+    """Returns a kernel for an op that makes a group of ``own``, the op's own kernel."""
     op = overload(name)
     called = [argument.name for argument in op._schema.arguments]
 
@@ -130,11 +131,11 @@ def kernel(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Kernels:
-    """The device's, put into PyTorch's table once."""
+    """The device's kernels, registered with PyTorch once."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.library: torch.library.Library | None = None  # its end would take the kernels away
+        self.library: torch.library.Library | None = None  # destroying it would unregister the kernels
 
     def install(self) -> None:
         with self.lock:
@@ -155,12 +156,12 @@ _kernels = _Kernels()
 
 
 def install() -> None:
-    """What keeps ops and steps whole, once: it asks at each call."""
+    """Installs the kernels of ops and steps, once; they check at each call whether they are enabled."""
     _kernels.install()
 
 
 def _own(op: Any, key: str) -> Callable[..., Any]:
-    if op in RECURRENT:  # under a dispatch mode, PyTorch calls what is registered last in the place of a Python kernel
+    if op in RECURRENT:  # under a dispatch mode, PyTorch calls the last registered kernel instead of a Python kernel
         return RECURRENT[op]
     if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
         found = torch.library.get_kernel(op.name(), key)
@@ -170,7 +171,7 @@ def _own(op: Any, key: str) -> Callable[..., Any]:
 
 
 def traced_kernels(others: Mapping[Any, Callable[..., Any] | None]) -> dict[Any, Callable[..., Any]]:
-    """By op: what AOTAutograd finds in the place of PyTorch's own kernels, and of ``others``, if they are asked for."""
+    """Returns by op the kernels of enabled composites for AOTAutograd, instead of PyTorch's own and ``others``."""
 
     def own(op: Any) -> Callable[..., Any]:
         return others.get(op) or (

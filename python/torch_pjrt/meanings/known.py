@@ -1,4 +1,4 @@
-"""What is known of composites in this process. It has one owner, ``known``; the other files ask it."""
+"""The composites that this process knows. The state has one owner, ``known``, which other files query."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def _never(name: str) -> bool:
 
 class Known:
     def __init__(self) -> None:
-        self.own: set[str] = set()  # names that the user's groups have
-        # Does Dynamo capture for a backend that is asked for this composite? dynamo/optimizers.py says; Dynamo reads it
+        self.own: set[str] = set()  # names of the user's composites
+        # Whether Dynamo captures for a backend that enables the composite. dynamo/optimizers.py sets it for Dynamo.
         self.captured_whole: Callable[[str], bool] = _never
         self._left: list[Callable[..., Any]] = []
         self._listeners: list[Listener] = []
         self._traced: ContextVar[bool] = ContextVar("traced", default=False)
 
     def leave(self, function: Callable[..., Any]) -> None:
-        """Dynamo is to leave calls of this function to AOTAutograd."""
+        """Makes Dynamo leave calls of this function to AOTAutograd."""
         self._left.append(function)
         for listener in self._listeners:
             listener(function)
 
     def listen(self, listener: Listener) -> None:
-        """It is told of each function that was left so, and of each that will be."""
+        """Calls the listener for each function that was or will be left to AOTAutograd."""
         self._listeners.append(listener)
         for function in self._left:
             listener(function)
 
     @contextmanager
     def traced(self) -> Iterator[None]:
-        """In this thread AOTAutograd traces for a backend of this package."""
+        """Marks that AOTAutograd traces in this thread for a backend of this package."""
         token = self._traced.set(True)
         try:
             yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-SUFFIX = ".backward"  # of the name of a group's backward
+SUFFIX = ".backward"  # the suffix of a backward's name
 
-# Ops that PyTorch takes apart before a backend sees them: they are kept whole where they are asked for.
+# Ops that PyTorch decomposes before a backend sees them; kept whole if they are enabled.
 KEPT = (
     "aten.cosine_similarity.default",
     "aten.cross_entropy_loss.default",
@@ -18,16 +18,16 @@ KEPT = (
     "aten.scaled_dot_product_attention.default",
 )
 
-# Steps of optimizers by torch._foreach_* calls, each one where it is asked for: what of torch.optim does it.
+# Steps of optimizers by torch._foreach_* calls, kept whole if they are enabled, with torch.optim's module and function.
 STEPS = {
     "torch_pjrt.foreach_adam_.default": ("adam", "_multi_tensor_adam"),
     "torch_pjrt.foreach_sgd_.default": ("sgd", "_multi_tensor_sgd"),
 }
 
-# What consumers of the text call a composite, by consumer. A value of an attribute may have a name of its own. Those of
-# their names whose operands lie otherwise than ATen's are not here: odml.scaled_dot_product_attention has heads third.
+# Consumers' names of composites, by consumer. A value of an attribute may have its own name. Names whose operands have
+# another layout than ATen's are excluded: odml.scaled_dot_product_attention has heads third.
 RENAMED: dict[str, dict[str, str]] = {
-    # LiteRT. It knows aten.gelu.default, aten.hardswish.default and aten.avg_pool2d.default by these names.
+    # LiteRT, which knows aten.gelu.default, aten.hardswish.default and aten.avg_pool2d.default by these names.
     "odml": {
         "aten.embedding.default": "odml.embedding_lookup",
         "aten.native_group_norm.default": "odml.group_norm",

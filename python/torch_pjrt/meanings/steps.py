@@ -1,7 +1,7 @@
-"""Steps of optimizers that PyTorch makes of ``torch._foreach_*`` calls, as one group each where they are asked for.
+"""Steps of optimizers by ``torch._foreach_*`` calls, each as one group if they are enabled.
 
-The group's operands are the tensors on the device, by their names in torch.optim's function; its results are the new
-values of those that it writes to. What is computed on the host, of the learning rate and the counters, are numbers.
+The group's operands are the tensors on the device, under the names of torch.optim's function; its results are the new
+values of the tensors that it writes. Values computed on the host, from the learning rate and step counts, are scalars.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Lists = Mapping[str, list[torch.Tensor]]
 
 @functools.cache
 def keep_steps() -> None:
-    """In torch.optim, once: they ask at each call."""
+    """Patches torch.optim, once; the functions check at each call whether they are enabled."""
     for name, (module_name, function_name) in STEPS.items():
         module = importlib.import_module(f"torch.optim.{module_name}")
         setattr(module, function_name, kept(name, getattr(module, function_name)))
 
 
 def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
-    """``own``: of lists of tensors, grad_scale and found_inf, and hyperparameters by name."""
+    """Wraps ``own``, a function of lists of tensors, grad_scale and found_inf, and hyperparameters by name."""
     names = own.__code__.co_varnames[: own.__code__.co_argcount]
 
     def whole(given: Mapping[str, Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
         lists = {key: list(value) for key, value in given.items() if value}
-        # Counters on the host stay there. Where a compiled function has all there, it is the device.
+        # Step counts on the host stay there. In a compiled function all tensors are on the device.
         on_device = {key: value for key, value in lists.items() if known.is_traced() or not _is_of_host(value)}
 
         def step(tensors: Lists) -> list[torch.Tensor]:
@@ -70,8 +70,8 @@ def kept(name: str, own: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_plain(given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Real tensors in the lists, none of them a momentum that is still to be made, and elsewhere none. Dynamo reads
-    this."""
+    """Whether the lists have only real tensors, with all momenta already made, and no other argument is a tensor.
+    Dynamo traces this."""
     for value in given.values():
         if isinstance(value, torch.Tensor):
             return False
@@ -83,7 +83,7 @@ def is_plain(given: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """What torch.optim asks for: no value is read."""
+    """Sets the flag that torch.optim checks before it reads values."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     try:
@@ -97,7 +97,7 @@ def _is_of_host(tensors: list[Any]) -> bool:
 
 
 def _attributes(name: str, lists: Lists, kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """The learning rate is none: a schedule changes it."""
+    """Returns the attributes, without the learning rate, which a schedule changes."""
     plain = {key: value for key, value in kwargs.items() if isinstance(value, (bool, int, float)) and key != "lr"}
     operands = [f"{key}.{i}" for key, value in lists.items() for i in range(len(value))]
     return {key: attribute(name, key, value) for key, value in {**plain, "operands": operands}.items()}
