@@ -1,1 +1,1 @@
-"""What programs are made of that PyTorch has no words for."""
+"""Parts of programs that PyTorch has no counterpart for, shared by ``capture``, ``dynamo`` and ``files``."""

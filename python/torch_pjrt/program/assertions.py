@@ -1,4 +1,4 @@
-"""Assertions of a traced function: what must hold of data, found out when the program runs (Note [Requirements])."""
+"""Runtime assertions of a traced function: conditions on data that a run checks (Note [Requirements])."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch_pjrt import _C
 
 @contextmanager
 def own_assertions() -> Iterator[None]:
-    """What is asserted in this scope is not asserted outside of it: ``taken`` or ``tied`` takes it up.
+    """Collects the assertions made in the block, which the block must handle by ``taken`` or ``tied``.
 
     Raises:
-        NotImplementedError: nobody has.
+        NotImplementedError: the block made assertions and didn't handle them.
     """
     _C.begin_assertions()
     try:
@@ -27,13 +27,13 @@ def own_assertions() -> Iterator[None]:
 
 
 def taken() -> list[torch.Tensor]:
-    """A tensor that depends on all assertions of the scope, for a program to compute; none where there are none."""
+    """Returns a tensor that depends on all assertions of the block, for a program to compute, if there are any."""
     token = _C.take_assertions()
     return [] if token is None else [token]
 
 
 def tied(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The results of what is traced, of which the first depends on all assertions of the scope."""
+    """Returns the results, of which the first then depends on all assertions of the block."""
     token = _C.take_assertions()
     if token is None:
         return list(results)

@@ -1,8 +1,8 @@
 """``if (x < 0).any(): raise ValueError(...)`` and ``assert`` on a tensor that is traced.
 
-A program can't branch on what only a run has. But where one side of a branch does nothing but raise, the branch is a
-check: the trace goes on with the other side, and the check becomes an assertion of the program. The bytecode tells
-which branches are such. The error is what the statement makes, with ``...`` for values that only a run has.
+A program can't branch on a value that only a run has. If one side of a branch only raises, the branch is a check: the
+trace continues with the other side, and the check becomes a runtime assertion of the program. The bytecode shows which
+branches are checks. The error is the statement's, with ``...`` in place of values that only a run has.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import torch
 
 from torch_pjrt import _C
 
-# Errors that a program's assertion can raise (src/ops/rule/emit.h); another becomes a RuntimeError that names it.
+# Errors that a program's assertion can raise (src/ops/rule/emit.h); others become a RuntimeError that names them.
 RAISED = (IndexError, ValueError, TypeError, NotImplementedError, torch.linalg.LinAlgError)
-BETWEEN = (  # whose frames are between a branch and the read that it makes
+BETWEEN = (  # folders of the frames between a branch and the read of its condition
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     torch.overrides.__file__,
 )
-MOST_INSTRUCTIONS = 200  # of a statement that raises
+MOST_INSTRUCTIONS = 200  # in a statement that raises
 
 
 class Check(NamedTuple):
-    goes_on: bool  # the condition's value where nothing is raised
+    goes_on: bool  # the condition's value if nothing is raised
     statement: dis.Instruction  # the one that raises
 
 
 def raising(code: dis.Bytecode, instructions: list[dis.Instruction], offset: int) -> dis.Instruction | None:
-    """The ``raise`` that the code at this offset ends in, where it does nothing else that lasts."""
+    """Returns the ``raise`` to which the code at this offset leads, if it has no other lasting effect."""
     for instruction in [each for each in instructions if each.offset >= offset][:MOST_INSTRUCTIONS]:
         name = instruction.opname
         if name == "RAISE_VARARGS":
@@ -50,7 +50,7 @@ def raising(code: dis.Bytecode, instructions: list[dis.Instruction], offset: int
 
 
 def is_caught(code: dis.Bytecode, instructions: list[dis.Instruction], offset: int) -> bool:
-    """Does the function itself handle what is raised there? A ``with`` only ends."""
+    """Whether the function itself handles an exception raised there. Leaving a ``with`` block is not handling."""
     for entry in code.exception_entries:  # type: ignore[attr-defined]
         if entry.start <= offset < entry.end:
             handler = [each.opname for each in instructions if each.offset >= entry.target][:2]
@@ -60,11 +60,11 @@ def is_caught(code: dis.Bytecode, instructions: list[dis.Instruction], offset: i
 
 
 def check_of(frame: FrameType) -> Check | None:
-    """The branch that the frame is at, if it is a check."""
+    """Returns the branch at which the frame is, if it is a check."""
     code = dis.Bytecode(frame.f_code)
     instructions = list(code)
     at = next((i for i, each in enumerate(instructions) if each.offset == frame.f_lasti), len(instructions))
-    at += at < len(instructions) and instructions[at].opname == "TO_BOOL"  # of Python 3.13
+    at += at < len(instructions) and instructions[at].opname == "TO_BOOL"  # since Python 3.13
     if at + 1 >= len(instructions):
         return None
     branch, after = instructions[at : at + 2]
@@ -78,7 +78,7 @@ def check_of(frame: FrameType) -> Check | None:
 
 
 def source_of(frame: FrameType, instruction: dis.Instruction) -> ast.stmt | None:
-    """The statement that an instruction is of, where its source is to be had."""
+    """Returns the statement of an instruction, if its source is available."""
     place = instruction.positions
     if place is None or None in place:
         return None
@@ -99,7 +99,7 @@ def evaluated(expression: ast.expr, frame: FrameType) -> Any:
 
 
 def words_of(expression: ast.expr, frame: FrameType) -> str:
-    """The text of a message, ``...`` in the place of what only a run has."""
+    """Returns the text of a message, with ``...`` in place of values that only a run has."""
     if isinstance(expression, ast.JoinedStr):
         parts = expression.values
         return "".join(str(x.value) if isinstance(x, ast.Constant) else words_of(x, frame) for x in parts)
@@ -107,12 +107,12 @@ def words_of(expression: ast.expr, frame: FrameType) -> str:
         expression = ast.JoinedStr([expression])
     try:
         return str(evaluated(expression, frame))
-    except Exception:  # it reads a value, or a variable that the raising side of the branch sets
+    except Exception:  # it reads a value, or a variable that the raising branch sets
         return "..."
 
 
 def error_of(frame: FrameType, instruction: dis.Instruction) -> tuple[type[BaseException], str]:
-    """The type and the text of what the statement raises in this frame."""
+    """Returns the type and the text of the error that the statement raises in this frame."""
     statement = source_of(frame, instruction)
     made: ast.expr | None = statement.exc if isinstance(statement, ast.Raise) else None
     if isinstance(statement, ast.Assert):
@@ -129,7 +129,8 @@ def error_of(frame: FrameType, instruction: dis.Instruction) -> tuple[type[BaseE
 
 
 def assumed(condition: torch.Tensor) -> bool | None:
-    """What the branch that reads this condition goes on with, if it is a check, which becomes an assertion."""
+    """Returns the condition's value with which tracing continues if its branch is a check, and adds the assertion;
+    returns None for other branches."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
@@ -143,7 +144,7 @@ def assumed(condition: torch.Tensor) -> bool | None:
     _C.set_location(frame.f_code.co_filename, frame.f_lineno)
     try:
         violations = condition == 0 if check.goes_on else condition != 0
-        message = message.replace("{}", "{ }").replace("{index}", "{ index }")  # which it has places for numbers by
+        message = message.replace("{}", "{ }").replace("{index}", "{ index }")  # escapes the core's placeholders
         _C.assert_zero(violations, raised.__name__.removeprefix("_"), message)
     finally:
         _C.set_location("", 0)

@@ -1,5 +1,4 @@
-"""Which ops do something beside computing their results. They run in each call of a compiled function, and never while
-it is traced."""
+"""Ops with side effects, which run in each call of a compiled function and never while it is traced."""
 
 from __future__ import annotations
 
@@ -10,37 +9,37 @@ from torch._library.custom_ops import OPDEFS
 
 from torch_pjrt import _C
 
-# Libraries of ops that only compute, or, as the profiler's, mark what is computed.
+# Libraries whose ops only compute, or mark computations, as the profiler's do.
 COMPUTE_ONLY = frozenset(
     {
         "aten", "prims", "rngprims", "inductor", "quantized_decomposed", "flex_lib", "torch_attn", "onnx",
         "onnx_symbolic", "profiler", "torch_pjrt",
     }
 )  # fmt: skip
-# Of a world in one process collectives are ops of the graph, as any other (Note [World], src/graph/world/world.h).
+# In a world in one process, collectives are ops of the graph like any other (Note [World], src/graph/world/world.h).
 OF_WORLD = frozenset({"_c10d_functional", "_c10d_functional_autograd", "_dtensor", "pjrt_world"})
-# In the dispatcher's table a kernel under one of these keys runs for every backend, in the place of the recorder.
+# Dispatch keys whose kernels run for every backend, instead of the recorder.
 FOR_EVERY_BACKEND = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 def is_custom(target: Any) -> bool:
-    """Is it an op of the user's ``torch.library.custom_op``?"""
+    """Whether it is an op of the user's ``torch.library.custom_op``."""
     definition = OPDEFS.get(target._schema.name)
     return definition is not None and not definition._init_fn.__module__.startswith("torch.")
 
 
 def is_of_all_processes(target: Any) -> bool:
-    """Is it a collective, which is an op of the graph in a captured step that all processes of a client run
-    (``src/device/processes/backend.h``)?"""
+    """Whether it is a collective that is an op of the graph in a captured step of all processes of a client
+    (``src/device/processes/backend.h``)."""
     return isinstance(target, torch._ops.OpOverload) and target.namespace in OF_WORLD and _C.process() is not None
 
 
 def has_effects(target: Any) -> bool:
-    """May the op have effects beside its results and the arguments that its schema says are written?
+    """Whether the op may have effects besides its results and the arguments that its schema declares as written.
 
-    Of PyTorch's own libraries it is known. Of another library it is supposed where the dispatcher has code for every
-    backend: collectives and waiting for them, streams, and whatever somebody has put under
-    ``torch.library``. What has none is asked of the recorder, which runs nothing.
+    For PyTorch's own libraries this is known. An op of another library is assumed to have effects if the dispatcher has
+    code of it for every backend: collectives and waits for them, streams, and user code under ``torch.library``. An op
+    without such code goes to the recorder, which runs nothing.
     """
     if not isinstance(target, torch._ops.OpOverload):
         return False

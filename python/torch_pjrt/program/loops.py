@@ -1,4 +1,5 @@
-"""Loops within a program: nodes whose body is traced once and run for each turn (``engine/lower/control_flow.h``)."""
+"""Loops within a program: nodes whose body is traced once and runs in each iteration
+(``engine/lower/control_flow.h``)."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ Call = Callable[..., Sequence[Any]]  # runs a graph on operands
 
 
 def apply(function: Callable[..., Sequence[Any]], *operands: Any) -> Sequence[Any]:
-    """The Call where a graph is a Python function."""
+    """Calls a graph that is a Python function."""
     return function(*operands)
 
 
 def region(call: Call, graph: Any, operands: Sequence[torch.Tensor]) -> tuple[Any, list[Any]]:
-    """The graph, traced to be held by a node; and what it gives: None in a tensor's place, else its value."""
+    """Traces the graph as the body of a node. Returns it with the values of its results: None for tensors."""
     traced = _C.Region(operands)
     with own_assertions():
         results = call(graph, *traced.placeholders)
@@ -35,8 +36,8 @@ def all_tensors(carried: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def without_numbers(call: Call, operands: Sequence[Any]) -> tuple[Call, list[torch.Tensor]]:
-    """The tensors of ``operands``, which a node can be given, and a Call on such tensors that puts the others of
-    ``operands`` (sizes, above all) where they were."""
+    """Returns the tensors among ``operands``, which a node can take, and a Call on such tensors that inserts the other
+    operands, mostly sizes, at their places."""
 
     def with_numbers(graph: Any, *tensors: Any) -> Sequence[Any]:
         rest = iter(tensors)
@@ -58,8 +59,8 @@ def while_loop(
 def looped(
     call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
 ) -> list[Any]:
-    """``torch.scan`` as a loop that carries its turn, the carries, and what the turns have given so far: the last
-    carries, then what the turns gave, stacked. ``reverse``: from the last of ``xs`` to the first."""
+    """Records ``torch.scan`` as a loop that carries the iteration, the carries, and the results of each iteration so
+    far. Returns the last carries, then the stacked results. ``reverse`` runs from the last of ``xs`` to the first."""
     turns, carries, inputs = xs[0].shape[0], len(init), len(xs)
     call, operands = without_numbers(call, [*all_tensors([*init, *(x.select(0, 0) for x in xs)]), *additional])
     shapes = _C.Region(operands)
@@ -87,7 +88,7 @@ def looped(
 def unrolled(
     call: Call, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any], reverse: bool = False
 ) -> list[Any]:
-    """What ``looped`` gives, turn by turn."""
+    """Records the loop unrolled, with the results of ``looped``."""
     carry, given = list(init), []
     turns = range(xs[0].shape[0])
     for turn in reversed(turns) if reverse else turns:

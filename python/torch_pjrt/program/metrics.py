@@ -1,4 +1,4 @@
-"""What is counted, as a dict that prints as a table."""
+"""The counters of ``metrics()``, as a dict that prints as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Metrics(dict[str, Any]):
-    """``print`` shows it as a table; in all else it is the dict that it is."""
+    """A dict that ``print`` shows as a table."""
 
     def __str__(self) -> str:
         rows = list(_rows(self))

@@ -1,4 +1,4 @@
-"""What a traced call is given: placeholders for tensors, the program's device, and how much memory a view may reach."""
+"""Arguments of traced calls: placeholders for tensors, the program's device, and the memory that views may reach."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-DEVICE = torch.device("privateuseone")  # "pjrt": this is imported before the name is given
+DEVICE = torch.device("privateuseone")  # "pjrt"; this module is imported before the backend is renamed
 
 Layout = tuple[Sequence[int], Sequence[int]]  # sizes, strides
 
@@ -16,13 +16,13 @@ Layout = tuple[Sequence[int], Sequence[int]]  # sizes, strides
 def make_placeholder(
     trace: Any, tensor: torch.Tensor, layout: Layout | None = None, device: torch.device | None = None
 ) -> torch.Tensor:
-    """A tensor on the device without a value, the next argument of what ``trace`` compiles.
+    """Returns a tensor on the device without a value, the next argument of the program of ``trace``.
 
     Args:
         trace: a ``_C.Trace``.
-        tensor: what it stands for, of any shape and dtype; a fake one too.
-        layout: the tensor's, where sizes are symbols.
-        device: where arguments lie; the tensor's by default.
+        tensor: the tensor that it replaces, of any shape and dtype; it may be fake.
+        layout: sizes and strides as integers, if the tensor's are symbolic.
+        device: the device of arguments. Default: the tensor's.
     """
     sizes, strides = layout or (tensor.shape, tensor.stride())
     where = device or tensor.device
@@ -33,30 +33,30 @@ def make_placeholder(
 
 
 def naming_device(arguments: Any, means: Callable[[torch.device], torch.device] = lambda _: DEVICE) -> Any:
-    """Arguments of a call in any structure, with what each device in it means: by default the program's."""
+    """Returns arguments of a call, in any structure, with each device replaced, by default by the program's."""
     return pytree.tree_map_only(torch.device, means, arguments)
 
 
 def on_device(values: Any) -> Any:
-    """Tensors in any structure, moved to the program's device: constants, and what was computed of numbers alone."""
+    """Moves tensors in any structure to the program's device: constants, and values computed from scalars only."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(DEVICE), values)
 
 
 def same_strides(sizes: Sequence[int], some: Sequence[int], others: Sequence[int]) -> bool:
-    """Is every element in the same place? A dimension of one element may have any stride."""
+    """Whether elements have the same places under both strides; dimensions of size 1 may have any."""
     return all(a == b for size, a, b in zip(sizes, some, others, strict=True) if size != 1)
 
 
 def reaches(function: Any) -> bool:
-    """Does it place a view of its own on a tensor's memory, which may be wider than the tensor?"""
+    """Whether it makes a view of the tensor's memory, which may be larger than the tensor."""
     return str(getattr(function, "__name__", "")).startswith("as_strided")
 
 
 def has_memory_of(stand_in: torch.Tensor, tensor: torch.Tensor, value: Callable[[Any], int] = int) -> bool:
-    """Does the placeholder begin at the same place in as much memory as the tensor it stands for? A placeholder begins
-    with its own elements and ends with them.
+    """Whether the placeholder has as much memory as its tensor, and begins at the same place in it. A placeholder's
+    memory has exactly its elements.
 
-    ``value``: what a size is, where sizes are symbols. It raises a ValueError where only a run can tell.
+    ``value`` evaluates a size that may be symbolic. It raises a ValueError for sizes that only a run can determine.
     """
     try:
         sizes, strides = [value(s) for s in tensor.shape], [value(s) for s in tensor.stride()]

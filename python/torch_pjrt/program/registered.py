@@ -1,5 +1,5 @@
-"""Classes that are structure to PyTorch (``torch.utils._pytree``), and caches of transformers, which it registers only
-when it exports one."""
+"""Classes that PyTorch's pytrees know (``torch.utils._pytree``), and transformers' caches, which transformers registers
+only for its own exports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 TRANSFORMERS = "transformers.exporters.exporter_dynamo"
-DEVICE = re.compile(r'(?<="_t": "device", "s": )"[^"]*"')  # in the context of a cache
+DEVICE = re.compile(r'(?<="_t": "device", "s": )"[^"]*"')  # in the serialized context of a cache
 
 
 def is_registered(kind: type) -> bool:
-    """Whether PyTorch takes instances apart. Registers a cache of transformers, whose own exporter says how."""
+    """Whether PyTorch flattens instances. Registers a cache of transformers with its exporter's functions."""
     if kind in pytree.SUPPORTED_NODES:
         return True
     if kind.__module__.partition(".")[0] != "transformers":
@@ -31,7 +31,7 @@ def is_registered(kind: type) -> bool:
 
 
 def class_named(name: str) -> type | None:
-    """The class that is registered by a serialized type's name. None of a module is imported."""
+    """Returns the class that is registered under a serialized type's name, or None. It imports no module."""
     known: Any = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if known is None:
         module, _, kind = name.replace(":", ".").rpartition(".")
@@ -42,5 +42,5 @@ def class_named(name: str) -> type | None:
 
 
 def without_devices(context: str) -> str:
-    """The context of a cache that is on any device."""
+    """Returns the context of a cache with its device replaced by the CPU."""
     return DEVICE.sub('"cpu"', context)

@@ -13,11 +13,12 @@ from torch_pjrt import _C
 
 
 def check_residence(values: Iterable[Any]) -> None:
-    """Tells of parameters on the CPU that each call copies and, where it changes them, copies back: all where the
-    device has a memory of its own; where it uses the host's, those at addresses that it can't use.
+    """Reports parameters on the CPU that each call copies and, if it changes them, copies back.
+
+    These are all parameters if the device has its own memory, and otherwise those at addresses that it can't use.
 
     Args:
-        values: what a compiled function takes; all but parameters are passed over.
+        values: the arguments of a compiled function; values that aren't parameters are ignored.
 
     Raises:
         RuntimeError: in strict mode.

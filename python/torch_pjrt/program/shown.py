@@ -1,4 +1,4 @@
-"""Who wants to see how programs are made, known ones too: a trace, while it is taken."""
+"""Listeners that see how programs are made, including known ones: a trace while it is taken."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def showing(listener: Callable[[str], object]) -> Iterator[None]:
 
 
 def text_of(trace: Any, placeholders: Sequence[Any], results: Sequence[Any]) -> str:
-    """The program of ``trace``, a ``_C.Trace`` that is to be compiled: its results, and what is written to its
-    arguments."""
+    """Returns the program of ``trace``, a ``_C.Trace`` before compilation: its results, and writes to its arguments."""
     tensors = [result for result in results if isinstance(result, torch.Tensor)]
     inputs = [each for each in placeholders if isinstance(each, torch.Tensor)]
     if len(inputs) == len(placeholders):
@@ -36,30 +35,30 @@ def text_of(trace: Any, placeholders: Sequence[Any], results: Sequence[Any]) -> 
 
 
 def show(trace: Any, placeholders: Sequence[Any], results: Sequence[Any]) -> None:
-    """Before ``trace`` is compiled."""
+    """Passes the program to the listener, before ``trace`` is compiled."""
     if (listener := _shown.get()) is not None:
         listener(text_of(trace, placeholders, results))
 
 
 class Watch(Protocol):
-    """Of one run of a function that is captured, within which it is entered."""
+    """Watches one run of a function that is captured; entered for the time of the run."""
 
-    told: Sequence[Any]  # who is to be told of it
+    told: Sequence[Any]  # receivers of the run
 
     def __enter__(self) -> Any: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
     def tell(self, inputs: Named, results: Named, home: torch.device, text: str) -> None:
-        """Of the run that became a program: what was there before, what it gives, the device that the program's own
-        stands for, and the program."""
+        """Called for the run that became a program, with the tensors before it, its results, the device that the
+        program's device replaces, and the program."""
 
 
 class Watcher(Protocol):
-    """Who wants to see what is captured."""
+    """Watches captures."""
 
     def watch(self, name: str, of: Sequence[Watcher]) -> Watch:
-        """A watch of a function of this name, for each of these."""
+        """Returns a watch of a function of this name, for each of these watchers."""
 
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
@@ -69,7 +68,7 @@ _needed: list[Callable[[], bool]] = []
 
 @contextmanager
 def watching(watcher: Watcher | None) -> Iterator[None]:
-    """Functions that are captured meanwhile are watched, each run of them, by those without, too."""
+    """Watches each run of functions that are captured in the block; a None adds no watcher."""
     token = _watchers.set((*_watchers.get(), watcher) if watcher is not None else _watchers.get())
     try:
         yield
@@ -85,7 +84,8 @@ def watch_of(name: str) -> Watch | None:
 
 
 def watch_with(make: Callable[[], Watcher], needed: Callable[[], bool]) -> None:
-    """Says what watches what is captured with ``trace=True``, and when anything is that is captured."""
+    """Sets the watcher of functions captured with ``trace=True``, and the condition under which every capture is
+    watched."""
     _new_watcher[:], _needed[:] = [make], [needed]
 
 

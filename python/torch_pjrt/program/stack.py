@@ -1,4 +1,4 @@
-"""Which line of the user's a call comes from, by the stack that Dynamo and FX take down."""
+"""Finds the user's line of a call in the stack that Dynamo and FX record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-# Where PyTorch and this package lie.
+# The folders of PyTorch and of this package.
 TORCH = os.path.dirname(torch.__file__) + os.sep
 LIBRARIES = (TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
@@ -23,19 +23,19 @@ class Frame(NamedTuple):
 
 
 def frames_of(stack: str | None) -> list[Frame]:
-    """From the outermost to the innermost."""
+    """Returns the frames from the outermost to the innermost."""
     return [Frame(file, int(line), function) for file, line, function in FRAME.findall(stack or "")]
 
 
 def frame_of_user(stack: str | None) -> Frame | None:
-    """The innermost that is neither PyTorch's nor this package's; where there is none, the innermost."""
+    """Returns the innermost frame outside of PyTorch and this package; without one, the innermost frame."""
     frames = frames_of(stack)
     own = [frame for frame in frames if not frame.file.startswith(LIBRARIES)] or frames
     return own[-1] if own else None
 
 
 def user_frame() -> FrameType | None:
-    """Of the code that runs now, the innermost frame that is neither PyTorch's nor this package's."""
+    """Returns the innermost frame outside of PyTorch and this package of the code that runs now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<frozen", "<eval_with_key>")):
         frame = frame.f_back

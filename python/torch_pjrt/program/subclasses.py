@@ -1,5 +1,5 @@
-"""Tensors that are made of others: subclasses that wrap them (``__tensor_flatten__``), and sparse tensors. The plain
-tensors in them, the *leaves*, are what a program takes and gives."""
+"""Tensors that consist of others: subclasses that wrap them (``__tensor_flatten__``), and sparse tensors. The plain
+tensors in them, their *leaves*, are arguments and results of a program."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ SPARSE_PARTS = {
 
 
 def is_sparse(value: torch.Tensor) -> bool:
-    """Is it made of strided tensors, without being a subclass?"""
+    """Whether it consists of strided tensors without being a subclass."""
     return value.layout in SPARSE_PARTS
 
 
 def is_stand_in(value: Any) -> bool:
-    """Is it a tensor that stands for one while PyTorch traces?"""
+    """Whether it is a placeholder of PyTorch's own tracing."""
     return type(value).__name__ in OF_PYTORCH and isinstance(value, torch.Tensor)
 
 
 def is_subclass(value: Any) -> bool:
-    """Is it a tensor that wraps others?"""
+    """Whether it is a tensor that wraps others."""
     if type(value) in PLAIN or not isinstance(value, torch.Tensor) or is_stand_in(value):
         return False
     return is_traceable_wrapper_subclass(value)
 
 
 def is_compound(value: Any) -> bool:
-    """Is it a tensor that is put together of others: a subclass, or a sparse one?"""
+    """Whether it is a tensor that consists of others: a subclass or a sparse tensor."""
     if not isinstance(value, torch.Tensor) or is_stand_in(value):
         return False
     return is_subclass(value) or (type(value) in PLAIN and is_sparse(value))
 
 
 def sparse_parts_of(value: torch.Tensor) -> tuple[dict[str, Any], Any]:
-    """Indices and values, which share its memory; and what else it is."""
+    """Returns indices and values, which share the tensor's memory, and the remaining properties."""
     inner = value.detach()
     about = (value.layout, value.is_coalesced() if value.layout == torch.sparse_coo else None)
     return {name: getattr(inner, name)() for name in SPARSE_PARTS[value.layout]}, about
 
 
 def sparse_of(parts: dict[str, Any], context: Any, size: Any) -> torch.Tensor:
-    """The sparse tensor that has these parts."""
+    """Returns the sparse tensor of these parts."""
     layout, is_coalesced = context
     *indices, values = parts.values()
     if layout == torch.sparse_coo:
@@ -66,7 +66,7 @@ def sparse_of(parts: dict[str, Any], context: Any, size: Any) -> torch.Tensor:
 
 
 def is_closed(value: Any) -> bool:
-    """Is it a tensor that wraps others and doesn't say which, as a MaskedTensor?"""
+    """Whether it is a tensor that wraps others without naming them, such as a MaskedTensor."""
     if type(value) in PLAIN or not isinstance(value, torch.Tensor) or is_stand_in(value):
         return False
     dispatches = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
@@ -78,10 +78,10 @@ def name_of(value: Any) -> str:
 
 
 def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
-    """What ``__tensor_flatten__`` says: the attributes that hold tensors, and the context.
+    """Returns the result of ``__tensor_flatten__``: the attributes that hold tensors, and the context.
 
     Raises:
-        TypeError: it says what is not so.
+        TypeError: the result has the wrong form, or names attributes that don't exist.
     """
     if is_sparse(value):
         return sparse_parts_of(value)
@@ -109,7 +109,7 @@ def parts_of(value: Any) -> tuple[dict[str, Any], Any]:
 
 
 def is_opaque(part: Any) -> bool:
-    """An object that PyTorch takes for a part, or an input, although it is no tensor, such as the mesh of a DTensor."""
+    """Whether PyTorch takes the object as a part or an input although it isn't a tensor, such as a DTensor's mesh."""
     from torch._library.fake_class_registry import FakeScriptObject
     from torch._library.opaque_object import is_opaque_type
 
@@ -117,15 +117,15 @@ def is_opaque(part: Any) -> bool:
 
 
 def real_of(part: Any) -> Any:
-    """The object that one stands for while PyTorch traces."""
+    """Returns the object that ``part`` stands for while PyTorch traces."""
     return getattr(part, "real_obj", part)
 
 
 def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = None, stride: Any = None) -> Any:
-    """What ``__tensor_unflatten__`` makes of parts like those of ``like``.
+    """Calls ``__tensor_unflatten__`` on parts like those of ``like``.
 
     Raises:
-        TypeError: it fails, or gives something else.
+        TypeError: it fails, or returns something else.
     """
     if is_sparse(like):
         return sparse_of(parts, context, like.shape if size is None else size)
@@ -147,7 +147,7 @@ def put_together(like: Any, parts: dict[str, Any], context: Any, size: Any = Non
 
 
 def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
-    """The plain tensors in it, with the attributes that lead to each; a plain tensor itself."""
+    """Yields the plain tensors in it, each with the path of attributes that leads to it; a plain tensor itself."""
     if is_closed(value):
         for name, part in vars(value).items():
             if isinstance(part, torch.Tensor):
@@ -162,12 +162,12 @@ def leaves_of(value: torch.Tensor, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def leaves(values: Any) -> list[torch.Tensor]:
-    """The plain tensors in a sequence of tensors."""
+    """Returns the plain tensors in a sequence of tensors."""
     return [leaf for value in values for _, leaf in leaves_of(value)]
 
 
 def with_leaves(value: torch.Tensor, put: Callable[[torch.Tensor, tuple[str, ...]], torch.Tensor]) -> torch.Tensor:
-    """The same with another tensor in the place of each leaf: ``put(leaf, path)``. ``requires_grad`` stays."""
+    """Returns the tensor with each leaf replaced by ``put(leaf, path)``; ``requires_grad`` is unchanged."""
 
     def made(value: torch.Tensor, path: tuple[str, ...]) -> torch.Tensor:
         if not is_compound(value):
@@ -188,7 +188,7 @@ def with_leaves(value: torch.Tensor, put: Callable[[torch.Tensor, tuple[str, ...
 
 
 def check(value: Any, where: str) -> None:
-    """Raises a TypeError where ``__tensor_flatten__`` and ``__tensor_unflatten__`` don't fit together."""
+    """Raises a TypeError if ``__tensor_flatten__`` and ``__tensor_unflatten__`` don't match."""
     if not is_subclass(value):
         return
     try:
@@ -203,22 +203,22 @@ def check(value: Any, where: str) -> None:
 
 @dataclass(frozen=True)
 class Form:
-    """What of a compound a program is made for: everything but the values, shapes and dtypes of its leaves."""
+    """The properties of a compound tensor that are constants of a program: all but its leaves."""
 
     cls: type
-    parts: tuple[tuple[str, Any], ...]  # names, each with the form of what is there; None: a plain tensor
+    parts: tuple[tuple[str, Any], ...]  # names, each with the part's form, which is None for a plain tensor
     context: Any
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
     requires_grad: bool
 
-    def __hash__(self) -> int:  # contexts need not have one
+    def __hash__(self) -> int:  # contexts need not be hashable
         return hash((self.cls, self.size, self.dtype))
 
 
 def form_of(value: Any, sizes: bool = True) -> Form | None:
-    """``sizes``: not where they are symbols, which to compare is to guard."""
+    """Returns the value's form; without ``sizes``, which symbolic sizes need, because comparing them adds guards."""
     if not is_compound(value):
         return None
     parts, context = parts_of(value)
@@ -230,7 +230,7 @@ def form_of(value: Any, sizes: bool = True) -> Form | None:
 
 
 def differences(name: str, old: Form | None, new: Form | None) -> Iterator[str]:
-    """``"x: context 'm' → 'kg'"``: what makes another program of it."""
+    """Yields the differences that need another program: ``"x: context 'm' → 'kg'"``."""
     if old is None or new is None or old.cls is not new.cls:
         if old is not new:
             yield f"{name}: {old.cls.__name__ if old else 'Tensor'} → {new.cls.__name__ if new else 'Tensor'}"
@@ -247,7 +247,7 @@ def differences(name: str, old: Form | None, new: Form | None) -> Iterator[str]:
 
 
 class Template:
-    """How a result is put together of leaves."""
+    """Rebuilds a result from its leaves."""
 
     def __init__(self, value: torch.Tensor) -> None:
         self.like = type(value)
@@ -275,7 +275,8 @@ class Template:
 
 
 def is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """One tensor, or, as a sparse tensor's parts are made when they are asked for, two of the same memory?"""
+    """Whether both are one tensor, or views of the same memory, because the parts of a sparse tensor are made on each
+    access."""
     if a is b:
         return True
     if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.layout != b.layout or a.shape != b.shape:
@@ -284,8 +285,8 @@ def is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class Watched:
-    """A compound among a program's state: ``[None]`` is its form as long as it is made of the tensors that it was made
-    of then."""
+    """A compound tensor in a program's state: ``[None]`` is its form while it consists of the same tensors, and None
+    afterwards."""
 
     def __init__(self, value: torch.Tensor) -> None:
         self.value, self.form = value, form_of(value)

@@ -1,4 +1,4 @@
-"""The scope in which a function is traced: its calls are recorded on placeholders, and nothing runs."""
+"""The scope in which a function is traced: its calls are recorded on placeholders, and none run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 from torch_pjrt import _C
 from torch_pjrt.program.assertions import own_assertions
 
-# Who sees PyTorch's functions is not asked while one of them runs, and backward() is one: what it calls of Python
-# (hooks, custom Functions) is seen by this.
+# A function mode doesn't see calls within a PyTorch function, and backward() is one. This mode sees the Python code
+# that backward() calls (hooks, custom Functions).
 in_backward: ContextVar[AbstractContextManager[Any] | None] = ContextVar("in_backward", default=None)
 
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """What only a run can tell raises NotImplementedError in this thread. Scopes may be within each other, and each
-    has assertions of its own.
+    """Traces in this thread: reads of values that only a run has raise NotImplementedError. Scopes may be nested, and
+    each has its own assertions.
 
-    The modes around it don't act on the trace, and random numbers are drawn by calls, not by the trace.
+    Modes around the scope don't affect the trace. Random numbers are drawn by the program's calls, not by the trace.
     """
     outer = _C.tracing()
     with torch.utils._python_dispatch._disable_current_modes():
