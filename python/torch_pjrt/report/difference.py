@@ -1,4 +1,4 @@
-"""What differs between two graphs, for ``torch_pjrt.explain()``: the causes, and not what follows from them."""
+"""Differences between two graphs, for ``torch_pjrt.explain()``: the causes, without their consequences."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
-# A description is what the core gives (src/python/run_log.cpp): "calls", each with "op", "file", "line" and "fields"
-# (name, kind, text, source), the types of the "arguments", the sources of the "results", and which are "reused".
+# A description from the core (src/python/run_log.cpp): "calls", each with "op", "file", "line" and "fields" (name,
+# kind, text, source), the types of the "arguments", the sources of the "results", and which are "reused".
 Description = dict[str, Any]
 Call = dict[str, Any]
-Source = tuple[int, int]  # (call, which of its results), or (-1 - argument, 0)
+Source = tuple[int, int]  # (call, index of its result), or (-1 - argument, 0)
 
-LONGEST = 1000  # calls in a row that are compared one by one; difflib's time grows with the square
+LONGEST = 1000  # consecutive calls that are compared one by one; difflib takes quadratic time
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that the earlier graph had otherwise.
+    """One property in which two graphs differ.
 
-    ``kind`` says what ``before`` and ``after`` are: ``"shape"``, ``"dtype"``, ``"strides"`` of the argument ``what`` of
-    the op; ``"number"`` or ``"attribute"``, its value; ``"op"``, how many such calls there are; ``"operand"``, which
-    value it reads; ``"result"``, whether a tensor still holds what the op gives; ``"in place"``, how many results may
-    be written over an argument of the graph. The line is the user's that first made such a call; ``""`` and 0 where
-    nothing is known of it.
+    ``kind`` defines ``before`` and ``after``: ``"shape"``, ``"dtype"``, ``"strides"`` of the op's argument ``what``;
+    ``"number"`` or ``"attribute"``, its value; ``"op"``, the number of such calls; ``"operand"``, the value that it
+    reads; ``"result"``, whether a tensor still holds the op's result; ``"in place"``, the number of results that may
+    overwrite an argument of the graph. The line is the user's that first made such a call; ``""`` and 0 if it is
+    unknown.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Difference:
 
 
 def differences(before: Description, after: Description) -> list[Difference]:
-    """What the graph ``after`` has otherwise than ``before``; most telling first. Empty: only the order differs."""
+    """Returns the differences of two graphs, the most important first; empty if only the order differs."""
     pairs, removed, added = aligned(before["calls"], after["calls"])
     found = [*in_fields(before, after, pairs), *in_ops(before["calls"], removed, after["calls"], added)]
     if not removed and not added:
@@ -59,7 +59,7 @@ def differences(before: Description, after: Description) -> list[Difference]:
 
 
 def aligned(before: list[Call], after: list[Call]) -> tuple[list[tuple[int, int]], list[int], list[int]]:
-    """Pairs of calls of the same op in the same order; what only the first has; what only the second has."""
+    """Returns pairs of calls of the same op in the same order, and the calls that only one of the graphs has."""
     a, b = [call["op"] for call in before], [call["op"] for call in after]
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
     rest = zip(reversed(a[start:]), reversed(b[start:]), strict=False)
@@ -75,7 +75,7 @@ def aligned(before: list[Call], after: list[Call]) -> tuple[list[tuple[int, int]
 
 
 def in_fields(before: Description, after: Description, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
-    """Of calls that both have. What an operand brings along is told of at the call that it comes from."""
+    """Yields differences of calls that both have; a difference of an operand belongs to the call that computes it."""
     changed: set[int] = set()  # calls of `after`
     for i, j in pairs:
         call, other = before["calls"][i], after["calls"][j]
@@ -93,7 +93,7 @@ def in_fields(before: Description, after: Description, pairs: list[tuple[int, in
         if own or inherited:
             changed.add(j)
         tensors = inherited or any(d.kind in ("shape", "dtype", "strides") for d in own)
-        # Sizes among the attributes go with those of the operands.
+        # Sizes among the attributes follow those of the operands.
         yield from (d for d in own if not (tensors and d.kind == "attribute"))
 
 
@@ -106,13 +106,13 @@ def difference(what: str, call: Call, name: str, old: tuple[str, str], new: tupl
 
 
 def tensor_kind(before: str, after: str) -> str:
-    """Of types such as "f32[2, 3]{1, 2}"."""
+    """Returns which part of types such as "f32[2, 3]{1, 2}" differs."""
     (dtype_a, shape_a), (dtype_b, shape_b) = (re.findall(r"^(\w+)(\[[^]]*\])?", text)[0] for text in (before, after))
     return "dtype" if dtype_a != dtype_b else "shape" if shape_a != shape_b else "strides"
 
 
 def in_ops(before: list[Call], removed: list[int], after: list[Call], added: list[int]) -> Iterator[Difference]:
-    """How many calls of an op there are at a line, where that differs."""
+    """Yields differences in the number of calls of an op at a line."""
     gone = Counter((before[i]["op"], before[i]["file"], before[i]["line"]) for i in removed)
     new = Counter((after[j]["op"], after[j]["file"], after[j]["line"]) for j in added)
     for op, file, line in dict.fromkeys([*new, *gone]):
@@ -133,7 +133,7 @@ def in_operands(before: Description, after: Description, pairs: list[tuple[int, 
 
 
 def in_results(before: Description, after: Description, pairs: list[tuple[int, int]]) -> Iterator[Difference]:
-    """Values that a tensor holds afterwards in one of them only."""
+    """Yields values that a tensor holds afterwards in only one of the graphs."""
     moved = dict(pairs)
     held_a = {(moved.get(call, call), index): (call, index) for call, index in before["results"]}
     held_b = {(call, index) for call, index in after["results"]}

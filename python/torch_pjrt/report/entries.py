@@ -1,4 +1,4 @@
-"""What ``torch_pjrt.explain()`` tells of: one class for each kind of thing that happens."""
+"""The entries of ``torch_pjrt.explain()``'s report: one class for each kind of event."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch_pjrt.report.difference import Difference
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Something that happened: when, in seconds of ``time.monotonic()``, and at which line of the user's.
+    """An event, with its time in seconds of ``time.monotonic()`` and the user's line.
 
-    ``file`` is ``""`` and ``line`` 0 where no Python code was running, as in backward.
+    ``file`` is ``""`` and ``line`` 0 if no Python code was running, as in backward.
     """
 
     file: str = ""
@@ -24,65 +24,65 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """``"train.py:41"``."""
+        """The file and the line: ``"train.py:41"``."""
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else "(no Python line)"
 
 
 @dataclass(frozen=True)
 class Composite:
-    """Calls in a program's text under a name (``torch_pjrt.composites``)."""
+    """Calls of a composite in a program's text (``torch_pjrt.composites``)."""
 
     name: str
     count: int
     done_by: str
-    """Who computes it: ``"its decomposition"``, which a compiler may know better."""
+    """The kernel that computes it, or ``"its decomposition"``, which a compiler may replace."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """Calls in a program's text that a kernel of a library does, and not what XLA compiles."""
+    """Calls in a program's text that a library's kernel computes, instead of code that XLA compiles."""
 
     op: str
-    """``"aten::sort"``. A decomposition's calls are named, not what it is of."""
+    """The op, such as ``"aten::sort"``. The calls of a decomposition are named, instead of the decomposed op."""
     count: int
     kernel: str
-    """``"PyTorch's kernel"``, or ``"PyTorch's libraries (oneDNN, MKL)"`` of a matrix product."""
+    """``"PyTorch's kernel"``, or for a matrix product ``"PyTorch's libraries (oneDNN, MKL)"``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphRun(Entry):
-    """One run of a graph: what was pending, or a call of a compiled function."""
+    """One run of a graph: pending work, or a call of a compiled function."""
 
     graph: int
-    """The graph's number in this process, the same in every run."""
+    """The graph's number in this process, equal in every run."""
     cause: str
-    """Why it ran there: ``"read of an element"`` (``item()``, ``if``), ``"copy to the host"``, …"""
+    """The reason why it ran then: ``"read of an element"`` (``item()``, ``if``), ``"copy to the host"``, …"""
     nodes: int
-    """ATen calls in it."""
+    """The number of ATen calls in it."""
     arguments: int
     results: int
     argument_bytes: int
     result_bytes: int
     copied_bytes: int
-    """Of a compiled function's arguments and results on the CPU: copied between host and device in this call, because
-    the device has a memory of its own, or an argument's memory is not aligned to 64 bytes."""
+    """Bytes of a compiled function's arguments and results on the CPU that this call copied between host and device,
+    because the device has its own memory, or an argument's memory is not aligned to 64 bytes."""
     source: str
-    """Where its program came from: ``"memory"``, ``"disk"`` or ``"compiled"``. ``"calls"``: it ran call by call, as
-    it has not paid for its compile yet."""
+    """The source of its program: ``"memory"``, ``"disk"`` or ``"compiled"``; or ``"calls"``: the graph was interpreted,
+    because its compile would not have been amortized yet."""
     compile_seconds: float
-    """From the recorded graph to the executable; 0 where the program was in memory."""
+    """The time from the recorded graph to the executable; 0 if the program was in memory."""
     execute_seconds: float
-    """Until the runtime had started it, or had run it if it runs in the caller's thread."""
+    """The time until the runtime had started it; or had run it, if it runs in the caller's thread."""
     by_calls: str = ""
-    """Which of the runs before its program this was: ``"3 of 120 by calls"``."""
+    """The number of this run among the interpreted ones before the compile: ``"3 of 120 by calls"``."""
     resembles: int | None = None
-    """The graph of this process that a new one has most in common with; ``None``: there is none."""
+    """The graph of this process that is most similar to a new one; ``None`` if there is none."""
     differences: tuple[Difference, ...] = ()
-    """What a new graph has otherwise than that one."""
+    """The differences of a new graph from that one."""
     composites: tuple[Composite, ...] = ()
-    """Of a new graph."""
+    """The composites of a new graph."""
     kernels: tuple[KernelCall, ...] = ()
-    """Of a new graph on the CPU."""
+    """The kernels of a new graph on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +102,12 @@ class GraphBreak(Entry):
 
 @dataclass(frozen=True, kw_only=True)
 class Recompile(Entry):
-    """A function that ``torch.compile`` compiled once more: for other sizes, or because what Dynamo took for granted
-    changed."""
+    """A function that ``torch.compile`` compiled again: for other sizes, or because an assumption of Dynamo's no longer
+    holds."""
 
     function: str
     reason: str
-    """``"x: size 3 → 5 in dimension 0"``, or Dynamo's words for the guard that doesn't hold any more."""
+    """``"x: size 3 → 5 in dimension 0"``, or Dynamo's description of the guard that no longer holds."""
 
 
 E = TypeVar("E", bound=Entry)
@@ -118,7 +118,7 @@ def of_kind(entries: Iterable[Entry], kind: type[E]) -> list[E]:
 
 
 def grouped(entries: Iterable[E], *names: str) -> list[list[E]]:
-    """Entries that agree in these fields, in the order of their first."""
+    """Returns groups of entries with equal values of these fields, in the order of their first entries."""
     groups: dict[tuple[Any, ...], list[E]] = {}
     for entry in entries:
         groups.setdefault(tuple(getattr(entry, name) for name in names), []).append(entry)

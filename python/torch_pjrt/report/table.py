@@ -1,4 +1,4 @@
-"""A report of ``torch_pjrt.explain()`` as tables."""
+"""The tables of ``torch_pjrt.explain()``'s report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from torch_pjrt.report.entries import Entry, GraphBreak, GraphRun, HostFallback, Recompile, grouped, of_kind
 
-MOST = 6  # differences shown of each graph
+MOST = 6  # differences shown per graph
 
 
 def tables(entries: Sequence[Entry]) -> Group:
@@ -96,7 +96,7 @@ def new_graph_table(runs: Sequence[GraphRun]) -> Table:
 
 
 def done_by_table(title: str, what: str, rows: Iterable[tuple[GraphRun, int, str, str]]) -> Table:
-    """Of each run how often it has something, and who does that."""
+    """Returns a table of counts for each run, with the implementation of each."""
     table = Table(title=title, title_justify="left")
     table.add_column("graph", justify="right")
     table.add_column("times", justify="right")
@@ -122,7 +122,7 @@ def plain_table(title: str, rows: Sequence[tuple[Entry, str, str]]) -> Table:
 
 
 def located(entry: Entry) -> str:
-    """The line, and what stands there."""
+    """Returns the place, and the source line there."""
     code = linecache.getline(entry.file, entry.line).strip() if entry.file else ""
     return escape(f"{entry.place}  {code}" if code else entry.place)
 
