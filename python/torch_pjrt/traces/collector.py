@@ -1,4 +1,4 @@
-"""What the backend tells of one graph: it becomes the stages of a trace."""
+"""Receives one graph from the backend, and makes the stages of a trace of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Collector:
         self.add("forward, unrolled", "forward", source)
 
     def split(self, partition: Partition, joint: fx.GraphModule, inputs: Any, options: dict[str, Any]) -> Any:
-        """Takes down the joint graph, and what the partitioner makes of it."""
+        """Adds the stages of the joint graph, and of the two graphs that the partitioner makes of it."""
         outer = Subclassed(self.recorder, joint.graph, self.names)
         accounts = Accounts(joint.graph, self.recorder)
         objects = objects_of(self.recorder, joint.graph)
@@ -87,7 +87,7 @@ class Collector:
 
     @contextmanager
     def compiling(self, which: str) -> Iterator[None]:
-        """Programs made here are shown."""
+        """Adds the programs that are compiled in the block."""
 
         def tell(text: str) -> None:
             stage = f"StableHLO of the {which}{self.suffix}"

@@ -1,4 +1,4 @@
-"""A call as it was made, subclasses as values: a line of the stages with subclasses, a frame of unrolled lines."""
+"""A recorded call with subclasses as values: a line of the stages with subclasses, or the frame of unrolled lines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-STAMP = "pjrt_event"  # in a node's meta: the innermost event that it was made in
-REGENERATED = "pjrt_regenerated"  # a view made again, because what it is a view of was written
-LINE = "pjrt_line"  # of the subclass's own code
+STAMP = "pjrt_event"  # in a node's meta: the innermost event in which it was made
+REGENERATED = "pjrt_regenerated"  # a view that was made again because its base was written
+LINE = "pjrt_line"  # the line of the subclass's own code
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ def short_name(op: Any) -> str:
 
 @dataclass(eq=False)
 class Event:
-    kind: str  # "call"; "build": a subclass put together; "input": perhaps an argument; "attr": a part taken out
+    kind: str  # "call"; "build": a subclass is built; "input": perhaps an argument; "attr": a part is taken out
     target: Any  # an op; a subclass; a path of attributes
     args: Any
     kwargs: Any
     out: Any  # pytree with Refs
-    stack: str  # of the user's code
+    stack: str  # the stack of the user's code
     backward: bool
     parent: Event | None = None
-    nodes: list[Any] = field(default_factory=list)  # of the joint graph, made in it
-    handler: str = ""  # whose __torch_dispatch__, or the rule
+    nodes: list[Any] = field(default_factory=list)  # nodes of the joint graph that were made in it
+    handler: str = ""  # the class of the __torch_dispatch__, or the rule
     claimed: Any = None  # the op that a rule computes
     types: dict[str, str] = field(default_factory=dict)  # of operands and results
-    code: str = ""  # the line of a subclass that makes it
+    code: str = ""  # the line of a subclass that makes the call
 
     def describe(self, rename: Callable[[str], str] = lambda name: name) -> str:
-        """``torch.ops.aten.mm(x: TwoTensor, w: TwoTensor)``"""
+        """Returns the call with the types of operands: ``torch.ops.aten.mm(x: TwoTensor, w: TwoTensor)``."""
         types = {rename(name): text for name, text in self.types.items()}
 
         def one(x: Any) -> str:
@@ -71,7 +71,7 @@ class Event:
 
 
 def frames_of(node: Any) -> list[Event]:
-    """The calls that a node was made in, outermost first."""
+    """Returns the events in which a node was made, outermost first."""
     return frames_in(node.meta.get(STAMP))
 
 

@@ -1,4 +1,4 @@
-"""Calls of subclasses, and what is called within each: what a graph's recorder and a watcher have in common."""
+"""Records calls of subclasses, and the calls within each: the common base of a graph's recorder and a watcher."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torch_pjrt.traces.events import Event, Ref
 from torch_pjrt.traces.source import place
 from torch_pjrt.traces.types import number_of, type_of
 
-# Whose __torch_dispatch__ is no subclass's.
+# Folders of PyTorch whose __torch_dispatch__ belongs to a mode, not to a subclass.
 MODES = tuple(TORCH + part for part in ("_subclasses", "fx", "utils", "_functorch", "_library"))
 
 
 def line_of_subclass() -> str:
-    """The line of the subclass's own code that makes a call, where that is Python."""
+    """Returns the line of the subclass's own code that makes a call, if that is Python."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code is not Frames.unroll.__code__:
         code = frame.f_code
@@ -35,20 +35,20 @@ def line_of_subclass() -> str:
 
 
 class Frames(TorchDispatchMode):
-    """Stands above subclasses and below autograd. A call is made again with the mode on, and the repeat passed on
-    (``NotImplemented``), so that the dispatcher asks the subclass."""
+    """A mode above subclasses and below autograd. It makes a call again with itself on, and returns ``NotImplemented``
+    for the repeated call, so that the dispatcher calls the subclass."""
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[Event] = []  # those that are in no other
+        self.events: list[Event] = []  # the outermost events
         self.stack: list[Event] = []
         self.passing = False
         self.used: set[str] = set()
         self.types: dict[str, str] = {}
         self.count = 0
-        self.follow: Callable[..., Any] | None = None  # a rule's call in the place of an op's
+        self.follow: Callable[..., Any] | None = None  # runs a rule instead of an op
 
     def subclass(self, tensor: Any) -> Ref:
         raise NotImplementedError
@@ -60,11 +60,11 @@ class Frames(TorchDispatchMode):
         raise NotImplementedError
 
     def claimed(self, op: Any, rule: Any, args: Any, kwargs: Any) -> Any:
-        """A rule's call: what it calls is in its frame."""
+        """Runs a rule, in a frame for the calls that it makes."""
         raise NotImplementedError
 
     def unseen(self) -> AbstractContextManager[None]:
-        """What is called here is looked at and thrown away."""
+        """Calls in the block are not recorded."""
         raise NotImplementedError
 
     def fresh(self, hint: str) -> str:
@@ -87,7 +87,7 @@ class Frames(TorchDispatchMode):
         return number_of(x)
 
     def in_backward(self) -> bool:
-        """A custom Function's backward loses the partitioner's tag."""
+        """Whether backward runs: nodes of a custom Function's backward lack the partitioner's tag."""
         return bool(torch._C._current_graph_task_id() != -1)
 
     def emit(self, event: Event) -> Event:
@@ -107,7 +107,8 @@ class Frames(TorchDispatchMode):
         return self.emit(event)
 
     def unroll(self, event: Event, func: Any, args: Any, kwargs: Any, operands: list[Any]) -> Any:
-        """Not by ``__torch_dispatch__`` itself: DTensor's calls the op again, and the dispatcher knows better."""
+        """Runs a call in a frame. It isn't sent to ``__torch_dispatch__`` directly, because DTensor's calls the op
+        again, and only the dispatcher chooses the right class."""
         order: list[type] = []
         for x in operands:
             if type(x) not in order:

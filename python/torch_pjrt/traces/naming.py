@@ -1,4 +1,4 @@
-"""What arguments and results of AOTAutograd's graphs are to the user."""
+"""The user's names of arguments and results of AOTAutograd's graphs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import fx
 
 from torch_pjrt.traces.recorder import Path, Recorder
 
-# Of an argument or a result that is (a part of) one value: what it is, its name, and where each node is in it.
+# An argument or result that is (a part of) one value: its description, its name, and each node's path in it.
 Group = tuple[Any, str, list[tuple[Path, fx.Node]]]
 
 
 def snake_case(name: str) -> str:
-    """``"DeviceMesh"`` → ``"device_mesh"``"""
+    """Converts a name: ``"DeviceMesh"`` → ``"device_mesh"``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def identifiers(names: Sequence[str]) -> list[str]:
-    """``"self._modules['0']._parameters['weight']"`` → ``"0_weight"`` → ``"_0_weight"``; no two are the same."""
+    """Makes distinct identifiers: ``"self._modules['0']._parameters['weight']"`` → ``"0_weight"`` → ``"_0_weight"``."""
     ordered: list[str] = []
     taken: set[str] = set()
     for name in names:
@@ -36,7 +36,7 @@ def identifiers(names: Sequence[str]) -> list[str]:
 
 
 def base_of(description: Any) -> tuple[Any, Path]:
-    """Of a part of a subclass: which argument or result, and where in it."""
+    """Returns the argument or result that a part of a subclass belongs to, and the part's path in it."""
     path: list[str] = []
     while type(description).__name__ in ("SubclassGetAttrAOTInput", "SubclassGetAttrAOTOutput"):
         path.append(description.attr)
@@ -48,15 +48,15 @@ SIZES = {"SubclassSizeAOTInput": "size", "SubclassStrideAOTInput": "stride"}
 
 
 def is_size(description: Any) -> bool:
-    """A symbol that a subclass is put together with, beside its parts."""
+    """Whether it is a size or stride with which a subclass is built, in addition to its parts."""
     return type(description).__name__ in ("SubclassSizeAOTOutput", "SubclassStrideAOTOutput")
 
 
-Parts = list[tuple[Any, list[tuple[Path, Any]]]]  # what results are, and of each its parts: where, and the value
+Parts = list[tuple[Any, list[tuple[Path, Any]]]]  # descriptions of results, each with paths and values of its parts
 
 
 def add_part(found: Parts, description: Any, value: Any) -> None:
-    """A result's value: of its own, or a further part of the subclass that the one before it is part of."""
+    """Adds a result's value: a new result, or a further part of the subclass to which the last value belongs."""
     base, path = base_of(description)
     if found and path and found[-1][0] == base:
         found[-1][1].append((path, value))
@@ -73,7 +73,7 @@ def is_gradient(base: Any) -> bool:
 
 
 class Names:
-    """Of one captured graph."""
+    """The names of one captured graph."""
 
     def __init__(self, inputs: Sequence[str]) -> None:
         self.inputs = list(inputs)
@@ -100,7 +100,8 @@ class Names:
 
 
 def arguments_of(graph: fx.Graph, names: Names, only_tangents: bool = False) -> list[Group]:
-    """The arguments, the parts of one subclass together. ``only_tangents``: others of a backward are what was saved."""
+    """Returns the arguments, with the parts of one subclass grouped. With ``only_tangents``, other arguments of a
+    backward are values that the forward saved."""
     groups: list[Group] = []
     used: set[str] = set()
     for node in graph.find_nodes(op="placeholder"):
@@ -119,7 +120,7 @@ def arguments_of(graph: fx.Graph, names: Names, only_tangents: bool = False) -> 
 
 
 def settled(recorder: Recorder, groups: Sequence[Group]) -> dict[str, str]:
-    """What the recorder took for arguments: which they are, now that it is known. Others were made of arguments."""
+    """Returns the final names of values that the recorder took for arguments; some turn out to be made of arguments."""
     where = {node.name: (name, path) for _, name, parts in groups for path, node in parts}
     rename = {}
     for nodes, (name, paths) in recorder.inputs.items():

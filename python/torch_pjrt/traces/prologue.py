@@ -1,4 +1,4 @@
-"""What stands at the top of a trace: which subclasses it was made for."""
+"""The top of a trace: the subclasses for which it was made."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def relies_on(name: str, form: Form, source: Source) -> Iterator[str]:
 
 
 def prologue(names: Sequence[str], values: Sequence[Any], source: Source) -> list[str]:
-    """Which subclasses the program is made for: with others it is made anew."""
+    """Returns lines with the subclasses of the program's arguments; other subclasses need another program."""
     forms = [(name, form) for name, value in zip(names, values, strict=True) if (form := form_of(value)) is not None]
     return [line for name, form in forms for line in relies_on(name, form, source)]

@@ -1,9 +1,9 @@
-"""What AOTAutograd traces, taken down one level higher: which call of a subclass became which calls of its parts.
+"""Records AOTAutograd's trace at the level of subclasses: which calls on parts each call of a subclass became.
 
-A ``TorchDispatchMode`` around AOTAutograd. Users' modes stand above subclasses and above PyTorch's own modes
-(functionalization, proxies, fake tensors), and below autograd: so it sees each call of the forward and of the backward
-with subclasses as arguments. It makes the call again with itself on, passes on the repeat (``NotImplemented``), so that
-the dispatcher asks the subclass, and stamps the nodes that came into the graph meanwhile. It adds no node itself.
+The recorder is a ``TorchDispatchMode`` around AOTAutograd. Users' modes are above subclasses and above PyTorch's own
+modes (functionalization, proxies, fake tensors), and below autograd, so it sees each call of forward and backward with
+subclasses as arguments. It makes the call again with itself on, returns ``NotImplemented`` for the repeated call, so
+that the dispatcher calls the subclass, and stamps the nodes that the call adds to the graph. It adds no node itself.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from torch_pjrt.traces.events import LINE, REGENERATED, STAMP, Event, Ref
 from torch_pjrt.traces.frames import Frames, line_of_subclass
 from torch_pjrt.traces.types import type_of
 
-INDEX = "pjrt_index"  # in a node's meta: which of its event's nodes it was
+INDEX = "pjrt_index"  # in a node's meta: its index among the nodes of its event
 Path = tuple[str, ...]
 
 
 class Recorder(Frames):
-    """Of one graph that AOTAutograd traces."""
+    """Records one graph that AOTAutograd traces."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tracer: Any = None
         self.names: dict[int, str] = {}  # id of a subclass -> its name
-        self.keep: list[Any] = []  # so that ids stay theirs
-        self.part: dict[fx.Node, tuple[str, Path]] = {}  # node -> the value that it is a part of, and where
-        self.known: set[str] = set()  # what the stages with subclasses define
+        self.keep: list[Any] = []  # keeps objects alive, so that ids stay unique
+        self.part: dict[fx.Node, tuple[str, Path]] = {}  # node -> the value that it is a part of, and its path
+        self.known: set[str] = set()  # names that the stages with subclasses define
         self.inputs: dict[tuple[fx.Node, ...], tuple[str, list[Path]]] = {}  # placeholders -> name, paths
         self.objects: dict[str, Any] = {}
         self.quiet = False
@@ -45,7 +45,7 @@ class Recorder(Frames):
     # Names.
 
     def node_of(self, tensor: Any) -> fx.Node | None:
-        """No torch._sync: that would add nodes."""
+        """Returns the tensor's node, without torch._sync, which would add nodes."""
         while isinstance(tensor, FunctionalTensor):
             tensor = torch._from_functional_tensor(tensor.elem)
         slot = get_proxy_slot(tensor, self.tracer, None)
@@ -56,7 +56,7 @@ class Recorder(Frames):
         if node is None:
             return Ref(self.fresh("constant"))
         if node.op == "placeholder":
-            if (node,) not in self.inputs:  # what it is called is known when tracing has ended
+            if (node,) not in self.inputs:  # its final name is known after tracing
                 name = f"in_{node.name}"
                 self.inputs[(node,)] = (name, [()])
                 self.types[name] = type_of(tensor)
@@ -90,7 +90,7 @@ class Recorder(Frames):
                 return Ref(owner)
             if self.stack:
                 return Ref(".".join((owner, *prefix)))
-            name = self.fresh_subclass()  # a subclass in a subclass, which the user's code took out
+            name = self.fresh_subclass()  # the user's code took it out of another subclass
             event = self.emit(Event("attr", prefix, (Ref(owner),), {}, Ref(name), self.line(), self.in_backward()))
             event.types[name] = type_of(tensor)
             self.register(tensor, name)
@@ -100,7 +100,7 @@ class Recorder(Frames):
         about = {"context": context, "size": tuple(tensor.shape), "stride": tuple(tensor.stride())}
         event = Event("build", type(tensor), None, about, Ref(name), self.line(), self.in_backward())
         if parts and all(node is not None and node.op == "placeholder" for _, node in parts):
-            event.kind = "input"  # or made of inputs: known when tracing has ended
+            event.kind = "input"  # or made of inputs, which is known after tracing
             self.inputs[tuple(n for _, n in parts if n is not None)] = (name, [p for p, _ in parts])
             event.args = {k: self.ref(v) for k, v in values.items()}
             self.events.append(event)
@@ -131,7 +131,7 @@ class Recorder(Frames):
             for path, leaf in leaves_of(x):
                 node = self.node_of(leaf)
                 if node is not None and node.op != "placeholder":
-                    self.part[node] = (name, path)  # the outermost comes last
+                    self.part[node] = (name, path)  # the last one is the outermost
             event.types[name] = type_of(x)
             return Ref(name)
         if not isinstance(x, torch.Tensor):
@@ -146,13 +146,13 @@ class Recorder(Frames):
         event.types[node.name] = type_of(x)
         return Ref(node.name)
 
-    # Where we are.
+    # The current position.
 
     def line(self) -> str:
         return str(fx_traceback.current_meta.get("stack_trace") or "")
 
     def mark(self, before: fx.Node, meta: dict[str, Any], event: Event | None = None) -> fx.Node:
-        """Every node after ``before`` gets these, unless it has them. Gives the last node."""
+        """Sets the event and the metadata of nodes after ``before`` that have none. Returns the last node."""
         node = before.next
         root = self.tracer.graph._root
         while node is not root:
@@ -175,7 +175,7 @@ class Recorder(Frames):
         kwargs = kwargs or {}
         mode = get_proxy_mode()
         if self.quiet or mode is None or (self.tracer is not None and mode.tracer is not self.tracer):
-            return func(*args, **kwargs)  # AOTAutograd looks at metadata; or the body of a higher order operator
+            return func(*args, **kwargs)  # AOTAutograd computes metadata, or traces the body of a higher-order operator
         self.tracer = mode.tracer
         operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
         last: fx.Node = self.tracer.graph._root.prev
@@ -192,7 +192,7 @@ class Recorder(Frames):
         self.stack.append(event)
         try:
             out = self.unroll(event, func, args, kwargs, operands) if operands else func(*args, **kwargs)
-            for x in pytree.tree_leaves(out):  # what functionalization owes is paid within the call
+            for x in pytree.tree_leaves(out):  # functionalization's pending updates belong to this call
                 if isinstance(x, torch.Tensor):
                     for _, leaf in leaves_of(x):
                         self.node_of(leaf)

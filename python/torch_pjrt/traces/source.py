@@ -1,4 +1,4 @@
-"""Python text: values, calls, the imports and objects that it needs, lines of at most 100 columns."""
+"""Writes Python text: values, calls, the imports and objects that it needs, in lines of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INDENT = 4
 
 
 def place(stack: str | None) -> str:
-    """``model.py:12 in forward: y = x @ w``"""
+    """Returns the user's line: ``model.py:12 in forward: y = x @ w``."""
     frame = frame_of_user(stack)
     if not frame:
         return ""
@@ -36,7 +36,7 @@ def place(stack: str | None) -> str:
 
 
 def importable(value: Any) -> tuple[str, str] | None:
-    """The module and the name that give the value, in a fresh process too."""
+    """Returns the module and the name by which another process can import the value, or None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name or module == "__main__":
         return None
@@ -52,10 +52,10 @@ class Source:
     def __init__(self, parent: Source | None = None, room: int = WIDTH - INDENT) -> None:
         self.lines: list[str] = []
         self.room = room
-        self.objects: dict[str, Any] = parent.objects if parent else {}  # that no expression gives
+        self.objects: dict[str, Any] = parent.objects if parent else {}  # objects without an expression
         self.imports: dict[str, str] = parent.imports if parent else {}  # name -> module
         self.contexts: dict[str, str] = parent.contexts if parent else {}  # name -> expression
-        self.home: torch.device | None = parent.home if parent else None  # where "pjrt" stands for it
+        self.home: torch.device | None = parent.home if parent else None  # the device that "pjrt" stands for
         self.said = ""
 
     def name_object(self, value: Any, hint: str) -> str:
@@ -75,7 +75,7 @@ class Source:
         return name
 
     def context(self, value: Any) -> str:
-        """What a subclass is put together with beside tensors; what is long gets a name."""
+        """Returns the expression of a subclass's context; long ones are assigned to a name."""
         text = self.value(value)
         if len(text) < 24:
             return text
@@ -120,7 +120,7 @@ class Source:
         return self.written(x) or self.name_object(x, "_" + type(x).__name__.lower())
 
     def written(self, x: Any) -> str:
-        """What an object of an importable class shows itself as, where that makes an equal one: ``Shard(dim=0)``."""
+        """Returns the repr of an object of an importable class if it evaluates to an equal object: ``Shard(dim=0)``."""
         cls: Any = type(x)
         text = repr(x)
         plain = re.fullmatch(rf"{re.escape(cls.__name__)}\([\w\s=.,'\[\]()-]*\)", text)
@@ -128,7 +128,7 @@ class Source:
             return ""
         try:
             same = eval(text, {cls.__name__: cls}) == x
-        except Exception:  # what it shows is no expression
+        except Exception:  # the repr is not an expression
             return ""
         return text if same is True and self.name_object(cls, cls.__name__) == cls.__name__ else ""
 
@@ -145,7 +145,7 @@ class Source:
             name = fx.node._get_qualified_name(function).replace("_operator.", "operator.")
             if eval(name, {"torch": torch, "operator": operator, "math": math}) is function:
                 return name
-        except Exception:  # whatever has no such name is an object
+        except Exception:  # a function without such a name becomes an object
             pass
         return self.name_object(function, re.sub(r"\W", "_", getattr(function, "__name__", type(function).__name__)))
 
@@ -153,14 +153,14 @@ class Source:
         return f"{target}({', '.join([*map(self.value, args), *(f'{k}={self.value(v)}' for k, v in kwargs.items())])})"
 
     def at(self, stack: str | None, before: str = "") -> None:
-        """Says the user's line, where it is another than before."""
+        """Writes the user's line if it differs from the last one."""
         text = place(stack) and before + place(stack)
         if text and text != self.said:
             self.lines += ["", f"# {text if len(text) <= self.room - 2 else text[: self.room - 3] + '…'}"]
             self.said = text
 
     def line(self, text: str, types: Sequence[tuple[str, str]] = ()) -> None:
-        """A statement, with the types behind it where there is room, else below."""
+        """Writes a statement, with the types behind it if there is room, else below."""
         note = "  # " + ", ".join(f'{name}: "{type}"' for name, type in types) if types else ""
         if len(text) + len(note) <= self.room:
             self.lines.append(text + note)
@@ -177,7 +177,7 @@ class Source:
 
 
 def _outermost(text: str) -> tuple[int, int, list[str]] | None:
-    """The longest bracket of an expression: where it begins and ends, and what its commas part."""
+    """Returns the longest bracketed part of an expression: its begin, its end, and the texts between its commas."""
     best: tuple[int, int, list[str]] | None = None
     depth, start, at, quote = 0, 0, 0, ""
     parts: list[str] = []
@@ -204,14 +204,14 @@ def _outermost(text: str) -> tuple[int, int, list[str]] | None:
 
 
 def header(name: str, parameters: Sequence[str]) -> list[str]:
-    """``def name(parameters):``, over several lines where it is long."""
+    """Returns the lines of ``def name(parameters):``."""
     lines = broken(f"def {name}({', '.join(parameters)})", WIDTH - 1)
     lines[-1] += ":"
     return lines
 
 
 def broken(text: str, room: int = WIDTH - INDENT) -> list[str]:
-    """An expression over several lines."""
+    """Breaks an expression into lines."""
     found = _outermost(text) if len(text) > room else None
     if found is None or not found[2]:
         return [text]

@@ -1,4 +1,4 @@
-"""The calls that the forward and the backward make, with subclasses as values."""
+"""Writes the calls of forward and backward, with subclasses as values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def left_of(out: Any) -> str:
 
 
 def write_event(event: Event, body: Source, name_of: Callable[[str], str], all_types: dict[str, str]) -> None:
-    """One line, with the names that the values have there."""
+    """Writes one line, with the names that values have there."""
     names = [name_of(ref.name) for ref in refs_in(event.out)]
     types = [(name, all_types.get(name, "")) for name in names]
     args, kwargs = renamed((event.args, event.kwargs), name_of)
@@ -63,7 +63,7 @@ def write_event(event: Event, body: Source, name_of: Callable[[str], str], all_t
 
 
 class Subclassed:
-    """A joint graph, or that of an inference, as the recorder saw it made."""
+    """A joint or inference graph, as the recorder saw it made."""
 
     def __init__(self, recorder: Recorder, joint: fx.Graph, names: Names) -> None:
         self.recorder, self.names = recorder, names
@@ -80,7 +80,7 @@ class Subclassed:
         self.live = self.live_events()
 
     def name_opaque_inputs(self) -> None:
-        """Objects that are no tensors and come in, or within what comes in, stand in calls as these."""
+        """Names opaque objects among the inputs and in their parts, which calls refer to."""
         found: dict[int, Ref] = {}
         for _, name, parts in sorted(self.arguments, key=lambda group: len(group[2][0][0])):
             for path, node in parts:
@@ -106,7 +106,7 @@ class Subclassed:
         return f"{head}.{rest}" if rest else head
 
     def results_of(self, joint: fx.Graph) -> list[tuple[Any, str | None]]:
-        """What each result is, and the value."""
+        """Returns each result's description and value."""
         output = joint.output_node()
         nodes = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None or isinstance(x, fx.Node))
         found: Parts = []
@@ -134,7 +134,7 @@ class Subclassed:
         return {self.name(ref.name).split(".")[0] for ref in refs_in((event.args, event.kwargs))}
 
     def live_events(self) -> list[Event]:
-        """Without those that nothing comes of."""
+        """Returns the events on which a result depends, or that write."""
         events = [e for e in self.recorder.events if e.kind != "input" or e.out.name not in self.settled]
         needed = {value.split(".")[0] for _, value in self.results if value}
         live = []
@@ -146,7 +146,7 @@ class Subclassed:
         return live[::-1]
 
     def write(self, which: str, source: Source) -> str:
-        """``which``: "forward", "backward", or "all" of an inference. Gives the function's name."""
+        """Writes the function and returns its name. ``which`` is "forward", "backward", or "all" for inference."""
         made = [name for e in self.live if not e.backward for name in sorted(self.given(e))]
         inputs = [name for base, name, _ in self.arguments if not is_tangent(base)]
         tangents = [name for base, name, _ in self.arguments if is_tangent(base)]

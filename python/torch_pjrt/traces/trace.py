@@ -1,4 +1,4 @@
-"""What users see of a trace: stages, as text that runs, and where to get them."""
+"""The classes of a trace that users see: stages, as text that can be run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _kind(line: str) -> str:
 
 
 def _root_of(module: str) -> str | None:
-    """The folder that has to be on ``sys.path`` for a module that is not installed."""
+    """Returns the folder that must be on ``sys.path`` to import a module that isn't installed."""
     top = sys.modules.get(module.partition(".")[0])
     file = getattr(top, "__file__", None) or next(iter(getattr(top, "__path__", [])), None)
     if file is None or "site-packages" in file or file.startswith(sys.base_prefix):
@@ -43,7 +43,7 @@ def _root_of(module: str) -> str | None:
 
 
 class Trace:
-    """One stage. ``print`` it; ``name`` is that of the function in it, ``language`` ``"python"`` or ``"mlir"``."""
+    """One stage, which ``print`` shows. ``name`` is its function's; ``language`` is ``"python"`` or ``"mlir"``."""
 
     def __init__(self, stage: str, name: str, text: str, language: str = "python") -> None:
         self.stage, self.name, self.text, self.language = stage, name, text, language
@@ -90,7 +90,11 @@ class Trace:
             raise TypeError(f"the stage '{self.stage}' is {self.language}, no Python")
 
     def python_callable(self) -> Callable[..., Any]:
-        """The function that the text is, as Python. Its lines are in tracebacks."""
+        """Returns the function of the text, for stages in Python. Tracebacks show its lines.
+
+        Raises:
+            TypeError: the stage is in MLIR.
+        """
         self._check_python()
         file = f"<torch_pjrt trace {next(_count)}>"
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
@@ -100,10 +104,10 @@ class Trace:
         return function
 
     def save(self, path: str | Path) -> None:
-        """Writes a file that can be run, and imported, in another process.
+        """Writes a file that another process can run or import.
 
         Raises:
-            TypeError: it uses what another process can't have: a class that a function or ``__main__`` defines.
+            TypeError: it uses a class that a function or ``__main__`` defines, which another process can't import.
         """
         if self.language != "python":
             Path(path).write_text(self.text)
@@ -127,7 +131,7 @@ class Trace:
         Path(path).write_text("\n".join([*head, *lines[:at], "", *loads, *lines[at:]]) + "\n")
 
     def colored(self) -> str:
-        """For a terminal."""
+        """Returns the text with colors of a terminal."""
         lines = []
         for line in self.text.split("\n"):
             kind = _kind(line)

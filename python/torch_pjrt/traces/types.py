@@ -1,4 +1,4 @@
-"""Types of values, as a trace writes them."""
+"""The text of values' types in a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT = {
 
 
 def number_of(x: Any) -> Any:
-    """Of a symbol, what it is in the call at hand: to convert it would make the program one for this number."""
+    """Returns a symbol's value in the traced call; converting the symbol would add a guard on the value."""
     if not isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return x
     hint = x.node.hint
@@ -30,7 +30,7 @@ def plain_type(tensor: torch.Tensor) -> str:
 
 
 def type_of(value: Any) -> str:
-    """``"Float8TrainingTensor[pjrt:0 f32[16, 32]; _data f8_e4m3fn[16, 32], _scale f32[]]"``"""
+    """Returns its text: ``"Float8TrainingTensor[pjrt:0 f32[16, 32]; _data f8_e4m3fn[16, 32], _scale f32[]]"``."""
 
     def write(value: Any, where: str) -> str:
         if not isinstance(value, torch.Tensor):

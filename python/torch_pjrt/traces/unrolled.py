@@ -1,4 +1,4 @@
-"""The graphs that are really compiled, each line with the call of a subclass that it comes from."""
+"""Writes the graphs that are compiled, each line with the call of a subclass that it comes from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch_pjrt.traces.types import type_of
 
 
 class Accounts:
-    """What became of the lines that each call was unrolled to."""
+    """Counts what became of the lines to which each call was unrolled."""
 
     def __init__(self, joint: fx.Graph, recorder: Recorder) -> None:
         self.recorded: dict[Event, int] = {}
@@ -54,7 +54,7 @@ class Accounts:
                 shown.setdefault(frames[-1], set()).add(node.meta[INDEX])
 
     def of(self, event: Event) -> dict[str, int]:
-        """Lines shown in the call's own pass, moved to the other, merged and dead: all that there were."""
+        """Counts the call's lines that are shown in its own pass, moved to the other, merged, and dead."""
         home = "backward" if event.backward else "forward"
         everywhere = [lines.get(event, set()) for lines in self.shown.values()]
         here = self.shown.get(home, {}).get(event, set())
@@ -69,7 +69,7 @@ class Accounts:
 
 
 def objects_of(recorder: Recorder, joint: fx.Graph) -> dict[Any, Any]:
-    """Of each result that is a subclass, the one that was traced."""
+    """Returns for each result that is a subclass the traced object."""
     output = joint.output_node()
     nodes = pytree.tree_leaves(output.args[0], is_leaf=lambda x: x is None or isinstance(x, fx.Node))
     found: dict[Any, Any] = {}
@@ -85,7 +85,7 @@ def objects_of(recorder: Recorder, joint: fx.Graph) -> dict[Any, Any]:
 
 
 def put_together(like: Any, parts: list[tuple[Path, str]], body: Source) -> str:
-    """``TwoTensor.__tensor_unflatten__({"a": t0, "b": t1}, None, (3, 4), (4, 1))``"""
+    """Returns the text: ``TwoTensor.__tensor_unflatten__({"a": t0, "b": t1}, None, (3, 4), (4, 1))``."""
     attributes, context = parts_of(like)
     written = []
     for name, value in attributes.items():
@@ -105,12 +105,12 @@ def write_frame(
     became: dict[str, int],
     notes: Sequence[str] = (),
 ) -> None:
-    """Which call of a subclass, and which within which, the next line comes from.
+    """Writes the nested calls of subclasses from which the next line comes.
 
     Args:
         code: the line of the subclass.
-        counted: which of its lines this is, how many are shown here, and how many there were.
-        became: what became of all of them.
+        counted: the number of the line, how many of the call's lines are shown here, and how many there were.
+        became: the counts of what became of all of them.
     """
     event = frames[-1]
     seen, total, recorded = counted
@@ -126,7 +126,7 @@ def write_frame(
 
 
 def write_absent(body: Source, absent: Sequence[tuple[Event, int, dict[str, int]]], name_of: Any) -> None:
-    """The calls of which no line is shown: how many there were, and what became of them."""
+    """Writes the calls without a line here: how many lines they had, and what became of them."""
     if absent:
         body.lines += ["", "# No line here is of these:"]
     for event, recorded, became in absent:
@@ -135,7 +135,7 @@ def write_absent(body: Source, absent: Sequence[tuple[Event, int, dict[str, int]
 
 
 class Unrolled:
-    """A graph that is compiled; subclasses are only where arguments are taken apart, and results put together."""
+    """A graph that is compiled; only its arguments and results are subclasses, which are flattened and rebuilt."""
 
     def __init__(
         self, graph: fx.Graph, names: Names, outer: Subclassed, accounts: Accounts, objects: dict[Any, Any]
@@ -229,7 +229,7 @@ class Unrolled:
     def write_results(self, body: Source, used: set[str], has_backward: bool) -> None:
         output = self.graph.output_node()
         results: Parts = []
-        saved: dict[type, list[str]] = {torch.SymInt: [], torch.Tensor: [], object: []}  # as the backward takes them
+        saved: dict[type, list[str]] = {torch.SymInt: [], torch.Tensor: [], object: []}  # in the backward's order
         for node, description in zip(output.args[0], output.meta["desc"], strict=True):
             if description is None or is_size(description):
                 continue

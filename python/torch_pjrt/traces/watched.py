@@ -1,4 +1,4 @@
-"""What a watcher saw, as the stages of a trace: the calls with subclasses as values, and unrolled."""
+"""Writes the calls that a watcher saw as the stages of a trace: with subclasses as values, and unrolled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def uses(event: Event) -> set[str]:
 
 
 def live(events: Sequence[Event], needed: set[str]) -> list[Event]:
-    """Without those that nothing comes of; ``needed`` gets what they use."""
+    """Returns the events on which ``needed`` depends, or that have effects; adds the names they use to ``needed``."""
     kept = []
     for event in reversed(events):
         schema = getattr(event.target, "_schema", None) if event.kind == "call" else None
@@ -38,7 +38,7 @@ def live(events: Sequence[Event], needed: set[str]) -> list[Event]:
 
 
 def settle(watcher: Watcher, inputs: Named) -> None:
-    """Says which subclasses were there before, and which were put together of what was."""
+    """Tells the watcher which subclasses existed before, and which were built of existing tensors."""
     for _, value in inputs:
         if is_subclass(value):
             watcher.settle(value)
@@ -46,12 +46,12 @@ def settle(watcher: Watcher, inputs: Named) -> None:
 
 
 class Watched:
-    """The stages of what was watched.
+    """The stages of watched calls.
 
     Args:
-        inputs: what was there before, with the names that it has.
-        results: likewise; of those that were not seen, nothing is told.
-        home: the device in whose place a program's own is.
+        inputs: tensors from before, with their names.
+        results: results, with their names; those that the watcher didn't see are left out.
+        home: the device that a program's device replaces.
     """
 
     def __init__(self, watcher: Watcher, inputs: Named, results: Named, home: torch.device | None = None) -> None:
@@ -96,7 +96,7 @@ class Watched:
         return found
 
     def prologue(self, source: Source) -> list[str]:
-        """Which subclasses it was recorded with."""
+        """Returns lines with the subclasses of the inputs."""
         values = {self.watcher.name_of(tensor): tensor for tensor in list(self.watcher.names)}
         forms = [(self.name(name), form_of(values[name])) for name in self.inputs if name in values]
         return [line for name, form in forms if form is not None for line in relies_on(name, form, source)]

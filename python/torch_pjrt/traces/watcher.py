@@ -1,7 +1,7 @@
-"""What is recorded while it is watched: the calls as they are made, and the plain calls that came of each.
+"""Records calls while it watches, with the plain calls that each became.
 
-The same two views as of a compiled function, of calls that are made on the device or on a program's placeholders.
-Values keep their names as long as they live: nothing is held, so that the program is the one that it is unwatched.
+The two views are those of a compiled function, for calls on the device or on a program's placeholders. Values keep
+their names as long as they live, and nothing is kept alive, so that the program is the same as without a watcher.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Path = tuple[str, ...]
 
 
 class Watcher(Frames):
-    """Within ``with watcher:``, the calls of one thread."""
+    """Records the calls of one thread within ``with watcher:``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[Event] = []  # the plain calls, in order
         self.names: Any = WeakIdKeyDictionary(ref_type=WeakIdRef)
-        self.part: dict[str, tuple[str, Path]] = {}  # of a plain value: whose part it is, and where
-        self.known: set[str] = set()  # what the view with subclasses defines
-        self.inputs: dict[str, Any] = {}  # values that were there before: of a subclass, its parts; of others, None
-        self.builds: dict[str, list[Event]] = {}  # how such a subclass is put together of its parts
-        self.constants: dict[str, torch.Tensor] = {}  # of them, those on the host that nothing is known of
+        self.part: dict[str, tuple[str, Path]] = {}  # from a part to its owner and path
+        self.known: set[str] = set()  # names that the view with subclasses defines
+        self.inputs: dict[str, Any] = {}  # values from before: a subclass's parts; None for other tensors
+        self.builds: dict[str, list[Event]] = {}  # how such a subclass is built of its parts
+        self.constants: dict[str, torch.Tensor] = {}  # inputs on the host of unknown origin
         self.written: dict[str, None] = {}
         self.quiet = False
 
@@ -123,7 +123,7 @@ class Watcher(Frames):
         into.append(self.build(tensor, name, args))
 
     def made_of(self, there: set[str]) -> None:
-        """Of subclasses that were themselves not there before, but their parts were: these are put together first."""
+        """Builds subclasses of which only the parts existed before from these."""
         for owner, parts in list(self.inputs.items()):
             if not parts or owner in there or not all(part in there for part in parts.values()):
                 continue
@@ -136,8 +136,7 @@ class Watcher(Frames):
             self.events[:0] = self.builds[owner]
 
     def settle(self, tensor: Any) -> None:
-        """Of a subclass that was there before and was itself not used, but parts of it: these are taken out of it
-        first."""
+        """Takes the used parts out of a subclass that existed before and was not used itself."""
         parts = [(path, leaf, self.name_of(leaf)) for path, leaf in leaves_of(tensor)]
         if self.name_of(tensor) is not None or not any(name in self.inputs for _, _, name in parts):
             return
@@ -162,7 +161,7 @@ class Watcher(Frames):
             self.part[self.plain_in(leaf).name] = (name, path)
 
     def plain_in(self, leaf: Any) -> Ref:
-        """A part's name, without a line that takes it out."""
+        """Returns a part's name, without a line that takes it out."""
         name = self.name_of(leaf)
         return self.plain(leaf) if name is None else Ref(name)
 
@@ -188,7 +187,7 @@ class Watcher(Frames):
             self.passing = False
             return NotImplemented
         kwargs = kwargs or {}
-        if self.quiet or getattr(func, "namespace", "") == "profiler":  # an optimizer's mark
+        if self.quiet or getattr(func, "namespace", "") == "profiler":  # e.g. an optimizer's range
             return func(*args, **kwargs)
         operands = [x for x in pytree.arg_tree_leaves(*args, **kwargs) if is_subclass(x)]
         if operands and self.follow is not None:

@@ -1,4 +1,4 @@
-"""The first stage: what Dynamo captured of the user's function."""
+"""Writes the first stage: the user's function as Dynamo captured it."""
 
 from __future__ import annotations
 
