@@ -46,7 +46,7 @@ import torch  # noqa: E402
 
 from torch_pjrt import cores  # noqa: E402
 
-__path__ += cores.folders()  # where a wheel has torch_pjrt._C; a checkout has it here
+__path__ += cores.folders()  # a wheel has torch_pjrt._C there; a checkout has it in this folder
 
 from torch_pjrt import _C, plugins, registration  # noqa: E402
 from torch_pjrt.device import module as device_module  # noqa: E402

@@ -1,6 +1,7 @@
-"""Which C++ core this torch loads. PyTorch's C++ interface changes with each minor version: a wheel has one for each.
+"""Chooses the C++ core for the running torch, whose C++ interface changes with each minor version: a wheel has one core
+for each.
 
-Each lies in a folder of its own, ``torch_2_13/_C.….so``, which becomes a part of the package's path.
+Each core is in its own folder, ``torch_2_13/_C.….so``, which becomes part of the package's path.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ HERE = Path(__file__).resolve().parent
 
 
 def folders() -> list[str]:
-    """The folder of the core for the torch that is running; none where the core lies beside this file, in a checkout.
+    """Returns the folder of the core for the running torch; empty in a checkout, where the core is next to this file.
 
     Raises:
-        ImportError: there are cores, and none is for this torch.
+        ImportError: there are cores, but none for this torch.
     """
     major, minor = torch.__version__.split(".")[:2]
     found = {path.name: str(path) for path in HERE.glob("torch_[0-9]*_[0-9]*") if path.is_dir()}

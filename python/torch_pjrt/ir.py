@@ -15,7 +15,7 @@ from torch_pjrt import _C
 
 
 def printer(write: Callable[[str], object]) -> Callable[[str, str], None]:
-    """A program listener that writes what it is told of, numbered."""
+    """Returns a program listener that writes each program with a number."""
     count = 0
 
     def listen(graph: str, stablehlo: str) -> None:

@@ -23,18 +23,18 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 class PluginNotFoundError(RuntimeError):
-    """There is no such plugin, or none at all. Says what there is, and the cure."""
+    """Raised if there is no such plugin, or none at all. The message lists the installed plugins, and the cure."""
 
 
 @dataclass(frozen=True)
 class Plugin:
     name: str  # the entry point's, such as "xla_cpu_pjrt" and "xla_cuda13"
-    path: str  # of the shared library
+    path: str  # the shared library
     source: str  # how it was found: "xla_plugins", "jax_plugins", "libtpu" or "path"
 
 
 def find_plugins() -> dict[str, Plugin]:
-    """Every plugin that is installed, by name. Where two have one name, the first found counts."""
+    """Returns every installed plugin, by name. The first of several plugins with one name is used."""
     found: dict[str, Plugin] = {}
     for name, directory, source in _announced():
         library = None if name in found else _library(directory, name)
@@ -44,7 +44,11 @@ def find_plugins() -> dict[str, Plugin]:
 
 
 def resolve(name_or_path: str) -> Plugin:
-    """The plugin with this name, or whose name alone contains it ("cuda"), or in the shared library at this path."""
+    """Returns the plugin with this name, the only one whose name contains it ("cuda"), or the library at this path.
+
+    Raises:
+        PluginNotFoundError: there is no such plugin.
+    """
     if os.sep in name_or_path or name_or_path.endswith(".so"):
         path = Path(name_or_path).expanduser()
         if not path.is_file():
@@ -61,11 +65,11 @@ def resolve(name_or_path: str) -> Plugin:
 
 
 def default() -> list[Plugin]:
-    """The plugins to try, the best first: those for accelerators, then xla_cpu_pjrt, then the rest.
+    """Returns the plugins to try, the best first: those for accelerators, then xla_cpu_pjrt, then the rest.
 
-    An accelerator's plugin may be installed where there is no such device: making its client fails then, and the next
-    is to be tried. libtpu looks for a TPU in the network then, for minutes: without one it comes last.
-    TORCH_PJRT_PLUGIN leaves no choice: its plugin is the only one.
+    An accelerator's plugin may be installed on a machine without such a device. Its client then fails to start, and the
+    next plugin is tried. Without a TPU, libtpu searches the network for minutes, so it comes last. TORCH_PJRT_PLUGIN
+    leaves only its plugin.
     """
     if chosen := os.environ.get(VARIABLE):
         try:
@@ -87,11 +91,11 @@ def _preference(plugin: Plugin) -> tuple[int, str]:
 
 
 def _has_tpu() -> bool:
-    """Is there a PCI device of Google's that is neither for storage (class 0x01…) nor for the network (0x02…)?"""
+    """Whether there is a PCI device of Google's that is neither storage (class 0x01…) nor network (0x02…)."""
     for device in PCI_DEVICES.glob("*"):
         try:
             vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-        except OSError:  # it was taken out, or may not be read
+        except OSError:  # the device was removed, or can't be read
             continue
         if vendor == "0x1ae0" and not kind.startswith(("0x01", "0x02")):
             return True
@@ -99,7 +103,7 @@ def _has_tpu() -> bool:
 
 
 def _announced() -> Iterator[tuple[str, Path, str]]:
-    """(name, folder of its package, how it was found) of all that may be plugins."""
+    """Yields (name, folder of its package, how it was found) for every package that may be a plugin."""
     import importlib.metadata  # costs more than the rest of this module together
 
     for group in GROUPS:
@@ -115,7 +119,7 @@ def _announced() -> Iterator[tuple[str, Path, str]]:
 
 
 def _package_directories(module: str) -> list[Path]:
-    """Where a package lies; several places for a namespace package. Imports nothing, not even its parents."""
+    """Returns the folders of a package; a namespace package has several. Imports nothing, not even its parents."""
     import importlib.machinery
 
     top, *inner = module.split(".")
@@ -125,7 +129,7 @@ def _package_directories(module: str) -> list[Path]:
 
 
 def _library(directory: Path, name: str) -> Path | None:
-    """The shared library in the folder that is a plugin; the likeliest names are looked at first."""
+    """Returns the shared library in the folder that is a plugin; likely names are checked first."""
 
     def unlikely(library: Path) -> tuple[bool, bool, str]:
         stem = library.stem.lower()
@@ -135,7 +139,7 @@ def _library(directory: Path, name: str) -> Path | None:
 
 
 def _is_plugin(library: Path) -> bool:
-    """Does it export GetPjrtApi? Tells by the name's bytes: loading it would start it."""
+    """Whether the library exports GetPjrtApi, by the bytes of the name: loading the library would start it."""
     try:
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return content.find(b"\0GetPjrtApi\0") >= 0

@@ -1,4 +1,4 @@
-"""Looking at programs: the recorded graph and the StableHLO that it lowers to, without running them."""
+"""``to_graph`` and ``to_stablehlo``: the recorded graph and its StableHLO, without a run."""
 
 from __future__ import annotations
 

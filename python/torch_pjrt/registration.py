@@ -1,4 +1,4 @@
-"""Makes "pjrt" known to torch: the device's name, its module, its methods, and what the C++ core asks of Python."""
+"""Registers "pjrt" with torch: the device's name, module and methods, and the C++ core's callbacks to Python."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _plugin_choices() -> list[tuple[str, str]]:
 
 
 def _decompose(name: str, overload: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """PyTorch's own decomposition of an op, run on the arguments; NotImplemented where it has none."""
+    """Runs an op's decomposition on the arguments; returns NotImplemented if there is none."""
     own = decompositions.every().get(name)
     if own is not None:
         return own(*args, **kwargs)
@@ -57,8 +57,8 @@ def _decompose(name: str, overload: str, args: Sequence[Any], kwargs: dict[str, 
 
 
 def _print_from_the_host() -> None:
-    """Printing indexes and masks its tensor; on the device each of these would be compiled. torch does the same for its
-    other lazy devices, by a list of names."""
+    """Prints tensors from the host: printing indexes and masks its tensor, and each such call would be compiled. torch
+    does the same for its other lazy devices, by a list of names."""
     import torch._tensor_str as tensor_str
 
     inner = tensor_str._tensor_str
@@ -67,7 +67,7 @@ def _print_from_the_host() -> None:
         if self.device.type != "pjrt":
             return inner(self, indent)
         if _C.tracing():
-            return "..."  # a subclass that is captured asks for its repr()
+            return "..."  # a captured subclass asked for its repr()
         ranks = _C.world_size()
         if ranks == 1 or _C.has_one_value(self):
             return inner(self.cpu(), indent)
@@ -77,12 +77,12 @@ def _print_from_the_host() -> None:
 
 
 def _move_lazy_modules() -> None:
-    """A parameter without a shape may be moved by the methods of a list, which ``.pjrt()`` is not in."""
+    """Lets methods of lists of parameters, which lack ``.pjrt()``, move a parameter without a shape."""
     torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.pjrt)
 
 
 def _run_backwards() -> None:
-    """The core is told of each ``backward()`` (Note [Backward]). torch has no hook there."""
+    """Notifies the core of each ``backward()`` (Note [Backward]), for which torch has no hook."""
     inner = torch.autograd.graph._engine_run_backward
 
     @functools.wraps(inner)
@@ -95,7 +95,7 @@ def _run_backwards() -> None:
 
 
 def _end_work() -> None:
-    """Work in flight ends before the interpreter takes its modules apart.
+    """Ends work in flight before the interpreter destroys its modules.
 
     A thread that takes the GIL while the interpreter ends is aborted, and the process with it. So daemon threads stop
     in the engine. Autograd's thread for a device lets go of a Python object after a backward (the context that torch

@@ -1,4 +1,4 @@
-"""A line that tells the user what this package did by itself."""
+"""Messages to the user about automatic decisions of this package."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 
 
 def warn(name: str, line: str) -> None:
-    """As ``tell``, at level WARNING."""
+    """Logs the line as ``tell`` does, at level WARNING."""
     tell(name, line, logging.WARNING)
 
 
 def tell(name: str, line: str, level: int = logging.INFO) -> None:
-    """To the logger of that name, at level INFO; to stderr where the program has set up no logging."""
+    """Logs the line to the logger of that name; writes it to stderr if the program has set up no logging."""
     logger = logging.getLogger(name)
     if logger.hasHandlers():
         logger.log(level, "%s", line)
