@@ -1,4 +1,4 @@
-// Which pending graphs are started though nobody reads them.
+// Which pending graphs start although nobody reads them.
 #include "graph/pending.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ size_t started(uint64_t since, const Least& least) { return pending(since, least
 TEST(Pending, SinceEverEachComponentIsOne) {
   const Value x = leaf(f32({2}));
   const Tensor one(chain(x, 1)), other(chain(x, 3));
-  const Tensor beside(call("add", {other.value(), x}));  // of the second component
+  const Tensor beside(call("add", {other.value(), x}));  // in the second component
   EXPECT_EQ(started(0, {}), 2);
   EXPECT_EQ(started(0, {.nodes = 2}), 1);
   EXPECT_EQ(started(0, {.nodes = 5}), 0) << "the second one has four";

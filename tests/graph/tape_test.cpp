@@ -1,4 +1,4 @@
-// What a walk takes, what its tape says, and the walks of parts.
+// The contents of walks and tapes, and the walks of parts.
 #include <gtest/gtest.h>
 
 #include "graph/errors.h"
@@ -47,7 +47,7 @@ TEST(Walk, TakesTheComponentAndNoMore) {
   const Value x = leaf(f32({2}));
   const Value shared = call("neg", {x});
   const Tensor read(call("exp", {shared})), beside(call("sin", {shared}));
-  const Tensor apart(call("cos", {x}));  // of the same leaf, which joins nothing
+  const Tensor apart(call("cos", {x}));  // reads the same leaf, which joins no components
   const Walk walk = walked(read);
   EXPECT_EQ(walk.nodes.size(), 3U);
   EXPECT_EQ(walk.leaves.size(), 1U);
@@ -136,7 +136,7 @@ TEST(Parts, ALaterPartReadsWhatAnEarlierOneGave) {
   parts.walk(0, early);
   EXPECT_EQ(early.nodes, std::vector<Node*>{first.node.get()});
   EXPECT_EQ(early.results, std::vector<Value>{first});
-  first.node->leaves.push_back(leaf(f32({2})).node);  // it was run
+  first.node->leaves.push_back(leaf(f32({2})).node);  // it has run
 
   Walk late;
   parts.walk(1, late);

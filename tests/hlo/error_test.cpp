@@ -1,4 +1,4 @@
-// Ops whose operands don't fit are refused with the op and the operand named.
+// Ops whose operands don't fit throw an error that names the op and the operand.
 #include <gtest/gtest.h>
 
 #include "modules.h"
@@ -6,7 +6,7 @@
 namespace tpjrt::hlo::test {
 namespace {
 
-// The same where no text is written.
+// Returns the error, which must be the same if no text is written.
 std::string error(const std::function<void(Builder&)>& build) {
   std::string errors[2];
   for (const bool writes : {true, false}) {

@@ -1,4 +1,4 @@
-// Every op's text is taken by a PJRT plugin: the one named by TORCH_PJRT_TEST_PLUGIN, a path.
+// A PJRT plugin compiles every op's text: the plugin at the path TORCH_PJRT_TEST_PLUGIN.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pjrt_c_api.h>
@@ -39,7 +39,7 @@ class Plugin : public testing::Test {
     EXPECT_EQ(message(api_->PJRT_Client_Destroy(&destroy)), "");
   }
 
-  // The compiler's message, "" when it takes the text.
+  // Returns the compiler's message, or "" if it accepts the text.
   std::string compile(std::string text) {
     PJRT_Program program{};
     program.struct_size = PJRT_Program_STRUCT_SIZE;

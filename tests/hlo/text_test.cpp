@@ -1,4 +1,4 @@
-// What the builder writes, to the letter.
+// The builder's exact output.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,7 +9,7 @@
 namespace tpjrt::hlo::test {
 namespace {
 
-// The text of the ops that `build` emits, without the module around them.
+// Returns the text of the ops that `build` emits, without the module around them.
 std::string body(const std::function<void(Builder&)>& build) {
   Builder b;
   build(b);
@@ -146,7 +146,7 @@ TEST(Constant, SpecialValues) {
   EXPECT_EQ(constant(nan, ElementType::kF16), "0x7E00");
   EXPECT_EQ(constant(nan, ElementType::kF8E4M3FN), "0x7F");
   EXPECT_EQ(constant(nan, ElementType::kF8E8M0FNU), "0xFF");
-  EXPECT_EQ(constant(0, ElementType::kF8E8M0FNU), "0x00");  // 2^-127, the least
+  EXPECT_EQ(constant(0, ElementType::kF8E8M0FNU), "0x00");  // 2^-127, the least value
   EXPECT_EQ(constant(-2.9, ElementType::kF8E8M0FNU), "0x80");
   EXPECT_EQ(constant(1.5, ElementType::kF8E8M0FNU), "0x80");
   EXPECT_EQ(constant(1e39, ElementType::kF32), "0x7F800000");
@@ -172,7 +172,7 @@ TEST(Function, CompositesOfEqualTextShareOne) {
   Value x = b.parameter(f32({2}));
   b.set_location("model.py", 7);
   const auto body = [&](const Values& a) -> Values {
-    (void)b.unary("tanh", a[0]);  // nothing needs it
+    (void)b.unary("tanh", a[0]);  // unused
     return negated_sum(b, a);
   };
   Value y = b.composite("my.op", {{"eps", attribute(0.5)}, {"mode", attribute("a\"b")}}, {x, x}, body)[0];

@@ -1,8 +1,10 @@
-// cuDNN's fused attention as XLA calls it, on the CPU: operands and results lie as the call says, half types of either kind.
+// cuDNN's fused attention on the CPU, as XLA calls it: operands and results have the call's layouts, and both half
+// types work.
 //
-// Written from what XLA documents of its custom calls, not from the kernel that makes them: operands are q, k, v and a bias, in
-// the backward q, k, v, the rows' sums, the output's gradient, a bias and the output; results the output and the rows' sums, in
-// the backward the gradients of q, k, v and, where it is asked for, of the bias. The last result is scratch memory.
+// Written from XLA's documentation of its custom calls, not from the kernel that makes them. Operands of the forward
+// are q, k, v and a bias; of the backward q, k, v, the rows' sums, the output's gradient, a bias and the output.
+// Results of the forward are the output and the rows' sums; of the backward the gradients of q, k, v and, if requested,
+// of the bias. The last result is scratch memory.
 #include <xla/ffi/api/ffi.h>
 
 #include <algorithm>
@@ -18,7 +20,7 @@ struct Sizes {
   int64_t batch, heads, tokens, width;
 };
 
-// Numbers of (batch, heads, tokens, width), wherever the call has the heads.
+// Indexes by (batch, heads, tokens, width), whatever the position of the heads in the call.
 struct Numbers {
   ffi::AnyBuffer buffer;
   bool heads_third;
@@ -86,7 +88,7 @@ ffi::Error attention(ffi::RemainingArgs operands, ffi::RemainingRets results, do
     return Numbers{buffer, heads_third != 0,
                    heads_third ? Sizes{dims[0], dims[2], dims[1], dims[3]} : Sizes{dims[0], dims[1], dims[2], dims[3]}};
   };
-  // A result is (batch, heads, tokens, width), and lies as the operands do.
+  // A result is (batch, heads, tokens, width) in the operands' layout.
   const auto result = [&](size_t i) {
     const ffi::AnyBuffer buffer = **results.get<ffi::AnyBuffer>(i);
     const auto dims = buffer.dimensions();

@@ -1,4 +1,4 @@
-"""cuDNN's fused attention in a process whose CUDA is emulated: XLA's call becomes that of emulated_cudnn.cpp."""
+"""cuDNN's fused attention in a process with an emulated CUDA: emulated_cudnn.cpp runs XLA's calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 
 def install(library: str) -> Calls:
-    """Gives what is called from now on: each target, and what its configuration says of attention."""
+    """Returns a list of later calls: each target, and its configuration of attention."""
     handler = ctypes.cast(ctypes.CDLL(library).emulated_cudnn, ctypes.c_void_p).value
     assert handler is not None
     calls: Calls = []

@@ -1,4 +1,4 @@
-"""What makes each composite of an op: OpInfo's samples, and calls of what OpInfo has no samples for."""
+"""The calls that make each op's composites: OpInfo's samples, and own calls for composites without samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.ops.opinfo import OPS, on_device, on_the_cpu, samples, tensors, usual
 
 aten = torch.ops.aten
 
-# OpInfo's name -> what its samples make that none before it makes: composites, without "aten." and ".default".
+# Maps an OpInfo name to the composites that its samples add to those before, without "aten." and ".default".
 SAMPLES: dict[str, str] = {
     "_batch_norm_with_update": "_batch_norm_with_update_functional batch_norm_backward",
     "_native_batch_norm_legit": "_native_batch_norm_legit.no_stats "
@@ -127,7 +127,7 @@ SAMPLES: dict[str, str] = {
     "nn.functional.upsample_bilinear": "upsample_bilinear2d upsample_bilinear2d_backward",
     "nn.functional.upsample_nearest": "upsample_nearest1d upsample_nearest1d_backward",
 }  # fmt: skip
-# Of its samples not the first, but these.
+# Indices of the samples to use instead of the first.
 WHICH = {
     "_native_batch_norm_legit": (0, 9),
     "median": (1,),
@@ -140,14 +140,14 @@ WHICH = {
     "nn.functional.pad.replicate": (0, 9),
 }
 
-# Recorded where no program is made that shows it: random numbers have no kernel to compare with, the others are what
+# Composites without a program that shows them: random ops have no kernel to compare with; the others are what
 # torch.compile makes of another op, or have no kernel on the CPU.
 NOT_CLAIMED = (
     "multinomial native_dropout rrelu_with_noise_functional _batch_norm_no_update _fused_rms_norm "
     "_fused_rms_norm_backward _logcumsumexp _masked_softmax _masked_softmax_backward"
 )
 
-# The CPU has no kernels of these.
+# Ops without CPU kernels.
 NOT_ON_THE_CPU = (
     "addmm.dtype baddbmm.dtype mm.dtype bmm.dtype _scaled_dot_product_fused_attention_overrideable "
     "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention"
@@ -174,7 +174,7 @@ def with_gradients(results: Any, inputs: list[torch.Tensor]) -> list[torch.Tenso
 
 
 def of_opinfo(name: str, device: str) -> list[Case]:
-    """Its samples, on this device."""
+    """Returns the op's samples on this device."""
     op, indices = OPS[name], WHICH.get(name, (0,))
     dtype = usual_dtype(op)
     drawn = list(samples(op, dtype, indices[-1] + 1, requires_grad=op.supports_autograd and dtype.is_floating_point))
@@ -213,7 +213,7 @@ def step(device: str, kind: Any, **options: Any) -> Case:
 
 
 def own(device: str = "pjrt") -> list[tuple[str, Case]]:
-    """What has no samples, or none that a device which is no CPU and no CUDA takes that way."""
+    """Returns calls for composites without samples, or whose samples only the CPU and CUDA accept."""
 
     def x(*sizes: int, grad: bool = True) -> torch.Tensor:
         return torch.randn(sizes).to(device).requires_grad_(grad)
@@ -225,7 +225,7 @@ def own(device: str = "pjrt") -> list[tuple[str, Case]]:
     half = torch.randn(4, 4).half().to(device)
     weights = [x(12, 4, grad=False), x(12, grad=False), x(4, 4, grad=False), x(4, grad=False)]
     sorted_ = torch.arange(4.0).to(device)
-    # indices, offset2bag, bag_size, maximum_indices
+    # The arguments are indices, offset2bag, bag_size and maximum_indices.
     bags = [torch.tensor(values).to(device) for values in ([1, 2, 0], [0, 1, 2], [1, 1, 1], [0, 0, 0])]
     packed = torch.nn.LSTM(3, 4).to(device)
     layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(device).eval().requires_grad_(False)

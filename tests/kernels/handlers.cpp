@@ -1,4 +1,4 @@
-// Handlers of XLA's FFI that the tests register: a library of its own, compiled when they run.
+// Handlers of XLA's FFI that the tests register: a separate library, compiled when they run.
 #include <xla/ffi/api/ffi.h>
 
 #include <stdexcept>
@@ -20,7 +20,7 @@ static ffi::Error by_attributes(F32 x, std::string_view approximate, ResultF32 y
   return ffi::Error::Success();
 }
 
-// All that an attribute may be, and two results.
+// Takes attributes of all kinds, and has two results.
 static ffi::Error of_all_kinds(F32 x, bool flag, int64_t count, double factor, ffi::Span<const int64_t> sizes,
                                ffi::Span<const double> weights, ResultF32 y, ffi::ResultBuffer<ffi::S64> numbers) {
   for (size_t i = 0; i < x.element_count(); ++i) {
@@ -31,13 +31,13 @@ static ffi::Error of_all_kinds(F32 x, bool flag, int64_t count, double factor, f
   return ffi::Error::Success();
 }
 
-// Each element's place in memory.
+// Returns each element's index in memory.
 static ffi::Error places(F32 x, ResultF32 y) {
   for (size_t i = 0; i < x.element_count(); ++i) y->typed_data()[i] = static_cast<float>(i);
   return ffi::Error::Success();
 }
 
-// 1 where the result lies in the operand's memory.
+// Returns 1 if the result is in the operand's memory.
 static ffi::Error is_in_place(F32 x, ResultF32 y) {
   const float same = x.typed_data() == y->typed_data() ? 1 : 0;
   for (size_t i = 0; i < x.element_count(); ++i) y->typed_data()[i] = same;
@@ -67,7 +67,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(test_is_in_place, is_in_place, any());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(test_fails, fails, any());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(test_throws, throws, any());
 
-// As those for later versions of XLA would.
+// Reports another interface version, like handlers for later versions of XLA.
 static XLA_FFI_Error* tell(XLA_FFI_CallFrame* frame, int major, int minor) {
   auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start)->metadata;
   metadata->api_version.major_version = major;

@@ -1,4 +1,4 @@
-"""What the library that PyTorch has (oneDNN) can do on this machine, and how its operands may lie."""
+"""The capabilities of PyTorch's library (oneDNN) on this machine, and the operands' layouts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 HAS_BF16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-# By instructions of its own (AVX512-BF16, AMX): then convolutions of bfloat16 are the library's.
+# Native instructions (AVX512-BF16, AMX) for bfloat16: the library then runs its convolutions.
 HAS_BF16_DOTS: bool = HAS_BF16 and torch.cpu._is_avx512_bf16_supported()
-# This project's kernel (src/kernels/cpu/products): of one row where the library multiplies the dtype, else of more.
+# This project's kernel (src/kernels/cpu/products): for one row if the library multiplies the dtype, otherwise for more.
 HAS_ROWS: bool = torch.backends.cpu.get_cpu_capability().startswith("AVX")
 OF_MANY_ROWS = [
     dtype
@@ -18,7 +18,7 @@ OF_MANY_ROWS = [
     ) if not is_the_librarys
 ]  # fmt: skip
 
-# Of four dimensions: the same values in other places.
+# Layouts in four dimensions: equal values at other addresses.
 LIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "channels last": lambda x: x.to(memory_format=torch.channels_last),
     "at an odd offset": lambda x: torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape),

@@ -1,4 +1,4 @@
-"""Attention on CUDA by cuDNN, without a GPU: what XLA is told of it, and values by a cuDNN that is emulated."""
+"""Attention on CUDA by cuDNN, without a GPU: XLA's configuration, and values by an emulated cuDNN."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def started(program: str) -> str:
 
 
 def test_what_it_takes(run: Run, cudnn: str) -> None:
-    """Forward and backward, each kind of mask, on the device."""
+    """Forward and backward run with each kind of mask on the device."""
     run(started("""
     for dtype in torch.bfloat16, torch.float16:
         forward, backward = check(inputs(dtype), attention, PLAIN)
@@ -115,7 +115,7 @@ def test_what_it_takes(run: Run, cudnn: str) -> None:
 
 
 def test_rows_that_finite_numbers_hide(run: Run, cudnn: str) -> None:
-    """As libraries mask. Keys of such a row are alike to PyTorch where the scores are lost beside the number."""
+    """Libraries mask with finite numbers, which absorb the scores of a row: PyTorch treats its keys alike."""
     run(started("""
     for dtype in torch.bfloat16, torch.float16:
         lowest = torch.finfo(dtype).min
@@ -132,7 +132,7 @@ def test_rows_that_finite_numbers_hide(run: Run, cudnn: str) -> None:
 
 
 def test_compiled_functions_of_cuda_tensors(run: Run, cudnn: str) -> None:
-    """PyTorch's own choices there: flash attention, the memory-efficient one with a mask, cuDNN's."""
+    """PyTorch chooses the kernels: flash attention, the memory-efficient one with a mask, cuDNN's."""
     run(started("""
     dtype = torch.bfloat16
     check(inputs(dtype), attention, PLAIN, "cuda")
@@ -174,7 +174,7 @@ def test_what_it_leaves_to_the_decomposition(run: Run, cudnn: str) -> None:
 
 
 def test_what_cudnn_refuses_is_the_decomposition(run: Run) -> None:
-    """There is none here."""
+    """No cuDNN is installed here."""
     result = run("""
     from torch.nn import functional as F
 

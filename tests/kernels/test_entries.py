@@ -1,4 +1,4 @@
-"""Every composite of an op claimed by a kernel that is the op itself: it is seen to run, and the numbers stay."""
+"""A kernel that is the op itself claims every composite: it runs, and the values are unchanged."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from torch_pjrt.meanings.names import KEPT
 pytestmark = pytest.mark.compiled
 
 SUFFIX = ".backward"
-NUMBERS = {"momentum": 0.1}  # inputs of the program: as the samples have them
+NUMBERS = {"momentum": 0.1}  # inputs of the program, with the samples' values
 
 
 class Itself:
-    """A kernel that is the op."""
+    """A kernel that is the op itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,7 +36,7 @@ class Itself:
         return "random_key" not in call.attributes.get("operands", ()) or "it draws"
 
     def values(self, tensors: list[torch.Tensor], named: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the op."""
+        """Returns the op's arguments."""
         assert self.call is not None
         declared = self.op._schema.arguments
         names = self.call.attributes.get("operands") or [a.name for a in declared if "Tensor" in str(a.type)]
@@ -80,7 +80,7 @@ class Itself:
         if self.name.removesuffix(SUFFIX) in (
             "aten.native_batch_norm.default",
             "aten.instance_norm.default",
-        ):  # whose schemas don't say so
+        ):  # their schemas don't say so
             written = [name for name in ("running_mean", "running_var") if values[name] is not None]
         for name in written:
             given = values[name]
@@ -102,7 +102,7 @@ def kernels() -> Iterator[ExitStack]:
 
 
 def run(cases: list[entries.Case]) -> list[list[torch.Tensor]]:
-    """In one program."""
+    """Runs all cases in one program."""
     torch.manual_seed(0)
     results = [case() for case in cases]
     every = [y.detach() for each in results for y in each if y.numel()]
@@ -126,7 +126,7 @@ def claimed(cases: list[entries.Case], expected: set[str], kernels: ExitStack) -
 
 @pytest.mark.parametrize("part", range(len(OF_OPINFO)))
 def test_opinfos_samples(part: int, kernels: ExitStack) -> None:
-    """Beside the CPU; tests/ops/test_opinfo.py has them without kernels."""
+    """Results equal the CPU's; tests/ops/test_opinfo.py compares them without kernels."""
     names = OF_OPINFO[part]
     on_cpu = [case for name in names for case in entries.of_opinfo(name, "cpu")]
     results = claimed(

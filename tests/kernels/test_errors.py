@@ -1,4 +1,4 @@
-"""What a user may get wrong about a kernel, and what is said."""
+"""Errors that users can make with kernels, and their messages."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def test_kernels(given: dict[str, Any], said: str, clean: ExitStack) -> None:
 
 
 def _raises(work: Callable[[], Any], said: str, name: str = "aten.hardswish.default") -> None:
-    """Without the traceback, which would keep what can't be run."""
+    """Checks the error. Drops the traceback, which would keep a graph alive that can't run."""
     try:
         work()
     except Exception as error:
@@ -109,7 +109,7 @@ def test_the_line_is_the_users(clean: ExitStack) -> None:
 
 
 def test_the_line_of_a_compiled_function_of_pytorchs(clean: ExitStack) -> None:
-    """Dynamo is given the step alone, and takes down no line but PyTorch's."""
+    """Dynamo gets only the step, and records PyTorch's line alone."""
     parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
     for parameter in parameters:
         parameter.grad = torch.ones(3)

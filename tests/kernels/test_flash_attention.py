@@ -1,4 +1,4 @@
-"""Attention of tensors on the CPU by PyTorch's flash kernel, in compiled functions: which, and values."""
+"""Attention of CPU tensors by PyTorch's flash kernel in compiled functions: when it is used, and its values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 pytestmark = [pytest.mark.compiled, pytest.mark.host_memory]
 
 FORWARD, BACKWARD = (f"aten::_scaled_dot_product_flash_attention_for_cpu{end}(" for end in ("", "_backward"))
-LONG, SHORT = (1, 9, 512, 64), (2, 6, 197, 64)  # of the first the backward is the kernel's, too
+LONG, SHORT = (1, 9, 512, 64), (2, 6, 197, 64)  # the backward of the first is the kernel's, too
 
 
 def results(tensors: list[torch.Tensor], gradient: torch.Tensor, function: Any, **options: Any) -> list[torch.Tensor]:
@@ -37,8 +37,8 @@ def compiled() -> Any:
 @pytest.mark.parametrize("kind", ["plain", "causal", "mask", "mask of bools"])
 def test_values(kind: str, size: tuple[int, ...], dtype: torch.dtype, programs: list[str]) -> None:
     batch, heads, tokens, width = size
-    heads += "bools" in kind  # its gradients' program is that of numbers otherwise, and known
-    tensors = list(torch.randn(3, batch, tokens, heads, width).to(dtype).transpose(2, 3))  # as modules have them
+    heads += "bools" in kind  # otherwise its gradients would reuse the float mask's program
+    tensors = list(torch.randn(3, batch, tokens, heads, width).to(dtype).transpose(2, 3))  # like modules' heads
     gradient = torch.randn(batch, heads, tokens, width).to(dtype)
     options: dict[str, Any] = {"is_causal": kind == "causal"}
     wide = dict(options)

@@ -1,4 +1,4 @@
-"""The examples of docs/kernels.md run. Its own programs are among those of tests/python/test_code_blocks.py."""
+"""The examples of docs/kernels.md run. tests/python/test_code_blocks.py runs its programs."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Note [Images in programs]: 16-bit images that lie with the channels last, as a program's arguments and results."""
+"""Note [Images in programs]: 16-bit images in NHWC layout as a program's arguments and results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_values(size: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def test_what_is_written_over() -> None:
-    """An argument's memory becomes a result's, where both lie alike and where they don't."""
+    """A result overwrites an argument's memory, whether their layouts are equal or not."""
     for x in orders(drawn(4, 8, 16, 16)):
         mine, turned = x.to("pjrt"), x.to("pjrt")
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_what_is_kept_for_the_backward_lies_as_convolutions_take_it(programs: li
     backward = next(text for text in reversed(programs) if "convolution_of_weight" in text)
     assert (
         backward.count('bf16> {mhlo.layout_mode = "{1,3,2,0}"}') == 2
-    )  # what the norm and the second convolution took
+    )  # operands of the norm and of the second convolution
     assert backward.count("tensor<4x32x38x38xi1> {mhlo.layout_mode") == 1
     assert backward.count("tensor<4x32x17x17xi1> {mhlo.layout_mode") == 1
 

@@ -1,4 +1,4 @@
-"""Handlers of XLA's FFI as kernels: from a library, from source, their layouts, their errors, programs on disk."""
+"""Handlers of XLA's FFI as kernels: from a library or from source, their layouts and errors, and programs on disk."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_what_a_handler_says_is_an_exception(symbol: str, said: str, handler: An
         match=rf"composite 'handlers.one' \(first recorded at .*test_libraries.py:\d+\), test_{symbol} of .*: .*{said}",
     ):
         y.cpu()
-    torch._dynamo.reset()  # what it compiled keeps its kernel
+    torch._dynamo.reset()  # its compiled functions keep their kernel
     compiled = torch.compile(one, backend="pjrt")
     with pytest.raises(RuntimeError, match=said):
         compiled(X)
@@ -156,7 +156,7 @@ print(json.dumps([value, counts["graphs_compiled"], counts["graphs_loaded_from_d
 
 
 def test_programs_on_disk(library: Path, tmp_path: Path, server: fresh.Server) -> None:
-    """A program is loaded for those who have the same kernels, and its handlers are registered before."""
+    """A program is loaded only in processes with the same kernels, after their handlers are registered."""
     other = tmp_path / "other.so"
     shutil.copy(library, other)
     with other.open("ab") as file:
@@ -174,18 +174,18 @@ def test_a_library_that_changed_is_another(tmp_path: Path) -> None:
     for factor in (5, 7):  # code that no other test has loaded
         text = SOURCE.replace("2 * x.typed_data", f"{factor} * x.typed_data")
         built = Path(shutil.copy(sources.compiled(text, ["-O1"], "changed"), tmp_path / "built.so"))
-        built.replace(path)  # another file, as a linker makes
+        built.replace(path)  # a new file, like a linker's
         with torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice"):
             assert one(X.to("pjrt")).tolist() == (X * factor).tolist()
 
 
 def test_a_library_that_was_written_over(tmp_path: Path) -> None:
-    """The loader maps the file, so what is written to it is the code that runs: a process that went on ended."""
+    """The loader maps the file, so writes to it change running code: without a check the process would crash."""
     text = SOURCE.replace("2 * x.typed_data", "9 * x.typed_data")
     path = Path(shutil.copy(sources.compiled(text, ["-O1"], "changed"), tmp_path / "lib.so"))
     with torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice"):
         assert one(X.to("pjrt")).tolist() == (X * 9).tolist()
-    with path.open("ab") as file:  # behind what is mapped
+    with path.open("ab") as file:  # after the mapped part
         file.write(b"\0")
     with pytest.raises(ValueError, match=r"lib\.so' was written over after it was loaded.*begin a new process"):
         torch_pjrt.register_kernel("handlers.one", library=path, symbol="test_twice")

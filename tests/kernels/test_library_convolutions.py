@@ -1,4 +1,4 @@
-"""Convolutions by the library that PyTorch has: who computes which, and values, forward and backward."""
+"""Convolutions by PyTorch's library: which implementation runs, and values, forward and backward."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def drawn(*sizes: int) -> torch.Tensor:
 
 
 def near(mine: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> None:
-    """As its rounding, and that of partial sums, lets it be."""
+    """Asserts that values differ by no more than their rounding and that of partial sums."""
     assert mine.dtype == dtype
     scale = float(exact.nan_to_num(0, 0, 0).abs().max()) if exact.numel() else 1.0
-    once = 5e-3 if HAS_BF16_DOTS else 8e-3  # XLA rounds before a bias is added, too
+    once = 5e-3 if HAS_BF16_DOTS else 8e-3  # XLA also rounds before it adds a bias
     rtol, atol = (once, 1e-3) if dtype == torch.bfloat16 else (1e-5, 3e-6)
     torch.testing.assert_close(mine.cpu().double(), exact, rtol=rtol, atol=atol * scale, equal_nan=True)
 
@@ -143,7 +143,7 @@ def test_no_elements(size: tuple[int, ...], weight_size: tuple[int, ...]) -> Non
 @pytest.mark.parametrize("last", [1, 2, 3])
 @pytest.mark.each_way
 def test_a_stride_that_ends_in_few(stride: tuple[int, int], last: int) -> None:
-    """By tiles oneDNN 3.12 reads memory there that isn't the image's, and so does CPU eager."""
+    """oneDNN 3.12's tiles read memory outside of the image here, and so does CPU eager."""
     for width in (1, 2, 3):
         x, w = drawn(8, 3, 64, (last - 1) * stride[1] + width), drawn(64, 3, 3, width)
         exact = F.conv2d(x.double(), w.double(), stride=stride, padding=(1, 0))
@@ -164,7 +164,7 @@ def test_special_values() -> None:
 
 
 def test_a_bias_is_added_before_the_rounding() -> None:
-    """256 + 1.25 rounds to 258; without its bias 256.25 to 256, and then + 1 to 256."""
+    """256 + 1.25 rounds to 258; 256.25 without the bias rounds to 256, and then + 1 to 256."""
     x, w = torch.ones(2, 256, 16, 16).bfloat16(), torch.ones(32, 256, 1, 1).bfloat16()
     w[:, 0] += 0.25
     y = F.conv2d(x.to("pjrt"), w.to("pjrt"), torch.ones(32).bfloat16().to("pjrt")).cpu()
@@ -267,7 +267,7 @@ print(any("torch_pjrt.convolution" in text for text in texts))
     [
         ({}, HAS_BF16_DOTS),
         ({"TORCH_PJRT_KERNELS": "0"}, False),
-        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, False),  # a machine with less
+        ({"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, False),  # a machine with fewer instructions
         ({"ONEDNN_MAX_CPU_ISA": "avx512_core_bf16"}, HAS_BF16_DOTS),
         ({"ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}, HAS_BF16_DOTS),
         ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "TORCH_PJRT_KERNELS": "all"}, True),
@@ -303,7 +303,7 @@ print(sum("torch_pjrt.convolution" in text for text in texts) > 20)
 
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
-    """These are small, so that they are XLA's by default."""
+    """The samples are small, so XLA runs them by default."""
     (told,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
     assert told.out.split() == ["True"]
 

@@ -1,4 +1,4 @@
-"""Batch norms of bfloat16 by PyTorch's kernels, beside convolutions that are the library's."""
+"""Batch norms of bfloat16 by PyTorch's kernels, beside the library's convolutions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_values(options: dict[str, bool], parameters: torch.dtype, lies: torch.m
 
 
 def test_the_variance_of_equal_elements_is_nothing() -> None:
-    """And the running one keeps its share of before."""
+    """The running variance keeps its share of the old one."""
     x = torch.full(SIZES, 1000.0).bfloat16()
     made = layer(torch.float32)
     expected = made.running_var * 0.9
@@ -66,7 +66,7 @@ def test_the_variance_of_equal_elements_is_nothing() -> None:
     y = made(x.to("pjrt")).cpu()
     torch.testing.assert_close(made.running_var.cpu(), expected)
     bias = made.bias.detach().cpu().bfloat16().view(-1, 1, 1).expand(SIZES)
-    torch.testing.assert_close(y, bias, rtol=1e-2, atol=5e-2)  # 1000 times 316 of float32 are taken from as much
+    torch.testing.assert_close(y, bias, rtol=1e-2, atol=5e-2)  # float32 subtracts 1000 * 316 from as much
 
 
 @pytest.mark.skipif(not HAS_BF16_DOTS, reason="oneDNN has no instructions for bfloat16 here: images are XLA's")
@@ -75,7 +75,7 @@ def test_whose_they_are(programs: list[str]) -> None:
         made.to("pjrt")(x.to("pjrt")).cpu()
         return '@"torch_pjrt.batch_norm"' in programs[-1]
 
-    x = torch.randn(5, *SIZES[1:])  # no program of another test
+    x = torch.randn(5, *SIZES[1:])  # unlike other tests' programs
     assert asked(layer(torch.float32), x.bfloat16())
     assert not asked(layer(torch.float32), x)
     assert not asked(layer(torch.float32), x[:1, :, :3].bfloat16())  # small

@@ -1,4 +1,4 @@
-"""A thousand steps of a network by the CPU's kernels and without them: one curve."""
+"""A thousand training steps with the CPU's kernels and without them give one curve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(json.dumps(losses))
 
 
 def curve(server: fresh.Server, backend: str, **environment: str) -> torch.Tensor:
-    """The mean loss of each hundred steps."""
+    """Returns the mean loss of each hundred steps."""
     result = server.end(f"BACKEND = {backend!r}\n{PROGRAM}", **environment)
     assert result.returncode == 0, result.stderr
     return torch.tensor(json.loads(result.stdout.splitlines()[-1])).reshape(-1, 100).mean(1)

@@ -1,4 +1,4 @@
-"""Pools beside convolutions of the library's, or of images given so: PyTorch's kernels, with the channels last."""
+"""Pools beside the library's convolutions, or of NHWC images, run as PyTorch's kernels in NHWC layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_gradient(pool: Pool, x: torch.Tensor, gradient: torch.Tensor) -> list[t
 
 
 def near(mine: torch.Tensor, expected: torch.Tensor) -> None:
-    """Eager's averages of bfloat16 are rounded at each sum."""
+    """Eager rounds averages of bfloat16 at each sum."""
     absolute = 5e-3 if expected.dtype == torch.bfloat16 else None
     relative = 2e-2 if expected.dtype == torch.bfloat16 else None
     torch.testing.assert_close(mine, expected, rtol=relative, atol=absolute)
@@ -89,7 +89,7 @@ def test_whose_they_are(programs: list[str]) -> None:
         F.max_pool2d(x.to("pjrt"), 3, 2).cpu()
         return calls(programs[-1], "max_pool2d_with_indices")
 
-    assert asked(x) == []  # XLA's
+    assert asked(x) == []  # XLA runs it
     (call,) = asked(x.contiguous(memory_format=LAST))
     assert call.count(ORDER) == 3
     assert "stablehlo.transpose" not in programs[-1]
@@ -105,7 +105,7 @@ def network() -> nn.Sequential:
 
 @pytest.mark.skipif(not HAS_BF16, reason="oneDNN has no AVX-512 here: convolutions are XLA's")
 def test_a_training_step_turns_no_images(programs: list[str]) -> None:
-    """Between convolution, norm, relu and pool, in both directions."""
+    """Images keep their layout through convolution, norm, relu and pool, in both directions."""
     torch._dynamo.reset()
     model, expected, x = network(), network().double(), torch.randn(8, 3, 64, 64)
     torch.compile(model, backend="pjrt", dynamic=False)(x).square().mean().backward()

@@ -1,4 +1,4 @@
-"""Products by the libraries that PyTorch has: who computes which, and the values, forward and backward."""
+"""Products by PyTorch's libraries: which implementation runs, and values, forward and backward."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_few_rows(
         assert CALL in programs[-1]
         assert "few_rows = true" in programs[-1]
         exact = multiply(x.double(), b.double())
-        # Rounded once, of what sums of float32 differ by.
+        # Allows one rounding, and the differences of float32 sums.
         noise = multiply(x.double().abs(), b.double().abs()).abs() * 2**-20 if x.isfinite().all() else exact
         noise += torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
         assert torch.equal(mine.isfinite(), exact.isfinite())
@@ -132,7 +132,7 @@ def test_up_to_how_many_rows_the_kernel_takes(dtype: torch.dtype, programs: list
             assert ("few_rows = true" in programs[-1]) == (rows <= most)
 
 
-# On a machine with AVX2 alone, or as if it were one.
+# For a machine with only AVX2, or one that pretends to be.
 ON_AVX2 = """
 import torch, torch_pjrt
 print(torch.backends.cpu.get_cpu_capability())
@@ -171,7 +171,7 @@ def test_whose_they_are(programs: list[str]) -> None:
     assert asked(F.linear, *wide)
     assert asked(F.linear, drawn(2, 512), wide[1])
     assert not asked(torch.mm, drawn(2, 512), wide[1])  # small
-    assert asked(torch.mm, drawn(1, 512), wide[1])  # a row
+    assert asked(torch.mm, drawn(1, 512), wide[1])  # a single row
     assert not asked(torch.mm, drawn(1, 64), drawn(64, 64))
     assert not asked(F.linear, drawn(16, 64), drawn(64, 64))
     floats = [x.float() for x in wide]
@@ -193,8 +193,8 @@ def test_integers(transposed: bool, programs: list[str]) -> None:
 
 
 def test_rounded_once() -> None:
-    """What is added comes before the rounding, as in PyTorch: 256 + 1/2 rounds to 256, and then + 1/2 does so again."""
-    a, b = torch.full((64, 512), 0.5).bfloat16(), torch.ones(512, 512).bfloat16()  # a product of 256
+    """A bias is added before the rounding, as in PyTorch: 256 + 1/2 rounds to 256, and then + 1/2 does so again."""
+    a, b = torch.full((64, 512), 0.5).bfloat16(), torch.ones(512, 512).bfloat16()  # their product is 256
     a[:, 0] += 0.75
     bias = torch.full((512,), 0.5).bfloat16()
     mine = F.linear(a.to("pjrt"), b.to("pjrt"), bias.to("pjrt")).cpu()
@@ -275,7 +275,7 @@ def test_many_calls_take_no_memory() -> None:
     assert status("VmRSS") - before < 4 << 20
 
 
-# Is a product oneDNN's?
+# Reports whether oneDNN runs a product.
 OTHERWISE = """
 import torch, torch_pjrt
 from torch_pjrt import _C
@@ -292,7 +292,8 @@ print(any("few_rows = false" in text for text in texts))
 @pytest.mark.parametrize("narrow", [torch.int8, torch.float8_e4m3fn, torch.float16], ids=str)
 @pytest.mark.parametrize("rows", [1, 16])
 def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.dtype, programs: list[str]) -> None:
-    """torchao's weights of 8 bits; what is converted and then transposed by the program took ten times the product."""
+    """torchao's 8-bit weights: a program that converts and then transposes them took ten times as long as the
+    product."""
     x, w = drawn(rows, 1024), (torch.randn(768, 1024) * 20).to(narrow)
     w[3, 5] = -128
     torch._dynamo.reset()
@@ -304,10 +305,10 @@ def test_a_weight_that_is_converted_is_read_as_it_lies(rows: int, narrow: torch.
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
 def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
-    """``_weight_int8pack_mm`` is PyTorch's kernel."""
+    """PyTorch's kernel runs ``_weight_int8pack_mm``."""
     x, w, scales = drawn(5, 1024, dtype=dtype), torch.randint(-128, 128, (768, 1024), dtype=torch.int8), torch.rand(768)
     x[0, 0], x[1, 0], x[2, 0] = torch.nan, torch.inf, -torch.inf
-    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op
+    torch._dynamo.reset()  # otherwise its recompile limit would make the CPU run the op
     product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
     with torch_pjrt.explain() as report:
         mine = product(x, w, scales.to(dtype))
@@ -319,7 +320,7 @@ def test_int8_weights_with_scales(dtype: torch.dtype) -> None:
 
 def test_rows_that_the_kernel_of_int8_weights_reads_beyond() -> None:
     x, w, scales = drawn(3, 1000), torch.randint(-128, 128, (17, 1000), dtype=torch.int8), torch.rand(17).bfloat16()
-    torch._dynamo.reset()  # beyond its limit of recompiles the CPU runs the op
+    torch._dynamo.reset()  # otherwise its recompile limit would make the CPU run the op
     product = torch.compile(torch._weight_int8pack_mm, backend="pjrt", dynamic=False)
     close(product(x, w, scales), (x.float() @ w.t().float() * scales.float()).bfloat16())
 
@@ -334,7 +335,7 @@ print(torch.equal(torch.compile(torch._int_mm, backend="pjrt")(a, b), exact))
 
 @pytest.mark.parametrize("isa", ["ALL", "AVX512_CORE", "AVX2"])
 def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
-    """Without VNNI oneDNN cuts off sums of two products."""
+    """Without VNNI oneDNN saturates sums of two products."""
     (told,) = server.run(fresh.Job(EXTREMES, environment={"ONEDNN_MAX_CPU_ISA": isa}))
     assert told.out.split() == ["True"]
 
@@ -345,7 +346,7 @@ def test_products_of_int8_are_exact(server: fresh.Server, isa: str) -> None:
     [
         ({}, True),
         ({"TORCH_PJRT_KERNELS": "0"}, False),
-        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),  # a machine with less
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),  # a machine with fewer instructions
         ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, True),
         ({"OMP_NUM_THREADS": "1"}, True),
     ],
@@ -380,7 +381,7 @@ print(sum("torch_pjrt.product" in text for text in texts) > 20)
 
 @with_library
 def test_opinfo_samples_by_the_library(server: fresh.Server) -> None:
-    """These are small, so that they are XLA's by default."""
+    """The samples are small, so XLA runs them by default."""
     (told,) = server.run(fresh.Job(EVERY_SAMPLE, environment={"TORCH_PJRT_KERNELS": "all"}))
     assert told.out.split() == ["True"]
 
@@ -400,7 +401,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 
 
 def test_no_thread_of_xlas_has_a_team_of_its_own(server: fresh.Server) -> None:
-    """One team for all of them: which of XLA's threads calls the kernel differs from call to call."""
+    """All threads of XLA share one team: the thread that calls the kernel differs from call to call."""
     (told,) = server.run(fresh.Job(THREADS))
     assert told.out.split() == ["0"]
 
@@ -423,7 +424,7 @@ def wrong_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_fails_says_why() -> None:
-    """A kernel that is given what it can't take: the run fails with its words, and the next one is right."""
+    """A kernel fails with unsupported operands: the run raises its message, and the next run is correct."""
     a, b = torch.ones(2, 3).to("pjrt"), torch.ones(4, 5).to("pjrt")
     kernel = torch_pjrt.register_kernel("my.wrong_product", stablehlo=WRONG)
     with kernel, pytest.raises(RuntimeError, match=r"the kernel 'torch_pjrt.product': .*\n") as raised:

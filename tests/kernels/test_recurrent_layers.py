@@ -1,4 +1,4 @@
-"""Layers of LSTM, GRU and RNN as one call of the CPU's kernel in a program, beside the CPU's eager modules."""
+"""Layers of LSTM, GRU and RNN as one call of the CPU's kernel in a program, compared with eager modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 import torch_pjrt
 
 pytestmark = [pytest.mark.host_memory, pytest.mark.compiled]
-BATCH, HIDDEN = 9, 64  # over the least that goes to the kernel (rules.cpp)
+BATCH, HIDDEN = 9, 64  # above the least size that goes to the kernel (rules.cpp)
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
@@ -31,7 +31,7 @@ def results(layer: Any, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def calls(layer: nn.Module, x: torch.Tensor) -> list[str]:
-    """The recurrent layers that kernels did."""
+    """Returns the recurrent layers that kernels ran."""
     with torch_pjrt.explain() as report:
         results(layer, x)
     return [line for line in str(report).splitlines() if "recurrent_layer" in line and "PyTorch's kernel" in line]
@@ -40,7 +40,7 @@ def calls(layer: nn.Module, x: torch.Tensor) -> list[str]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_values_and_gradients(kind: type[nn.RNNBase], dtype: torch.dtype) -> None:
-    """Numbers of 16 bits beside float32: eager rounds after each op, a kernel may round once."""
+    """16-bit results are compared with float32: eager rounds after each op, a kernel may round once."""
     layer, ours = layer_of(kind, dtype)
     narrow = dtype.itemsize == 2
     x = torch.randn(12, BATCH, 5).to(dtype)
@@ -72,13 +72,13 @@ def test_who_does_it() -> None:
     assert calls(large, x) != []
     assert calls(small, x) == []
     shown = torch_pjrt.to_stablehlo(lambda x: large(x)[0], x)
-    assert "stablehlo.while" in shown  # any platform may have it
+    assert "stablehlo.while" in shown  # runs on any platform
     assert "custom_call" not in shown
 
 
 @pytest.mark.parametrize("hidden", [5, HIDDEN])
 def test_gradients_through_nan_of_relu(hidden: int) -> None:
-    """By XLA's loop and by the kernel."""
+    """XLA's loop and the kernel agree."""
     torch.manual_seed(0)
     layer = nn.RNN(5, hidden, nonlinearity="relu")
     ours, x = copy.deepcopy(layer).to("pjrt"), torch.randn(12, BATCH, 5)

@@ -1,4 +1,4 @@
-"""Kernels in the places of composites: who claims, what the program becomes, and that it is seen to run."""
+"""Kernels in place of composites: which kernel claims, the resulting program, and that the kernel runs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.compiled
 
 
 def marked(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """No gelu: what shows that it ran."""
+    """A function unlike gelu, which shows that it ran."""
     return x * 2 if approximate == "none" else x * 3
 
 
@@ -58,8 +58,8 @@ AROUND = {"autocast": lambda: torch.autocast("pjrt", dtype=torch.bfloat16), "str
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_what_is_on_around_a_program_changes_no_kernel(name: str, is_compiled: bool, kernels: ExitStack) -> None:
-    """A kernel is recorded where its composite is lowered: whatever the caller has on there is not meant for it."""
-    rows = torch.arange(12.0).reshape(4, 3) / 7  # a product in bfloat16 differs
+    """A kernel is recorded where its composite is lowered, so modes around the program must not affect it."""
+    rows = torch.arange(12.0).reshape(4, 3) / 7  # a bfloat16 product would differ
 
     def product(x: torch.Tensor, **_: Any) -> torch.Tensor:
         return x.mT @ (x + 0.123)
@@ -133,7 +133,7 @@ def test_a_group_of_ones_own(kernels: ExitStack) -> None:
         return x * 3
 
     def plus(x: torch.Tensor, factor: int) -> torch.Tensor:
-        return scaled(x) + factor  # what it is made of is not itself
+        return scaled(x) + factor  # its decomposition doesn't call itself
 
     def gradient(x: torch.Tensor, grad: torch.Tensor, factor: int, gradients_of: list[int]) -> torch.Tensor:
         assert gradients_of == [0]

@@ -17,7 +17,7 @@ SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30]
 
 
 def rows(sizes: tuple[int, ...] = MANY, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """With special values in the first rows, and a row of -inf."""
+    """Returns rows, the first ones with special values, and one row of -inf."""
     torch.manual_seed(0)
     x = torch.randn(sizes)
     for i, value in enumerate(SPECIAL):
@@ -90,5 +90,5 @@ def test_which_they_are() -> None:
     for kernel in KERNELS:
         assert many.count(f'@"torch_pjrt.{kernel}"') == 1
     assert not any(f"torch_pjrt.{kernel}" in text(rows(FEW).to("pjrt")) for kernel in KERNELS)
-    halves = text(rows(dtype=torch.float16).to("pjrt"))  # which are summed up as float32
+    halves = text(rows(dtype=torch.float16).to("pjrt"))  # summed as float32
     assert not any(f"torch_pjrt.{kernel}" in halves for kernel in ("softmax", "layer_norm"))

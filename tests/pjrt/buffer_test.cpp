@@ -1,4 +1,4 @@
-// Buffers: host memory in and out, copied and aliased, of every size down to none.
+// Buffers of every size including zero: host memory copied in and out, and aliased.
 #include <array>
 #include <atomic>
 #include <cstring>

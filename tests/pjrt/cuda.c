@@ -1,5 +1,6 @@
-// A PJRT plugin that passes for CUDA's: with a memory of its own (own_memory.h), with pointers into it, and with streams. What concerns order is written to the file $EMULATED_CUDA_LOG, as is what
-// tests/engine/call/emulated_cuda.cpp, the other half, is asked.
+// A PJRT plugin that passes for CUDA's: with its own memory (own_memory.h), pointers into it, and streams. Calls that
+// affect order are logged to the file $EMULATED_CUDA_LOG, together with those of the other half,
+// tests/engine/call/emulated_cuda.cpp.
 #include "own_memory.h"
 
 static void note(const char* what, intptr_t stream) {
@@ -23,7 +24,7 @@ static PJRT_Error* view(PJRT_Client_CreateViewOfDeviceBuffer_Args* args) {
   return host->PJRT_Client_CreateViewOfDeviceBuffer(args);
 }
 
-// With $EMULATED_CUDA_OPTIONS, a file, what programs are compiled with is added to it.
+// Appends the compile options of programs to the file $EMULATED_CUDA_OPTIONS, if it is set.
 static PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   const char* name = getenv("EMULATED_CUDA_OPTIONS");
   FILE* file = name ? fopen(name, "ab") : NULL;
@@ -81,7 +82,7 @@ static struct {
   PJRT_Error* (*wait)(struct wait_args*);
 } streams;
 
-// Handlers for CUDA are the host's, as its programs are.
+// Handlers for CUDA are registered for the host, where its programs run.
 struct register_args {
   size_t struct_size;
   const char* target;

@@ -1,10 +1,10 @@
-// Programs: compiling, running, donating, storing, by one thread and by many.
+// Programs: compiling, running, donating and storing, in one thread and in many.
 #include <atomic>
 #include <thread>
 
 #include "test_client.h"
 
-// The address sanitizer would end the process where an allocation fails.
+// Otherwise the address sanitizer would end the process at a failed allocation.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace tpjrt::pjrt::test {
@@ -31,13 +31,13 @@ TEST_F(ExecutableTest, LargeProgramsRunBehindTheCaller) {
   const int64_t size = 1 << 20;
   const auto executable = test_client().compile(double_program(size));
   auto value = upload(Floats(static_cast<size_t>(size)));
-  for (int i = 0; i < 4; ++i) value = run(*executable, *value);  // each waits for the last on the device only
+  for (int i = 0; i < 4; ++i) value = run(*executable, *value);  // each waits for the last one on the device only
   value->await();
   EXPECT_EQ(download(*value)[2], 48);
 }
 
 TEST_F(ExecutableTest, ManyArgumentsAndResults) {
-  constexpr int kCount = 300;  // more than are kept on the stack
+  constexpr int kCount = 300;  // exceeds the number kept on the stack
   std::string parameters, types, values;
   for (int i = 0; i < kCount; ++i) {
     const std::string comma = i == 0 ? "" : ", ";
@@ -91,7 +91,7 @@ TEST_F(ExecutableTest, DonatedMemoryIsUpdatedInPlace) {
   EXPECT_EQ(result->host_pointer(), floats.data);
   EXPECT_EQ(floats.data[63], 128);
   EXPECT_TRUE(argument->is_deleted());
-  const auto again = run(*executable, *result);  // a result is donated as well as an upload is
+  const auto again = run(*executable, *result);  // a result can be donated like an upload
   EXPECT_EQ(again->host_pointer(), floats.data);
   EXPECT_EQ(floats.data[63], 256);
 }
@@ -240,7 +240,7 @@ TEST_F(ExecutableTest, SerializeAndLoad) {
 }
 
 TEST_F(ExecutableTest, WaitsAgainAndAgain) {
-  // Large enough not to run in this thread, small enough to be over before the other would sleep.
+  // Too large to run in this thread, but finished before the waiting thread would sleep.
   const int64_t size = 1 << 14;
   const auto executable = test_client().compile(double_program(size));
   auto value = upload(Floats(static_cast<size_t>(size)));
@@ -248,7 +248,7 @@ TEST_F(ExecutableTest, WaitsAgainAndAgain) {
   for (int i = 0; i < 20; ++i) {
     executable->execute_and_wait(std::vector{value->handle()}, {}, results);
     value = results[0];
-    std::this_thread::sleep_for(std::chrono::microseconds(50 * i));  // within and after the moment that it stays awake
+    std::this_thread::sleep_for(std::chrono::microseconds(50 * i));  // before and after the waiting thread falls asleep
   }
   EXPECT_EQ(download(*value)[0], 1 << 20);
 }

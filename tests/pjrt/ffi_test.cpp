@@ -1,4 +1,4 @@
-// Handlers of XLA's FFI: called from a program, in many threads, with errors and exceptions of their own.
+// Handlers of XLA's FFI, called from programs and in many threads, with errors and exceptions.
 #include "pjrt/ffi.h"
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ ffi::Error scaled(F32 x, double factor, ResultF32 y) {
 }
 XLA_FFI_DEFINE_HANDLER(kScaled, scaled, ffi::Ffi::Bind().Arg<F32>().Attr<double>("factor").Ret<F32>());
 
-// An error of its own for negative numbers, an exception for numbers above 9.
+// Returns an error for negative numbers, and throws for numbers above 9.
 ffi::Error refusing(F32 x, ResultF32 /*y*/) {
   if (x.typed_data()[0] > 9) throw std::runtime_error("too large");
   return ffi::Error::InvalidArgument("too small");
@@ -102,14 +102,14 @@ TEST_F(FfiTest, ErrorsAndExceptionsTellWhereTheyAreFrom) {
 
 TEST_F(FfiTest, ASecondClientHasTheHandlersOfItsPlugin) {
   register_handler(test_client(), "test.scaled", kScaled);
-  for (int i = 0; i < 2; ++i) {  // the second may have the address of the first
+  for (int i = 0; i < 2; ++i) {  // the second may have the first one's address
     const std::shared_ptr<Client> other = Client::create(Api::load(plugin_path()));
     register_handler(*other, "test.scaled", kScaled);
     EXPECT_EQ(other->compile(calling("test.scaled", "factor = 1.0 : f64"))->num_results(), 1u);
   }
 }
 
-// One plugin twice, from two files, is two: each has its own globals.
+// One plugin loaded from two files is two plugins with separate globals.
 TEST_F(FfiTest, TwoPluginsCallOneHandler) {
   const std::filesystem::path copy = std::filesystem::temp_directory_path() / ("plugin" + std::to_string(getpid()));
   std::filesystem::copy_file(plugin_path(), copy);

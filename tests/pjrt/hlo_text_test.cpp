@@ -15,7 +15,7 @@ TEST_F(HloText, NamesWhatTheProgramDoes) {
   }
 }
 
-// Cut or altered bytes print less; they neither throw nor read beyond the end (the sanitizers look on).
+// Cut or altered bytes print less. They neither throw nor read beyond the end, which the sanitizers would detect.
 TEST_F(HloText, MalformedProgramsAreHarmless) {
   std::string format;
   const std::string program = test_client().compile(double_program(8))->optimized_program(format);

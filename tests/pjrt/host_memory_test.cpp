@@ -1,4 +1,4 @@
-// What a process may use of the host's memory, told by files in a folder that stands for "/".
+// The host memory that a process may use, from files in a folder that replaces "/".
 #include "pjrt/host_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Loading plugins: what is no plugin is refused with a message that names the path and the cure.
+// Loads plugins: a file that is no plugin gives a message that names the path and the cure.
 //
-// The broken plugins are compiled here, when the tests run, with the compiler named by CXX or else `c++`.
+// The tests compile the broken plugins with the compiler named by CXX, or `c++`.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 namespace tpjrt::pjrt::test {
 namespace {
 
-// A shared library of this C++ source, in a folder of its own that goes when the test ends.
+// A shared library compiled from this C++ source, in a folder that is deleted when the test ends.
 class SharedLibrary {
  public:
   explicit SharedLibrary(const std::string& source) {
@@ -34,7 +34,7 @@ class SharedLibrary {
   std::string folder_;
 };
 
-// A plugin whose table has this size and version and no functions.
+// Returns the source of a plugin whose table has this size and version and no functions.
 std::string plugin_source(size_t struct_size, int major, int minor) {
   return "struct Table { unsigned long size; void* extensions; unsigned long version_size; void* version_extensions;\n"
          "  int major, minor; void* functions[300]; };\n"
@@ -98,7 +98,7 @@ TEST(Load, OtherMajorVersion) {
   expect_contains(load_error(library.path()), "has API version 7.1, and only versions 0.x can be used");
 }
 
-// The table is long enough and its entries are null: the plugin loads, and each call says what is missing.
+// If the table is long enough but its entries are null, the plugin loads, and each call reports the missing function.
 TEST(Load, FunctionsThatAreNotThere) {
   const SharedLibrary library(plugin_source(sizeof(PJRT_Api), 0, 50));
   const Api& api = Api::load(library.path());

@@ -1,5 +1,5 @@
-// A PJRT plugin whose device has a memory of its own, as GPUs and TPUs have (own_memory.h), and gives no pointers into it.
-// $TORCH_PJRT_TEST_MEMORY: how many bytes it says it has.
+// A PJRT plugin whose device has its own memory, like GPUs and TPUs (own_memory.h), without pointers into it. It
+// reports $TORCH_PJRT_TEST_MEMORY bytes.
 #include "own_memory.h"
 
 static PJRT_Error* memory_stats(PJRT_Device_MemoryStats_Args* args) {

@@ -1,9 +1,10 @@
-// A PJRT plugin that passes for a GPU's runtime in several processes: the plugin at $TORCH_PJRT_TEST_PLUGIN, a client of which has a
-// device in each process (options node_id and num_nodes), where what a program's replicas exchange goes through the key-value store.
+// A PJRT plugin that passes for a GPU's runtime in several processes, made from the plugin at $TORCH_PJRT_TEST_PLUGIN.
+// Its client has one device in each process (options node_id and num_nodes), and a program's replicas communicate
+// through the key-value store.
 //
-// Each process computes all replicas: it puts its arguments into the store, gets the others', runs the program over as many devices
-// of its own, and hands out its replica's results. So programs are XLA's, collectives too; NCCL alone is not there. What a client
-// has to be given is checked when it is made: an error says what was wrong.
+// Each process computes all replicas: it puts its arguments into the store, gets the others', runs the program on as
+// many devices of its own, and returns its replica's results. So programs and collectives are XLA's, and only NCCL is
+// missing. The creation of a client checks the required options and returns an error that names a wrong one.
 #include <stdarg.h>
 #include <stdint.h>
 
@@ -17,7 +18,7 @@ static int64_t node_id = -1, num_nodes = 1;
 static PJRT_Client_Create_Args store;  // its callbacks
 static PJRT_Device* devices[MOST_NODES];
 
-// Errors of our own: the host's begin with a pointer.
+// Our own errors; the host's begin with a pointer.
 #define OURS 0x7a6e6b73
 struct ours {
   uintptr_t mark;
@@ -72,7 +73,7 @@ static PJRT_Error* put(const char* key, const void* value, size_t size) {
   args.user_arg = store.kv_put_user_arg;
   return store.kv_put_callback(&args);
 }
-// The value, which the caller frees.
+// Gets a value, which the caller frees.
 static PJRT_Error* get(const char* key, int timeout_in_ms, char** value, size_t* size) {
   ARGS(PJRT_KeyValueGetCallback, args);
   args.key = key;
@@ -99,7 +100,7 @@ static PJRT_Error* try_get(const char* key) {
   return error;
 }
 
-// It has to be an error of that code, and to name the key.
+// Checks that the error has this code and names the key.
 static PJRT_Error* missing(PJRT_Error* error, PJRT_Error_Code code, const char* key) {
   if (!error) return refused("a key that nobody put has a value");
   const struct ours* told = (const struct ours*)error;
@@ -108,13 +109,13 @@ static PJRT_Error* missing(PJRT_Error* error, PJRT_Error_Code code, const char* 
   return NULL;
 }
 
-// How long to wait for the others: of $name, which the program may change, else a minute.
+// Returns how long to wait for the others: $name, which the program may change, or a minute.
 static int timeout_of(const char* name) {
   const char* timeout = getenv(name);
   return timeout && *timeout ? atoi(timeout) : 60000;
 }
 
-// What real runtimes do to find each other, and what else the store has to do.
+// Exchanges data like real runtimes when they find each other, and tests the store's other functions.
 static PJRT_Error* meet(void) {
   char key[64];
   PJRT_Error* error = missing(try_get("absent"), PJRT_Error_Code_NOT_FOUND, "absent");
@@ -122,7 +123,7 @@ static PJRT_Error* meet(void) {
   size_t size;
   if (!error) error = missing(get("late", 20, &value, &size), PJRT_Error_Code_DEADLINE_EXCEEDED, "late");
   snprintf(key, sizeof key, "device:%d", (int)node_id);
-  char told[8] = {'i', 's', 0, (char)node_id};  // bytes of any value
+  char told[8] = {'i', 's', 0, (char)node_id};  // arbitrary bytes
   if (!error) error = put(key, told, sizeof told);
   if (!error) error = try_get(key);
   for (int i = 0; !error && i < num_nodes; ++i) {
@@ -156,7 +157,7 @@ static PJRT_Error* create(PJRT_Client_Create_Args* args) {
       return refused("no key-value store");
     store = *args;
     PJRT_Error* error = meet();
-    if (error) node_id = -1;  // the next client is alone
+    if (error) node_id = -1;  // the next client runs alone
     if (error) return error;
   }
   char threads[16];
@@ -221,7 +222,7 @@ static PJRT_Error* await(PJRT_Event* event) {
   return error;
 }
 
-// A buffer of these bytes, like another, on this device.
+// Makes a buffer with these bytes, otherwise like another one, on this device.
 static PJRT_Error* copied(PJRT_Client* client, PJRT_Buffer* like, const char* bytes, PJRT_Device* device,
                           PJRT_Buffer** made_of) {
   ARGS(PJRT_Buffer_ElementType, element);
@@ -264,7 +265,7 @@ static void destroy(PJRT_Buffer* buffer) {
 
 static PJRT_Client* the_client;
 
-// How often these devices ran a program together; the caller counts.
+// Returns the counter of these devices' common runs; the caller increments it.
 static int* runs_of(const char* group) {
   static struct {
     char group[4 * MOST_NODES];
@@ -302,7 +303,7 @@ static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
     if (number == node_id) own = r;
   }
   if (own == count) return refused("a program of processes %s is not process %d's", group, (int)node_id);
-  int* const runs = runs_of(group);  // counted once all have come
+  int* const runs = runs_of(group);  // incremented once all have arrived
   const int run = *runs;
   static PJRT_Buffer* given[MOST_NODES][MOST_ARGUMENTS];
   for (size_t i = 0; i < arguments; ++i) {

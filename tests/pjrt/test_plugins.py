@@ -17,7 +17,7 @@ PLUGIN = b"\x7fELF\0other\0GetPjrtApi\0"
 
 
 def load() -> ModuleType:
-    """The module by itself: it needs neither torch nor the rest of the package, and this holds it to that."""
+    """Loads the module by itself, which ensures that it needs neither torch nor the rest of the package."""
     return module_at(SOURCE, "plugins_under_test")
 
 

@@ -1,4 +1,4 @@
-"""One small program on a second CPU plugin, of another XLA version, in a process of its own."""
+"""A small program on a second CPU plugin, with another XLA version, in its own process."""
 
 from __future__ import annotations
 

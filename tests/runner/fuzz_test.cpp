@@ -1,4 +1,4 @@
-// Signatures that were altered, checksums and all: an error or a signature whose every place leads somewhere.
+// Altered signatures with valid checksums give an error, or a signature whose indices are all valid.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

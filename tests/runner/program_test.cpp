@@ -1,4 +1,4 @@
-// Programs: calls, state, threads, and what is refused.
+// Programs: calls, state, threads, and errors.
 #include <gtest/gtest.h>
 #include <torch_pjrt/program.h>
 
@@ -104,7 +104,7 @@ TEST_F(ProgramTest, RefusesStateOfAnotherModel) {
   EXPECT_TRUE(has(thrown([&] { (void)program.state("bias"); }), "no state named 'bias'"));
 }
 
-// Why a file has a program for each size: docs/files.md.
+// The reason why a file has a program for each size: docs/files.md.
 TEST_F(ProgramTest, PluginsRefuseOpenSizes) {
   const std::string open_text =
       by_hand::text_of("%x: tensor<?xf32>, %w: tensor<4xf32>",
@@ -245,7 +245,7 @@ TEST_F(ProgramTest, LetsGoOfStateThatARunHasTaken) {
   const Program program = open(by_hand::with(by_hand::members(), "add.mlir", text));
   EXPECT_THROW((void)program({x()}), OutOfMemory);
   const std::string said = thrown([&] { (void)program.state("count"); });
-  if (!said.empty()) {  // the plugin may have left it where it was
+  if (!said.empty()) {  // the plugin may not have consumed it
     EXPECT_TRUE(has(said, "'count' lost its value in a run that failed: load_state"));
     program.set_state("count", Tensor::of<float>({}, {1}));
   }

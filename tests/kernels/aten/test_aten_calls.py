@@ -1,4 +1,4 @@
-"""PyTorch's own CPU kernels, called from within programs."""
+"""PyTorch's own CPU kernels, called from programs."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_errors_are_the_cpus() -> None:
         torch.linalg.inv(singular.to("pjrt"))
     assert torch.linalg.inv_ex(singular.to("pjrt")).info.item() == 1
     with pytest.raises(NotImplementedError, match="not implemented for 'Half'"):
-        torch.linalg.qr(torch.eye(2).half().to("pjrt"))  # at the call
+        torch.linalg.qr(torch.eye(2).half().to("pjrt"))  # raises at the call
     x = torch.ones(3).to("pjrt")
-    assert (x + 1).tolist() == [2, 2, 2]  # and the device works on
+    assert (x + 1).tolist() == [2, 2, 2]  # the device still works
 
 
 @pytest.mark.compiled
@@ -105,7 +105,7 @@ def test_it_is_part_of_the_program() -> None:
 
 @pytest.mark.compiled
 def test_a_number_is_an_input() -> None:
-    """Another value of a Scalar is no other program, and no other call."""
+    """Another value of a Scalar uses the same program and the same call."""
     x = torch.linspace(0.1, 2, 8).reshape(2, 4).to("pjrt")
     for value in (0.5, 1.5, 2.5, 3.5):
         torch.special.chebyshev_polynomial_t(x, value)
@@ -224,7 +224,7 @@ def test_what_xla_is_slow_at_of_integers(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.each_way
 def test_gradients_of_what_xla_is_slow_at() -> None:
-    """Of pools and of sampled volumes, whose gradients are kernels too."""
+    """Gradients of pools and of sampled volumes are kernels, too."""
 
     def gradient(x: torch.Tensor, name: str) -> torch.Tensor:
         leaf = x.detach().requires_grad_()
@@ -271,7 +271,7 @@ def test_gradients_of_group_norms_whose_weights_have_another_dtype(dtype: torch.
 
 @pytest.mark.compiled
 def test_a_mistake_that_data_makes() -> None:
-    """Raised when results are read, as the kernel says it."""
+    """The error is raised when results are read, with the kernel's message."""
     x, index = torch.zeros(80, 80), torch.full((80,), 80)
     with pytest.raises(Exception, match="out of") as expected:
         x.index_add(0, index, x)
@@ -321,7 +321,7 @@ print(torch_pjrt.metrics()["host_fallbacks"])
 
 @pytest.mark.compiled
 def test_the_users_thread_keeps_its_threads() -> None:
-    """XLA calls the kernel of a small program in the thread that runs the program, with one thread meanwhile."""
+    """XLA calls the kernel of a small program in the thread that runs the program, which then has one thread."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)

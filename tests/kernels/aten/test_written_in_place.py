@@ -1,4 +1,4 @@
-"""What is written into a tensor by a kernel of PyTorch's is written over it, where nothing else needs what it was."""
+"""PyTorch's kernels write into a tensor in place if nothing else needs its old value."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_argument_that_is_changed(name: str, dtype: torch.dtype, device: str)
 
 @each_write
 def test_the_program_says_so(name: str, dtype: torch.dtype, programs: list[str]) -> None:
-    x, rows = (t.to(DEVICE) for t in given(dtype, SIZE + 1))  # no program that another test has made
+    x, rows = (t.to(DEVICE) for t in given(dtype, SIZE + 1))  # unlike other tests' programs
     torch_pjrt.sync()
     programs.clear()
     torch_pjrt.sync(changed(name)(x, rows))

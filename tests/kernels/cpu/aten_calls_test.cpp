@@ -1,4 +1,4 @@
-// Calls of PyTorch's kernels: their places, what they throw, and what is kept of that.
+// Calls of PyTorch's kernels: the memory of results, errors, and which errors are kept.
 #include "kernels/cpu/aten_call.h"
 
 #include <ATen/TensorOperators.h>
@@ -25,7 +25,7 @@ graph::TypePtr type(c10::ScalarType dtype, c10::IntArrayRef sizes) {
   return &all->emplace_back(graph::TensorType{dtype, graph::Sizes(sizes), graph::Sizes(row_major.strides())});
 }
 
-// Of one argument and one result.
+// Makes a call with one argument and one result.
 Call calling(const std::string& text, const at::Tensor& x, c10::IntArrayRef sizes, c10::ScalarType dtype,
              decltype(AtenCall::run) run) {
   keep_aten_call(text, {{type(x.scalar_type(), x.sizes())}, {type(dtype, sizes)}, std::move(run)});
@@ -55,7 +55,7 @@ TEST(KernelAtenCalls, WriteAtTheirPlacesOrAreCopied) {
   ASSERT_EQ(placed.run(), "");
   EXPECT_TRUE(near(placed.got(), x.mm(x)));
   Call elsewhere = calling("elsewhere", x, {5, 5}, at::kDouble, [](const Tensors& given, const Tensors&) {
-    return Tensors{given[0].t()};  // a view of what goes
+    return Tensors{given[0].t()};  // a view of memory that is freed
   });
   ASSERT_EQ(elsewhere.run(), "");
   EXPECT_TRUE(near(elsewhere.got(), x.t()));

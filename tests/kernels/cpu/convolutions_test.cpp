@@ -1,4 +1,4 @@
-// Convolutions, their gradients and batch norm by the handlers, over images that lie with the channels last.
+// Convolutions, their gradients and batch norm by the handlers, on images in NHWC layout.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/clamp.h>
@@ -128,7 +128,7 @@ TEST_F(KernelFrozenWeights, AreThoseOfNow) {
     at::Tensor w = at::randn({5, 6, 3, 3});
     put(place, w);
     const at::Tensor y = expected(w);
-    w.zero_();  // in place, after it was given
+    w.zero_();  // in place, after the handler got it
     for (const std::string activation : {"none", "relu", "relu6"}) {
       Call call(frozen_convolution, frozen(place, activation));
       call.images(x).result({2, 5, 13, 9});

@@ -1,4 +1,4 @@
-// Products by the handler: each dtype, however operands lie, and sizes from nothing to what a team multiplies.
+// Products by the handler: each dtype, every layout of operands, and sizes from zero to a team's.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
@@ -27,7 +27,7 @@ class KernelProducts : public testing::TestWithParam<Sizes> {
 TEST_P(KernelProducts, OfEachDtypeAndOrder) {
   const auto [batch, rows, depth, columns] = GetParam();
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar}) {
-    if (dtype == at::kChar && batch != 0) continue;  // _int_mm has none
+    if (dtype == at::kChar && batch != 0) continue;  // _int_mm supports none
     for (const int turned : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const auto sizes = [&](int64_t a, int64_t b) { return batch == 0 ? Ints{a, b} : Ints{batch, a, b}; };
       const bool a_turned = (turned & 1) != 0, b_turned = (turned & 2) != 0, few_rows = (turned & 4) != 0;
@@ -63,7 +63,7 @@ TEST_P(KernelProducts, WithWhatIsAdded) {
 INSTANTIATE_TEST_SUITE_P(Sizes, KernelProducts,
                          testing::Values(Sizes{0, 1, 1, 1}, Sizes{0, 7, 13, 5}, Sizes{0, 128, 64, 257},
                                          Sizes{3, 5, 17, 9}, Sizes{0, 0, 3, 2}, Sizes{2, 3, 4, 0}, Sizes{0, 3, 0, 2},
-                                         // rows of bfloat16: beyond whole vectors, and blocks of columns
+                                         // Rows of bfloat16 beyond whole vectors and column blocks.
                                          Sizes{0, 1, 300, 2100}, Sizes{3, 1, 77, 130}, Sizes{0, 1, 129, 16},
                                          Sizes{0, 19, 130, 70}),
                          [](const auto& info) {

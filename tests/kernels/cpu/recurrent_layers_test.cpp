@@ -1,4 +1,4 @@
-// Recurrent layers as an op on the CPU, into memory that is guarded, however operands lie.
+// Recurrent layers as an op on the CPU, into guarded memory, for every layout of operands.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -47,7 +47,7 @@ Operands drawn(const Layer& layer) {
   return o;
 }
 
-// The same numbers in memory that lies the other way round.
+// Returns equal values in the reverse memory layout.
 at::Tensor turned(const at::Tensor& x) { return x.transpose(0, -1).contiguous().transpose(0, -1); }
 
 torch::jit::Stack stack_of(const Layer& layer, const Operands& o) {

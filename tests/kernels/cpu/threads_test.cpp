@@ -1,4 +1,4 @@
-// Handlers from several threads at once, as XLA calls them and by themselves; weights that change meanwhile; forks.
+// Handlers called from several threads at once, by XLA and directly; weights that change meanwhile; forks.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -116,7 +116,7 @@ TEST(KernelThreads, ThatThrowAtOnceReadTheirOwn) {
   });
 }
 
-// A frozen weight is one of those that were put, whole.
+// A read of a frozen weight gives one of the values that were put, never a mixture.
 TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
   if (!can_freeze_weights()) GTEST_SKIP() << "this torch has no oneDNN";
   set_team_size(2);
@@ -142,17 +142,17 @@ TEST(KernelThreads, FrozenWeightsThatChangeMeanwhile) {
   });
 }
 
-// What an own op does on CPU tensors, it does in a forked child, too.
+// An op of this project on CPU tensors works in a forked child, too.
 TEST(KernelForks, ChildrenComputeByThemselves) {
   set_team_size(2);
-  compute(true, [] {});  // there is a team, which the child has not
+  compute(true, [] {});  // starts a team, which the child doesn't have
   FrozenWeight place;
   const at::Tensor x = at::randn({1, 4, 8, 8}), w = at::randn({4, 4, 3, 3});
   if (can_freeze_weights()) place.put(w, {}, {kOnes, kOnes, kOnes, 1}, x.sizes());
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
-    at::set_num_threads(1);  // as data loaders' workers do: OpenMP's threads are not in a child
+    at::set_num_threads(1);  // like data loaders' workers: a child has no OpenMP threads
     bool right = true;
     if (can_freeze_weights()) {
       torch::jit::Stack stack{
@@ -172,7 +172,7 @@ TEST(KernelForks, ChildrenComputeByThemselves) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// Of a square matrix: its square, by the handler.
+// Returns a program that squares a square matrix with the handler.
 std::string squaring(int64_t size) {
   const std::string type = "tensor<" + std::to_string(size) + "x" + std::to_string(size) + "xf32>";
   return "func.func public @main(%a: " + type + ") -> " + type +

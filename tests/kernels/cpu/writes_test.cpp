@@ -1,4 +1,4 @@
-// Writes through strides by the handler: over the base's memory, and nowhere else.
+// Writes through strides by the handler change the base's memory at these elements, and nothing else.
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
